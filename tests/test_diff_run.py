@@ -15,7 +15,7 @@ from unseen_edits import MODEL, edited  # noqa: E402
 
 from gradir import capturing, claims  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
-from gradir.frontends.pytorch.alike import run_alike  # noqa: E402
+from gradir.frontends.pytorch.diff_run import run_alike  # noqa: E402
 from gradir.protocols import Distance  # noqa: E402
 from gradir.request import CaptureRequest  # noqa: E402
 

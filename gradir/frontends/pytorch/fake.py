@@ -18,20 +18,18 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError, SpecError, warn
 from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.distributed import in_process_group
 from gradir.frontends.substitution import substituted
 from gradir.frontends.walks import frames_from
 
-_CPU: Final = "cpu"
 _NUMBERED: Final = "cuda"
-# The first options of DistributedDataParallel, in this order.
-_ON_DEVICES: Final = ("device_ids", "output_device")
 
 
 class Absent:
     """Knows which devices a program asked for in vain."""
 
     def __init__(self) -> None:
-        self._asked: set[str] = set()
+        self.asked: set[str] = set()
 
     def place(self, device: Any) -> Any:
         """Return the device, or the CPU where there is none: torch's engine would fail, or end the process."""
@@ -39,13 +37,8 @@ class Absent:
         kind = _NUMBERED if isinstance(device, int) else device and torch.device(device).type
         if kind is None or _is_there(kind):
             return device
-        self._asked.add(kind)
-        return torch.device(_CPU)
-
-    def tell(self) -> None:
-        """Warn that a program has other devices than it asked for."""
-        if self._asked:
-            warn(f"there is no {' and no '.join(sorted(self._asked))} device here: cpu stands in its place")
+        self.asked.add(kind)
+        return torch.device("cpu")
 
 
 @contextmanager
@@ -61,7 +54,8 @@ def absent() -> Iterator[Absent]:
         if distributed.is_available():
             _distribute(entered, devices)
         yield devices
-    devices.tell()
+    if devices.asked:
+        warn(f"there is no {' and no '.join(sorted(devices.asked))} device here: cpu stands in its place")
 
 
 def set_device(device: object) -> None:
@@ -105,8 +99,9 @@ def _distribute(entered: ExitStack, devices: Absent) -> None:
     make: Callable[..., None] = meshes.__init__
 
     def build_beside_none(self: object, module: object, *args: Any, **options: Any) -> None:
-        rest = {name: value for name, value in options.items() if name not in _ON_DEVICES}
-        build(self, module, None, None, *args[len(_ON_DEVICES) :], **rest)
+        # The first two options of DistributedDataParallel, in this order.
+        rest = {name: value for name, value in options.items() if name not in ("device_ids", "output_device")}
+        build(self, module, None, None, *args[2:], **rest)
 
     def make_beside(self: object, device_type: str, *args: Any, **options: Any) -> None:
         make(self, torch.device(devices.place(device_type)).type, *args, **options)
@@ -126,24 +121,20 @@ def _is_there(kind: str) -> bool:
 # A tensor with values has as many elements as a model has layers, not as one has channels.
 _MOST: Final = 1_000
 _UNSYNCED: Final = "init_sync"
-_ELSE: Final = "use a newer torch, or torchrun"
-
 _MESHES: Final = "torch.distributed.device_mesh"
 
 
 class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
-    """Makes tensors without data, but lets small ones made of numbers alone know their values.
-
-    So ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]`` works, as in models with stochastic depth. The
-    tensors of a device mesh are real.
-    """
+    """Makes tensors without data, but lets small ones made of numbers alone know their values."""
 
     def __init__(self, devices: Absent) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self._devices = devices
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _in_mesh():
+        # A mesh reads the ranks in its tensor, so that needs its values.
+        frames = frames_from(sys._getframe(1)) if _MESHES in sys.modules else ()
+        if any(frame.f_globals.get("__name__") == _MESHES for frame in frames):
             with private.unset_fake_temporarily():
                 return func(*args, **(kwargs or {}))
         if kwargs and "device" in kwargs:
@@ -152,15 +143,14 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
         """Return whether torch keeps the values of what it computed of values only."""
-        return t.numel() <= _MOST and t.layout is torch.strided and type(t) is torch.Tensor and t.device.type == "cpu"
+        return type(t) is torch.Tensor and _is_small(t)
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation."""
         made = super().dispatch(func, types, args, kwargs or {})
-        if type(made) is not private.FakeTensor or made.constant is not None or not _makes_of_numbers(func):
+        is_fake = type(made) is private.FakeTensor and made.constant is None
+        if not (is_fake and _makes_of_numbers(func) and _is_small(made)):
             return made
-        if made.numel() > _MOST or made.device.type != "cpu" or made.layout is not torch.strided:
-            return made
+        # Models with stochastic depth take such numbers: ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]``.
         with private.no_dispatch():
             values = func(*args, **(kwargs or {}))
         return self.fake_tensor_converter.from_real_tensor(self, values, make_constant=True)
@@ -180,9 +170,8 @@ def without_data() -> Iterator[None]:
 
     def build_alone(self: object, *args: Any, **options: Any) -> None:
         if not can_build:
-            raise CaptureError(
-                f"torch {torch.__version__} cannot build a DistributedDataParallel without data: {_ELSE}"
-            )
+            why = f"torch {torch.__version__} cannot build a DistributedDataParallel without data"
+            raise CaptureError(f"{why}: use a newer torch, or torchrun")
         build(self, *args, **{**options, _UNSYNCED: False})
 
     def draw_once(tensor: torch.Tensor, mean: float, std: float, *_: Any, **__: Any) -> torch.Tensor:
@@ -207,9 +196,8 @@ def without_data() -> Iterator[None]:
         yield
 
 
-def _in_mesh() -> bool:
-    frames = frames_from(sys._getframe(2)) if _MESHES in sys.modules else ()
-    return any(frame.f_globals.get("__name__") == _MESHES for frame in frames)
+def _is_small(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= _MOST and tensor.layout is torch.strided and tensor.device.type == "cpu"
 
 
 @lru_cache(maxsize=1024)
@@ -223,7 +211,6 @@ def _makes_of_numbers(func: object) -> bool:
     return not takes_tensors and not schema.name.startswith("aten::empty")
 
 
-_SAID: Final = ("rank", "world_size")
 # Other variables of a launcher; nobody connects to this address.
 _ELSEWHERE: Final[Mapping[str, str]] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "GROUP_RANK": "0"}
 # torch would use the mesh of the first rank again for a second one.
@@ -233,7 +220,7 @@ _been: Final[list[int]] = []
 @contextmanager
 def standing_in(rank: int, world: int) -> Iterator[None]:
     """Run a program as one rank of many, of which the others do not exist and no message is sent."""
-    _check(rank)
+    _refuse_to_stand_in(rank)
     try:
         # The backend is registered as its module is imported.
         backend, store = private.NOT_SENDING, import_module(private.UNSENT_BACKEND).FakeStore
@@ -243,7 +230,7 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
     make, make_part = distributed.init_process_group, getattr(distributed.distributed_c10d, private.MAKE_GROUP)
 
     def init_process_group(*_: Any, **given: Any) -> None:
-        for name, said in zip(_SAID, (rank, world), strict=True):
+        for name, said in (("rank", rank), ("world_size", world)):
             if given.get(name, -1) not in (-1, None, said):
                 raise SpecError(
                     f"the program calls init_process_group with {name}={given[name]}, and --rank {rank} --world "
@@ -275,8 +262,7 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
             )
 
 
-def _check(rank: int) -> None:
-    """Refuse to stand in for a rank if this process or this torch cannot."""
+def _refuse_to_stand_in(rank: int) -> None:
     if not distributed.is_available():
         raise CaptureError("--world needs a torch built with distributed, and this one is not")
     if _been:
@@ -289,9 +275,7 @@ def _check(rank: int) -> None:
 
 def is_standing_in() -> bool:
     """Return whether the default process group is one that sends nothing."""
-    return (
-        distributed.is_available() and distributed.is_initialized() and distributed.get_backend() == private.NOT_SENDING
-    )
+    return in_process_group() and distributed.get_backend() == private.NOT_SENDING
 
 
 def _forget() -> None:

@@ -35,7 +35,7 @@ class TorchFrontend:
             (".pt", ".pth", ".ckpt", ".bin"),
             "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
             "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
-        ),
+        )
     }
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class TorchFrontend:
 
     def run_alike(self, request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
         """Run a program beside another one with equal weights and inputs; see `run_alike`."""
-        from gradir.frontends.pytorch.alike import run_alike
+        from gradir.frontends.pytorch.diff_run import run_alike
 
         return run_alike(request, path, pairs)
 
@@ -96,7 +96,7 @@ class TorchFrontend:
     def release(self) -> int:
         """Let go of the nodes of deep graphs that nothing but their capture holds; see `gradir.release`."""
         from gradir.frontends.pytorch.reading.keepalive import release_dead
-        from gradir.frontends.pytorch.recording.leaving import release_dropped
+        from gradir.frontends.pytorch.recording.removable_modes import release_dropped
 
         release_dropped()
         return release_dead()

@@ -59,9 +59,8 @@ def _found(name: str, use: str) -> Any:
     try:
         return pkgutil.resolve_name(name)
     except (AttributeError, ImportError) as error:
-        raise CaptureError(
-            f"torch {torch.__version__} has no {name}, which is needed {use}: use an older torch, or a newer gradir"
-        ) from error
+        why = f"torch {torch.__version__} has no {name}, which is needed {use}: use an older torch, or a newer gradir"
+        raise CaptureError(why) from error
 
 
 def _code(function: Any) -> CodeType | None:
@@ -72,8 +71,8 @@ def _code(function: Any) -> CodeType | None:
 _ORDER: Final = "to tell which module and line made a node"
 next_sequence_number: Final[Callable[[], int]] = _found("torch._C._autograd._get_sequence_nr", _ORDER)
 sequence_number: Final[Callable[[Any], int]] = methodcaller(_word("grad_fn._sequence_nr", _ORDER))
+# Whether the node of a custom Function has its number before it is initialised.
 NUMBERED_FIRST: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
-"""Whether the node of a custom Function has its number before it is initialised."""
 
 # What runs, in a stack of frames.
 _INSIDE: Final = "to tell what runs inside a custom Function"
@@ -81,16 +80,16 @@ MODULE_CALL: Final = _code(_found("torch.nn.Module._call_impl", "to tell calls o
 OVERRIDES_CALL: Final = _code(_found("torch.overrides.handle_torch_function", "to tell what only passes on a result"))
 norms_of: Final = _found("torch._foreach_norm", "to look at the gradients of many parameters at once")
 _STEP: Final = _found("torch.optim.Optimizer.profile_hook_step", "to tell what an optimizer writes")
+# The code that runs the step of every optimizer.
 OPTIMIZER_STEP: Final[CodeType] = _STEP(len).__code__
-"""The code that runs the step of every optimizer."""
 _FUNCTION_CALL: Final = _code(_found("torch.autograd.Function.apply", _INSIDE))
 _BOXED: Final = _word(
     "torch.autograd.function.BackwardCFunction.apply_boxed", _INSIDE, "modules are said to run outside", since="2.13"
 )
 _FUNCTION_BACKWARD: Final = _code(_found("torch.autograd.function.BackwardCFunction.apply", _INSIDE))
-_FUNCTION_CALLS: Final = frozenset(
-    map(id, (_FUNCTION_CALL, _FUNCTION_BACKWARD, _code(getattr(BackwardCFunction, _BOXED, None))))
-)
+_BOXED_CALL: Final = _code(getattr(BackwardCFunction, _BOXED, None))
+# By id(), since code takes long to hash.
+_FUNCTION_CALLS: Final = {id(_FUNCTION_CALL), id(_FUNCTION_BACKWARD), id(_BOXED_CALL)}
 
 
 def runs_a_function(code: CodeType) -> bool:
@@ -106,7 +105,7 @@ def function_run_by(frame: FrameType) -> str:
 
 @lru_cache(maxsize=4096)
 def _forward_of(code: CodeType) -> str:
-    """The custom Function whose forward code is; from torch 2.14 on, none of torch's runs between it and the call."""
+    """Return the custom Function whose forward code is: from torch 2.14 on, no code of torch's runs in between."""
     classes = [torch.autograd.Function]
     for kind in classes:
         if _code(vars(kind).get("forward")) is code:
@@ -116,9 +115,8 @@ def _forward_of(code: CodeType) -> str:
 
 
 # Modules and tensors.
-_TRACED: Final = _word(
-    "torch.jit._script:_actual_script_module", "to find what a traced module is made of", "it seems to be empty"
-)
+_MADE_OF: Final = ("to find what a traced module is made of", "it seems to be empty")
+_TRACED: Final = _word("torch.jit._script:_actual_script_module", *_MADE_OF)
 
 
 def fields_of(thing: object) -> dict[str, Any]:
@@ -158,20 +156,14 @@ hooks_of: Final = _reader("tensor._backward_hooks", "to refuse what communicates
 backward_pre_hooks_of: Final = _members("module._backward_pre_hooks", "to name the hook that changes a gradient")
 storage_handle: Final[Callable[[Any], int]] = _reader("storage._cdata", "to tell which tensors share their memory")
 StorageWeakRef: Final = _found("torch.multiprocessing.reductions.StorageWeakRef", "to keep the places of memory apart")
-FLAT_PARAMETER: Final = _word(
-    "torch.distributed.fsdp._flat_param:_is_flat_param",
-    "to find the parameters in a flat one",
-    "they are said to be unreached, and verifying breaks the next forward",
-)
-SPECTRAL_NORM: Final = _word(
-    "torch.nn.utils.parametrizations:_SpectralNorm",
-    "to know a cut of torch's own",
-    "it is told as one of the program's",
-)
+_BREAKS: Final = "they are said to be unreached, and verifying breaks the next forward"
+_FLAT: Final = ("to find the parameters in a flat one", _BREAKS)
+FLAT_PARAMETER: Final = _word("torch.distributed.fsdp._flat_param:_is_flat_param", *_FLAT)
+_CUT: Final = ("to know a cut of torch's own", "it is told as one of the program's")
+SPECTRAL_NORM: Final = _word("torch.nn.utils.parametrizations:_SpectralNorm", *_CUT)
 without_overrides: Final = _found("torch._C.DisableTorchFunction", "to read tensors without running overrides")
-modes_set_aside: Final = _found(
-    "torch.utils._python_dispatch._disable_current_modes", "to look at a graph while it is recorded"
-)
+_MODES: Final = "torch.utils._python_dispatch"
+modes_set_aside: Final = _found(f"{_MODES}._disable_current_modes", "to look at a graph while it is recorded")
 without_dispatch_modes: Final = _found("torch._C._DisableTorchDispatch", "to read tensors without telling modes")
 
 # Nodes.
@@ -184,8 +176,8 @@ _UNPACKED: Final = "it is unpacked instead, unless that would run code of the us
 _word("packed.data", "to look at what is saved without unpacking it", _UNPACKED, since="2.11")
 _word("packed.unpack_hook", "to tell what a hook packed", _UNPACKED, since="2.11")
 _word("packed.unpack", "to tell what is stale or freed", _UNPACKED, since="2.12")
+# Whether torch shows all that without unpacking anything.
 SHOWS_SAVED: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.12")
-"""Whether torch shows all that without unpacking anything."""
 _UNREAD: Final = "what cannot be unpacked is unread"
 FREED: Final = _word("libtorch_cpu:after they have already been freed", "to tell what is freed", _UNREAD)
 STALE: Final = _word("libtorch_cpu:modified by an inplace operation", "to tell what is stale", _UNREAD)
@@ -195,75 +187,66 @@ registered_operators: Final[Callable[[], list[str]]] = _found("torch._C._dispatc
 GENERATED: Final = _word("torch._library.autograd:GeneratedBackwardFor_", _REGISTERED, "their names are long")
 UNTYPED_NODE: Final = _word("libtorch_python:CppFunction", "to tell nodes of C++ apart", "they are one operation")
 ACCUMULATOR: Final = _word("libtorch_python:AccumulateGrad", "to find the leaves")
+# The function that switches gradients on and off, as function modes see it.
 SWITCH: Final = "_set_grad_enabled"
-"""The function that switches gradients on and off, as function modes see it."""
-
 CHECKPOINT: Final = _node("torch.utils.checkpoint:CheckpointFunction", "to find checkpoints", _HIDDEN)
 _AOT: Final = "torch._functorch._aot_autograd"
-OPAQUE: Final = frozenset(
-    {
-        CHECKPOINT,
-        _node(f"{_AOT}.runtime_wrappers:CompiledFunction", "to find compiled parts", _HIDDEN),
-        _word("libtorch_cpu:DifferentiableGraphBackward", "to find scripted parts", _HIDDEN),
-    }
-)
-"""Functions that stand for a graph of their own, which autograd does not show."""
+_COMPILED_PART: Final = _node(f"{_AOT}.runtime_wrappers:CompiledFunction", "to find compiled parts", _HIDDEN)
+_SCRIPTED_PART: Final = _word("libtorch_cpu:DifferentiableGraphBackward", "to find scripted parts", _HIDDEN)
+# Functions that stand for a graph of their own, which autograd does not show.
+OPAQUE: Final = frozenset({CHECKPOINT, _COMPILED_PART, _SCRIPTED_PART})
+# torch puts this node behind a module with a full backward hook, when the module's call seems to have ended.
 AFTER_FORWARD: Final = _node("torch.nn.modules._functions:BackwardHookFunction", "to tell its module", "it is wrong")
-"""The node that torch puts behind a module with a full backward hook, when the module's call seems to have ended."""
+# Modules of torch whose Functions run code of the user's; all others reach what they have as input, and no more.
 RUN_ANYTHING: Final = ("torch.utils.checkpoint", "torch._library.")
-"""Modules of torch whose Functions run code of the user's; all others reach what they have as input, and no more."""
 
 # Tensors without data.
 _FAKE: Final = "torch._subclasses.fake_tensor"
 FakeTensor: Final = _found(f"{_FAKE}.FakeTensor", "to tell tensors that have no data")
 FakeTensorMode: Final = _found(f"{_FAKE}.FakeTensorMode", "to capture without data")
 unset_fake_temporarily: Final = _found(f"{_FAKE}.unset_fake_temporarily", "to keep the tensors of meshes real")
-REMEMBERED: Final = _word(
-    "torch._subclasses.meta_utils:tensor_memo", "to move a model without data", "such models are refused"
-)
-TRUNCATED_NORMAL: Final = _word(
-    "torch.nn.init._no_grad_trunc_normal_", "to build what is initialised so without data", "such models are refused"
-)
+_REFUSED: Final = "such models are refused"
+REMEMBERED: Final = _word("torch._subclasses.meta_utils:tensor_memo", "to move a model without data", _REFUSED)
+_TRUNCATED: Final = "to build what is initialised so without data"
+TRUNCATED_NORMAL: Final = _word("torch.nn.init._no_grad_trunc_normal_", _TRUNCATED, _REFUSED)
+# torch raises one of these where a program needs the values of a tensor that has none.
 LOOKED_AT: Final = (
     _found(f"{_FAKE}.DataDependentOutputException", "to tell what looks at values"),
     _found(f"{_FAKE}.DynamicOutputShapeException", "to tell what looks at values"),
 )
-"""What torch raises where a program needs the values of a tensor that has none."""
 Operator: Final = _found("torch._ops.OpOverload", "to tell what makes tensors of numbers alone")
 PACKET: Final = _word("operator._overloadpacket", "to find torch's formula for the FLOPs of an operation", "no FLOPs")
 schema_of: Final = _reader("operator._schema", "to tell what an operation writes, and what makes tensors of numbers")
 no_dispatch: Final = _found("torch.utils._mode_utils.no_dispatch", "to compute the values of small tensors")
 
 # What runs in a forward.
+# Whether torch tells each ``detach`` once more, of its own result, before the program has that.
 DETACHES_TWICE: Final = torch.__version__ < torch.torch_version.TorchVersion("2.11")
-"""Whether torch tells each ``detach`` once more, of its own result, before the program has that."""
-TorchDispatchMode: Final = _found("torch.utils._python_dispatch.TorchDispatchMode", "to note every operation")
+TorchDispatchMode: Final = _found(f"{_MODES}.TorchDispatchMode", "to note every operation")
+# The operation behind ``item``.
 READS_A_NUMBER: Final = "_local_scalar_dense"
-"""The operation behind ``item``."""
 _WHOLE: Final = "to note a compiled part as one operation"
 _IN_PARTS: Final = "its operations are noted instead, and it is compiled once more"
 DYNAMO: Final = "torch._dynamo.eval_frame"
 COMPILED_CALLS: Final = _word(f"{DYNAMO}:_TorchDynamoContext", _WHOLE, _IN_PARTS)
 COMPILED_BEGINS: Final = _word(f"{DYNAMO}:_callback_from_stance", _WHOLE, _IN_PARTS, since="2.6")
 _word("torch._dynamo.external_utils:wrap_inline", _WHOLE, _IN_PARTS)
+# torch calls this for a function that the compiler must not look into, and would import the compiler to make it.
 KEPT_APART: Final = "__dynamo_disable"
-"""What torch calls for a function that the compiler must not look into; it imports the compiler to make that."""
+# Where the functions are in which torch wraps what the user has it compile.
 WRAPPERS: Final = "torch._dynamo."
-"""Where the functions are in which torch wraps what the user has it compile."""
 COMPILED_ENDS: Final = _word(f"{DYNAMO}:_maybe_set_eval_frame", _WHOLE, _IN_PARTS, since="2.5")
 function_modes: Final[Callable[[], list[Any]]] = _found("torch.overrides._get_current_function_mode_stack", _WHOLE)
 pop_function_mode: Final[Callable[[], Any]] = _found("torch.overrides._pop_mode", _WHOLE)
 push_function_mode: Final[Callable[[Any], None]] = _found("torch.overrides._push_mode", _WHOLE)
 _IN_ORDER: Final = "to leave modes out of turn"
-_MODES: Final = "torch.utils._python_dispatch"
 dispatch_modes: Final[Callable[[], list[Any]]] = _found(f"{_MODES}._get_current_dispatch_mode_stack", _IN_ORDER)
 pop_dispatch_mode: Final[Callable[[], Any]] = _found(f"{_MODES}._pop_mode", _IN_ORDER)
 push_dispatch_mode: Final[Callable[[Any], None]] = _found(f"{_MODES}._push_mode", _IN_ORDER)
-_DEFAULT: Final = _word(
-    "torch._GLOBAL_DEVICE_CONTEXT", "to record below the modes of a program", "it cannot change its default device"
-)
+_BELOW: Final = ("to record below the modes of a program", "it cannot change its default device")
+_DEFAULT: Final = _word("torch._GLOBAL_DEVICE_CONTEXT", *_BELOW)
+# It has the mode by which a thread makes tensors on a device, for which torch wants the lowest place.
 default_device: Final = getattr(torch, _DEFAULT, None)
-"""What has the mode by which a thread makes tensors on a device, for which torch wants the lowest place."""
 
 # The engine.
 _COUNT: Final = "to count what the engine runs"
@@ -275,10 +258,10 @@ stop_profile: Final = _found("torch._C._autograd._disable_profiler_legacy", _COU
 _profiler: Final = _found("torch._C._profiler", _COUNT)
 EVENT: Final = "autograd::engine::evaluate_function: "
 _word(f"libtorch_cpu:{EVENT}", _COUNT)
+# The first event of the thread that switched the profile on.
 BEGUN: Final = _word("libtorch_cpu:__start_profile", "to tell which thread began the backward")
-"""The first event of the thread that switched the profile on."""
+# The node from which the engine starts when there is more than one output.
 ENGINES_OWN: Final = "torch::autograd::" + _word("libtorch_cpu:GraphRoot", "to leave out where the engine starts")
-"""The node from which the engine starts when there is more than one output."""
 
 
 def start_profile() -> None:
@@ -309,19 +292,19 @@ DDP_FINISHED: Final = _word("torch.distributed.Reducer._check_reducer_finalized"
 # torch 2.5 has these in torch.distributed._composable.fsdp.
 FSDP_FUNCTION: Final = _node(f"{_FSDP}._fsdp_param_group:RegisterPostBackwardFunction", _SHARDED, _CHANGED, since="2.6")
 FSDP_STATE: Final = _word(f"{_FSDP}._fully_shard:_get_fsdp_state", _SHARDED, _CHANGED, since="2.6")
+# Where the state of a module has its groups, or its only one.
 FSDP_GROUPS: Final = (
     _word(f"{_FSDP}._fsdp_state:_fsdp_param_groups", _SHARDED, _CHANGED, since="2.12"),
     _word(f"{_FSDP}._fsdp_state:_fsdp_param_group", _SHARDED, _CHANGED, since="2.6"),
 )
-"""Where the state of a module has its groups, or its only one."""
 _FORMS: Final = ("to tell that the parameter of an optimizer is the one that ran", "it is said to be in none")
 FSDP: Final = _FSDP
 FSDP_PARAMETERS: Final = _word(f"{_FSDP}._fsdp_param_group:fsdp_params", *_FORMS, since="2.6")
+# Where a parameter has the tensor that a forward runs with, and the one that the optimizer has.
 FSDP_FORMS: Final = (
     _word(f"{_FSDP}._fsdp_param:_unsharded_param", *_FORMS, since="2.6"),
     _word(f"{_FSDP}._fsdp_param:sharded_param", *_FORMS, since="2.6"),
 )
-"""Where a parameter has the tensor that a forward runs with, and the one that the optimizer has."""
 _WHOLE_PARTS: Final = ("to run a dry forward with true weights", "it has those of one process")
 FSDP_PART: Final = _word(f"{_FSDP}._fsdp_param:_sharded_param_data", *_WHOLE_PARTS, since="2.6")
 FSDP_GATHERING: Final = _word(f"{_FSDP}._fsdp_param_group:_all_gather_process_group", *_WHOLE_PARTS, since="2.6")
@@ -331,58 +314,40 @@ COLLECTIVES: Final = _C10D
 PIPELINES: Final = "torch.distributed.pipelining"
 _STAGES: Final = ("to tell the stage of a pipeline", "it is not told")
 MICROBATCHES: Final = _word(f"{PIPELINES}.schedules:_n_microbatches", *_STAGES)
+# Where a schedule has the stages of its process, or its only one.
 STAGES: Final = (_word(f"{PIPELINES}.schedules:_stages", *_STAGES), _word(f"{PIPELINES}.schedules:_stage", *_STAGES))
-"""Where a schedule has the stages of its process, or its only one."""
 _MICROBATCH: Final = ("to tell the microbatch of a message", "it is not told")
-RECEIVED: Final = (
-    _word(f"{PIPELINES}.stage:args_recv_info", *_MICROBATCH),
-    _word(f"{PIPELINES}.stage:grad_recv_info", *_MICROBATCH),
-)
-"""By microbatch, the buffers into which a stage receives."""
+# By microbatch, the buffers into which a stage receives.
+_ARGUMENTS: Final = _word(f"{PIPELINES}.stage:args_recv_info", *_MICROBATCH)
+RECEIVED: Final = (_ARGUMENTS, _word(f"{PIPELINES}.stage:grad_recv_info", *_MICROBATCH))
 SENT: Final = _word(f"{PIPELINES}.stage:fwd_cache", *_MICROBATCH)
 JOIN: Final = "torch.distributed.algorithms.join"
+# The modules in which a process waits for others.
 WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", "torch._ops")
-"""The modules in which a process waits for others."""
 _NOTING: Final = "to note what processes exchange"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
 _FINISHED: Final = _word("torch._C._distributed_c10d._create_work_from_future", "to send nothing", _NOTHING_NOTED)
-COMMUNICATING: Final = frozenset(
-    {
-        "c10d",
-        _word("libtorch_cpu:_c10d_functional", _NOTING, "functional collectives are not noted"),
-        _word("libtorch_cpu:_dtensor", _NOTING, "what a distributed tensor exchanges is not all noted"),
-    }
-)
-"""The namespaces of the operations that communicate."""
-SILENT: Final = frozenset(
-    {
-        "wait_tensor",
-        _word(
-            "torch.distributed._functional_collectives:_wrap_tensor_autograd",
-            "to leave out what communicates nothing",
-            "it is noted",
-            since="2.13",
-        ),
-        "check_for_nan",
-        "mesh_get_process_group",
-    }
-)
-"""Their operations that communicate nothing."""
+_FUNCTIONAL: Final = _word("libtorch_cpu:_c10d_functional", _NOTING, "functional collectives are not noted")
+_DTENSOR: Final = _word("libtorch_cpu:_dtensor", _NOTING, "what a distributed tensor exchanges is not all noted")
+# The namespaces of the operations that communicate.
+COMMUNICATING: Final = frozenset({"c10d", _FUNCTIONAL, _DTENSOR})
+_FUNCTIONS: Final = "torch.distributed._functional_collectives"
+_NOTHING: Final = ("to leave out what communicates nothing", "it is noted")
+_WRAP: Final = _word(f"{_FUNCTIONS}:_wrap_tensor_autograd", *_NOTHING, since="2.13")
+# Their operations that communicate nothing.
+SILENT: Final = frozenset({"wait_tensor", _WRAP, "check_for_nan", "mesh_get_process_group"})
 GATHER_WHOLE: Final = _word("libtorch_cpu:_allgather_base_", _NOTING, "it has this name").rstrip("_")
 REDUCE_WHOLE: Final = _word("libtorch_cpu:_reduce_scatter_base_", _NOTING, "it has this name").rstrip("_")
-_BOXED_GROUP: Final = "unbox"
-
-
 _IMITATES: Final = "to make a rank of any number in one process"
 _NOT_IMITATED: Final = "it cannot be made"
+# The backend that sends nothing.
 NOT_SENDING: Final = "fake"
-"""What torch calls the backend that sends nothing."""
 UNSENT_BACKEND: Final = "torch.testing._internal.distributed.fake_pg"
 _word(f"{UNSENT_BACKEND}:FakeStore", _IMITATES, _NOT_IMITATED)
 MAKE_GROUP: Final = _word(f"{_C10D}:_new_process_group_helper", _IMITATES, _NOT_IMITATED)
+# The modules in which what makes the default process group has a name.
 MAKERS: Final = ("torch.distributed", _C10D, "torch.distributed.device_mesh")
-"""The modules in which what makes the default process group has a name."""
 
 
 def running_node() -> Any:
@@ -397,12 +362,12 @@ def finished_work(future: Any) -> Any:
     return getattr(_distributed_c10d, _FINISHED)(future)
 
 
-def process_group_of(boxed: object) -> Any:
+def process_group_of(boxed: Any) -> Any:
     """Return the process group that an operation was given in the dispatcher's form; ``None`` where it is none."""
     from torch.distributed import ProcessGroup
 
     try:
-        return getattr(ProcessGroup, _BOXED_GROUP)(boxed)
+        return ProcessGroup.unbox(boxed)
     except (AttributeError, RuntimeError, TypeError):
         return None
 

@@ -5,44 +5,35 @@ from __future__ import annotations
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from operator import is_, itemgetter
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import torch
 from msgspec.structs import replace
 from torch import nn
 from torch.nn.modules import module as module_hooks
-from torch.nn.utils import parametrizations, parametrize
 
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
-from gradir.frontends.pytorch.private import DYNAMO, MODULE_CALL, modes_set_aside, own_parameters, runs_a_function
+from gradir.frontends.pytorch.private import DYNAMO, modes_set_aside, own_parameters
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble, scope_table
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
 from gradir.frontends.pytorch.reading.walk import Walk, walk
+from gradir.frontends.pytorch.recording import participants
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
-from gradir.frontends.pytorch.recording.leaving import NotingMode, leave_when_dropped, remove_left, weak_hook
-from gradir.frontends.pytorch.recording.modes import CompiledParts, enter_modes
-from gradir.frontends.pytorch.recording.participants import (
-    Exchanged,
-    Ran,
-    calls_behind,
-    strays_among,
-    taking_part,
-    variable_of,
-    with_strays,
-)
+from gradir.frontends.pytorch.recording.modes import CallsMode, CompiledParts
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
+from gradir.frontends.pytorch.recording.rank import Exchanged
+from gradir.frontends.pytorch.recording.removable_modes import NotingMode, leave_when_dropped, remove_left, weak_hook
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import Step, Value
-from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, calls_from, path_of
+from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, calls_from, path_of, surroundings
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below
 from gradir.gcpause import paused_gc
@@ -55,34 +46,13 @@ from gradir.version import __version__
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.recording.cost import Costs
 
-_OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
 
-# torch's functions that register a parametrization, by id(), since code takes long to hash.
-_REGISTERING: Final = frozenset(
-    id(function.__code__)
-    for function in (
-        parametrize.register_parametrization,
-        parametrizations.orthogonal,
-        parametrizations.spectral_norm,
-        parametrizations.weight_norm,
-    )
-)
-
-
-class _Temporary(NamedTuple):
-    """A parameter that a module had for a while, and under which name."""
-
-    tensor: torch.Tensor
-    module: nn.Module
-    name: str
+# A parameter that a module had for a while, and under which name.
+_Temporary: TypeAlias = tuple[torch.Tensor, nn.Module, str]
 
 
 class Recorder:
-    """Notes, while it is entered, between which autograd sequence numbers each module runs.
-
-    torch numbers the nodes that a thread makes, so the numbers tell afterwards which module made a node. See
-    `gradir.record`.
-    """
+    """Notes, while it is entered, between which autograd sequence numbers each module runs; see `gradir.record`."""
 
     def __init__(self, request: CaptureRequest) -> None:
         """The model is a module, a dict of modules by name, or None: the modules called from outside any other."""
@@ -139,14 +109,13 @@ class Recorder:
             if self._notes_flow:
                 flow = self._flows.setdefault(timeline, Flow(timeline))
                 flow.looks_at_results = self._looks_at_results
-                enter_modes(hooks, flow)
+                for mode in (CompiledParts(flow), CallsMode(flow), NotingMode(flow)):
+                    hooks.enter_context(mode)
             self._hooks, self._entered_by = hooks.pop_all(), threading.get_ident()
         self._when_dropped = leave_when_dropped(self, self._hooks, sys._getframe(1))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.leave(error)
         if self._entered_by != threading.get_ident():
             warn("a recorder was left by another thread than entered it, and records no more: leave it where it began")
@@ -169,20 +138,13 @@ class Recorder:
         raise CaptureError("a recorder cannot be copied or pickled: it belongs to the threads that it records")
 
     def capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> Graph:
-        """Capture what was made inside the recorder, with scopes; ``model`` overrides the recorder's.
-
-        Raises:
-            CaptureError: no tensor among the outputs has a graph.
-        """
+        """Capture tensors that were computed inside; see `gradir.protocols.Recorder`."""
         return self.live_capture(outputs, model=model, params=params).graph
 
     def forward(self, *, model: object = None, params: Names | None = None, returned: object = None) -> Graph:
-        """Return the graph of every operation that ran inside the recorder; ``model`` overrides the recorder's.
+        """Return the graph of every operation that ran inside; see `gradir.protocols.Recorder`.
 
         The tensors in what the program ``returned`` are outputs, and each that no operation took.
-
-        Raises:
-            CaptureError: the recorder does not note the flow.
         """
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
@@ -209,11 +171,7 @@ class Recorder:
         optimizer: Any = None,
         values: bool | None = None,
     ) -> Explanation:
-        """Explain which parameters get a gradient from a loss, and why the others get none; see `protocols.Recorder`.
-
-        Raises:
-            CaptureError: the recorder does not note the flow, nothing ran in it, or ``subject`` holds no tensor.
-        """
+        """Explain which parameters get a gradient from a loss, and why not; see `gradir.protocols.Recorder`."""
         from gradir.frontends.pytorch.explaining.explain import Search
         from gradir.frontends.pytorch.explaining.subject import subject_of
 
@@ -224,10 +182,9 @@ class Recorder:
         modules = self.modules(model)
         captured = tensors_of(subject)
         if not captured and not isinstance(subject, BaseException):
-            kind = type(subject).__name__
             raise CaptureError(
-                f"there is nothing to explain: no tensor among what was given, of type {kind}; give the loss, or the "
-                "error that the forward raised"
+                f"there is nothing to explain: no tensor among what was given, of type {type(subject).__name__}; give "
+                "the loss, or the error that the forward raised"
             )
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
         known: dict[Flow, Flowing] = {}
@@ -253,7 +210,7 @@ class Recorder:
         return self.live_capture(outputs, model=model, params=params).verify(keep_graph=keep_graph)
 
     def with_collectives(self, graph: Graph) -> Graph:
-        """Return a captured graph of this recording with all that was exchanged until now."""
+        """Return a graph of this recording with its rank and all collectives until now."""
         return self.exchanged.with_collectives(graph)
 
     @property
@@ -264,12 +221,13 @@ class Recorder:
         return self._exchanged
 
     def modules(self, model: object = None) -> Modules:
-        """The modules of the model, or else those that were called from outside any other, by their variables."""
+        """Return the modules of the model, or else those that were called from outside any other."""
         modules = self._given(model)
         return modules if modules.roots else self._with_strays(modules)
 
     def _with_strays(self, modules: Modules) -> Modules:
-        return with_strays(modules, strays_among(self.called, modules.paths), self._variables)
+        strays = participants.strays_among(self.called, modules.paths)
+        return participants.with_strays(modules, strays, self._variables)
 
     def _given(self, model: object) -> Modules:
         return modules_below(modules_of(self._model if model is None else model))
@@ -290,14 +248,11 @@ class Recorder:
         return [*anew.values()]
 
     def forget_others(self, outputs: object, but: Iterable[nn.Module] = ()) -> list[nn.Module]:
-        """Forget the calls of modules that did nothing for these outputs, and return the outermost modules left.
-
-        ``but`` are modules to keep in any case.
-        """
+        """Forget the calls of modules that did nothing for these outputs, ``but`` for some; return the modules left."""
         walked = walk(flatten(outputs))
-        ran = self._taking_part(Ran(self.called, list(self._timelines), self._recording), {}, walked)
+        ran = self._taking_part(participants.Ran(self.called, list(self._timelines), self._recording), {}, walked)
         self._outermost = {id(module): module for module in (*ran.strays, *but)}
-        self._calls = defaultdict(int, calls_behind(self._timelines, walked))
+        self._calls = defaultdict(int, participants.calls_behind(self._timelines, walked))
         return self.called
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
@@ -316,11 +271,11 @@ class Recorder:
         # The walk made here is the whole graph's, and its objects live until the end.
         with paused_gc():
             modules = self._given(model)
-            ran = Ran(strays_among(self.called, modules.paths), list(self._timelines), self._recording)
-            walked = walk(captured)
+            strays = participants.strays_among(self.called, modules.paths)
+            ran, walked = participants.Ran(strays, list(self._timelines), self._recording), walk(captured)
             if modules.roots and ran.strays:
                 ran = self._taking_part(ran, modules.paths, walked)
-            modules = with_strays(modules, ran.strays, self._variables)
+            modules = participants.with_strays(modules, ran.strays, self._variables)
             named, exchanged = self._temporary_in(modules.paths), self._exchanged
             if exchanged is not None:
                 exchanged.number_groups()
@@ -333,7 +288,7 @@ class Recorder:
                 calls=self._calls,
                 inside=self._inside.values(),
                 temporary=named,
-                sources=self._source_lookup(ran.timelines),
+                sources=SourceLookup(self._recording, ran.timelines) if self._notes_sources else None,
                 groups=None if exchanged is None else exchanged.groups,
             )
             if exchanged is not None:
@@ -342,17 +297,11 @@ class Recorder:
                 live = costs.noted(live, modules.paths)
             if not self._tells_flow and known is None:
                 return live
-            return self._with_cuts(
-                live, [*modules.owned, *named], params, modules.paths, {} if known is None else known
-            )
+            held, known = [*modules.owned, *named], {} if known is None else known
+            return self._with_cuts(live, modules, held, params, known)
 
     def _with_cuts(
-        self,
-        live: LiveGraph,
-        held: list[Owned],
-        params: Names | None,
-        paths: Mapping[nn.Module, str],
-        known: dict[Flow, Flowing],
+        self, live: LiveGraph, modules: Modules, held: list[Owned], params: Names | None, known: dict[Flow, Flowing]
     ) -> LiveGraph:
         """Return the capture with the places in its graph where the flow goes on without gradient."""
         named, found = NamedTensors(held, params), list[Cut]()
@@ -369,47 +318,37 @@ class Recorder:
                 tensor = flow.tensor_of(leaf)
                 return owned.get(leaf) or (() if tensor is None else named.of(tensor).names)
 
-            found.extend(cuts_of(flowing, names_of, live, paths))
+            found.extend(cuts_of(flowing, names_of, live, modules.paths))
             inside = (names[0] for leaf, names in owned.items() if flowing.may_be_inside(leaf) and names)
             opaque = tuple(name for name in inside if name in unreached)
             found.extend([Cut("opaque", opaque)] if opaque else [])
-        graph = live.graph
-        is_whole = any(flowing.is_whole for flowing in known.values())
-        producer = replace(graph.producer, options={**graph.producer.options, FLOW: is_whole})
-        return live._replace(graph=replace(graph, cuts=(*graph.cuts, *found), producer=producer))
+        live = live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
+        return live.with_options({FLOW: any(flowing.is_whole for flowing in known.values())})
 
-    def _taking_part(self, ran: Ran, paths: Mapping[nn.Module, str], walked: Walk) -> Ran:
+    def _taking_part(self, ran: participants.Ran, paths: Mapping[nn.Module, str], walked: Walk) -> participants.Ran:
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
-        return taking_part(ran, paths, walked, temporary)
-
-    def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:
-        if not self._notes_sources:
-            return None
-        others = {timeline: [other for other in timelines if other is not timeline] for timeline in self._recording}
-        return SourceLookup([(log, Coverage(others[timeline])) for timeline, log in self._recording.items()])
+        return participants.taking_part(ran, paths, walked, temporary)
 
     def _all_temporary(self) -> dict[int, _Temporary]:
-        """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""
+        """Return by id() the parameters that modules had while they ran and have no more."""
         found = dict(self._temporary)
         for outside in (outside for flow in self._flows.values() for outside in flow.outside if outside.owner):
             tensor = outside.tensor()
             if outside.owner is not None and tensor is not None and is_own(tensor):
-                found[id(tensor)] = _Temporary(tensor, *outside.owner)
-        frames: dict[int, Frame | None] = {}
-        for line in self._timelines:
-            called = line.snapshot()[1]
-            frames.update(zip(map(id, called), called, strict=True))
+                found[id(tensor)] = tensor, *outside.owner
+        # A frame has as many entries as calls of modules inside it.
+        frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1]}
         for frame in frames.values():
             if frame is not None and frame.parameters:
                 now = own_parameters(frame.module)
                 for name, tensor in frame.parameters:
                     if tensor is not None and now.get(name) is not tensor and is_own(tensor):
-                        found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
+                        found.setdefault(id(tensor), (tensor, frame.module, name))
         return found
 
     def _temporary_in(self, paths: Mapping[nn.Module, str]) -> list[Owned]:
-        found = ((each, paths[each.module]) for each in self._all_temporary().values() if each.module in paths)
-        return [Owned(each.tensor, (below(path, plain_text(each.name)),), path) for each, path in found]
+        found = ((each, paths[each[1]]) for each in self._all_temporary().values() if each[1] in paths)
+        return [Owned(tensor, (below(path, plain_text(name)),), path) for (tensor, _, name), path in found]
 
     def _timeline(self) -> Timeline:
         try:
@@ -425,12 +364,12 @@ class Recorder:
             return
         timeline = self._timeline()
         caller = timeline.current
-        inside, checks = (True, caller.checks) if caller is not None and caller.inside else _surroundings()
+        inside, checks = (True, caller.checks) if caller is not None and caller.inside else surroundings()
         checks |= caller is not None and caller.checks
         if not checks:
             if caller is None:
                 if id(module) not in self._outermost:
-                    self._variables[id(module)] = variable_of(module, sys._getframe(1))
+                    self._variables[id(module)] = participants.variable_of(module, sys._getframe(1))
                 self._outermost[id(module)] = self._anew[id(module)] = module
             self._calls[id(module)] += 1
         if inside:
@@ -452,20 +391,4 @@ class Recorder:
         for name, tensor in own_parameters(module).items():
             if tensor is not None and usual.get(name) is not tensor and is_own(tensor):
                 # It has this one only while it runs, as when each process keeps a part of each parameter.
-                self._temporary[id(tensor)] = _Temporary(tensor, module, name)
-
-
-def _surroundings() -> tuple[bool, bool]:
-    """Return whether a custom Function, and whether a registration of a parametrization, runs the call of a module."""
-    frame: FrameType | None = sys._getframe(1)
-    calls, registers = 0, False
-    while frame is not None and calls < _OWN_CALL_AND_THE_ONE_ABOVE:
-        code = frame.f_code
-        if code is MODULE_CALL:
-            calls += 1
-        elif runs_a_function(code):
-            return True, registers
-        elif id(code) in _REGISTERING:
-            registers = True
-        frame = frame.f_back
-    return False, registers
+                self._temporary[id(tensor)] = tensor, module, name

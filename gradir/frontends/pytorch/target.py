@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from traceback import walk_tb
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.fake import is_standing_in, without_data
 from gradir.frontends.pytorch.private import LOOKED_AT, own_buffers
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
-from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly
+from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Modules, ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
@@ -29,11 +29,6 @@ from gradir.ir import Graph
 from gradir.protocols import MadeOtherError, StoppedError
 from gradir.request import CaptureRequest
 from gradir.spec import called, own_error, parse_described
-
-T = TypeVar("T")
-
-TRACED: Final = frozenset({"joint", "compiled"})
-"""The graphs that torch.compile traces."""
 
 
 class _Forward(NamedTuple):
@@ -61,12 +56,8 @@ class _Ran(NamedTuple):
 
 
 def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
-    """Capture tensors, or the result of a module or a program.
-
-    A callable that a PROGRAM names returns tensors in containers or objects, or ``(model, outputs)``. A class or
-    factory of modules is called without arguments first. A module runs on the inputs.
-    """
-    if request.graph in TRACED:
+    """Capture tensors, or what a module or a program returns, such as a module or ``(model, outputs)``."""
+    if request.graph in {"joint", "compiled"}:
         raise MadeOtherError(_traced(request))
     if not request.is_program and not isinstance(request.target, nn.Module):
         return _of_tensors(request)
@@ -78,20 +69,19 @@ def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
             _expect_some(ran.outputs)
         live = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params)
         if request.graph == "both":
-            live = _with_forward(live, ran.recorder.forward(model=ran.model, returned=ran.outputs))
-        return _with_exchange(ran.recorder, live) if request.collectives else live
-
-
-def _with_forward(live: LiveGraph, forward: Graph) -> LiveGraph:
-    """Return a capture with the graph of its forward.
-
-    torch runs some operations as others while a forward is noted: a reshape is a view, and else an alias.
-    """
-    if not forward.nodes:
-        return live._replace(forward="no operation ran while it was recorded")
-    producer = live.graph.producer
-    noted = replace(producer, options={**producer.options, "graph": "both"})
-    return live._replace(graph=replace(live.graph, producer=noted), forward=forward)
+            forward = ran.recorder.forward(model=ran.model, returned=ran.outputs)
+            live = live._replace(forward=forward if forward.nodes else "no operation ran while it was recorded")
+            if forward.nodes:
+                # torch runs some operations as others while a forward is noted: a reshape is a view, and else an alias.
+                live = live.with_options({"graph": "both"})
+        if request.collectives:
+            live = ran.recorder.exchanged.with_dry_backward(live)
+            if live.graph.rank is None:
+                raise CaptureError(
+                    "--collectives notes what processes exchange, and there is no process group: the program has to "
+                    "call torch.distributed.init_process_group, and torchrun to start it"
+                )
+        return live
 
 
 def _of_tensors(request: CaptureRequest) -> LiveGraph:
@@ -107,17 +97,6 @@ def _of_tensors(request: CaptureRequest) -> LiveGraph:
         )
     live = capture(target, model=request.model, params=request.params)
     return live._replace(forward="its tensors were computed before") if request.graph == "both" else live
-
-
-def _with_exchange(recorder: Recorder, live: LiveGraph) -> LiveGraph:
-    """Return a capture with what this process exchanges, after a backward that sends nothing."""
-    live = recorder.exchanged.with_dry_backward(live)
-    if live.graph.rank is None:
-        raise CaptureError(
-            "--collectives notes what processes exchange, and there is no process group: the program has to call "
-            "torch.distributed.init_process_group, and torchrun to start it"
-        )
-    return live
 
 
 def _expect_some(outputs: object) -> None:
@@ -152,10 +131,7 @@ def _forward(request: CaptureRequest) -> Graph:
 
 
 def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _Ran:
-    """Run a target, recorded, and add each recorder to ``recorders``.
-
-    Calls before number ``step`` run with their backward, since a wrapper may exchange something else after some steps.
-    """
+    """Run a target, recorded, after ``step - 1`` calls with their backward; add each recorder to ``recorders``."""
     made: list[Recorder] = [] if recorders is None else recorders
 
     def recorder_of(model: nn.Module | None, left: int) -> Recorder:
@@ -165,7 +141,9 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     _set_seed(request)
     recorder = recorder_of(None, request.step)
     result = _made_by(request.target, recorder)
-    if request.is_program and not request.inputs and _is_stated(result):
+    # An exported program and a module of torch.fx state their graphs. Nobody has the former without its module.
+    exported = getattr(sys.modules.get("torch.export"), "ExportedProgram", fx.GraphModule)
+    if request.is_program and not request.inputs and isinstance(result, (fx.GraphModule, exported)):
         raise MadeOtherError(result)
     before = request.step - 1
     for left in range(0 if isinstance(result, nn.Module) else before, 0, -1):
@@ -173,33 +151,24 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
         recorder = recorder_of(None, left)
         result = _made_by(request.target, recorder)
     if isinstance(result, nn.Module):
-        call, name = _call(result, request), type(result).__name__
+        call = _call(result, request)
         for _ in range(before):
-            _step(_told(call, request, name))
+            _step(_run_module(call, request, result))
         recorder = recorder_of(result, 1)
-        return _Ran(recorder, _told(partial(_recorded, recorder, call), request, name), call=call)
+        return _Ran(recorder, _run_module(partial(_recorded, recorder, call), request, result), call=call)
     model, outputs, _ = _parts(result, request.inputs)
     return _Ran(recorder, outputs, model)
 
 
 def expect_traceable() -> None:
-    """Refuse a release of torch that does not describe the inputs and outputs of joint graphs.
-
-    Raises:
-        CaptureError: it is one.
-    """
+    """Refuse a release of torch that does not describe the inputs and outputs of joint graphs."""
     if torch.__version__ < torch.torch_version.TorchVersion("2.10"):
-        raise CaptureError(
-            f"joint and compiled graphs need torch 2.10 or later, and this is {torch.__version__}: update it"
-        )
+        found = f"and this is {torch.__version__}"
+        raise CaptureError(f"joint and compiled graphs need torch 2.10 or later, {found}: update it")
 
 
 def _traced(request: CaptureRequest) -> object:
-    """Run what `Traced` is about, eagerly, or return what states its graph by itself.
-
-    Raises:
-        CaptureError: torch is too old, or the target is no module or function.
-    """
+    """Run what `Traced` is about, eagerly, or return what states its graph by itself."""
     target = request.target
     expect_traceable()
     if not callable(target):
@@ -219,19 +188,12 @@ def _traced(request: CaptureRequest) -> object:
         raise SpecError("--fake traces a class of modules with --input: the second run of a function has data")
     eager = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params).graph
     _set_seed(request)
-    model = request.model if ran.model is None else ran.model
-    for buffer in chain.from_iterable(own_buffers(module).values() for module in ran.recorder.modules(model).paths):
+    modules = ran.recorder.modules(request.model if ran.model is None else ran.model)
+    for buffer in chain.from_iterable(own_buffers(module).values() for module in modules.paths):
         if buffer is not None and buffer.grad_fn is not None:
             # The next run would go on with the graph of this one.
             buffer.detach_()
-    modules = ran.recorder.modules(model)
     return Traced(ran.call or target, modules, eager, request.graph == "compiled")
-
-
-def _is_stated(result: object) -> bool:
-    """Whether something states its graph by itself: an exported program, or a module of torch.fx."""
-    exported = getattr(sys.modules.get("torch.export"), "ExportedProgram", ())
-    return isinstance(result, (fx.GraphModule, exported) if exported else fx.GraphModule)
 
 
 def _set_seed(request: CaptureRequest) -> None:
@@ -242,8 +204,11 @@ def _set_seed(request: CaptureRequest) -> None:
 def _call(module: nn.Module, request: CaptureRequest) -> partial[object]:
     if not request.is_program:
         return partial(module, *request.inputs, **(request.kwargs or {}))
-    positional, named = _described(module, request.inputs)
-    return partial(module, *positional, **named)
+    if not request.inputs:
+        raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
+    made = [parse_input(text) for text in request.inputs]
+    named = {name: tensor for name, tensor in made if name is not None}
+    return partial(module, *(tensor for name, tensor in made if name is None), **named)
 
 
 def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
@@ -251,23 +216,21 @@ def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
         return call()
 
 
-def _told(call: Callable[[], object], request: CaptureRequest, name: str) -> object:
+def _run_module(call: Callable[[], object], request: CaptureRequest, module: nn.Module) -> object:
     """Call a module; an error in a program, or in a forward to capture, is reported as the program's own."""
-    return _run(call, name) if request.is_program or request.graph == "forward" else call()
+    return _run(call, type(module).__name__) if request.is_program or request.graph == "forward" else call()
 
 
 def _step(outputs: object) -> None:
-    tensors = [entry.tensor for entry in flatten_quietly(outputs) if entry.role == "output"]
+    tensors = [entry.tensor for entry in flatten(outputs, warns=False) if entry.role == "output"]
     torch.autograd.backward(tensors, list(map(ones_for, tensors)))
 
 
 def explain_target(request: CaptureRequest) -> Explanation:
     """Explain the gradients of the parameters behind what `capture_target` captures."""
     if not request.is_program and not isinstance(request.target, nn.Module):
-        raise CaptureError(
-            "front-end 'torch' explains a forward that was recorded: "
-            "`with gradir.record(model, flow=True) as rec: loss = ...`, then `rec.explain(loss)`"
-        )
+        advice = "`with gradir.record(model, flow=True) as rec: loss = ...`, then `rec.explain(loss)`"
+        raise CaptureError(f"front-end 'torch' explains a forward that was recorded: {advice}")
     _set_seed(request)
     recorder = Recorder(CaptureRequest(flow=True))
     model: Any = request.model
@@ -276,8 +239,7 @@ def explain_target(request: CaptureRequest) -> Explanation:
         result = _made_by(request.target, recorder)
         if isinstance(result, nn.Module):
             model = result if model is None else model
-            call, name = _call(result, request), type(result).__name__
-            result = _told(partial(_recorded, recorder, call), request, name)
+            result = _run_module(partial(_recorded, recorder, _call(result, request)), request, result)
         else:
             model, result, optimizer = _parts(result, request.inputs)
     except (SpecError, RuntimeError) as error:
@@ -300,7 +262,7 @@ def _made_by(target: object, recorder: Recorder) -> object:
 
 
 def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, object]:
-    """The model, the outputs and the optimizers of what a PROGRAM names or returns, which has to have the outputs."""
+    """Return the model, the outputs and the optimizers of what a PROGRAM names or returns."""
     if inputs:
         raise SpecError("--input is for a module; PROGRAM names a tensor or a callable that returns tensors")
     if isinstance(result, (tuple, list)) and isinstance(next(iter(result), None), nn.Module):
@@ -353,15 +315,7 @@ def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
         raise CaptureError(f"--input {text!r}: {own_error(error)}") from error
 
 
-def _described(module: nn.Module, inputs: Sequence[str]) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    if not inputs:
-        raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
-    made = [parse_input(text) for text in inputs]
-    named = {name: tensor for name, tensor in made if name is not None}
-    return [tensor for name, tensor in made if name is None], named
-
-
-def _run(call: Callable[[], T], name: str) -> T:
+def _run(call: Callable[[], object], name: str) -> object:
     try:
         return called(call, name)
     except SpecError as error:

@@ -16,13 +16,13 @@ from gradir.frontends.pytorch.explaining.naming import name_of_step
 from gradir.frontends.pytorch.explaining.step_kinds import DERIVING
 from gradir.frontends.pytorch.private import ACCUMULATOR, without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.distributed import in_process_group
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import extent_of, storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import ARRAYS, FROM_OUTSIDE, Held, Step
-from gradir.frontends.pytorch.verifying.untouched import in_process_group
 from gradir.frontends.walks import grouped, reached
 
 # A gradient must differ by the precision of its dtype, raised to this power, times its largest number.

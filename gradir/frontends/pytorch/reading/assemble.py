@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
-from operator import attrgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -37,7 +37,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import paths_above
 from gradir.gcpause import paused_gc
-from gradir.ir import Cut, Graph, Producer, Scope
+from gradir.ir import AttrValue, Cut, Graph, Producer, Scope
 from gradir.ir.memo import Memo
 from gradir.ir.model import MOST
 from gradir.ir.records import sound
@@ -47,29 +47,23 @@ from gradir.version import __version__
 
 
 class FlatParameters:
-    """The flat parameters among some leaves.
-
-    A leaf counts as flat when FSDP says so, or when it is a parameter of one dimension. Only the former replaces a part
-    that is as long as itself: anything else is another tensor on the same memory, such as a detached copy.
-    """
+    """The flat parameters among some leaves: those of one dimension."""
 
     def __init__(self, leaves: Iterable[torch.Tensor]) -> None:
         found: defaultdict[int, list[Extent]] = defaultdict(list)
         self._whole: set[tuple[int, Extent]] = set()
         for leaf in leaves:
             storage = storage_of(leaf)
-            if storage is None or leaf.dim() != 1 or not isinstance(leaf, nn.Parameter):
-                continue
-            extent = extent_of(held_by(leaf))
-            found[storage].append(extent)
-            if getattr(leaf, FLAT_PARAMETER, False):
-                self._whole.add((storage, extent))
-        self._starts = {storage: sorted(extent.start for extent in extents) for storage, extents in found.items()}
-        # The furthest end of the first so many.
-        self._ends = {
-            storage: list(accumulate((extent.end for extent in sorted(extents)), max))
-            for storage, extents in found.items()
-        }
+            if storage is not None and leaf.dim() == 1 and isinstance(leaf, nn.Parameter):
+                extent = extent_of(held_by(leaf))
+                found[storage].append(extent)
+                if getattr(leaf, FLAT_PARAMETER, False):
+                    self._whole.add((storage, extent))
+        self._starts, self._ends = dict[int, list[int]](), dict[int, list[int]]()
+        for storage, extents in found.items():
+            self._starts[storage] = sorted(extent.start for extent in extents)
+            # The furthest end of the first so many.
+            self._ends[storage] = list(accumulate((extent.end for extent in sorted(extents)), max))
 
     def contain(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor is a part of a flat parameter."""
@@ -78,41 +72,34 @@ class FlatParameters:
             return False
         extent = extent_of(held_by(tensor))
         starts, ends = self._starts[storage], self._ends[storage]
+        # Only one that FSDP made has a part as long as itself. Another tensor of that length is a detached copy.
         before, until = bisect_left(starts, extent.start), bisect_right(starts, extent.start)
         if before and ends[before - 1] >= extent.end:
             return True
         return bool(until and ends[until - 1] > extent.end) or (storage, extent) in self._whole
 
 
+# A class of the user's may say anything of itself, at any length.
 _MAX_DETAIL = 1_000
 
 _Counts: TypeAlias = defaultdict[str, int]
 
 
 def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[int, int]) -> tuple[Scope, ...]:
-    """One `Scope` per module, in registration order; ``calls`` are by id() of the modules."""
+    """Return one `Scope` for each module, in registration order; ``calls`` are by id() of the modules."""
     own, total, trainable = _parameter_counts(owned)
     class_names = Memo[type, str](lambda kind: plain_text(kind.__name__))
     details = Memo[str, str](lambda text: plain_text(" ".join(text.split()))[:_MAX_DETAIL])
-    return tuple(
-        [
-            Scope(
-                path,
-                class_names[type(module)],
-                details[detail] if (detail := details_of(module)) else "",
-                calls.get(id(module), 0),
-                own[path],
-                total[path],
-                trainable[path],
-                is_training(module),
-            )
-            for module, path in paths.items()
-        ]
-    )
+    scopes = []
+    for module, path in paths.items():
+        counts, detail = (calls.get(id(module), 0), own[path], total[path], trainable[path]), details_of(module)
+        shown = details[detail] if detail else ""
+        scopes.append(Scope(path, class_names[type(module)], shown, *counts, is_training(module)))
+    return tuple(scopes)
 
 
 def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts]:
-    """By path: the elements of the module's own parameters, of those of its whole subtree, the trainable of these."""
+    """Count by path the elements of a module's own parameters, of those of its subtree, and the trainable of these."""
     counts: defaultdict[tuple[str, ...], int] = defaultdict(int)
     asking: defaultdict[tuple[str, ...], int] = defaultdict(int)
     for entry in owned:
@@ -136,20 +123,6 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts
     return own, total, trainable
 
 
-def cuts(
-    unreached: Iterable[Owned], hidden: Collection[int], placements: Mapping[int, tuple[str, ...]]
-) -> tuple[Cut, ...]:
-    """Return a cut for each trainable parameter outside the graph; a function may still reach the ``hidden`` ones."""
-    metadata = MetadataReader(placements=placements)
-    return tuple(
-        Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
-        for tensor, names, scope, _ in unreached
-    )
-
-
-_total_of: Final = attrgetter("total")
-
-
 def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
     """Capture the graph behind tensors; see `gradir.capture`."""
     with paused_gc():
@@ -159,10 +132,8 @@ def capture(outputs: object, *, model: object = None, params: Names | None = Non
 class LiveGraph(NamedTuple):
     """A graph together with the live objects it was made of.
 
-    ``grad_fns`` maps each grad_fn to its node's id, ``leaves`` the id of each leaf's node to its tensor. ``unreached``
-    are the parameters that the graph's cuts name, in their order; an empty one stands for what is not initialised.
-    ``roots`` are the modules by their paths' first names. ``forward`` is the graph of the forward that made it, where
-    both were asked for, or why there is none.
+    ``unreached`` are the parameters that its cuts name, in their order, empty where they are not initialised.
+    ``forward`` is the forward graph, or the reason why there is none, if both were asked for.
     """
 
     graph: Graph
@@ -172,6 +143,11 @@ class LiveGraph(NamedTuple):
     unreached: list[torch.Tensor]
     roots: Mapping[str, nn.Module]
     forward: Graph | str = ""
+
+    def with_options(self, options: Mapping[str, AttrValue]) -> LiveGraph:
+        """Return the capture with further options of the graph's producer."""
+        producer = replace(self.graph.producer, options={**self.graph.producer.options, **options})
+        return self._replace(graph=replace(self.graph, producer=producer))
 
     def verify(self, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
@@ -195,9 +171,8 @@ def assemble(
 ) -> LiveGraph:
     """Make the graph of the captured tensors, which may have been ``walked`` already.
 
-    The other arguments come from a recording: ``scope_of`` gives the module path of each grad_fn, or ``None`` if it is
-    ambiguous, ``calls`` counts the calls of modules, ``inside`` are modules that a custom Function ran, and
-    ``temporary`` the parameters that modules had only while they ran.
+    A recording gives ``scope_of``, the module path of each grad_fn or ``None`` if it is ambiguous, the ``calls`` of
+    modules, those ``inside`` a custom Function, and the ``temporary`` parameters that modules had while they ran.
     """
     if torch.compiler.is_compiling():
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
@@ -214,7 +189,7 @@ def assemble(
             captured, walked, named, TensorNodes(known), scope_of, sources=sources, placements=placements, groups=groups
         )
         nodes = assembly.nodes()
-        grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
+        leaves = assembly.leaves()
         reached = set(map(id, leaves.values()))
         asking = (entry for entry in owned if entry.is_parameter and entry.tensor.requires_grad)
         unreached = [entry for entry in asking if id(entry.tensor) not in reached]
@@ -223,48 +198,40 @@ def assemble(
             replaced = {name for entry in temporary if id(entry.tensor) in reached for name in entry.names}
             known_ids = {id(entry.tensor) for entry in known}
             flat = FlatParameters([leaf for leaf in leaves.values() if id(leaf) not in known_ids])
-            unreached = [
-                entry for entry in unreached if replaced.isdisjoint(entry.names) and not flat.contain(entry.tensor)
-            ]
-        hidden = hidden_among(
-            [entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None
-        )
+            others = (entry for entry in unreached if replaced.isdisjoint(entry.names))
+            unreached = [entry for entry in others if not flat.contain(entry.tensor)]
+        tensors = [entry.tensor for entry in unreached]
+        # A function may still reach these.
+        hidden = hidden_among(tensors, walked.edges, inside, is_recorded=scope_of is not None)
+        metadata = MetadataReader(placements=placements)
+        options: dict[str, AttrValue] = {"scopes": scope_of is not None, "sources": sources is not None}
+        # Only where it is so: what has data need not say it.
+        options |= {"callers": True} if getattr(scope_of, "tells_callers", False) else {}
+        options |= {"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}
         graph = Graph.of(
             nodes,
             scope_table(modules.paths, owned, calls or {}),
-            cuts(unreached, hidden, placements),
-            Producer(
-                __version__,
-                "torch",
-                str(torch.__version__),
-                {
-                    "scopes": scope_of is not None,
-                    "sources": sources is not None,
-                    # Only where it is so: what has data need not say it.
-                    **({"callers": True} if getattr(scope_of, "tells_callers", False) else {}),
-                    **({"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}),
-                },
+            tuple(
+                Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
+                for tensor, names, scope, _ in unreached
             ),
+            Producer(__version__, "torch", str(torch.__version__), options),
         )
         # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
         # order: a look at each node again would cost more than to write it. The same is true of the scopes, but for
         # sums that are too large. The few other records are looked at.
-        if max(map(_total_of, graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
+        if max((scope.total for scope in graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
             vouch(graph)
-        tensors = [entry.tensor for entry in unreached]
         # A lazy module's parameter refuses every use before the module ran.
         usable = [torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor for tensor in tensors]
-        return LiveGraph(graph, captured, grad_fns, leaves, usable, modules.roots)
+        return LiveGraph(graph, captured, assembly.ids, leaves, usable, modules.roots)
 
 
 def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:
-    """The temporary parameters with all names of those in whose place they were; not what a module has anyway."""
+    """Return the temporary parameters that no module has now, with all names of those in whose place they were."""
     if not temporary:
         return temporary
     own = {id(entry.tensor) for entry in owned}
     entries = {name: entry for entry in owned for name in entry.names}
-    return [
-        entries.get(entry.names[0], entry)._replace(tensor=entry.tensor, is_registered=False)
-        for entry in temporary
-        if id(entry.tensor) not in own
-    ]
+    others = (entry for entry in temporary if id(entry.tensor) not in own)
+    return [entries.get(each.names[0], each)._replace(tensor=each.tensor, is_registered=False) for each in others]

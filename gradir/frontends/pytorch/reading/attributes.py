@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -26,19 +26,14 @@ from gradir.ir.model import AttrScalar
 
 _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
-_AS_IS = frozenset({bool, type(None)})
-_NUMBERS = frozenset({bool, int, float})
-# Booleans, integers and floats: spans of time are not, and have a unit.
-_NUMPY_NUMBERS = "biuf"
 _SEQUENCES: Final[tuple[type[Any], ...]] = (tuple, list)
+# A longer one is data, which a graph does not hold.
 _MAX_ITEMS = 10_000
 
 _NAMED = (torch.dtype, torch.layout, torch.memory_format, torch.SymFloat, torch.SymBool, complex)
 
 # Equal values of these types are the same value.
-_KNOWN_BY_VALUE: Final = frozenset(
-    {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
-)
+_KNOWN_BY_VALUE: Final = {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
 
 
 class AttributeReader:
@@ -89,15 +84,12 @@ class PythonAttributeReader:
 
     def __init__(self, attributes: Mapping[str, str], groups: Groups, symbols: Callable[[object], str] = str) -> None:
         """``attributes`` has, by name in the IR, the names that torch gives every such grad_fn."""
-        self._groups = groups
-        self._symbols = symbols
-        self._attributes = attributes
+        self._groups, self._symbols, self._attributes = groups, symbols, attributes
 
     def __call__(self, fn: Any) -> Mapping[str, AttrValue]:
         """Return the attributes by name, sorted."""
-        values = {
-            name: plain_value(getattr(fn, attribute), self._symbols) for name, attribute in self._attributes.items()
-        }
+        own = ((name, getattr(fn, attribute)) for name, attribute in self._attributes.items())
+        values = {name: plain_value(value, self._symbols) for name, value in own}
         for name, value in self._groups.in_words(fn):
             if not (name.startswith("_") or issubclass(type(value), torch.Tensor)):
                 values[plain_text(name)] = plain_value(value, self._symbols)
@@ -111,7 +103,7 @@ def plain_value(value: object, symbols: Callable[[object], str] = str) -> AttrVa
     >>> plain_value(2**64), plain_value(torch.float16), plain_value((1, float("inf")))
     ('18446744073709551616', 'float16', (1, NonFinite(float='inf')))
     """
-    if type(value) in _AS_IS or (type(value) is int and value in _SMALL):
+    if value is None or type(value) is bool or (type(value) is int and value in _SMALL):
         return cast("AttrValue", value)
     if type(value) is tuple and _are_small(value):
         return cast("AttrValue", value)
@@ -156,13 +148,12 @@ def _number_of_numpy(value: object) -> bool | int | float | None:
     # Nobody has a scalar of numpy's without numpy being imported. A class of a user's own may well look like a number,
     # but asking it for its value would run its code.
     scalar = getattr(sys.modules.get("numpy"), "generic", None)
-    if scalar is None or not issubclass(type(value), scalar):
-        return None
-    if scalar.dtype.__get__(value).kind not in _NUMPY_NUMBERS:
+    # Booleans, integers and floats: spans of time are not, and have a unit.
+    if scalar is None or not issubclass(type(value), scalar) or scalar.dtype.__get__(value).kind not in "biuf":
         return None
     number = scalar.item(value)
     # A long double has no Python type of its own.
-    return number if type(number) in _NUMBERS else None
+    return number if type(number) in {bool, int, float} else None
 
 
 def _plain_name(value: object, symbols: Callable[[object], str]) -> str:
@@ -182,8 +173,6 @@ def device_name(device: torch.device) -> str:
     """Return the kind of a device, without its number, which differs between equal processes."""
     return plain_text(device.type)
 
-
-_JAGGED: Final = "jagged"
 
 _of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")
 
@@ -213,8 +202,7 @@ class MetadataReader:
         self, symbols: Callable[[object], str] = str, placements: Mapping[int, tuple[str, ...]] = NOTHING
     ) -> None:
         """``symbols`` gives the text of a symbolic size, and ``placements``, by id(), how tensors are spread."""
-        self._symbols = symbols
-        self._placements = placements
+        self._symbols, self._placements = symbols, placements
         self._of_outputs: dict[tuple[Any, ...], tuple[TensorMeta, ...]] = {}
         self._of_tensors: dict[tuple[Any, ...], TensorMeta] = {}
 
@@ -262,7 +250,7 @@ class MetadataReader:
 
 
 def _layout_of_output(entry: Any) -> str:
-    return _JAGGED if entry.is_nested_tensor and not entry.is_cpp_nested_tensor else "strided"
+    return "jagged" if entry.is_nested_tensor and not entry.is_cpp_nested_tensor else "strided"
 
 
 class Symbols:
@@ -283,9 +271,8 @@ class Symbols:
 
 
 _SUFFIX = re.compile(r"Backwards?\d*$")
-
 _GENERATED = re.compile(rf"{GENERATED}(.+)Backward\d*")
-
+# Where a word of a name in camel case begins.
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=[A-Z][a-z])")
 
 
@@ -301,9 +288,8 @@ class Slot(NamedTuple):
 class Anatomy:
     """What the grad_fns of one type are called and have.
 
-    ``attributes`` reads the attributes that are no tensors, if there are any; ``packed`` gives what is in each of the
-    ``slots``. The node that adds to a leaf's ``.grad`` ``accumulates``; ``opaque`` stands for nodes that autograd
-    hides.
+    ``packed`` gives what is in each of the ``slots``, and ``attributes`` what is no tensor. The node that adds to a
+    leaf's ``.grad`` ``accumulates``. One that is ``opaque`` stands for nodes that autograd hides.
     """
 
     native: str
@@ -327,25 +313,26 @@ class Anatomies:
     def of(self, fn: GradFn) -> Anatomy:
         """Return the anatomy of a grad_fn."""
         kind = type(fn)
-        found = self.by_type.get(kind)
-        if found is not None:
-            return found
         if kind.__name__ != private.UNTYPED_NODE:
-            found = self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols, self._groups)
-            return found
+            if kind not in self.by_type:
+                self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols, self._groups)
+            return self.by_type[kind]
         # C++ nodes without a Python type of their own share one, and differ by name only.
         name = fn.name()
-        found = self._by_name.get(name)
-        if found is None:
-            found = self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols, self._groups)
-        return found
+        if name not in self._by_name:
+            self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols, self._groups)
+        return self._by_name[name]
 
 
 def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> Anatomy:
     attributes = [name for name in dir(kind) if name.startswith((private.SAVED, private.PACKED, "needs_input_grad"))]
-    slots = tuple(_slots(attributes))
+    slots = []
+    for packed in sorted(name for name in attributes if name.startswith(private.PACKED)):
+        name = packed.removeprefix(private.PACKED)
+        # A custom Function has its saved tensors under a name of their own.
+        slots.append(Slot(name, packed, "saved_tensors" if name == "tensors" else private.SAVED + name))
     accumulates = kind.__name__ == private.ACCUMULATOR
-    op = neutral_name(registered_name(native, private.registered_operators))
+    op = neutral_name(registered_name(native))
     if op == _ACCUMULATE_OP and not accumulates:
         # A custom Function of this name would have the ids of leaves.
         op = f"{op}_function"
@@ -360,19 +347,12 @@ def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: 
         native,
         op,
         reader,
-        slots,
+        tuple(slots),
         # With the class beside it, a lone attribute comes as a tuple too.
         attrgetter(*(slot.packed for slot in slots), "__class__"),
         accumulates=accumulates,
         opaque=native in private.OPAQUE,
     )
-
-
-def _slots(attributes: list[str]) -> Iterator[Slot]:
-    for packed in sorted(name for name in attributes if name.startswith(private.PACKED)):
-        name = packed.removeprefix(private.PACKED)
-        # A custom Function has its saved tensors under a name of their own.
-        yield Slot(name, packed, "saved_tensors" if name == "tensors" else private.SAVED + name)
 
 
 @lru_cache(maxsize=4096)
@@ -390,11 +370,7 @@ _ACCUMULATE_OP: Final = neutral_name(private.ACCUMULATOR)
 
 
 def native_name(qualified: str) -> str:
-    """Return a C++ node's own name, without namespaces, template arguments and torch's wrapper class.
-
-    >>> native_name("torch::autograd::CppNode<my::Op<float>>"), native_name("struct torch::autograd::AccumulateGrad")
-    ('Op', 'AccumulateGrad')
-    """
+    """Return a C++ node's own name, such as ``Op`` of ``struct torch::autograd::CppNode<my::Op<float>>``."""
     wrapper, _, wrapped = qualified.partition("<")
     stem = wrapped.partition("<")[0].rstrip(">") if _own_name(wrapper) == "CppNode" else wrapper
     return _own_name(stem) or qualified
@@ -404,17 +380,14 @@ def _own_name(qualified: str) -> str:
     return qualified.removeprefix("struct ").removeprefix("class ").rpartition("::")[2]
 
 
-def registered_name(native: str, operators: Callable[[], Iterable[str]]) -> str:
-    """Return the registered operator behind a generated grad_fn, or else ``native``.
-
-    >>> registered_name("GeneratedBackwardFor_my_lib_scale_defaultBackward", lambda: ["aten::scale", "my_lib::scale"])
-    'scale'
-    """
+def registered_name(native: str) -> str:
+    """Return the registered operator behind a generated grad_fn, or else ``native``."""
     generated = _GENERATED.fullmatch(native)
     if generated is None:
         return native
     found = []
-    for operator in operators():
+    # A name may have underscores, so the generated one cannot be taken apart.
+    for operator in private.registered_operators():
         namespace, _, rest = operator.partition("::")
         name, _, overload = rest.partition(".")
         if f"{namespace}_{name}_{overload or 'default'}" == generated[1]:

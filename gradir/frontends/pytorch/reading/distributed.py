@@ -18,23 +18,21 @@ from gradir.frontends.pytorch import private
 
 _AS_IS: Final = frozenset({NoneType, bool, int, float, str})
 _NAMES: Final = frozenset({"group_name", "pg_name"})
+# torch describes a dimension of a mesh by this and its name, and a group without a description by the other.
 _MESH: Final = "mesh_"
 _UNDESCRIBED: Final = "undefined"
+# Where the classes are whose objects a function keeps for its own use.
 _OWN: Final = ("torch.distributed.", "torch.nn.parallel.")
-"""Where the classes are whose objects a function keeps for its own use."""
-
-_COLLECTIVES: Final = "torch.distributed.nn."
-_RANKS: Final = frozenset({"src", "dst"})
-_RANK_OF_GROUP: Final = "rank"
-_RANK_OF_ALL: Final = "global_rank"
 _DISTRIBUTED_TENSORS: Final = "torch.distributed.tensor"
 
 
-class Groups:
-    """Labels the process groups of one graph: the dimension of a mesh, ``world``, or what a group is described as.
+def in_process_group() -> bool:
+    """Return whether this process trains together with others."""
+    return distributed.is_available() and distributed.is_initialized()
 
-    Different groups with the same label are numbered in the order in which they are met.
-    """
+
+class Groups:
+    """Labels the process groups of one graph, and numbers different ones with the same label as they are met."""
 
     def __init__(self) -> None:
         self._labels: dict[str, str] = {}
@@ -43,19 +41,19 @@ class Groups:
         """The groups by label, in the order in which they were met."""
 
     def in_words(self, fn: object) -> Iterator[tuple[str, object]]:
-        """The attributes that a custom Function's code set, such as the group that it communicates in."""
+        """Yield the attributes that a custom Function's code set, such as the group that it communicates in."""
         kept = vars(fn)
         mesh = next(filter(None, map(_mesh_of, kept.values())), None)
         group = next(filter(_is_group, kept.values()), None)
-        is_collective = _module_of(getattr(type(fn), private.FORWARD_CLASS, None)).startswith(_COLLECTIVES)
-        ranks = {_RANK_OF_GROUP: group, _RANK_OF_ALL: None}
+        is_collective = _module_of(getattr(type(fn), private.FORWARD_CLASS, None)).startswith("torch.distributed.nn.")
+        ranks = {"rank": group, "global_rank": None}
         for name, value in kept.items():
             if name in ranks and (is_collective or group is not None) and value == distributed.get_rank(ranks[name]):
                 # Which rank this is says nothing of the graph.
                 continue
             if is_collective and name == "group" and value is None:
                 yield name, "world"
-            elif is_collective and name in _RANKS and group is not None:
+            elif is_collective and name in {"src", "dst"} and group is not None:
                 yield name, distributed.get_group_rank(group, cast("int", value))
             elif name in _NAMES and type(value) is str:
                 named = group_called(value)
@@ -68,13 +66,14 @@ class Groups:
             return value
         if type(value) in {tuple, list}:
             return self._row(cast("Sequence[object]", value), mesh)
-        own_mesh = _mesh_of(value)
+        if _is_group(value):
+            return self.label(value)
+        own_mesh, known = _mesh_of(value), cast("Any", value)
         if own_mesh is None:
-            return self._word(value)
-        is_mesh = own_mesh is value
-        if is_mesh:
-            return tuple([f"{name}={own_mesh.size(index)}" for index, name in enumerate(_dimensions(own_mesh))])
-        return _placements(cast("Any", value).placements, own_mesh)
+            return _placement(value) if _is_placement(value) else reduction(value) or value
+        if own_mesh is value:
+            return tuple([f"{name}={known.size(index)}" for index, name in enumerate(_dimensions(own_mesh))])
+        return _placements(known.placements, own_mesh)
 
     def _row(self, items: Sequence[object], mesh: Any) -> Sequence[object]:
         if all(type(item) in _AS_IS for item in items):
@@ -83,20 +82,17 @@ class Groups:
             return _placements(items, mesh)
         return tuple([_joined(self._words(item, mesh)) for item in items])
 
-    def _word(self, value: object) -> object:
-        if _is_group(value):
-            return self.label(value)
-        if _is_placement(value):
-            return _placement(value)
-        if _is_reduction(value):
-            return reduction(value)
-        return value
-
     def label(self, group: Any) -> str:
-        """The label of a process group."""
+        """Return the label of a process group."""
         label = self._labels.get(group.group_name)
         if label is None:
-            word = _word_for(group)
+            word = _description(group)
+            if word.startswith(_MESH):
+                word = word.removeprefix(_MESH)
+            elif group.size() == distributed.get_world_size():
+                word = "world"
+            elif word == _UNDESCRIBED:
+                word = "group"
             count = self._counts[word] = self._counts.get(word, 0) + 1
             label = self._labels[group.group_name] = word if count == 1 else f"{word}:{count}"
         self.met[label] = group
@@ -106,13 +102,13 @@ class Groups:
         """Label all groups of the process as they were made, which is the same in ranks that use other ones of them."""
         known: Any = getattr(distributed.distributed_c10d, private.GROUPS, None)
         # A group that only its own ranks made has a hash for a name.
-        numbered = {int(each.group_name): each for each in known.pg_map if each.group_name.isdecimal()} if known else {}
-        for _, group in sorted(numbered.items()):
+        numbered = [each for each in known.pg_map if each.group_name.isdecimal()] if known else []
+        for group in sorted(numbered, key=lambda each: int(each.group_name)):
             self.label(group)
         self.met.clear()
 
     def dimensions(self) -> Iterator[str]:
-        """The labels of the groups that are dimensions of a mesh."""
+        """Yield the labels of the groups that are dimensions of a mesh."""
         return (label for label, group in self.met.items() if _description(group).startswith(_MESH))
 
 
@@ -121,18 +117,9 @@ def _description(group: Any) -> str:
     return found
 
 
-def _word_for(group: Any) -> str:
-    description = _description(group)
-    if description.startswith(_MESH):
-        return description.removeprefix(_MESH)
-    if group.size() == distributed.get_world_size():
-        return "world"
-    return "group" if description == _UNDESCRIBED else description
-
-
 def group_called(name: str) -> object:
-    """The process group of that name in this process; ``None`` where there is none."""
-    if not (distributed.is_available() and distributed.is_initialized()):
+    """Return the process group of that name in this process, or ``None``."""
+    if not in_process_group():
         return None
     try:
         resolve: Any = getattr(distributed.distributed_c10d, private.GROUP_CALLED)
@@ -142,7 +129,7 @@ def group_called(name: str) -> object:
 
 
 def reduction(value: object) -> str | None:
-    """The word for a kind of reduction; ``None`` for what is none."""
+    """Return the word for a kind of reduction, or ``None`` for another object."""
     return str(getattr(value, "op", value)).rpartition(".")[2].lower() if _is_reduction(value) else None
 
 
@@ -151,9 +138,8 @@ def _is_group(value: object) -> bool:
 
 
 def _is_reduction(value: object) -> bool:
-    return distributed.is_available() and issubclass(
-        type(value), (distributed.ReduceOp, distributed.ReduceOp.RedOpType)
-    )
+    kinds = (distributed.ReduceOp, distributed.ReduceOp.RedOpType) if distributed.is_available() else ()
+    return issubclass(type(value), kinds)
 
 
 def _is_placement(value: object) -> bool:
@@ -207,7 +193,7 @@ def _module_of(kind: object) -> str:
 
 
 def sharding_groups(modules: Iterable[nn.Module]) -> Iterator[Any]:
-    """What gathers and reduces the parameters of each module that `fully_shard` was applied to."""
+    """Yield the objects that gather and reduce the parameters of modules under `fully_shard`."""
     for module in modules:
         state_of: Any = getattr(type(module), private.FSDP_STATE, None)
         state = None if state_of is None else state_of(module)
@@ -217,7 +203,7 @@ def sharding_groups(modules: Iterable[nn.Module]) -> Iterator[Any]:
 
 
 def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The tensors that each parameter under `fully_shard` is: the whole, once that was made, and the process's part."""
+    """Yield the tensors of each parameter under `fully_shard`: the whole, once it was made, and the process's part."""
     for group in sharding_groups(modules):
         for parameter in getattr(group, private.FSDP_PARAMETERS, ()):
             forms = (getattr(parameter, name, None) for name in private.FSDP_FORMS)
@@ -225,21 +211,19 @@ def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tenso
 
 
 def placements_of(modules: Iterable[nn.Module], tensors: Iterable[torch.Tensor]) -> dict[int, tuple[str, ...]]:
-    """By id(), how those of some tensors of modules that several processes hold together are placed on their mesh.
-
-    What a forward runs with under `fully_shard` is placed as the part is that the process keeps between steps.
-    """
+    """Return by id() how tensors of modules that several processes hold together are placed on their mesh."""
     if _DISTRIBUTED_TENSORS not in sys.modules:
         return {}
     found = {id(tensor): words for tensor in tensors if (words := _placements_on_mesh(tensor))}
     for forms in forms_of_sharded(modules):
+        # The whole, with which a forward runs, is placed as the part is that the process keeps between steps.
         words = _placements_on_mesh(forms[-1])
         found.update((id(form), words) for form in forms if words)
     return found
 
 
 def mesh_of_tensor(tensor: torch.Tensor) -> Any:
-    """The mesh over which a tensor is spread; ``None`` of one that is not."""
+    """Return the mesh over which a tensor is spread, or ``None``."""
     return getattr(tensor, "device_mesh", None) if _is_of(tensor, _DISTRIBUTED_TENSORS, "DTensor") else None
 
 

@@ -22,9 +22,8 @@ from torch.autograd.function import FunctionCtx
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.walk import Walk
 
+# The longest path, in nodes, that every supported stack size frees by itself.
 SAFE_DEPTH = 1_000
-"""The longest path, in nodes, that every supported stack size frees by itself."""
-
 # Freeing a node then frees a Python object too, even one that Python let go.
 _NODES_KEEP_THEIR_OBJECTS: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
 # Every node of the last deep graph, while its roots live.
@@ -38,7 +37,6 @@ _frontier: dict[Any, None] = {}
 # By id() of a Python node, whose producers cannot be asked for once torch has freed it.
 _python_producers: dict[int, list[Any]] = {}
 _changing = threading.Lock()
-
 # A releasable node is in this many dicts of this module.
 _OWNERS: Final = 2
 
@@ -46,7 +44,9 @@ _OWNERS: Final = 2
 def protect(walked: Walk) -> None:
     """Hold the nodes of a graph that is too deep to free itself."""
     release_dead()
-    if _NODES_KEEP_THEIR_OBJECTS and not _is_held(walked) and walked.has_path_of(SAFE_DEPTH + 1):
+    roots = list(dict.fromkeys(walked.roots))
+    is_held = len(roots) == len(_roots) > 0 and all(map(is_, roots, _roots))
+    if _NODES_KEEP_THEIR_OBJECTS and not is_held and walked.has_path_of(SAFE_DEPTH + 1):
         hold(walked)
 
 
@@ -65,12 +65,6 @@ def hold(walked: Walk) -> None:
         gc.callbacks.append(_on_collection)
 
 
-def _is_held(walked: Walk) -> bool:
-    """Return whether it is the last deep graph once more."""
-    roots = list(dict.fromkeys(walked.roots))
-    return len(roots) == len(_roots) > 0 and all(map(is_, roots, _roots))
-
-
 def held_nodes() -> int:
     """Return the number of nodes that are held at the moment."""
     return len(_consumers.keys() | set(_whole))
@@ -85,7 +79,8 @@ def release_dead() -> int:
         # Anew each time: where something evaluates the frames of Python, as after a compilation by torch that failed, a
         # call holds its arguments once more.
         own = _own_references()
-        if _a_root_died(own - _OWNERS):
+        # A loop's variable holds a root, the lists _whole and _roots do once each, and these dicts may.
+        if any(_references(fn) == own - _OWNERS + 2 + (fn in _consumers) + (fn in _frontier) for fn in _roots):
             _take_apart()
         before = len(_consumers)
         pending = list(_frontier)
@@ -97,12 +92,6 @@ def release_dead() -> int:
         return before - len(_consumers)
     finally:
         _changing.release()
-
-
-def _a_root_died(loop: int) -> bool:
-    """Whether nobody else holds one; ``loop`` is what is said of an object that only the variable of a loop holds."""
-    # The lists _whole and _roots hold a root once each.
-    return any(_references(fn) == loop + 2 + (fn in _consumers) + (fn in _frontier) for fn in _roots)
 
 
 def _take_apart() -> None:
@@ -140,6 +129,7 @@ def _let_go(fn: Any) -> list[Any]:
 
 def _own_references() -> int:
     """Count the references to a node that only _consumers and _frontier hold, in the shape of `release_dead`."""
+    # Python 3.14 borrows some references, so that the number differs between releases.
     key = object()
     held, frontier, pending = {key: 0}, {key: None}, [key]
     del key

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from inspect import getattr_static
 from types import FunctionType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import nn
@@ -21,8 +21,6 @@ from gradir.frontends.pytorch.private import fields_of, own_buffers, own_modules
 _DEEPEST: Final = 900
 # No model has more paths unless its modules share modules on many levels, which doubles them each time.
 _MOST_PATHS: Final = 200_000
-
-
 _T = TypeVar("_T")
 
 
@@ -46,13 +44,6 @@ class ModuleMap(MutableMapping[nn.Module, _T]):
 
     def __len__(self) -> int:
         return len(self._entries)
-
-
-class Placed(NamedTuple):
-    """A module at one of its paths."""
-
-    path: str
-    module: nn.Module
 
 
 def modules_in(root: nn.Module) -> Iterator[nn.Module]:
@@ -86,7 +77,7 @@ def named_parameters_in(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     return _named(own_parameters, modules_at(root))
 
 
-def modules_at(root: nn.Module) -> list[Placed]:
+def modules_at(root: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return every module at every path, or at its first path alone if the paths have no end."""
     found = _placed(root) or _placed(root, seen=set())
     if not found:
@@ -94,7 +85,7 @@ def modules_at(root: nn.Module) -> list[Placed]:
     return found
 
 
-def named_tensors_at(modules: list[Placed]) -> Iterator[tuple[str, torch.Tensor, bool]]:
+def named_tensors_at(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor, bool]]:
     """Yield the parameters and then the buffers of some modules, with the name at each path and which of both it is."""
     yield from ((name, tensor, True) for name, tensor in _named(own_parameters, modules))
     yield from ((name, tensor, False) for name, tensor in _named(own_buffers, modules))
@@ -121,7 +112,13 @@ def details_of(module: nn.Module) -> str:
     else:
         stand_in = _StandIn()
         stand_in.class_stood_for = type(module)
-    object.__setattr__(stand_in, "__dict__", _fields_with_originals(module))
+    fields, parametrized = fields_of(module), own_modules(module).get("parametrizations")
+    # The tensor behind each parametrization stands under the name of its result.
+    originals = {
+        name: next(iter([*own_parameters(each).values(), *own_buffers(each).values()]), None)
+        for name, each in (own_modules(parametrized).items() if parametrized is not None else ())
+    }
+    object.__setattr__(stand_in, "__dict__", {**fields, **originals})
     try:
         return str(show(stand_in))
     except Exception:  # noqa: BLE001 (a user's extra_repr must not break a capture)
@@ -151,20 +148,8 @@ class _StandIn:
         return found
 
 
-def _fields_with_originals(module: nn.Module) -> dict[str, Any]:
-    """Return the fields of a module, with the tensor behind each parametrization under the name of its result."""
-    fields, parametrized = fields_of(module), own_modules(module).get("parametrizations")
-    if parametrized is None:
-        return fields
-    originals = {
-        name: next(iter([*own_parameters(each).values(), *own_buffers(each).values()]), None)
-        for name, each in own_modules(parametrized).items()
-    }
-    return {**fields, **originals}
-
-
-def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:
-    found: list[Placed] = []
+def _placed(root: nn.Module, seen: set[int] | None = None) -> list[tuple[str, nn.Module]]:
+    found: list[tuple[str, nn.Module]] = []
     pending = [("", root, 0)]
     while pending:
         path, module, depth = pending.pop()
@@ -174,7 +159,7 @@ def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:
             seen.add(id(module))
         if depth > _DEEPEST or (seen is None and len(found) > _MOST_PATHS):
             return []
-        found.append(Placed(path, module))
+        found.append((path, module))
         if children := own_modules(module):
             start = f"{path}." if path else ""
             below = [(start + name, child, depth + 1) for name, child in children.items() if child is not None]
@@ -183,7 +168,7 @@ def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:
 
 
 def _named(
-    members_of: Callable[[object], Mapping[str, torch.Tensor | None]], modules: Iterable[Placed]
+    members_of: Callable[[object], Mapping[str, torch.Tensor | None]], modules: Iterable[tuple[str, nn.Module]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     for path, module in modules:
         # Most modules have none, or no buffers.

@@ -7,20 +7,12 @@ it has: no property runs, and no method of a mapping. An iterator is left as it 
 from __future__ import annotations
 
 import gc
+import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-    SimpleNamespace,
-)
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType
 
@@ -39,7 +31,8 @@ _MOST_OBJECTS: Final = 100_000
 # These are not taken apart: what a module or an optimizer has is no output.
 _WHOLE: Final = (
     *(type(None), bool, int, float, complex, str, bytes, bytearray, range, memoryview, type, Enum),
-    *(BaseException, FunctionType, BuiltinFunctionType, MethodType, partial, ModuleType, ReferenceType),
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
+    *(BaseException, partial, ReferenceType),
     *(torch.Tensor, nn.Module, torch.optim.Optimizer, torch.dtype, torch.device, torch.layout, torch.Size),
 )
 
@@ -75,13 +68,6 @@ class _Object:
     def __init__(self, outer: _Object | None) -> None:
         self.outer, self.holds_a_tensor = outer, False
 
-    def note_tensor(self) -> None:
-        """Note that there is a tensor in this object and in all around it."""
-        found: _Object | None = self
-        while found is not None and not found.holds_a_tensor:
-            found.holds_a_tensor = True
-            found = found.outer
-
 
 def tensors_of(outputs: object) -> list[torch.Tensor]:
     """Return every tensor in some outputs, in order."""
@@ -89,11 +75,7 @@ def tensors_of(outputs: object) -> list[torch.Tensor]:
 
 
 def find_leaves(outputs: object) -> list[Leaf]:
-    """Return every tensor and every other value in some outputs, in order.
-
-    A container or object counts at its first place. An object that is no plain record counts as its tensors, each once,
-    or as itself if it has none.
-    """
+    """Return every tensor and every other value in some outputs, in order, a container or object at its first place."""
     search = _Search()
     search.look_at(outputs, None, None, 0)
     while search.pending:
@@ -121,7 +103,12 @@ class _Search:
     def look_at(self, value: object, steps: _Steps | None, owner: _Object | None, depth: int) -> None:
         """Note a leaf, or open a container or object."""
         if issubclass(type(value), torch.Tensor):
-            self._note_tensor(value, steps, owner)
+            if owner is None or id(value) not in self._tensors:
+                self.found.append((Leaf(value, steps), None))
+            self._tensors.add(id(value))
+            while owner is not None and not owner.holds_a_tensor:
+                owner.holds_a_tensor = True
+                owner = owner.outer
         elif id(value) not in self._met:
             entries, is_object = _entries_of(value)
             is_too_deep = depth > _DEEPEST or (is_object and self._objects >= _MOST_OBJECTS)
@@ -138,18 +125,11 @@ class _Search:
             owner = owner if inner is None else inner
             self.pending.append((iter(entries), steps, owner, depth))
 
-    def _note_tensor(self, value: object, steps: _Steps | None, owner: _Object | None) -> None:
-        if owner is None or id(value) not in self._tensors:
-            self.found.append((Leaf(value, steps), None))
-        if owner is not None:
-            owner.note_tensor()
-        self._tensors.add(id(value))
-
 
 def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
-    """The entries of a value by key, none of what is not taken apart; and whether it is an object, and no record."""
+    """Return the entries of a value by key, if it is taken apart, and whether it is an object and no record."""
     kind = type(value)
-    if kind is MappingProxyType:
+    if kind is types.MappingProxyType:
         return _entries_of(gc.get_referents(value)[0])
     if issubclass(kind, _WHOLE) or hasattr(kind, "__next__"):
         return None, False
@@ -163,7 +143,7 @@ def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
     module = str(kind.__module__)
     if module.startswith("torch.") and not module.startswith("torch.distributions."):
         return None, False
-    return list(attributes_of(value)) or None, not (is_dataclass(kind) or issubclass(kind, SimpleNamespace))
+    return list(attributes_of(value)) or None, not (is_dataclass(kind) or issubclass(kind, types.SimpleNamespace))
 
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
@@ -171,7 +151,7 @@ def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
     yield from fields_of(value).items()
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
-            if type(member) is MemberDescriptorType and name != "__dict__":
+            if type(member) is types.MemberDescriptorType and name != "__dict__":
                 try:
                     yield name, member.__get__(value)
                 except AttributeError:
@@ -186,13 +166,12 @@ def _of_tuple(value: tuple[object, ...]) -> _Entries:
 
 
 def _of_set(value: set[object] | frozenset[object]) -> _Entries:
-    # A set has tensors in the order of their addresses.
-    return enumerate(sorted(value, key=_order_of))
+    def order_of(entry: object) -> int:
+        fn = entry.grad_fn if isinstance(entry, torch.Tensor) else None
+        return -1 if fn is None else sequence_number(fn)
 
-
-def _order_of(value: object) -> int:
-    fn = value.grad_fn if isinstance(value, torch.Tensor) else None
-    return -1 if fn is None else sequence_number(fn)
+    # A set has tensors in the order of their addresses, which differs between runs.
+    return enumerate(sorted(value, key=order_of))
 
 
 # Entries by the base class itself: a class derived from it may iterate otherwise.
@@ -206,16 +185,10 @@ _CONTAINERS: Final[dict[Any, Callable[[Any], _Entries]]] = {
 }
 
 
-# How many outputs without a graph a warning names.
-_NAMED: Final = 5
-_ADVICE: Final = "'gradir explain' finds the line, and --graph forward captures the forward all the same"
-
-
 class Captured(NamedTuple):
-    """A tensor to show: an output, or the base that an output is a view of.
+    """A tensor to show: an output at a ``path`` in what was captured, or the base of one that is a view.
 
-    ``path`` is the output's place in what was captured, empty for a lone tensor. ``producer`` is the grad_fn and the
-    number of its output, and ``base`` the place of the view's base in the list of captured tensors.
+    ``producer`` is the grad_fn and the number of its output, and ``base`` the place of the base among these.
     """
 
     role: str
@@ -225,50 +198,27 @@ class Captured(NamedTuple):
     base: int | None = None
 
 
-def flatten(outputs: object) -> list[Captured]:
+def flatten(outputs: object, *, warns: bool = True) -> list[Captured]:
     """Return the tensors with a graph in some outputs and the bases of views; warn about everything else in them."""
     leaves = find_leaves(outputs)
     captured = _captured(leaves)
     rest = [leaf for leaf in leaves if not _has_graph(leaf)]
-    if rest:
+    if rest and warns:
         kinds = ("a tensor" if isinstance(leaf.value, torch.Tensor) else type(leaf.value).__name__ for leaf in rest)
-        named = ", ".join(f"{_called(leaf)} ({kind})" for leaf, kind in zip(rest[:_NAMED], kinds, strict=False))
-        more = f" and {len(rest) - _NAMED} more" if len(rest) > _NAMED else ""
+        named = ", ".join(f"{_called(leaf)} ({kind})" for leaf, kind in zip(rest[:5], kinds, strict=False))
+        more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
         warn(f"left out, since there is no graph behind it: {named}{more}")
     return captured
 
 
-def flatten_quietly(outputs: object) -> list[Captured]:
-    """Return the result of `flatten` without its warning."""
-    return _captured(find_leaves(outputs))
-
-
 def _captured(leaves: list[Leaf]) -> list[Captured]:
-    found = [(leaf.path, leaf.value) for leaf in leaves if _has_graph(leaf)]
-    if not found:
+    outputs = [leaf for leaf in leaves if _has_graph(leaf)]
+    if not outputs:
         raise _no_graph(leaves)
-    return _with_bases(found)
-
-
-def _no_graph(leaves: list[Leaf]) -> CaptureError:
-    # A tensor is what was meant, whatever stands before it.
-    for leaf in leaves:
-        if isinstance(leaf.value, torch.Tensor):
-            return CaptureError(f"{_called(leaf)} has no graph: {why_no_graph(leaf.value)}; {_ADVICE}")
-    if not leaves:
-        return CaptureError("there is nothing to capture: no tensor among the outputs")
-    return CaptureError(f"{_called(leaves[0])} is not a tensor but {type(leaves[0].value).__name__}")
-
-
-def _has_graph(leaf: Leaf) -> bool:
-    return isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
-
-
-def _with_bases(tensors: list[tuple[str, torch.Tensor]]) -> list[Captured]:
     # A view's grad_fn may be made again when it is read, so each tensor's is read once.
-    captured = [Captured("output", path, tensor, _producer(tensor)) for path, tensor in tensors]
-    places = {id(tensor): index for index, (_, tensor) in enumerate(tensors)}
-    for index, (path, tensor) in enumerate(tensors):
+    captured = [Captured("output", leaf.path, leaf.value, _producer(leaf.value)) for leaf in outputs]
+    places = {id(leaf.value): index for index, leaf in enumerate(outputs)}
+    for index, (_, path, tensor, _, _) in enumerate([*captured]):
         base = base_of(tensor)
         if base is None:
             continue
@@ -279,20 +229,32 @@ def _with_bases(tensors: list[tuple[str, torch.Tensor]]) -> list[Captured]:
     return captured
 
 
+def _no_graph(leaves: list[Leaf]) -> CaptureError:
+    # A tensor is what was meant, whatever stands before it.
+    for leaf in leaves:
+        if isinstance(leaf.value, torch.Tensor):
+            return CaptureError(
+                f"{_called(leaf)} has no graph: {_why_no_graph(leaf.value)}; 'gradir explain' finds the line, and "
+                "--graph forward captures the forward all the same"
+            )
+    if not leaves:
+        return CaptureError("there is nothing to capture: no tensor among the outputs")
+    return CaptureError(f"{_called(leaves[0])} is not a tensor but {type(leaves[0].value).__name__}")
+
+
+def _has_graph(leaf: Leaf) -> bool:
+    return isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
+
+
 def _producer(tensor: torch.Tensor) -> tuple[Any, int] | None:
-    if not tensor.requires_grad:
-        return None
-    return get_gradient_edge(tensor).node, output_nr_of(tensor)
+    return (get_gradient_edge(tensor).node, output_nr_of(tensor)) if tensor.requires_grad else None
 
 
-def why_no_graph(tensor: torch.Tensor) -> str:
-    """Return the reason why backward cannot start at a tensor."""
+def _why_no_graph(tensor: torch.Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if not (tensor.is_floating_point() or tensor.is_complex()):
-        return (
-            f"its dtype {dtype} carries no gradient (samples, indices and comparisons never do); "
-            "capture a floating-point tensor such as a log-probability instead"
-        )
+        advice = "capture a floating-point tensor such as a log-probability instead"
+        return f"its dtype {dtype} carries no gradient (samples, indices and comparisons never do); {advice}"
     if tensor.is_inference():
         return "it was made under torch.inference_mode()"
     if not torch.is_grad_enabled():

@@ -25,7 +25,6 @@ from gradir.frontends.walks import codes_in
 
 # A function that has the whole program would cost more than its capture.
 _MAX_STEPS: Final = 300_000
-_TORCHS_OWN: Final = "torch."
 _T = TypeVar("_T")
 
 # Objects of these types lead nowhere, or everywhere.
@@ -57,7 +56,9 @@ def hidden_among(
         # It surely runs something again, and what that is was not seen.
         return wanted
     ran = {id(tensor) for module in inside for tensor in private.own_parameters(module).values()}
-    return (wanted & ran) | reached_by(functions, grad_fns, wanted - ran)
+    search = _Search(grad_fns, wanted - ran)
+    # All of them if that cannot be found out.
+    return (wanted & ran) | (search.found.keys() if search.all_of(functions) else wanted - ran)
 
 
 def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
@@ -81,13 +82,7 @@ def class_of(fn: GradFn) -> type:
 def is_torchs_own(module: object) -> bool:
     """Return whether what a module of this name defines is torch's, and runs no code but torch's."""
     name = str(module)
-    return name.startswith(_TORCHS_OWN) and not name.startswith(private.RUN_ANYTHING)
-
-
-def reached_by(functions: Iterable[GradFn], known: Collection[GradFn], wanted: Collection[int]) -> set[int]:
-    """Return the wanted tensors, by id(), that functions can come to: all of them if that cannot be found out."""
-    search = _Search(known, wanted)
-    return set(search.found) if search.all_of(functions) else set(wanted)
+    return name.startswith("torch.") and not name.startswith(private.RUN_ANYTHING)
 
 
 def leaves_reached_by(functions: Iterable[GradFn], known: Collection[GradFn]) -> list[torch.Tensor]:
@@ -115,7 +110,14 @@ class _Search:
         """Look at all that some functions lead to; returns whether that had an end."""
         pending = list(functions)
         while pending:
-            if not self._look_through(start for fn in pending for start in _starts(fn)):
+            starts: list[Any] = []
+            for fn in pending:
+                starts.append(vars(fn))
+                # A backward that ran may have freed them.
+                with suppress(RuntimeError):
+                    starts += [getattr(packed, "data", None) for packed in private.packed_tensors(fn)]
+                starts += backward_code(fn)
+            if not self._look_through(starts):
                 return False
             pending = self._functions_of_other_graphs()
         return True
@@ -161,14 +163,6 @@ class _Search:
         return new
 
 
-def _starts(fn: GradFn) -> Iterator[Any]:
-    yield vars(fn)
-    # A backward that ran may have freed them.
-    with suppress(RuntimeError):
-        yield from [getattr(packed, "data", None) for packed in private.packed_tensors(fn)]
-    yield from backward_code(fn)
-
-
 def backward_code(fn: GradFn) -> Iterator[Any]:
     """Yield the functions of a custom Function's class that run in its backward."""
     cls = class_of(fn)
@@ -181,18 +175,12 @@ def backward_code(fn: GradFn) -> Iterator[Any]:
 def _referents(thing: Any) -> Iterable[Any]:
     kind = type(thing)
     if kind is FunctionType:
-        return _used_by(thing)
+        # Not all of its globals, by which it leads to the whole program.
+        own = () if is_torchs_own(thing.__module__) else _named(names_in(thing), thing.__globals__)
+        return (thing.__closure__, thing.__defaults__, thing.__kwdefaults__, *own)
     if issubclass(kind, weakref.ReferenceType):
         return (weakref.ReferenceType.__call__(thing),)
     return gc.get_referents(thing)
-
-
-def _used_by(function: FunctionType) -> Iterator[Any]:
-    yield function.__closure__
-    yield function.__defaults__
-    yield function.__kwdefaults__
-    if not is_torchs_own(function.__module__):
-        yield from _named(names_in(function), function.__globals__)
 
 
 def _named(names: Collection[str], namespace: Mapping[str, Any]) -> Iterator[Any]:

@@ -11,12 +11,12 @@ from functools import partial
 from itertools import compress
 from operator import attrgetter
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.reading.attributes import Anatomy, Slot, bare_name, plain_value, shape_of
+from gradir.frontends.pytorch.reading.attributes import Anatomy, Slot, Symbols, bare_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.reach import class_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -26,8 +26,6 @@ from gradir.ir.model import Shape
 
 # A subclass of tensors runs this when it is unpacked, with a hook or without.
 _DISPATCH: Final = "__torch_dispatch__"
-
-
 # torch mentions the shape of a stale tensor like this.
 _SHAPE: Final = re.compile(r"\[torch\.[\w.]+ \[([\d, ]*)\]\]")
 _HOOKED: Final = Saved("", state="hooked")
@@ -106,13 +104,12 @@ def _stop(frame: FrameType, event: str, _: object) -> None:
 
 _kind_of: Final = attrgetter("dtype", "shape", "layout")
 
+# By the dtype that a Python number has as a tensor, a scalar of the same kind and a smaller dtype.
 PROBES: Final = {
     torch.int64: torch.zeros((), dtype=torch.int8),
     torch.float64: torch.zeros((), dtype=torch.float32),
     torch.complex128: torch.zeros((), dtype=torch.complex64),
 }
-"""By the dtype that a Python number has as a tensor, a scalar of the same kind and a smaller dtype."""
-
 # torch makes a tensor of this for a symbolic size, and of nan for a symbolic float.
 _SYMBOLIC: Final = 7777777
 
@@ -140,13 +137,8 @@ def _shown(fn: GradFn, name: str) -> Any:
     return raw if private.SHOWS_SAVED else as_shown(fn, f"{private.SAVED}{name}", raw)
 
 
-class _Kind(NamedTuple):
-    """The common description of saved tensors of one kind; ``probe`` is set if they may stand for a number."""
-
-    dtype: str
-    shape: Shape | None
-    layout: str | None
-    probe: torch.Tensor | None
+# The dtype, shape and layout of saved tensors of one kind, and a probe if they may stand for a number.
+_Kind: TypeAlias = tuple[str, Shape | None, str | None, torch.Tensor | None]
 
 
 class SavedReader:
@@ -156,18 +148,11 @@ class SavedReader:
     """
 
     def __init__(
-        self,
-        ids: Mapping[GradFn, str],
-        tensors: TensorNodes,
-        place: Callable[[Owned], str],
-        symbols: Callable[[object], str],
+        self, ids: Mapping[GradFn, str], tensors: TensorNodes, place: Callable[[Owned], str], symbols: Symbols
     ) -> None:
         """``ids`` has the id of each grad_fn; ``place`` makes a node of a module's tensor and returns its id."""
-        self._symbols = symbols
-        self._ids = ids
-        self._tensors = tensors
+        self._ids, self._tensors, self._place, self._symbols = ids, tensors, place, symbols
         self._placed = tensors.ids
-        self._place = place
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._storages: dict[int, tuple[int | None, str]] = {}
         self.layouts: dict[Ref, str] = {}
@@ -178,6 +163,7 @@ class SavedReader:
         try:
             packed = anatomy.packed(fn)
         except RuntimeError:
+            # One of them is freed.
             packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
         if not private.SHOWS_SAVED:
             packed = tuple([as_shown(fn, slot.unpacked, raw) for slot, raw in zip(anatomy.slots, packed, strict=False)])
@@ -233,7 +219,7 @@ class SavedReader:
     def _new_kind(self, tensor: torch.Tensor) -> _Kind:
         layout = None if tensor.layout is torch.strided else bare_name(tensor.layout)
         shape = shape_of(tensor, self._symbols)
-        kind = _Kind(bare_name(tensor.dtype), shape, layout, PROBES.get(tensor.dtype) if shape == () else None)
+        kind = bare_name(tensor.dtype), shape, layout, PROBES.get(tensor.dtype) if shape == () else None
         # Without one shape, or with a symbolic and so unhashable one, it is described each time.
         with suppress(RuntimeError, TypeError):
             self._kinds[_kind_of(tensor)] = kind
@@ -248,10 +234,9 @@ class SavedReader:
         known = self._storages.get(handle)
         if known is not None:
             return known
-        size: int | None = storage.nbytes()
-        if type(size) is not int:
-            # It depends on a symbolic size.
-            size = None
+        nbytes: int | torch.SymInt = storage.nbytes()
+        # It may depend on a symbolic size.
+        size = nbytes if type(nbytes) is int else None
         owner = self._tensors.owner_of(handle)
         if isinstance(owner, Owned):
             owner = self._place(owner)
@@ -260,7 +245,7 @@ class SavedReader:
 
 
 def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[Any, ...] | None) -> Ref | None:
-    """The output of a function itself that it saved, which torch saves without its grad_fn and unpacks with it."""
+    """Return the function's own output that it saved: torch saves it without its grad_fn and unpacks it with that."""
     if clears_what_is_read(fn) or any(getattr(entry, "unpack_hook", raw) is not None for entry in siblings or ()):
         return None
     # What was freed or changed raises. A class of tensors is not told.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from operator import methodcaller
 from typing import Final, NamedTuple
 
 import torch
@@ -38,11 +36,7 @@ class Owned(NamedTuple):
 
 
 class Modules(NamedTuple):
-    """What is below the root modules, which stand by their paths' first names.
-
-    ``paths`` has every module once, by its first path, and ``owned`` every parameter and buffer, tied ones once; both
-    in registration order.
-    """
+    """The modules below the roots by their first paths, and their parameters and buffers, tied ones once."""
 
     roots: Mapping[str, nn.Module]
     paths: Mapping[nn.Module, str]
@@ -90,7 +84,7 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
 
 
 def is_own(tensor: torch.Tensor) -> bool:
-    """Whether a tensor in the place of a parameter is one, and not computed: as a hypernetwork does, or an average."""
+    """Return whether a tensor in the place of a parameter is one, and not computed, as by a hypernetwork."""
     return tensor.is_leaf and (tensor.requires_grad or isinstance(tensor, nn.Parameter))
 
 
@@ -99,7 +93,7 @@ class TensorNodes:
 
     def __init__(self, owned: list[Owned]) -> None:
         tensors = [entry[0] for entry in owned]
-        storages = _storages_of(tensors)
+        storages = list(map(storage_of, tensors))
         self.ids: dict[int, str] = {}
         self._storages = dict(zip(map(id, tensors), storages, strict=True))
         self._owners: dict[int | None, Owned | str] = dict(zip(storages, owned, strict=True))
@@ -112,15 +106,8 @@ class TensorNodes:
         self._owners.update(zip(reversed(storages), reversed(nodes), strict=True))
 
     def owner_of(self, storage: int) -> Owned | str | None:
-        """The node of the leaf or buffer that owns a storage, or the module's tensor that does and has no node yet."""
+        """Return the node of the leaf or buffer that owns a storage, or the module's tensor that has no node yet."""
         return self._owners.get(storage)
-
-
-def _storages_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
-    if PLAIN.issuperset(map(type, tensors)):
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            return list(map(storage_handle, map(_untyped_storage, tensors)))
-    return list(map(storage_of, tensors))
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:
@@ -132,10 +119,7 @@ def storage_of(tensor: torch.Tensor) -> int | None:
 
 
 def held_by(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor with the data, if a class such as DTensor only wraps another tensor.
-
-    No code runs of a class that is not torch's own.
-    """
+    """Return the tensor with the data, if a class such as DTensor only wraps another tensor."""
     while type(tensor) not in PLAIN:
         describe = getattr(type(tensor), "__tensor_flatten__", None)
         if describe is None:
@@ -143,6 +127,7 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
         if str(getattr(describe, "__module__", "")).startswith("torch."):
             parts = [getattr(tensor, name) for name in describe(tensor)[0]]
         else:
+            # No code of the user's runs.
             parts = [part for _, part in attributes_of(tensor)]
         inner = [part for part in parts if isinstance(part, torch.Tensor)]
         if len(inner) != 1 or inner[0] is tensor:
@@ -159,24 +144,24 @@ class Extent(NamedTuple):
 
 
 def extent_of(tensor: torch.Tensor) -> Extent:
-    """Between which bytes of its storage a tensor lies."""
+    """Return the bytes of its storage between which a tensor lies."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
     start, size = int(tensor.storage_offset()), tensor.element_size()
     return Extent(start * size, (start + int(length)) * size)
 
 
-_untyped_storage: Final = methodcaller("untyped_storage")
+# The classes that wrap no other tensor.
 PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
-"""The classes that wrap no other tensor."""
 
 
 class NamedTensors:
     """Looks up the names of a tensor: those of its modules first, then those in ``params``, then its own."""
 
     def __init__(self, owned: Sequence[Owned], params: Names | None, temporary: Iterable[Owned] = ()) -> None:
-        self._held = {id(entry[0]) for entry in owned}
-        self._owned = {id(entry[0]): entry for entry in (*owned, *temporary)}
+        self.held = {id(entry[0]) for entry in owned}
+        # With those that modules had while they ran.
+        self.owned = {id(entry[0]): entry for entry in (*owned, *temporary)}
         self._given: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
         for name, tensor in named_tensors(params):
@@ -184,18 +169,10 @@ class NamedTensors:
             if not tensor.is_leaf:
                 self.intermediates.append((tensor, name))
 
-    def owned(self) -> Iterable[Owned]:
-        """Return the tensors that modules hold, or had while they ran."""
-        return self._owned.values()
-
-    def is_held(self, tensor: torch.Tensor) -> bool:
-        """Return whether a module holds a tensor as a parameter or buffer."""
-        return id(tensor) in self._held
-
     def of(self, tensor: torch.Tensor) -> Owned:
-        """The tensor with every name, the one to show first, and the module that holds it, empty if none does."""
+        """Return the tensor with every name, the one to show first, and the path of the module that holds it."""
         key = id(tensor)
-        entry = self._owned.get(key) or Owned(tensor, (), "")
+        entry = self.owned.get(key) or Owned(tensor, (), "")
         given = self._given.get(key, ()) if self._given else ()
         own = name_of(tensor)
         if not given and not own:

@@ -9,11 +9,10 @@ from gradir.frontends.pytorch.reading.keepalive import hold, protect
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.progress import stage
 
+# A grad_fn. torch's C++ nodes share no public type.
 GradFn: TypeAlias = Any
-"""A grad_fn. torch's C++ nodes share no public type."""
-
+# The next_functions of a grad_fn.
 Edges: TypeAlias = tuple[tuple[GradFn | None, int], ...]
-"""The next_functions of a grad_fn."""
 
 
 class Walk(NamedTuple):
@@ -53,28 +52,25 @@ def walk(captured: Sequence[Captured]) -> Walk:
     walked = Walk([tensor.producer[0] for tensor in captured if tensor.producer is not None], [], {})
     try:
         with stage("walking the graph", 0, walked.edges.__len__):
-            _visit(captured, walked.edges, walked.order)
+            met: set[int] = set()
+            for index, tensor in enumerate(captured):
+                place = index if tensor.role == "output" else None
+                above: list[int] = []
+                # An output stands behind its base, and both behind all that the two were computed from.
+                while place is not None and place not in met:
+                    met.add(place)
+                    above.append(place)
+                    _, _, _, producer, base = captured[place]
+                    if producer is not None:
+                        _descend(producer[0], walked.edges, walked.order)
+                    place = base
+                walked.order.extend(reversed(above))
         protect(walked)
     except BaseException:
+        # Python has seen nodes all the same, as where the user interrupts a long walk.
         hold(walked)
         raise
     return walked
-
-
-def _visit(captured: Sequence[Captured], edges: dict[GradFn, Edges], order: list[GradFn | int]) -> None:
-    met: set[int] = set()
-    for index, tensor in enumerate(captured):
-        place = index if tensor.role == "output" else None
-        above: list[int] = []
-        # An output stands behind its base, and both behind all that the two were computed from.
-        while place is not None and place not in met:
-            met.add(place)
-            above.append(place)
-            _, _, _, producer, base = captured[place]
-            if producer is not None:
-                _descend(producer[0], edges, order)
-            place = base
-        order += reversed(above)
 
 
 def _descend(root: GradFn, edges: dict[GradFn, Edges], order: list[GradFn | int]) -> None:

@@ -1,4 +1,5 @@
 """Note what a forward does while it runs.
 
-``recorder`` is what a program enters; ``timelines`` know which module ran when, ``sources`` which line called what.
+``timelines`` know which module ran when, ``sources`` which line called what, and ``flow`` which tensor went where.
+``forward`` makes a graph of a flow, and ``rank`` tells what this process exchanged with others.
 """

@@ -14,13 +14,7 @@ from msgspec.structs import replace
 from torch import nn
 from torch.utils.flop_counter import flop_registry
 
-from gradir.frontends.pytorch.private import (
-    ACCUMULATOR,
-    PACKET,
-    modes_set_aside,
-    next_sequence_number,
-    sequence_number,
-)
+from gradir.frontends.pytorch.private import ACCUMULATOR, PACKET, modes_set_aside, next_sequence_number, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.steps import tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
@@ -75,10 +69,9 @@ class Costs:
         apart: defaultdict[str, int] = defaultdict(int)
         for frame, flops in self._apart.values():
             apart[path_of(frame, paths)] += flops
-        graph = live.graph
-        nodes = {key: replace(node, ext={**node.ext, **found.get(key, {})}) for key, node in graph.nodes.items()}
-        options = {**graph.producer.options, FLOPS: tuple(sorted(apart.items()))}
-        return live._replace(graph=replace(graph, nodes=nodes, producer=replace(graph.producer, options=options)))
+        nodes = {key: replace(node, ext={**node.ext, **found.get(key, {})}) for key, node in live.graph.nodes.items()}
+        live = live._replace(graph=replace(live.graph, nodes=nodes))
+        return live.with_options({FLOPS: tuple(sorted(apart.items()))})
 
     def _backward(self, live: LiveGraph) -> dict[str, float]:
         """Return the milliseconds that each node takes in a backward, which adds up no gradient and frees nothing."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from linecache import getline
 from traceback import walk_stack
 from types import FrameType
@@ -25,22 +24,22 @@ from torch import distributed
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
-from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
+from gradir.frontends.pytorch.reading.distributed import group_called, reduction
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.leaving import DispatchMode
-from gradir.frontends.pytorch.recording.operands import Operand, Operands
+from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Parts, unsent
 from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.pytorch.recording.removable_modes import DispatchMode
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
-from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
-from gradir.frontends.pytorch.recording.unsent import Parts, unsent
+from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
 from gradir.frontends.texts import plain_text
-from gradir.ir import Collective, TensorMeta
+from gradir.ir import Collective
 
 if TYPE_CHECKING:
-    from gradir.frontends.pytorch.recording.stepping import UntilStep
+    from gradir.frontends.pytorch.recording.rank import Exchanged, UntilStep
 
+# The operation that one is which torch has in several ways; those not named have their own name.
 _CALLED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced"), "all_gather"),
     **dict.fromkeys(("all_gather_into_tensor_out", private.GATHER_WHOLE, "allgather"), "all_gather"),
@@ -53,19 +52,8 @@ _CALLED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"), "reduce_scatter"),
     **dict.fromkeys(("reduce_scatter_tensor_out", private.REDUCE_WHOLE), "reduce_scatter"),
 }
-"""The operation that one is which torch has in several ways; those not named have their own name."""
-
+# The argument with what the process gives, the first of these that there is.
 _GIVEN: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
-"""The argument with what the process gives, the first of these that there is."""
-
-_PEERS: Final = ("root_rank", "dst", "src")
-_EMPTY: Final = frozenset({"barrier", "monitored_barrier"})
-"""What has a tensor that says nothing."""
-
-_SPLITS: Final = ("input_split_sizes", "output_split_sizes")
-_GROUPS: Final = ("process_group", "group_name")
-_SEVERAL: Final = "batch_p2p_ops"
-_OWN: Final = "gradir."
 
 
 @lru_cache(maxsize=4096)
@@ -82,16 +70,8 @@ class _Message(NamedTuple):
     node: GradFn | None
     frame: Frame | None
     place: Place | None
-    operands: tuple[Operand, ...]
+    operands: Sequence[Operand]
     is_shadow: bool
-
-
-class Pipeline(NamedTuple):
-    """The first stage of a process in a pipeline, of how many, and the microbatches of a step."""
-
-    stage: int
-    stages: int
-    microbatches: int
 
 
 class Exchange:
@@ -101,14 +81,14 @@ class Exchange:
         self.timeline = timeline
         self._dry_from = 0 if is_dry else None
         self.parts = Parts()
+        # Whether any of it was in a backward.
         self.has_backward = False
-        """Whether any of it was in a backward."""
-        self.pipeline: Pipeline | None = None
-        """The pipeline whose schedule sent or received."""
+        # The first stage of this process in the pipeline that sent or received, of how many, and its microbatches.
+        self.pipeline: tuple[int, int, int] | None = None
         self.operands = Operands()
         self.until: UntilStep | None = None
+        # How many operations this thread began, which grows as long as it does not wait.
         self.operations = 0
-        """How many operations this thread began, which grows as long as it does not wait."""
         self.thread = threading.get_ident()
         self._messages: list[_Message] = []
         self._metadata = MetadataReader()
@@ -133,7 +113,7 @@ class Exchange:
     def waits(self) -> bool:
         """Whether the thread runs code that waits for other processes, of a step that has begun."""
         frame = sys._current_frames().get(self.thread)
-        while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OWN):
+        while frame is not None and str(frame.f_globals.get("__name__")).startswith("gradir."):
             frame = frame.f_back
         if frame is None or not self._messages or not any(self.timeline.frames):
             return False
@@ -160,91 +140,74 @@ class Exchange:
         if private.PIPELINES in sys.modules and (found_stages := _stages_around(frame)):
             microbatches, stages = found_stages
             first = min(stage.stage_index for stage in stages)
-            self.pipeline = self.pipeline or Pipeline(first, stages[0].num_stages, microbatches)
+            self.pipeline = self.pipeline or (first, stages[0].num_stages, microbatches)
         operands = self.operands.of(_given(name.removesuffix("_"), arguments), node, frame, phase)
-        is_shadow = private.JOIN in sys.modules and _is_in_join(frame)
+        # A process that left ``Join`` before the others shadows what they exchange.
+        around = walk_stack(frame) if private.JOIN in sys.modules else ()
+        join = (each for each, _ in around if each.f_globals.get("__name__") == private.JOIN)
+        is_shadow = any(each.f_code.co_name == "__exit__" for each in join)
         for told in self._told(name, arguments, frame, stages):
             self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands, is_shadow))
 
-    def collectives(
-        self,
-        groups: Groups,
-        ids: Mapping[GradFn, str],
-        path_of: Callable[[Frame | None], str],
-        id_of: Callable[[Operand], str],
-    ) -> Iterator[Collective]:
-        """All of it, with groups by their labels, nodes and operands by their ids, and modules by their paths."""
+    def collectives(self, exchanged: Exchanged) -> Iterator[Collective]:
+        """Yield all of it, in the words of the graph that was captured last."""
         lines = ShownLines()
         for collective, group, node, frame, place, operands, _ in self._messages:
             yield replace(
                 collective,
-                group=groups.label(group),
-                node="" if node is None else ids.get(node, ""),
-                scope=path_of(frame),
+                group=exchanged.groups.label(group),
+                node="" if node is None else exchanged.ids.get(node, ""),
+                scope=path_of(frame, exchanged.modules.paths),
                 source=None if place is None else lines(place.code, place.instruction),
-                operands=tuple(filter(None, dict.fromkeys(map(id_of, operands)))),
+                operands=tuple(filter(None, dict.fromkeys(map(exchanged.names, operands)))),
             )
 
     def _told(
         self, name: str, arguments: Mapping[str, Any], frame: FrameType, stages: Sequence[Any]
     ) -> Iterator[Collective]:
-        if name == _SEVERAL:
+        if name == "batch_p2p_ops":
             columns = (arguments[column] for column in ("op_list", "peer_list", "tensors"))
             for way, peer, tensor in zip(*columns, strict=True):
                 op = _CALLED.get(way, plain_text(way))
-                number = _microbatch_of(tensor, stages)
-                yield Collective("", op, "", int(peer), tensors=self._described([tensor]), microbatch=number)
+                number, meta = _microbatch_of(tensor, stages), self._metadata.of_tensor(tensor)
+                yield Collective("", op, "", int(peer), tensors=(meta,), microbatch=number)
             return
         bare = name.removesuffix("_")
         given = _given(bare, arguments)
-        splits = tuple([tuple(map(int, arguments[argument])) for argument in _SPLITS if argument in arguments])
-        yield Collective(
-            "",
-            _CALLED.get(bare, bare),
-            "",
-            next((int(arguments[argument]) for argument in _PEERS if argument in arguments), None),
-            _reduction_of(arguments, frame),
-            self._described(given),
-            splits if any(splits) else (),
-            microbatch=_microbatch_of(given[0], stages) if len(given) == 1 else None,
-        )
-
-    def _described(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorMeta, ...]:
-        return tuple(map(self._metadata.of_tensor, tensors))
+        peer = next((int(arguments[key]) for key in ("root_rank", "dst", "src") if key in arguments), None)
+        sizes = [arguments.get(key) for key in ("input_split_sizes", "output_split_sizes")]
+        splits = tuple([tuple(map(int, each)) for each in sizes if each is not None]) if any(sizes) else ()
+        metas, reduced = tuple(map(self._metadata.of_tensor, given)), _reduction_of(arguments, frame)
+        number = _microbatch_of(given[0], stages) if len(given) == 1 else None
+        yield Collective("", _CALLED.get(bare, bare), "", peer, reduced, metas, splits, microbatch=number)
 
 
 class ExchangeMode(DispatchMode):
-    """While entered, notes what this thread exchanges, also in the backwards that it starts.
-
-    With ``sends`` false nothing is sent, see `unsent`. It does not keep the exchange alive.
-    """
+    """Notes what this thread exchanges, also in its backwards, without keeping the exchange alive; may send nothing."""
 
     def __init__(self, exchange: Exchange, *, sends: bool = True) -> None:
         super().__init__()
         self._exchange = weakref.ref(exchange)
         self._sends = sends
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, and note it where it communicates."""
         spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
         if any(issubclass(kind, spread) for kind in types):
             # What one of these does to its parts, such as to exchange them, is told only if it is left to itself.
             return NotImplemented
         name, exchange = _communicates_as(func), self._exchange()
-        if not name or exchange is None:
-            if exchange is not None:
-                exchange.operations += 1
-            if exchange is not None and exchange.until is not None:
+        if exchange is None:
+            return func(*args, **(kwargs or {}))
+        exchange.operations += 1
+        if not name:
+            if exchange.until is not None:
                 exchange.until.note_write(func, args, kwargs or {})
-            elif exchange is not None and private.current_backward() != -1:
+            elif private.current_backward() != -1:
                 exchange.operands.note_write(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
         arguments = dict(named(signature_of(func).names, args, kwargs or {}))
-        group = _group_of(name, arguments)
-        frame = sys._getframe(1)
-        exchange.operations += 1
+        group, frame = _group_of(name, arguments), sys._getframe(1)
         exchange.note(name, arguments, group, frame)
         if self._sends and exchange.sends:
             return func(*args, **(kwargs or {}))
@@ -254,7 +217,7 @@ class ExchangeMode(DispatchMode):
 
 
 def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
-    given = next((arguments[name] for name in _GROUPS if name in arguments), None)
+    given = next((arguments[name] for name in ("process_group", "group_name") if name in arguments), None)
     group = group_called(given) if isinstance(given, str) else given
     if group is not None and not isinstance(group, distributed.ProcessGroup):
         group = private.process_group_of(group)
@@ -264,16 +227,11 @@ def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _given(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-    if name in _EMPTY:
+    # These have a tensor that says nothing.
+    if name in {"barrier", "monitored_barrier"}:
         return ()
     found = next((arguments[argument] for argument in _GIVEN if argument in arguments), ())
     return tensors_in(found) or tensors_in(arguments.get("output_tensors", ()))
-
-
-def _is_in_join(frame: FrameType | None) -> bool:
-    """Return whether a process exchanges because it left ``Join`` before the others."""
-    inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.JOIN)
-    return any(outer.f_code.co_name == "__exit__" for outer in inside)
 
 
 def _stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
@@ -289,31 +247,23 @@ def _stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
 
 
 def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
-    """The microbatch that a tensor is of, which a stage receives or sends; none of a gradient that it sends.
-
-    A stage forgets a gradient before it sends it.
-    """
+    """Return the microbatch of a tensor that a stage receives or sends, but for a gradient, which it forgets before."""
+    known: list[tuple[int, object]] = []
+    for stage in stages:
+        for name in private.RECEIVED:
+            for number, infos in getattr(stage, name, {}).items():
+                known += [(number, getattr(info, "buffer", None)) for info in infos]
+        for number, (outputs, _) in getattr(stage, private.SENT, {}).items():
+            known += [(number, each) for each in outputs]
     storage = storage_of(tensor)
-    for number, each in chain.from_iterable(map(_messages_of, stages)):
-        if storage is not None and isinstance(each, torch.Tensor) and storage_of(each) == storage:
-            return number
-    return None
-
-
-def _messages_of(stage: Any) -> Iterator[tuple[int, object]]:
-    for name in private.RECEIVED:
-        for number, infos in getattr(stage, name, {}).items():
-            yield from ((number, getattr(info, "buffer", None)) for info in infos)
-    for number, (outputs, _) in getattr(stage, private.SENT, {}).items():
-        yield from ((number, each) for each in outputs)
+    found = (number for number, each in known if isinstance(each, torch.Tensor) and storage_of(each) == storage)
+    return next(found, None) if storage is not None else None
 
 
 def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
     told = arguments.get("reduce_op")
-    if told is None:
-        return ""
-    if isinstance(told, str):
-        return plain_text(told.lower())
+    if told is None or isinstance(told, str):
+        return plain_text((told or "").lower())
     # The dispatcher shows of it that it is one. What a program calls has it still.
     called = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.COLLECTIVES)
     return next((reduction(outer.f_locals.get("op")) or "" for outer in called), "")

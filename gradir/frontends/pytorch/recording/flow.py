@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, Final
@@ -18,23 +18,20 @@ from torch import nn
 
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
-from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
-from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written, locate_function
+from gradir.frontends.pytorch.reading.tensors import PLAIN, held_by, storage_of
+from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.steps import (
     ARRAYS,
-    DATA,
     FROM_OUTSIDE,
     INPLACE,
     Exit,
     Outside,
     Overwritten,
     Read,
-    Signature,
     Step,
     Value,
     Within,
-    named,
     signature_of,
     tensors_in,
 )
@@ -45,21 +42,17 @@ from gradir.spec import own_error
 
 _GRAD: Final = "grad"
 _NO_GRAD: Final = "no_grad"
-
+# Functions that make a tensor of numbers that they read.
 COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
-"""Functions that make a tensor of numbers that they read."""
-
 _DETACH: Final = torch.ops.aten.detach.default
-_PLAIN: Final = (torch.Tensor, nn.Parameter)
-
 # A loss is made at the end of a forward, so the newest numbers are enough.
 _MOST_NUMBERS: Final = 1000
 # ``torch.Tensor`` itself tells no function mode of its call, but of what it reads.
 _CLASS: Final = "Tensor"
 # A longer list is data.
 _MOST_VALUES: Final = 16
+# torch runs this on a tensor that it has made of the numbers of a program.
 MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
-"""What torch runs on a tensor that it has made of the numbers of a program."""
 
 
 class Flow:
@@ -117,11 +110,11 @@ class Flow:
             meta, role = self._metadata.of_tensor(tensor), _role(tensor)
             owner = self._owner_of(tensor) if role == "parameter" else None
             self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared, owner))
-            self._set(tensor, value)
+            self._values[id(tensor)] = weakref.ref(tensor), value
         writes = () if storage is None else self._writes.get(storage, ())
         if writes and writes[-1] > value.maker:
             value = Value(writes[-1], 0)
-            self._set(tensor, value)
+            self._values[id(tensor)] = weakref.ref(tensor), value
         return value
 
     def _owner_of(self, parameter: torch.Tensor) -> tuple[nn.Module, str] | None:
@@ -129,8 +122,8 @@ class Flow:
         call = self._timeline.current
         if call is None or any(known is parameter for _, known in call.parameters):
             return None
-        names = (name for name, known in private.own_parameters(call.module).items() if known is parameter)
-        return next(((call.module, name) for name in names), None)
+        own = private.own_parameters(call.module).items()
+        return next(((call.module, name) for name, known in own if known is parameter), None)
 
     def read(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Read:
         """Return the present value of a tensor, and whether it requires grad."""
@@ -146,8 +139,8 @@ class Flow:
         """Return the present value of a tensor that was met before, also as another object."""
         if self.noted(tensor) is not None:
             return self.read(tensor)
-        newest = self.newest_in(tensor)
-        return None if newest is None else Read(newest, tensor.requires_grad, tensor.requires_grad and tensor.is_leaf)
+        newest, carries = self.newest_in(tensor), tensor.requires_grad
+        return None if newest is None else Read(newest, carries, carries and tensor.is_leaf)
 
     def newest_in(self, tensor: torch.Tensor) -> Value | None:
         """Return the newest value in the memory of a tensor, without noting the tensor."""
@@ -190,7 +183,7 @@ class Flow:
         return {self.value_of(tensor) for tensor in living if tensor is not None}
 
     def made_parameters(self) -> dict[Value, torch.Tensor]:
-        """By what they hold now, the living parameters that are the very objects which a step gave."""
+        """Return the living parameters that are the very objects which a step gave, by their present values."""
         others = {id(outside.tensor()) for outside in self.outside}
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
         return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}
@@ -212,13 +205,15 @@ class Flow:
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation and note it, also if it raises."""
-        if private.DETACHES_TWICE and func is _DETACH and self._is_detached_just_now(args[0]):
+        is_detach = private.DETACHES_TWICE and func is _DETACH and self.steps and self.steps[-1].func is _DETACH
+        if is_detach and (last := self.noted(args[0])) == Value(len(self.steps) - 1, 0):
             result = func(*args, **kwargs)
-            self._set(result, Value(len(self.steps) - 1, 0))
+            self._values[id(result)] = weakref.ref(result), last
             return result
         signature, called = signature_of(func), self.called
-        inputs, kinds, constants = _operands(signature, args, kwargs)
+        inputs, kinds, constants = signature.operands(args, kwargs)
         mode, number = _mode(), private.next_sequence_number()
+        # The frame that called the mode which runs this.
         frame, call = sys._getframe(2), self._timeline.current
         copied: tuple[Read, ...] = ()
         if called in COPYING and self.exits[-1:] and self.exits[-1].called == called:
@@ -237,6 +232,10 @@ class Flow:
         # The frame of the optimizer's step that writes, which makes its kernels one operation.
         around = frames_from(frame) if written and mode != _GRAD else ()
         stepping = next((each for each in around if each.f_code is private.OPTIMIZER_STEP), None)
+        shown, place = (called if stepping is None else "step"), self._place(stepping or frame)
+        # A Function runs without gradients, and the call of a module knows whether one runs it.
+        inside = None if mode == _GRAD else self._within(frame, is_inside=call is not None and call.inside)
+        block = self.switches.outer(frame) if mode == _NO_GRAD else None
         failed = ""
         for tensor in filter(self.overwritten.is_uncounted, written):
             self.overwritten.note(called, tensor, self._memory_of(tensor), len(self.steps), self._place(frame))
@@ -249,25 +248,10 @@ class Flow:
             failed = own_error(error)
             raise
         finally:
-            self.steps.append(
-                Step(
-                    func,
-                    reads,
-                    tuple(kinds) if signature.kinds else (),
-                    tuple(constants),
-                    tuple(map(self._metadata.of_tensor, outputs)),
-                    mode,
-                    # A Function runs without gradients, and the call of a module knows whether one runs it.
-                    None if mode == _GRAD else self._within(frame, is_inside=call is not None and call.inside),
-                    number,
-                    call,
-                    called if stepping is None else "step",
-                    self._place(frame if stepping is None else stepping),
-                    failed,
-                    self.switches.outer(frame) if mode == _NO_GRAD else None,
-                    values,
-                )
-            )
+            taken = (reads, tuple(kinds) if signature.kinds else (), tuple(constants))
+            metas = tuple(map(self._metadata.of_tensor, outputs))
+            step = Step(func, *taken, metas, mode, inside, number, call, shown, place, failed, block, values)
+            self.steps.append(step)
         self._note_outputs(outputs, written)
         with private.without_overrides():
             self.broken.update(
@@ -278,11 +262,6 @@ class Flow:
         if signature.kinds:
             self.overwritten.note_views(called, inputs, kinds, outputs)
         return result
-
-    def _is_detached_just_now(self, tensor: torch.Tensor) -> bool:
-        """Return whether the last step detached it, which a torch that ``DETACHES_TWICE`` does for every detach."""
-        is_detach = bool(self.steps) and self.steps[-1].func is _DETACH
-        return is_detach and self.noted(tensor) == Value(len(self.steps) - 1, 0)
 
     def _just_read(self, place: Place | None) -> tuple[Read, ...]:
         """Return the tensors read as numbers at a place since the last step, as by ``torch.Tensor([x, y])``."""
@@ -310,38 +289,28 @@ class Flow:
         self._note_outputs(outputs, written)
         self.note_given(outputs)
 
+    def exit_of(self, called: str, tensors: Iterable[torch.Tensor], frame: FrameType) -> Exit:
+        """Return the call from a frame of a function that takes these tensors and is no operation."""
+        return Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps))
+
     def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
         """Note that a frame calls a function that reads the numbers of tensors."""
-        tensors = tensors_in((args, kwargs))
-        if tensors:
-            self.exits.append(Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps)))
+        if tensors := tensors_in((args, kwargs)):
+            self.exits.append(self.exit_of(called, tensors, frame))
             if called in ARRAYS:
                 memory = self._memory_of(tensors[0])
                 self.overwritten.note(called, tensors[0], memory, len(self.steps), self._place(frame))
 
-    def note_exchange(self, tensor: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
-        """Note that a frame assigns the numbers of another tensor to ``tensor.data``."""
-        reads = self.read(tensor), self.read(given)
-        self.exchanges.append(Exit("data", reads, self._place(frame), len(self.steps)))
-
-    def note_clearing(self, tensor: torch.Tensor, frame: FrameType) -> None:
-        """Note that a frame takes the gradient of a tensor away."""
-        self.clearings.append(Exit("grad", (self.read(tensor),), self._place(frame), len(self.steps)))
-
-    def note_hook(self, tensor: torch.Tensor, hook: object) -> None:
-        """Note that the gradient of a tensor gets a hook, without keeping that alive."""
-        self.hooks.append((self.value_of(tensor), locate_function(hook)))
-
     def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Note that a function which a frame calls raised."""
-        reads = tuple(map(self.read, tensors_in((args, kwargs))))
-        place, call = self._place(frame), self._timeline.current
-        self.failure = Exit(called, reads, place, len(self.steps), own_error(error), call)
+        failed = self.exit_of(called, tensors_in((args, kwargs)), frame)
+        self.failure = failed._replace(failed=own_error(error), call=self._timeline.current)
 
     def note_end(self, error: BaseException) -> None:
         """Note that an error ended the recording, which the program itself may have raised."""
         call: Frame | None = None
         for frame, _ in walk_tb(error.__traceback__):
+            # The calls have ended, and the timeline with them.
             if frame.f_code is private.MODULE_CALL:
                 call = Frame(frame.f_locals["self"], call, ())
         place = self._place.raised(error.__traceback__)
@@ -378,13 +347,11 @@ class Flow:
         index = len(self.steps) - 1
         for number, tensor in enumerate(outputs):
             value = Value(index, number)
-            self._set(tensor, value)
-            storage = self._memory_of(tensor)
-            if storage is not None:
+            self._values[id(tensor)] = weakref.ref(tensor), value
+            if (storage := self._memory_of(tensor)) is not None:
                 self._newest_over[storage] = value
         for tensor in written:
-            storage = self._memory_of(tensor)
-            if storage is not None:
+            if (storage := self._memory_of(tensor)) is not None:
                 self._writes.setdefault(storage, []).append(index)
 
     def _memory_of(self, tensor: torch.Tensor) -> int | None:
@@ -394,9 +361,6 @@ class Flow:
             self._memories[storage] = private.StorageWeakRef(held_by(tensor).untyped_storage())
         return storage
 
-    def _set(self, tensor: torch.Tensor, value: Value) -> None:
-        self._values[id(tensor)] = weakref.ref(tensor), value
-
     def _within(self, frame: FrameType | None, *, is_inside: bool) -> Within | None:
         """Return the outermost custom Function around a frame; ``is_inside`` if one runs the call of the module."""
         found = None
@@ -404,9 +368,7 @@ class Flow:
             if private.runs_a_function(frame.f_code):
                 found = frame
             frame = frame.f_back
-        if found is None:
-            return None
-        return Within(private.function_run_by(found), self._place(found.f_back))
+        return None if found is None else Within(private.function_run_by(found), self._place(found.f_back))
 
 
 def _role(tensor: torch.Tensor) -> str:
@@ -415,27 +377,8 @@ def _role(tensor: torch.Tensor) -> str:
     return "leaf" if tensor.requires_grad and tensor.is_leaf else "input"
 
 
-def _operands(
-    signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[torch.Tensor], list[str], list[tuple[str, object]]]:
-    inputs: list[torch.Tensor] = []
-    kinds: list[str] = []
-    constants: list[tuple[str, object]] = []
-    for name, value in named(signature.names, args, kwargs):
-        tensors = tensors_in(value)
-        if tensors:
-            inputs.extend(tensors)
-            kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
-            if type(value) is list and (empty := tuple(at for at, each in enumerate(value) if each is None)):
-                # Of an index, the dimensions that are taken whole.
-                constants.append((f"none_in_{name}", empty))
-        else:
-            constants.append((name, tuple(value) if type(value) is list else value))
-    return inputs, kinds, constants
-
-
 def _is_broken(tensor: torch.Tensor) -> bool:
-    is_known = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta
+    is_known = type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta
     return is_known and tensor.is_floating_point() and not bool(tensor.isfinite().all())
 
 
@@ -453,6 +396,4 @@ def _mode() -> str:
 
 def is_number(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is one number that can be read."""
-    return (
-        type(tensor) in _PLAIN and tensor.numel() == 1 and tensor.is_floating_point() and tensor.device.type != "meta"
-    )
+    return type(tensor) in PLAIN and tensor.numel() == 1 and tensor.is_floating_point() and not tensor.is_meta

@@ -50,16 +50,13 @@ class _Forward:
         allocator: IdAllocator,
         lines: ShownLines,
     ) -> None:
-        self._flow = flow
-        self._named = named
-        self._scope_of = scope_of
-        self._allocator = allocator
-        self._lines = lines
+        self._flow, self._named, self._scope_of = flow, named, scope_of
+        self._allocator, self._lines = allocator, lines
         self._symbols = Symbols()
         self._ids: dict[int, str] = {}
         self._tensor_ids: dict[Value, str] = {}
         self._made = flow.made_parameters()
-        self._initial = Initial(flow, named.owned(), scope_of)
+        self._initial = Initial(flow, named.owned.values(), scope_of)
         self._metadata = MetadataReader()
         self._nodes: list[Node] = []
 
@@ -81,7 +78,11 @@ class _Forward:
                 ends.extend(Read(value, False, False) for value in self._given_by(index) if value not in used)
         for found in (*exits, *self._failures()):
             self._add_exit(found)
-        self._add_outputs([*dict.fromkeys(map(self._read, ends))])
+        refs = [*dict.fromkeys(map(self._read, ends))]
+        made = {node.id: node.outputs for node in self._nodes}
+        for place, ref in enumerate(refs):
+            node_id = self._allocator.output(str(place) if len(refs) > 1 else "")
+            self._nodes.append(Node(node_id, "output", inputs=(ref,), outputs=(made[ref.id][ref.output_nr],)))
         return self._nodes
 
     def _failures(self) -> list[Exit]:
@@ -91,8 +92,9 @@ class _Forward:
         return [] if flow.steps and flow.steps[-1].failed else found[:1]
 
     def _given_by(self, index: int) -> list[Value]:
-        """The values that a step made for the program, which still are there; others are for its backward alone."""
+        """Return the values that a step made for the program and that still are there."""
         made = self._flow.made_by(index)
+        # What a kernel makes beside its result, such as indices, is for its backward.
         given = [value for value in made if value in self._flow.given] or made[:1]
         return [value for value in given if not (self._initial.is_overwritten(value) and self._is_made(value))]
 
@@ -124,7 +126,10 @@ class _Forward:
                     or (index in self._initial.steps and (asks or not taken.isdisjoint(made)))
                 )
                 is_for_saving = _operation(step.func) == "detach" and step.called not in _ASKED_FOR
-                if is_initial or is_for_saving or _gives_nothing(step) or self._is_bookkeeping(step):
+                # It asks for what a tensor is, such as its device, and looks at no value.
+                is_data_free = torch.Tag.data_dependent_output not in getattr(step.func, "tags", ())
+                gives_nothing = not step.outputs and is_data_free
+                if is_initial or is_for_saving or gives_nothing or self._is_bookkeeping(step):
                     skipped.add(index)
                     if is_initial:
                         taken.update(self._initial.shared(entry.value) for entry in step.inputs)
@@ -141,17 +146,13 @@ class _Forward:
         """Return whether a step whose result nothing takes only makes a tensor of nothing, or counts."""
         if not step.outputs or not all(kind == "inplace" for kind in step.kinds) or len(step.kinds) < len(step.inputs):
             return False
-        return all(
-            self._initial.role_of(read.value) == "input" and not self._is_made(read.value) for read in step.inputs
-        )
+        taken = [read.value for read in step.inputs]
+        return all(self._initial.role_of(value) == "input" and not self._is_made(value) for value in taken)
 
     def _is_wanted(self, step: Step) -> bool:
-        """Whether what nothing takes may be what all this was made for: no update of a parameter or from outside."""
-        return (
-            bool(step.inputs)
-            and step.called not in _NUMBERS
-            and all(self._is_made(read.value) for read in step.of_kind("inplace"))
-        )
+        """Return whether an unused result may be the aim of a forward: no update of a parameter or outside memory."""
+        is_shown = bool(step.inputs) and step.called not in _NUMBERS
+        return is_shown and all(self._is_made(read.value) for read in step.of_kind("inplace"))
 
     def _is_made(self, value: Value) -> bool:
         """Return whether the memory that a value is in was made by an operation, for no parameter or buffer."""
@@ -236,6 +237,7 @@ class _Forward:
         shared: Value | None = None,
         owner: tuple[nn.Module, str] | None = None,
     ) -> Ref:
+        """Return the output of the tensor's node, which is made before its first use."""
         if key in self._tensor_ids:
             return Ref(self._tensor_ids[key], 0)
         _, names, scope, is_registered = (None, (), "", False) if tensor is None else self._named.of(tensor)
@@ -243,19 +245,13 @@ class _Forward:
             module, name = owner
             scope = self._scope_of(Frame(module, None, ()))
             names = (plain_text(below(scope, name)),)
-        if role != "parameter" and tensor is not None and self._named.is_held(tensor):
+        if role != "parameter" and tensor is not None and id(tensor) in self._named.held:
             role = "parameter" if is_registered else "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
         self._tensor_ids[key] = node_id
         inputs, kinds = ((self._ref(shared),), ("view",)) if shared is not None else ((), ())
         self._nodes.append(Node(node_id, role, scope=scope, names=names, inputs=inputs, outputs=(meta,), kinds=kinds))
         return Ref(node_id, 0)
-
-    def _add_outputs(self, ends: Sequence[Ref]) -> None:
-        made = {node.id: node.outputs for node in self._nodes}
-        for place, ref in enumerate(ends):
-            node_id = self._allocator.output(str(place) if len(ends) > 1 else "")
-            self._nodes.append(Node(node_id, "output", inputs=(ref,), outputs=(made[ref.id][ref.output_nr],)))
 
 
 def _failed(error: str) -> dict[str, str]:
@@ -264,11 +260,6 @@ def _failed(error: str) -> dict[str, str]:
 
 def _operation(func: Any) -> str:
     return plain_text(str(getattr(func, "__name__", type(func).__name__)).partition(".")[0])
-
-
-def _gives_nothing(step: Step) -> bool:
-    """Return whether an operation only asks for what a tensor is, such as its device, and looks at no value."""
-    return not (step.outputs or step.failed) and torch.Tag.data_dependent_output not in getattr(step.func, "tags", ())
 
 
 def _is_number_read(step: Step) -> bool:

@@ -26,22 +26,19 @@ class Made(NamedTuple):
 class Initial:
     """Knows the first values of parameters and buffers, and the steps that only lead to these.
 
-    A tensor is initialised until a module, or an operation with gradient, first takes it. Two kinds of calls may run
-    before:
-
-    - A module that builds others initialises, from constants, its own parameters and the buffers of those modules.
-    - torch checks a parametrization when it is registered. That is no use, nor is an operation on its results alone.
+    A tensor is initialised until a module, or an operation with gradient, first takes it. A module that builds others
+    initialises its own parameters and their buffers. A check of a parametrization that is registered is no use.
     """
 
     def __init__(self, flow: Flow, owned: Iterable[Owned], scope_of: Callable[[Frame | None], str]) -> None:
         self._flow = flow
         owned = list(owned)
-        self.lazy = {
-            flow.outside[read.value.number].shared or read.value: given.value
-            for read, given in (found.reads for found in flow.exchanges)
-            if read.value.maker == FROM_OUTSIDE and flow.outside[read.value.number].meta.shape is None
-        }
-        """By what they were before, the memory that parameters and buffers of lazy modules get."""
+        # By what they were before, the memory that parameters and buffers of lazy modules get.
+        self.lazy: dict[Value, Value] = {}
+        for read, given in (found.reads for found in flow.exchanges):
+            before = flow.outside[read.value.number] if read.value.maker == FROM_OUTSIDE else None
+            if before is not None and before.meta.shape is None:
+                self.lazy[before.shared or read.value] = given.value
         self._memory: dict[Value, Value] = {**self.lazy}
         # What checks a parametrization is no call of its own.
         calls = ((call for call in calls_from(step.call) if not call.checks) for step in flow.steps)
@@ -68,11 +65,11 @@ class Initial:
         }
         self._leave_out_computed_buffers()
         self._carrying = self._all_carrying()
+        # The steps that write to such a tensor, and those that neither a module nor a gradient has to do with.
         self.steps: set[int] = set()
-        """The steps that write to such a tensor, and those that neither a module nor a gradient has to do with."""
         self._touching: set[int] = set()
+        # Those of the steps that check a parametrization.
         self.checks: set[int] = set()
-        """Those of the steps that check a parametrization."""
         self._first = {root: [root] for root in self._made if root.maker == FROM_OUTSIDE}
         self._used_at: dict[Value, int] = {}
         for index, step in enumerate(flow.steps):
@@ -88,15 +85,14 @@ class Initial:
 
     def shared(self, value: Value) -> Value:
         """Return the value of a step, also for a tensor that is another object for it."""
-        shared = None if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared
-        return value if shared is None else shared
+        return value if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared or value
 
     def is_of_made(self, value: Value) -> bool:
         """Return whether a value is in the memory of such a tensor."""
         return self._root(value) in self._made
 
     def role_of(self, value: Value) -> str:
-        """The role of the tensor whose memory a value is in; empty if the forward made that for no such tensor."""
+        """Return the role of the tensor whose memory a value is in; empty if the forward made it for no such tensor."""
         root = self._root(value)
         if root in self._made:
             return self._made[root].role
@@ -113,13 +109,15 @@ class Initial:
 
     def is_of_initialising(self, found: Exit) -> bool:
         """Return whether a function reads nothing but numbers that only what initialises a tensor may need."""
-        others = [read.value for read in found.reads if not self._is_initialising(read.value, found.before)]
-        return len(others) < len(found.reads) and self.steps.issuperset(value.maker for value in others)
 
-    def _is_initialising(self, value: Value, before: int) -> bool:
-        if value.maker in self._touching or self._is_made_of_numbers(self._root(value)):
-            return True
-        return self.is_of_made(value) and before <= self._used_at.get(self._root(value), before)
+        def is_initialising(value: Value) -> bool:
+            root, before = self._root(value), found.before
+            if value.maker in self._touching or self._is_made_of_numbers(root):
+                return True
+            return root in self._made and before <= self._used_at.get(root, before)
+
+        others = [read.value for read in found.reads if not is_initialising(read.value)]
+        return len(others) < len(found.reads) and self.steps.issuperset(value.maker for value in others)
 
     def _all_carrying(self) -> set[int]:
         """Return the steps that carry a gradient on, in which no check of a parametrization counts."""
@@ -137,7 +135,7 @@ class Initial:
         return carrying
 
     def _all_made(self, owned: Iterable[Owned]) -> dict[Value, Made]:
-        """By the value that first had their memory, the tensors that are alone in it."""
+        """Return the tensors that are alone in their memory, by the value that first had it."""
         found: dict[Value, dict[int, Made]] = {}
         for made in self._candidates(owned):
             root = self._root(made.value)
@@ -219,9 +217,7 @@ class Initial:
         return self._is_made_of_numbers(self._root(value)) or (call is None and self.role_of(value) == "parameter")
 
     def _is_made_of_numbers(self, value: Value) -> bool:
-        if value.maker != FROM_OUTSIDE or self._flow.outside[value.number].copied:
-            return False
-        return value in self._numbers
+        return value in self._numbers and value.maker == FROM_OUTSIDE and not self._flow.outside[value.number].copied
 
     def _root(self, value: Value) -> Value:
         value = self.shared(value)

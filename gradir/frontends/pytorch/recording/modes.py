@@ -26,7 +26,8 @@ from gradir.frontends.pytorch.reading import members
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode, Noting, NotingMode
+from gradir.frontends.pytorch.recording.places import locate_function
+from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Noting
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import closed_over, reached
@@ -37,6 +38,7 @@ _WAITING: Final = ExitStack()
 _OWN: Final = f"{__name__.partition('.')[0]}."
 # A dropped recorder leaves at any time, in the middle of a change by the same thread too.
 _LOCK: Final = threading.RLock()
+_RECORDING: Final[list[CompiledParts]] = []
 # The functions of torch that are replaced while something is recorded.
 _WATCHED: Final[dict[str, Any]] = {}
 
@@ -86,9 +88,6 @@ class CompiledParts:
                     _WATCHED.clear()
 
 
-_RECORDING: Final[list[CompiledParts]] = []
-
-
 class _Call:
     """A running call of compiled code, made by a frame of torch's, and what notes it."""
 
@@ -98,7 +97,7 @@ class _Call:
         self._flows = [each for each in noting if isinstance(each, Flow)]
         local = frame.f_locals
         self._function = local.get("fn")
-        self._tensors = list(_apart(_taken_by(self._function, [*local["args"], *local["kwargs"].values()])))
+        self._tensors = _apart(_taken_by(self._function, [*local["args"], *local["kwargs"].values()]))
         self._reads = [[flow.read(tensor) for tensor in self._tensors] for flow in self._flows]
         self._versions = list(map(_version, self._tensors))
         self._first = private.next_sequence_number()
@@ -109,19 +108,17 @@ class _Call:
 
     def end(self) -> None:
         set_modes(self._modes)
+        local, caller = self._frame.f_locals, self._frame.f_back
         for each in self._noting:
             each.is_paused = False
             if isinstance(each, SourceMode):
-                each.note_whole(self._first, self._frame.f_locals.get("result"), self._frame.f_back or self._frame)
-        if self._flows:
-            self._end_in_flows()
-
-    def _end_in_flows(self) -> None:
-        local, caller = self._frame.f_locals, self._frame.f_back
+                each.note_whole(self._first, local.get("result"), caller or self._frame)
+        if not self._flows:
+            return
         error = None if "result" in local else sys.exc_info()[1]
         given = tensors_in(local.get("result"))
         # The graph of what it gave tells what it took that no argument and no module held.
-        further = [*_apart([*self._tensors, *_leaves_of(given, self._first)])][len(self._tensors) :]
+        further = _apart([*self._tensors, *_leaves_of(given, self._first)])[len(self._tensors) :]
         taken = set(map(id, self._tensors))
         outputs = [tensor for tensor in given if id(tensor) not in taken]
         lent = set(map(storage_of, outputs))
@@ -163,10 +160,8 @@ def _watch() -> None:
     if begins is None or ends is None:
         return
     codes = (code for code in dynamo[private.COMPILED_CALLS].__call__.__code__.co_consts if isinstance(code, CodeType))
-    # Before torch 2.12 what was given is in no variable of the call.
+    # Before torch 2.12 what was given is in no variable of the call, and no call is noted as a whole.
     calls = [code for code in codes if "result" in code.co_varnames]
-    if not calls:
-        return
 
     def note_begin(callback: Any) -> Any:
         callback = begins(callback)
@@ -194,8 +189,9 @@ def _watch() -> None:
             call.has_begun = True
         return ends(callback)
 
-    _WATCHED.update({private.COMPILED_BEGINS: begins, private.COMPILED_ENDS: ends})
-    dynamo.update({private.COMPILED_BEGINS: note_begin, private.COMPILED_ENDS: note_end})
+    if calls:
+        _WATCHED.update({private.COMPILED_BEGINS: begins, private.COMPILED_ENDS: ends})
+        dynamo.update({private.COMPILED_BEGINS: note_begin, private.COMPILED_ENDS: note_end})
 
 
 def _module_of(function: object) -> str:
@@ -235,8 +231,8 @@ def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Te
     return (fn.variable for fn in reached(starts, newer) if type(fn).__name__ == private.ACCUMULATOR)
 
 
-def _apart(tensors: Iterable[torch.Tensor]) -> Iterable[torch.Tensor]:
-    return {id(tensor): tensor for tensor in tensors}.values()
+def _apart(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return [*{id(tensor): tensor for tensor in tensors}.values()]
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -245,31 +241,20 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 # What is made of the numbers that these read has no past.
-_EXITS: Final = frozenset(
-    {
-        *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
-        *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist"),
-    }
-)
+_EXITS: Final = {
+    *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
+    *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist"),
+}
 
 
-def enter_modes(entered: ExitStack, flow: Flow) -> None:
-    """Note in a flow what this thread computes until a stack is left, without keeping the flow alive."""
-    entered.enter_context(CompiledParts(flow))
-    entered.enter_context(_Calls(flow))
-    entered.enter_context(NotingMode(flow))
-
-
-class _Calls(FunctionMode):
-    """Tells a flow which function of torch the program called."""
+class CallsMode(FunctionMode):
+    """Tells a flow which function of torch the program called, without keeping the flow alive."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()
         self._flow = weakref.ref(flow)
 
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.compiler.is_compiling() or (flow := self._flow()) is None:
             return func(*args, **(kwargs or {}))
         before, called = flow.called, _name_of(func)
@@ -281,13 +266,15 @@ class _Calls(FunctionMode):
             elif called == "new_tensor":
                 flow.note_exit(called, args[1:], kwargs, frame)
             elif called == "data" and len(args) > 1 and isinstance(args[1], torch.Tensor):
-                flow.note_exchange(args[0], args[1], frame)
+                flow.exchanges.append(flow.exit_of("data", args[:2], frame))
             elif called == "grad" and len(args) > 1 and args[1] is None:
-                flow.note_clearing(args[0], frame)
+                flow.clearings.append(flow.exit_of("grad", args[:1], frame))
             elif called == SWITCH:
                 flow.switches.note(frame, is_on=bool(args[0]))
             elif called == "register_hook":
-                flow.note_hook(args[0], args[1] if len(args) > 1 else (kwargs or {}).get("hook"))
+                # By its place in the code, as the flow must not keep the hook alive.
+                hook = args[1] if len(args) > 1 else (kwargs or {}).get("hook")
+                flow.hooks.append((flow.value_of(args[0]), locate_function(hook)))
             result = func(*args, **(kwargs or {}))
         except Exception as error:
             flow.note_failure(called, args, kwargs, frame, error)

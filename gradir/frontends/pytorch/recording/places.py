@@ -18,11 +18,8 @@ import torch
 from gradir.frontends.paths import is_installed
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal, is_own_file
 
-_INTERNAL: Final = 1
-_LIBRARY: Final = 2
-_USER: Final = 3
-_COMMAND: Final = 4
-_ENDS: Final = frozenset({_USER, _COMMAND})
+# Whose code it is: of torch or gradir, of an installed library, of the user, or of gradir's commands.
+_INTERNAL, _LIBRARY, _USER, _COMMAND = 1, 2, 3, 4
 
 
 class Place(NamedTuple):
@@ -37,8 +34,8 @@ class Places:
     """Finds the places of frames, and remembers whose code is whose."""
 
     def __init__(self) -> None:
-        # By identity, since code takes long to hash; the list keeps it in memory.
         self._kinds: dict[int, int] = {}
+        # Keeps code in memory, whose id() another one would get else.
         self._codes: list[CodeType] = []
 
     def __call__(self, frame: FrameType | None) -> Place | None:
@@ -54,7 +51,8 @@ class Places:
             return place
         code, instruction = frame.f_code, frame.f_lasti
         outer: FrameType | None = frame
-        while outer is not None and (kinds.get(id(outer.f_code)) or kind(outer.f_code)) not in _ENDS:
+        # As far as to the user's own, or to a command.
+        while outer is not None and (kinds.get(id(outer.f_code)) or kind(outer.f_code)) < _USER:
             outer = outer.f_back
         is_own = outer is None or outer is frame or kind(outer.f_code) == _COMMAND
         caller = None if outer is None or is_own else Place(outer.f_code, outer.f_lasti)
@@ -68,7 +66,7 @@ class Places:
             kind = self._kind(trace.tb_frame.f_code)
             here = Place(trace.tb_frame.f_code, trace.tb_lasti)
             if kind == _USER:
-                found, caller = here, here
+                found = caller = here
             elif kind == _LIBRARY:
                 found = here._replace(caller=caller)
             trace = trace.tb_next
@@ -79,8 +77,7 @@ class Places:
         return self._kind(frame.f_code) == _INTERNAL
 
     def _kind(self, code: CodeType) -> int:
-        kind = self._kinds.get(id(code))
-        if kind is None:
+        if id(code) not in self._kinds:
             self._codes.append(code)
             if code is run_at.__code__:
                 kind = _USER
@@ -90,8 +87,9 @@ class Places:
                 kind = _COMMAND
             else:
                 kind = _LIBRARY if is_installed(code.co_filename) else _USER
+            # By identity, since code takes long to hash.
             self._kinds[id(code)] = kind
-        return kind
+        return self._kinds[id(code)]
 
 
 def run_at(place: Place | None, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ARG001
@@ -161,19 +159,15 @@ def locate_return(function: object) -> Place | None:
         return None
     instructions = list(dis.get_instructions(code))
     places = [index for index, found in enumerate(instructions) if found.opname.startswith("RETURN_")]
-    nothing = [
-        index for index in places if instructions[index - ("CONST" not in instructions[index].opname)].argval is None
-    ]
-    for found in (places, nothing):
-        if len(found) == 1:
-            return Place(code, instructions[found[0]].offset)
-    return locate_function(function).place
+    # Python 3.12 and 3.13 return a constant in one instruction, others load it before.
+    given = [(index, instructions[index - ("CONST" not in instructions[index].opname)]) for index in places]
+    nothing = [index for index, instruction in given if instruction.argval is None]
+    only = next((found[0] for found in (places, nothing) if len(found) == 1), None)
+    return locate_function(function).place if only is None else Place(code, instructions[only].offset)
 
 
 # The functions of torch that run a decorated one.
 _DECORATORS: Final = frozenset({"decorate_context", "generator_context"})
-_OPENING: Final = "__enter__"
-_CLOSING: Final = "__exit__"
 
 
 class _Block(NamedTuple):
@@ -193,12 +187,12 @@ class Switches:
 
     def note(self, frame: FrameType | None, *, is_on: bool) -> None:
         """Note that a call from a frame of torch's switches gradients on or off."""
-        if _passes(frame, _CLOSING):
+        if _passes(frame, "__exit__"):
             # What was inside a block that is left goes on with what was before it.
             before = self._around.pop() if self._around else None
             self._block = None if is_on else before
             return
-        if _passes(frame, _OPENING):
+        if _passes(frame, "__enter__"):
             self._around.append(self._block)
         if is_on:
             self._block = None
@@ -209,7 +203,7 @@ class Switches:
     def _open(self, frame: FrameType | None) -> None:
         decorator, is_opened = None, False
         while frame is not None and self._places.is_inside(frame):
-            is_opened = is_opened or frame.f_code.co_name == _OPENING
+            is_opened = is_opened or frame.f_code.co_name == "__enter__"
             decorator = frame if frame.f_code.co_name in _DECORATORS else decorator
             # A block of torch's own, such as that of a distribution, is none of the program's.
             if decorator is None and not _is_of_modes(frame):
@@ -231,9 +225,7 @@ class Switches:
         while frame is not None and id(frame) != self._block.frame:
             inner = frame if not self._places.is_inside(frame) else inner
             frame = frame.f_back
-        if frame is None:
-            return None
-        return self._places(inner if self._places.is_inside(frame) else frame)
+        return None if frame is None else self._places(inner if self._places.is_inside(frame) else frame)
 
 
 def _is_of_modes(frame: FrameType) -> bool:

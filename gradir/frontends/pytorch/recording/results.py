@@ -9,14 +9,12 @@ from itertools import pairwise
 from types import CodeType
 from typing import Final, NamedTuple
 
+# The function does not return the value, or the instruction is not what makes it.
 LOST: Final = 0
-"""The function does not return the value, or the instruction is not what makes it."""
-
+# It does, or is, unless another value is made after this one.
 MAYBE: Final = 1
-"""It does, or is, unless another value is made after this one."""
-
+# It does, or is.
 SURE: Final = 2
-"""It does, or is."""
 
 _STORES: Final = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")
 _LOADS: Final = ("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD_FAST")
@@ -46,11 +44,8 @@ UNKNOWN: Final = Fate(None, LOST, SURE)
 def find_fates(code: CodeType) -> Mapping[int, Fate]:
     """Return the fate of each instruction's value, by the place of a frame; `UNKNOWN` of all others."""
     instructions = [found for found in dis.get_instructions(code) if found.opname not in _SILENT]
-    returned = {
-        names_of(load)[-1]
-        for load, following in pairwise(instructions)
-        if following.opname == "RETURN_VALUE" and load.opname.startswith(_LOADS)
-    }
+    loads = (load for load, following in pairwise(instructions) if following.opname == "RETURN_VALUE")
+    returned = {names_of(load)[-1] for load in loads if load.opname.startswith(_LOADS)}
     found_fates = {}
     start = 0
     for place, (found, following) in enumerate(pairwise(instructions)):
@@ -107,14 +102,10 @@ def _callee(instructions: Sequence[dis.Instruction], place: int) -> str:
     for start in range(place, max(place - _LONGEST, -1), -1):
         depth -= dis.stack_effect(instructions[start].opcode, instructions[start].arg, jump=False)
         if depth == 0:
-            called = [found for found in instructions[start : place + 2] if found.opname != "PUSH_NULL"]
-            return _global_name(called[0], called[1])
+            first, second, *_ = [each for each in instructions[start : place + 2] if each.opname != "PUSH_NULL"]
+            if first.opname not in {"LOAD_GLOBAL", "LOAD_NAME"}:
+                return ""
+            if second.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
+                return str(first.argval)
+            return str(second.argval) if first.argval == "functools" else ""
     return ""
-
-
-def _global_name(first: dis.Instruction, second: dis.Instruction) -> str:
-    if first.opname not in {"LOAD_GLOBAL", "LOAD_NAME"}:
-        return ""
-    if second.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
-        return str(first.argval)
-    return str(second.argval) if first.argval == "functools" else ""

@@ -8,7 +8,6 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import islice, takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch.autograd.function import BackwardCFunction
 
 from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.recording.leaving import FunctionMode
+from gradir.frontends.pytorch.recording.removable_modes import FunctionMode
 from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline, calls_from
 from gradir.frontends.texts import plain_text
@@ -38,20 +37,15 @@ _OWN: Final = _folders(sys.modules["gradir"].__file__)
 _INTERNAL: Final = (*_folders(torch.__file__), *_OWN)
 _COMMANDS: Final = tuple(f"{folder}cli{os.sep}" for folder in _OWN)
 _OVERRIDES: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
-
-
-_USER: Final = 1
-_INSIDE: Final = 2
-_MODULE: Final = 3
-_OVERRIDE: Final = 4
+# The kinds of code: of the user's, of torch or gradir, of the call of a module, and of a class that overrides torch.
+_USER, _INSIDE, _MODULE, _OVERRIDE = 1, 2, 3, 4
 
 
 class _Call(NamedTuple):
     """One call into torch: the sequence numbers that it used up, and the place in the user's program.
 
-    ``variable`` is what the program stores the value of its instruction in, and ``within`` tells whether the call made
-    that value: it did where this is ``None``, where it is a running call of a module that made nothing afterwards, and
-    where it is ``MAYBE`` if the instruction made no later call.
+    ``variable`` is what the program stores the value of its instruction in. The call made that value if ``within`` is
+    ``None``, is a call of a module that made nothing later, or is ``MAYBE`` and the instruction made no later call.
     """
 
     start: int
@@ -76,19 +70,21 @@ class SourceLog:
         self._overridden_nowhere: set[int] = set()
 
     def note(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
-        """Note that a call from a frame made the nodes from ``start`` to before ``end``.
-
-        ``whole`` says that the last of them made the result of the call.
-        """
+        """Note that a call made the nodes from ``start`` to before ``end``, and its result in the last if ``whole``."""
         user, modules = self._user(frame)
         # A module that a command runs is called by no line of the user's.
-        if user is None or user.f_code.co_filename.startswith(_COMMANDS):
+        if user is None or is_commands(user.f_code):
             return
         code, instruction = user.f_code, user.f_lasti
         variable = self._fate(code, instruction).variable if whole else None
         within: Frame | int | None = None
         if variable is not None:
-            certainty = self._certainty(frame, user)
+            certainty = self._fate(code, instruction).direct
+            if frame is not user:
+                # Whether each function on the way returns the value.
+                below = takewhile(lambda each: each is not user, frames_from(frame))
+                between = (each for each in below if each.f_code is not private.OVERRIDES_CALL)
+                certainty = min((self._fate(each.f_code, each.f_lasti).returned for each in between), default=SURE)
             if certainty == LOST:
                 variable = None
             elif modules:
@@ -144,53 +140,40 @@ class SourceLog:
         return kind
 
     def _fate(self, code: CodeType, instruction: int) -> Fate:
-        known = self._fates.get(id(code))
-        if known is None:
+        if id(code) not in self._fates:
             self._codes.append(code)
-            known = self._fates[id(code)] = find_fates(code)
-        return known.get(instruction, UNKNOWN)
-
-    def _certainty(self, frame: FrameType | None, user: FrameType) -> int:
-        """Return whether a call from a frame, at or below the user's, made the value of the user's instruction."""
-        if frame is user:
-            return self._fate(user.f_code, user.f_lasti).direct
-        between = takewhile(lambda each: each is not user, frames_from(frame))
-        returned = (
-            self._fate(each.f_code, each.f_lasti).returned
-            for each in between
-            if each.f_code is not private.OVERRIDES_CALL
-        )
-        return min(returned, default=SURE)
+            self._fates[id(code)] = find_fates(code)
+        return self._fates[id(code)].get(instruction, UNKNOWN)
 
 
 class SourceLookup:
     """Looks up the source line and the variable of a node by its autograd sequence number."""
 
-    def __init__(self, logs: Sequence[tuple[SourceLog, Coverage]]) -> None:
-        """``logs`` are those of the threads that were recorded, each with the numbers that may be other threads'."""
-        self._logs = [(log, others, _Superseded(log)) for log, others in logs]
+    def __init__(self, logs: Mapping[Timeline, SourceLog], timelines: Sequence[Timeline]) -> None:
+        """``logs`` are those of the threads that were recorded, among the ``timelines`` of all that ran modules."""
+        others = {timeline: Coverage(other for other in timelines if other is not timeline) for timeline in logs}
+        self._logs = [(log, others[timeline], _superseded(log)) for timeline, log in logs.items()]
         self._lines = ShownLines()
 
     def source(self, number: int) -> Source | None:
         """Return the line that made the node of this number."""
-        log, index, _ = self._found(number)
-        return None if log is None else self._lines(log.calls[index].code, log.calls[index].instruction)
+        call, _ = self._found(number)
+        return None if call is None else self._lines(call.code, call.instruction)
 
     def variable(self, number: int) -> str | None:
         """Return the variable that was assigned the result of the node of this number."""
-        log, index, superseded = self._found(number)
-        call = None if log is None else log.calls[index]
-        if call is None or call.variable is None or number != call.end - 1 or index in superseded:
+        call, is_superseded = self._found(number)
+        if call is None or call.variable is None or number != call.end - 1 or is_superseded:
             return None
         return plain_text(call.variable)
 
-    def _found(self, number: int) -> tuple[SourceLog | None, int, _Superseded | tuple[()]]:
-        """Return the log and the place in it of the call that made a node, with the calls whose values others made."""
+    def _found(self, number: int) -> tuple[_Call | None, bool]:
+        """Return the call that made a node, and whether another one made the value of its instruction."""
         for log, others, superseded in self._logs:
             index = log.index(number)
             if index is not None and number not in others:
-                return log, index, superseded
-        return None, 0, ()
+                return log.calls[index], index in superseded
+        return None, False
 
 
 class ShownLines:
@@ -205,42 +188,32 @@ class ShownLines:
     def __call__(self, code: CodeType, instruction: int) -> Source:
         """Return the line of an instruction."""
         key = id(code), instruction
-        found = self._sources.get(key)
-        if found is None:
-            lines = self._lines.get(id(code))
-            if lines is None:
-                lines = self._lines[id(code)] = list(code.co_lines())
+        if key not in self._sources:
+            if id(code) not in self._lines:
+                self._lines[id(code)] = list(code.co_lines())
+            lines = self._lines[id(code)]
             place = bisect_right(lines, instruction, key=itemgetter(0)) - 1
             line = lines[place][2] if place >= 0 else None
+            # Python 3.10 has no qualified names of code.
             name = getattr(code, "co_qualname", code.co_name)
-            found = Source(self._shown(code.co_filename), max(line or 0, 0), printable(plain_text(name)))
-            self._sources[key] = found
-        return found
+            self._sources[key] = Source(self._shown(code.co_filename), max(line or 0, 0), printable(plain_text(name)))
+        return self._sources[key]
 
 
-class _Superseded:
-    """The calls whose instruction made its value after them."""
-
-    def __init__(self, log: SourceLog) -> None:
-        self._calls = log.calls
-        self._ends = log.timeline.ends()
-
-    def __contains__(self, index: int) -> bool:
-        call = self._calls[index]
+def _superseded(log: SourceLog) -> set[int]:
+    """Return the places of the calls whose instruction made its value after them."""
+    ends, found, later = log.timeline.ends(), set[int](), dict[int, int]()
+    for index in range(len(log.calls) - 1, -1, -1):
+        call = log.calls[index]
         if call.within is MAYBE:
-            return index in self._repeated
-        return call.within is not None and self._ends.get(id(call.within)) != call.end
-
-    @cached_property
-    def _repeated(self) -> set[int]:
-        found, later = set(), dict[int, int | None]()
-        for index in range(len(self._calls) - 1, -1, -1):
-            call = self._calls[index]
-            instruction = call.instruction if call.within is MAYBE else None
-            if instruction is not None and later.get(id(call.code)) == instruction:
+            if later.get(id(call.code)) == call.instruction:
                 found.add(index)
-            later[id(call.code)] = instruction
-        return found
+            later[id(call.code)] = call.instruction
+        else:
+            if call.within is not None and ends.get(id(call.within)) != call.end:
+                found.add(index)
+            later.pop(id(call.code), None)
+    return found
 
 
 class SourceMode(FunctionMode):
@@ -266,9 +239,7 @@ class SourceMode(FunctionMode):
             if not _RUNNING and "__init__" in vars(BackwardCFunction):
                 del BackwardCFunction.__init__
 
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
         start = private.next_sequence_number()

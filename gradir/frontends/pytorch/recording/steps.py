@@ -22,10 +22,7 @@ FROM_OUTSIDE: Final = -1
 
 
 class Value(NamedTuple):
-    """What a tensor holds: output ``number`` of the step ``maker``.
-
-    Of a tensor that no step made the maker is `FROM_OUTSIDE`, and ``number`` its place among `Flow.outside`.
-    """
+    """What a tensor holds: output ``number`` of the step ``maker``, or the tensor of that number in `Flow.outside`."""
 
     maker: int
     number: int
@@ -53,9 +50,8 @@ class Step(NamedTuple):
     written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``mode`` is
     ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells which custom Function ran it, and ``failed`` what
     it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
-    ``called`` what the program called; what an optimizer writes is called ``step``, where its step was called.
-    ``block`` is the line of the function that switched gradients off which led here, where that is known.
-    ``values`` are the numbers of a short tensor that the program wrote out.
+    ``called`` what the program called: ``step`` for what an optimizer writes, where its step was called. ``block`` is
+    the line that switched gradients off. ``values`` are the numbers of a short tensor that the program wrote out.
     """
 
     func: Any
@@ -83,10 +79,7 @@ class Step(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """A function that read the numbers of tensors, when ``before`` steps had run.
-
-    ``failed`` is what it raised, and ``call`` the module that was running then.
-    """
+    """A function that read tensors after so many steps, what it raised, and the module that was running."""
 
     called: str
     reads: tuple[Read, ...]
@@ -97,11 +90,10 @@ class Exit(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """A tensor that no step made, as it was when it was first taken.
+    """A tensor that no step made, as it was when it was first taken: a ``parameter``, ``leaf`` or ``input``.
 
-    ``role`` is ``parameter``, ``leaf`` or ``input``. ``copied`` are the tensors whose numbers the running function had
-    read, and ``shared`` is the value of a tensor that has the same memory. ``owner`` is the module that had it as the
-    parameter of this name while it ran, and not when it was called.
+    ``copied`` are the tensors whose numbers the running function had read, and ``shared`` is the value of a tensor that
+    has the same memory. ``owner`` is the module that had it as this parameter while it ran, and not when it was called.
     """
 
     tensor: weakref.ref[torch.Tensor]
@@ -117,22 +109,33 @@ VIEW: Final = "view"
 INPLACE: Final = "inplace"
 
 SUMS: Final = frozenset({"add", "sub"})
+# Operations of one tensor that leave a sum a sum.
 SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
-"""Operations of one tensor that leave a sum a sum."""
-
+# Operations that give numbers of their input and no others.
 SHOWING: Final = VOCABULARY.shape_operations | {"clone", "contiguous", "select", "slice", "split", "to_copy", "unbind"}
-"""Operations that give numbers of their input and no others."""
 
 
 class Signature(NamedTuple):
-    """The names of an operation's arguments, and by name whether one is written to or lends an output its memory.
-
-    ``is_of_sums`` is whether a sum goes on in it.
-    """
+    """The names of an operation's arguments, the kinds of those that are not only read, and whether sums continue."""
 
     names: tuple[str, ...]
     kinds: Mapping[str, str]
     is_of_sums: bool = False
+
+    def operands(self, args: Any, kwargs: Any) -> tuple[list[torch.Tensor], list[str], list[tuple[str, object]]]:
+        """Return the tensors that a call takes, their kinds, and the other arguments with their names."""
+        inputs, kinds, constants = list[torch.Tensor](), list[str](), list[tuple[str, object]]()
+        for name, value in named(self.names, args, kwargs):
+            tensors = tensors_in(value)
+            if tensors:
+                inputs.extend(tensors)
+                kinds.extend([self.kinds.get(name, DATA)] * len(tensors))
+                if type(value) is list and (empty := tuple(at for at, each in enumerate(value) if each is None)):
+                    # Of an index, the dimensions that are taken whole.
+                    constants.append((f"none_in_{name}", empty))
+            else:
+                constants.append((name, tuple(value) if type(value) is list else value))
+        return inputs, kinds, constants
 
 
 @lru_cache(maxsize=4096)
@@ -142,11 +145,8 @@ def signature_of(func: Any) -> Signature:
         # It takes functions, and has no schema.
         return Signature((), {})
     schema = schema_of(func)
-    kinds = {
-        entry.name: INPLACE if entry.alias_info.is_write else VIEW
-        for entry in schema.arguments
-        if entry.alias_info is not None
-    }
+    aliased = (entry for entry in schema.arguments if entry.alias_info is not None)
+    kinds = {entry.name: INPLACE if entry.alias_info.is_write else VIEW for entry in aliased}
     return Signature(tuple(entry.name for entry in schema.arguments), kinds, plain_name(func) in SUMS | SCALES)
 
 
@@ -180,19 +180,14 @@ def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
     return tuple(found)
 
 
+# Functions that give the memory of a tensor to what writes to it unseen.
 ARRAYS: Final = frozenset({"__array__", "numpy"})
-"""Functions that give the memory of a tensor to what writes to it unseen."""
-
-_UNCOUNTED: Final = "data"
 # How many bytes to keep of memory that was written over last.
 _MOST_KEPT: Final = 2**27
 
 
 class Held(NamedTuple):
-    """The numbers that a part of a memory held when ``before`` steps had run, and what then wrote to it, or may have.
-
-    ``like`` has the type, and the place in the memory.
-    """
+    """The numbers of a part of a memory when ``before`` steps had run, and what then wrote to it, or may have."""
 
     memory: int
     numbers: torch.Tensor
@@ -217,8 +212,8 @@ class Overwritten:
 
     def __init__(self) -> None:
         self.held: deque[Held] = deque()
+        # By memory, when something was last written over that is not kept.
         self.lost: dict[int, int] = {}
-        """By memory, when something was last written over that is not kept."""
         self._kept = 0
         # By id(), as another tensor may take the place of one that is gone.
         self._uncounted: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -232,10 +227,8 @@ class Overwritten:
         self, called: str, inputs: Sequence[torch.Tensor], kinds: Sequence[str], outputs: Iterable[torch.Tensor]
     ) -> None:
         """Note what an operation made that has the memory of its inputs."""
-        if called == _UNCOUNTED or (
-            self._uncounted
-            and any(kind == VIEW and self.is_uncounted(tensor) for kind, tensor in zip(kinds, inputs, strict=True))
-        ):
+        pairs = zip(kinds, inputs, strict=True) if self._uncounted else ()
+        if called == "data" or any(kind == VIEW and self.is_uncounted(tensor) for kind, tensor in pairs):
             self._uncounted.update((id(tensor), weakref.ref(tensor)) for tensor in outputs)
 
     def note(self, called: str, tensor: torch.Tensor, memory: int | None, before: int, place: Place | None) -> None:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from operator import itemgetter
+from types import FrameType
 from typing import Final, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
+from torch.nn.utils.parametrize import register_parametrization
 
-from gradir.frontends.pytorch.private import AFTER_FORWARD, next_sequence_number, sequence_number
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.nodes import CALLER
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import chain
 
+# torch's functions that register a parametrization, by id(), since code takes long to hash.
+_REGISTERING: Final = {
+    id(function.__code__) for function in (register_parametrization, orthogonal, spectral_norm, weight_norm)
+}
+
 
 class Frame(NamedTuple):
-    """A running call of a module; ``caller`` is the frame that called it.
+    """A running call of a module, the one that called it, and the parameters that the module had then.
 
-    ``parameters`` are those that the module had when it was called, with their names. A call ``inside`` a custom
-    Function is one that the Function's code made, directly or by other modules. By a call that ``checks`` torch tries a
-    parametrization when it is registered.
+    A custom Function's code made a call ``inside`` it. By one that ``checks`` torch tries a new parametrization.
     """
 
     module: nn.Module
@@ -31,6 +38,23 @@ class Frame(NamedTuple):
     parameters: tuple[tuple[str, torch.Tensor | None], ...]
     inside: bool = False
     checks: bool = False
+
+
+def surroundings() -> tuple[bool, bool]:
+    """Return whether a custom Function, and whether a registration of a parametrization, runs the call of a module."""
+    frame: FrameType | None = sys._getframe(1)
+    calls, registers = 0, False
+    # The first call is the module's own. What runs the one above was looked at when that began.
+    while frame is not None and calls < 2:
+        code = frame.f_code
+        if code is private.MODULE_CALL:
+            calls += 1
+        elif private.runs_a_function(code):
+            return True, registers
+        elif id(code) in _REGISTERING:
+            registers = True
+        frame = frame.f_back
+    return False, registers
 
 
 class Timeline:
@@ -44,7 +68,7 @@ class Timeline:
     def switch(self, frame: Frame | None) -> None:
         """Note that the nodes made from now on belong to a frame."""
         self.current = frame
-        self.numbers.append(next_sequence_number())
+        self.numbers.append(private.next_sequence_number())
         self.frames.append(frame)
 
     def ends(self) -> dict[int, int]:
@@ -63,10 +87,11 @@ class ScopeLookup:
 
     def __init__(self, timelines: Iterable[Timeline], paths: Mapping[nn.Module, str]) -> None:
         self._paths = paths
-        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in map(_snapshot, timelines)]
+        noted = map(Timeline.snapshot, timelines)
+        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in noted]
         watched = [track for track in self._tracks if track.numbers and track.numbers[0] < track.numbers[-1]]
+        # Whether what the model did is told from what its caller did, as it is where one thread was watched.
         self.tells_callers = len(watched) == 1 and "" in paths.values()
-        """Whether what the model did is told from what its caller did, as it is where one thread was watched."""
         if self.tells_callers:
             (track,) = watched
             scopes = [CALLER if frame is None else scope for frame, scope in zip(*track[1:], strict=True)]
@@ -76,12 +101,12 @@ class ScopeLookup:
 
     def __call__(self, fns: Sequence[GradFn]) -> list[str | None]:
         """Look grad_fns up by their sequence numbers."""
-        numbers = list(map(sequence_number, fns))
+        numbers = list(map(private.sequence_number, fns))
         found = list(map(self._scopes.__getitem__, map(bisect_right, repeat(self._starts), numbers)))
-        if AFTER_FORWARD in {kind.__name__ for kind in set(map(type, fns))}:
+        if private.AFTER_FORWARD in {kind.__name__ for kind in set(map(type, fns))}:
             starts = set(self._starts)
             for place, (fn, number) in enumerate(zip(fns, numbers, strict=True)):
-                if number in starts and type(fn).__name__ == AFTER_FORWARD:
+                if number in starts and type(fn).__name__ == private.AFTER_FORWARD:
                     after, scopes = self._after_forward
                     found[place] = scopes[bisect_right(after, number)]
         return found
@@ -110,7 +135,7 @@ class Coverage:
     """The sequence numbers of which some thread may have made a node while it was watched."""
 
     def __init__(self, timelines: Iterable[Timeline]) -> None:
-        watched = [numbers for numbers, _ in map(_snapshot, timelines) if numbers]
+        watched = [numbers for numbers, _ in map(Timeline.snapshot, timelines) if numbers]
         self._starts, self._covered = _merged([([numbers[0], numbers[-1]], ["covered", ""]) for numbers in watched])
 
     def __contains__(self, number: int) -> bool:
@@ -123,9 +148,6 @@ class _Track(NamedTuple):
     numbers: list[int]
     frames: list[Frame | None]
     scopes: list[str]
-
-
-_snapshot: Final = Timeline.snapshot
 
 
 def _delayed(track: _Track) -> tuple[list[int], list[str]]:
@@ -144,20 +166,15 @@ def _delayed(track: _Track) -> tuple[list[int], list[str]]:
 
 
 def _merged(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> tuple[list[int], list[str | None]]:
-    """Return the numbers where some track changes, and the scope before the first and from each one on.
-
-    It is ``outside`` where no track is, and ``None`` where they differ.
-    """
+    """Return the numbers where a track changes, and the scopes before and from each on, ``None`` where they differ."""
     tracks = [(numbers, scopes) for numbers, scopes in tracks if numbers and numbers[0] < numbers[-1]]
     if len(tracks) == 1:
         ((numbers, scopes),) = tracks
         return numbers, [outside, *scopes[:-1], outside]
-    changes = [
-        (number, which, scope)
-        for which, (numbers, scopes) in enumerate(tracks)
-        for number, scope in zip(numbers, scopes, strict=True)
-    ]
-    ends = {which: numbers[-1] for which, (numbers, _) in enumerate(tracks)}
+    changes: list[tuple[int, int, str]] = []
+    for which, (numbers, scopes) in enumerate(tracks):
+        changes += zip(numbers, repeat(which), scopes, strict=False)
+    ends = [numbers[-1] for numbers, _ in tracks]
     changes.sort(key=itemgetter(0))
     starts: list[int] = []
     merged: list[str | None] = [""]

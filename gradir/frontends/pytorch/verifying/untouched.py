@@ -9,30 +9,22 @@ from __future__ import annotations
 
 import pkgutil
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
-from torch import distributed, nn
+from torch import nn
 from torch.autograd.function import FunctionCtx
 from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError, warn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import own_buffers, without_dispatch_modes, without_overrides
+from gradir.frontends.pytorch.reading import reach
 from gradir.frontends.pytorch.reading.distributed import sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
-from gradir.frontends.pytorch.reading.reach import (
-    backward_code,
-    class_of,
-    hiding_functions,
-    is_reentrant_checkpoint,
-    is_torchs_own,
-    living,
-    names_in,
-)
 from gradir.frontends.pytorch.reading.saved import clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.substitution import substituted
@@ -43,19 +35,16 @@ if TYPE_CHECKING:
 
 
 class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
-    """Records the copies and sums that are made while no node runs, with the summands.
+    """Records the copies and sums that are made while no node runs, as the engine makes each retained gradient.
 
-    The engine makes each retained gradient by such an operation, which a dispatch mode sees. No node knows these
-    tensors, and a look at all objects takes longer than a small backward.
+    No node knows these tensors, and a look at all objects takes longer than a small backward.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.clone.default:
             self._before[id(result)] = result, None
@@ -70,10 +59,9 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
 
     def put_back(self) -> None:
         """Give each tensor that has a recorded result for its gradient the one that it had."""
-        if not self._before:
-            return
         with private.without_overrides():
-            for tensor in living(torch.Tensor):
+            # Without a result this would look at all objects for nothing.
+            for tensor in reach.living(torch.Tensor) if self._before else ():
                 while tensor.retains_grad and id(tensor.grad) in self._before:
                     _, tensor.grad = self._before[id(tensor.grad)]
 
@@ -91,14 +79,9 @@ def retained_gradients_kept() -> Iterator[Callable[..., None]]:
         replaced.put_back()
 
 
-def in_process_group() -> bool:
-    """Return whether this process trains together with others."""
-    return distributed.is_available() and distributed.is_initialized()
-
-
 def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -> None:
     """Refuse a graph on which every backward leaves something behind."""
-    if any(is_reentrant_checkpoint(fn) for fn in grad_fns):
+    if any(map(reach.is_reentrant_checkpoint, grad_fns)):
         raise CaptureError(
             "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
             "next backward: use checkpoint(..., use_reentrant=False), or verify in a process without a group"
@@ -127,31 +110,23 @@ def refuse_addition(_: torch.Tensor) -> NoReturn:
 
 @contextmanager
 def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[None]:
-    """Keep distributed wrappers from reducing gradients.
-
-    The top of a static graph reduces at first, and `fully_shard` in the functions that end a module's backward.
-    """
-    grad_fns = list(grad_fns)
+    """Keep distributed wrappers from reducing gradients."""
     parts: dict[int, tuple[Any, str, object]] = {}
     for fn in grad_fns:
         if type(fn).__name__ == private.DDP_SINK:
             wrapper = fn.ddp_weakref()
+            # The top of a static graph reduces at first.
             if getattr(wrapper, "static_graph", False):
                 parts[id(wrapper)] = wrapper, private.DDP_ENQUEUED, True
-    for group in _sharded_groups(grad_fns, roots):
+        # `fully_shard` reduces in the functions that end a module's backward.
+        elif type(fn).__name__ == private.FSDP_FUNCTION:
+            parts[id(fn.param_group)] = fn.param_group, "reduce_grads", False
+    for group in (group for root in roots for group in sharding_groups(modules_in(root))):
         parts[id(group)] = group, "reduce_grads", False
     with ExitStack() as changed:
         for part in parts.values():
             changed.enter_context(substituted(*part))
         yield
-
-
-def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[object]:
-    for fn in grad_fns:
-        if type(fn).__name__ == private.FSDP_FUNCTION:
-            yield fn.param_group
-    for root in roots:
-        yield from sharding_groups(modules_in(root))
 
 
 @contextmanager
@@ -162,11 +137,11 @@ def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
     with torch.random.fork_rng(devices):
         # A hook that unpacks may run code of the program as a function may, such as that of a checkpoint.
         is_hooked = any(slot.state == "hooked" for node in live.graph.nodes.values() for slot in node.saved)
-        if not (is_hooked or hiding_functions(live.grad_fns)):
+        if not (is_hooked or reach.hiding_functions(live.grad_fns)):
             yield
             return
         # Without the modules of the graph it may be any.
-        modules = [module for root in live.roots.values() for module in modules_in(root)] or living(nn.Module)
+        modules = [module for root in live.roots.values() for module in modules_in(root)] or reach.living(nn.Module)
         kept = [(buffers, dict(buffers)) for buffers in map(own_buffers, modules) if buffers]
         tensors = {id(tensor): tensor for _, before in kept for tensor in before.values() if tensor is not None}
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
@@ -182,13 +157,8 @@ def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
                     tensor.data.copy_(copy)
 
 
-_ONCE: Final = (
-    "{node}: {why}, so that verifying would leave no graph for a backward of your own: {remedy}verify with "
-    "keep_graph=False, which uses the graph up"
-)
-_FREE: Final = frozenset({"resize_", private.RESIZE})
-_STORAGES: Final = frozenset({"storage", "untyped_storage", private.TYPED_STORAGE})
 _DICTS: Final = (dict, OrderedDict, defaultdict)
+# Of these very types: a derived class may hold more, and is an object.
 _CONTAINERS: Final = (*_DICTS, list, set, deque)
 
 
@@ -201,30 +171,24 @@ def refuse_what_runs_once(live: LiveGraph) -> None:
         if not why and any(slot.state == "hooked" for slot in saved) and _is_selective(fn, met):
             why = "lies in a region of selective activation checkpointing, which runs backward once"
         if why:
-            raise CaptureError(_ONCE.format(node=node_id, why=why, remedy=remedy))
+            raise CaptureError(
+                f"{node_id}: {why}, so that verifying would leave no graph for a backward of your own: {remedy}verify "
+                "with keep_graph=False, which uses the graph up"
+            )
 
 
 def _why_once(fn: GradFn) -> tuple[str, str]:
-    cls: Any = class_of(fn)
+    cls: Any = reach.class_of(fn)
     if clears_what_is_read(fn):
         return "has clear_saved_tensors_on_access, and can read what it saved once", ""
-    if _donates(cls):
-        return (
-            "was compiled with donated buffers, which its backward can use once",
-            f"set {private.DONATES} = False before compiling, or ",
-        )
-    if any(names & _FREE and names & _STORAGES for names in map(names_in, _own_functions(fn))):
-        return "frees storages in its backward", ""
-    return "", ""
-
-
-def _donates(cls: Any) -> bool:
-    if not cls.__module__.startswith(private.COMPILED):
-        return False
     # What was never run is compiled for the backward that runs it first, and torch then donates nothing.
-    if getattr(cls, "compiled_bw", None) is None or not getattr(cls.metadata, "bw_donated_idxs", None):
-        return False
-    return bool(pkgutil.resolve_name(private.DONATES))
+    is_compiled = cls.__module__.startswith(private.COMPILED) and getattr(cls, "compiled_bw", None) is not None
+    if is_compiled and getattr(cls.metadata, "bw_donated_idxs", None) and pkgutil.resolve_name(private.DONATES):
+        remedy = f"set {private.DONATES} = False before compiling, or "
+        return "was compiled with donated buffers, which its backward can use once", remedy
+    resizing, storages = {"resize_", private.RESIZE}, {"storage", "untyped_storage", private.TYPED_STORAGE}
+    frees = any(names & resizing and names & storages for names in map(reach.names_in, _own_functions(fn)))
+    return "frees storages in its backward" if frees else "", ""
 
 
 def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
@@ -235,11 +199,11 @@ def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
         return (thing for thing in bare if isinstance(thing, FunctionType))
 
     def named_by(function: FunctionType) -> list[FunctionType]:
-        named = functions(function.__globals__.get(name) for name in names_in(function))
+        named = functions(function.__globals__.get(name) for name in reach.names_in(function))
         own = [other for other in named if other.__globals__ is function.__globals__]
         return [*functions(_closed_over(function).values()), *own]
 
-    return reached(functions(backward_code(fn)), named_by)
+    return reached(functions(reach.backward_code(fn)), named_by)
 
 
 def _is_selective(fn: GradFn, met: set[int]) -> bool:
@@ -265,18 +229,15 @@ def _closed_over(function: Any) -> dict[str, Any]:
 
 @contextmanager
 def state_kept(live: LiveGraph) -> Iterator[None]:
-    """Restore what the backwards of custom Functions take from their contexts, or warn about changed tensors.
-
-    That covers attributes and the lists, dicts and sets among them. Other objects get back attributes that were deleted
-    or set to None. torch's own functions and objects manage themselves.
-    """
-    states = [(_State(fn), live.grad_fns[fn]) for fn in hiding_functions(live.grad_fns)]
+    """Restore what the backwards of custom Functions take from their contexts, or warn about changed tensors."""
+    states = [(_State(fn), live.grad_fns[fn]) for fn in reach.hiding_functions(live.grad_fns)]
     try:
         yield
     finally:
         for state, _ in states:
             state.put_back()
-    changed = [node_id for state, node_id in states if state.has_changed_tensors()]
+    kept = ((node_id, tensor, before) for state, node_id in states for tensor, before in state.tensors)
+    changed = [*dict.fromkeys(node_id for node_id, tensor, before in kept if _fingerprint(tensor) != before)]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         warn(
@@ -289,9 +250,12 @@ class _State:
     def __init__(self, fn: GradFn) -> None:
         self._containers: list[tuple[Any, dict[Any, Any] | list[Any]]] = []
         self._objects: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._tensors: list[tuple[torch.Tensor, tuple[int | None, int | None]]] = []
+        self.tensors: list[tuple[torch.Tensor, tuple[int | None, int | None]]] = []
         met: set[int] = set()
-        pending: list[Any] = [vars(fn), *_saved(fn)]
+        pending: list[Any] = [vars(fn)]
+        # A backward that ran may have freed them, and torch before 2.11 does not show them.
+        with suppress(AttributeError, RuntimeError):
+            pending += [getattr(raw, "data", None) for raw in private.packed_tensors(fn) if raw.unpack_hook is None]
         while pending:
             thing = pending.pop()
             if id(thing) in met:
@@ -303,34 +267,25 @@ class _State:
             if kind in _CONTAINERS or kind is tuple:
                 pending.extend(thing.values() if kind in _DICTS else thing)
             elif issubclass(kind, torch.Tensor):
-                self._tensors.append((thing, _fingerprint(thing)))
-            elif not issubclass(kind, type) and not is_torchs_own(kind.__module__):
+                self.tensors.append((thing, _fingerprint(thing)))
+            # torch's own objects manage themselves.
+            elif not issubclass(kind, type) and not reach.is_torchs_own(kind.__module__):
                 attributes = private.fields_of(thing)
                 self._objects.append((attributes, dict(attributes)))
 
     def put_back(self) -> None:
-        """Make the containers what they were, and give the objects what they lost."""
         for container, kept in self._containers:
             refill(container, kept)
         for attributes, before in self._objects:
+            # Other objects than containers get back what was deleted or set to None.
             lost = [name for name, value in before.items() if attributes.get(name) is None and value is not None]
             attributes.update((name, before[name]) for name in lost)
-
-    def has_changed_tensors(self) -> bool:
-        return any(_fingerprint(tensor) != before for tensor, before in self._tensors)
 
 
 def refill(container: Any, content: Any) -> None:
     """Have a list, dict, set or deque contain this and nothing else."""
     container.clear()
     (container.extend if isinstance(container, (list, deque)) else container.update)(content)
-
-
-def _saved(fn: GradFn) -> list[Any]:
-    try:
-        return [getattr(packed, "data", None) for packed in private.packed_tensors(fn) if packed.unpack_hook is None]
-    except (AttributeError, RuntimeError):
-        return []
 
 
 def _fingerprint(tensor: torch.Tensor) -> tuple[int | None, int | None]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache, partial
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import torch
@@ -16,6 +17,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.attributes import bare_name, shape_of
+from gradir.frontends.pytorch.reading.distributed import in_process_group
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -30,8 +32,6 @@ from gradir.protocols import Verification
 from gradir.spec import own_error
 
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
-
-
 # A gradient itself would live until the end.
 _Gradients: TypeAlias = tuple[TensorMeta | None, ...]
 
@@ -91,12 +91,9 @@ class _Watch:
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
     def accumulated(self) -> dict[int, bool]:
-        """The leaves that the engine came to, and whether with a gradient; a hook may have taken it away again."""
-        return {
-            id(fn.variable): any(gradient is not None for gradient in gradients)
-            for fn, gradients in self.arrived.items()
-            if type(fn).__name__ == private.ACCUMULATOR
-        }
+        """Return the leaves that the engine came to, and whether with a gradient, which a hook may have taken away."""
+        leaves = ((fn, given) for fn, given in self.arrived.items() if type(fn).__name__ == private.ACCUMULATOR)
+        return {id(fn.variable): any(gradient is not None for gradient in given) for fn, given in leaves}
 
     def came_from_inside(self, leaf: int) -> bool:
         """Return whether only a backward that ran inside this one gave a leaf its gradient."""
@@ -106,15 +103,13 @@ class _Watch:
 def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """Run a real backward, and compare.
 
-    Every captured node must run, and nothing else: hooks on each node and the engine's own profile count them. The
-    gradient at each output must have the recorded dtype and shape. The engine must come to every leaf of the graph, and
-    bring no gradient to a parameter that is said to be unreached.
+    Every captured node must run, and nothing else. The gradient at each output must have the recorded dtype and shape.
+    The engine must come to every leaf of the graph, and bring no gradient to a parameter that is said to be unreached.
 
     All gradients in ``.grad`` stay as they were. With ``keep_graph`` so does the graph, and a graph that can run only
-    once is refused. Other hooks and checkpoints run as in any backward, but in the calling thread, where their nesting
-    is visible. In a process group gradients are asked for and not accumulated: see `untouched`.
+    once is refused.
     """
-    asks = untouched.in_process_group()
+    asks = in_process_group()
     with _one_error():
         tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
         seeds = list(map(ones_for, tensors))
@@ -125,13 +120,18 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         # Not asked for afterwards: a distributed model takes gradients away as they come.
         leaves = () if asks else (*live.leaves.values(), *live.unreached)
         hooks += [_register_accumulated(leaf, watch.note_gradient) for leaf in leaves]
+        # In a process group gradients are asked for and not accumulated: see `untouched`.
         run: Callable[..., None] = partial(_ask, live, watch) if asks else torch.autograd.backward
         backward = partial(run, tensors, seeds, retain_graph=keep_graph)
         with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__), _one_error():
             engine = _run_backward(backward)
+    # A custom function may keep an attribute called name.
+    captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
+    unknown = engine - captured
+    del unknown[private.ENGINES_OWN]
     mismatches = [
         *(f"{node_id}: the engine did not run it" for fn, node_id in live.grad_fns.items() if fn not in watch.arrived),
-        *_unknown_nodes(live, engine),
+        *(f"the engine ran {count} more {name} than were captured" for name, count in sorted(unknown.items())),
         *_wrong_gradients(live, watch.arrived),
         *_wrong_leaves(live, watch),
     ]
@@ -142,14 +142,11 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 
 @contextmanager
 def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable[..., None]]:
-    """Let a backward leave all gradients as they were, and the graph too unless it may be used up.
-
-    Call the result before each node runs.
-    """
+    """Let a backward leave all gradients, and the graph unless it may be used up; call the result before each node."""
     if keep_graph:
         untouched.refuse_what_runs_once(live)
     tensors = [*live.leaves.values(), *live.unreached]
-    asks = untouched.in_process_group()
+    asks = in_process_group()
     with private.without_overrides():
         # Of modules that were not given, too.
         aside = leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
@@ -192,32 +189,28 @@ def _run_backward(backward: Callable[[], None]) -> Counter[str]:
 
 
 def _outermost(events: list[Any]) -> Iterator[str]:
-    """Yield the nodes that a thread ran, but for those that it ran inside another.
-
-    Deeply nested backwards go on in another thread, which did not begin the backward and yields nothing.
-    """
+    """Yield the nodes that a thread ran, but for those that it ran inside another."""
+    # Deeply nested backwards go on in another thread, which did not begin the backward.
     if not any(event.name() == private.BEGUN for event in events):
         return
     running: set[int] = set()
     for event in events:
-        kind = event.kind()
+        kind, name = event.kind(), event.name()
         if kind == "pop":
             running.discard(event.handle())
-        elif kind == "push":
-            name = event.name()
-            if name.startswith(private.EVENT):
-                if not running:
-                    yield name.removeprefix(private.EVENT)
-                running.add(event.handle())
+        elif kind == "push" and name.startswith(private.EVENT):
+            if not running:
+                yield name.removeprefix(private.EVENT)
+            running.add(event.handle())
 
 
 def _ask(
     live: LiveGraph, watch: _Watch, tensors: list[torch.Tensor], seeds: list[torch.Tensor], *, retain_graph: bool
 ) -> None:
     leaves = [*live.leaves.values(), *live.unreached]
-    gradients = (
-        torch.autograd.grad(tensors, leaves, seeds, retain_graph=retain_graph, allow_unused=True) if leaves else ()
-    )
+    gradients: Any = ()
+    if leaves:
+        gradients = torch.autograd.grad(tensors, leaves, seeds, retain_graph=retain_graph, allow_unused=True)
     watch.note_asked({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
 
 
@@ -231,15 +224,6 @@ def _one_error() -> Iterator[None]:
     except BaseException as error:
         # A hook of the user may even leave the interpreter, which must not pass for success.
         raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
-
-
-def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
-    # A custom function may keep an attribute called name.
-    captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
-    for name, count in sorted((engine - captured).items()):
-        if name == private.ENGINES_OWN:
-            continue
-        yield f"the engine ran {count} more {name} than were captured"
 
 
 def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
@@ -264,12 +248,11 @@ def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iter
 
 
 def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:
-    shape = gradient.shape
-    if gradient.dtype != meta.dtype:
-        return False
-    if shape is None or meta.shape is None or len(shape) != len(meta.shape):
-        return shape is None or meta.shape is None
-    return all(size == recorded for size, recorded in zip(shape, meta.shape, strict=True) if isinstance(recorded, int))
+    if gradient.dtype != meta.dtype or gradient.shape is None or meta.shape is None:
+        return gradient.dtype == meta.dtype
+    sizes = zip_longest(gradient.shape, meta.shape)
+    # A symbolic size may be any.
+    return all(size == recorded for size, recorded in sizes if not (isinstance(recorded, str) and size is not None))
 
 
 def _wrong_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:

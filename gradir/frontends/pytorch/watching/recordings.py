@@ -28,7 +28,7 @@ from gradir.frontends.pytorch.reading.tensors import Modules, number_of
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.modes import set_modes
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.stepping import UntilStep
+from gradir.frontends.pytorch.recording.rank import UntilStep
 from gradir.frontends.pytorch.recording.steps import plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Patches, Scaling, may_be_scale

@@ -26,9 +26,9 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.outputs import tensors_of
 from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recorder import Recorder
-from gradir.frontends.pytorch.recording.leaving import FunctionMode
 from gradir.frontends.pytorch.recording.modes import CompiledParts, set_modes
 from gradir.frontends.pytorch.recording.places import Place, Places, run_at
+from gradir.frontends.pytorch.recording.removable_modes import FunctionMode
 from gradir.frontends.pytorch.recording.steps import tensors_in
 from gradir.frontends.pytorch.verifying.untouched import refill
 from gradir.frontends.substitution import replace_function

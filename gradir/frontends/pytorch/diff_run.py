@@ -18,8 +18,6 @@ from gradir.frontends.pytorch.target import run_recorded
 from gradir.protocols import Alike, Distance
 from gradir.request import CaptureRequest
 
-_NONE: Final = Distance(0.0, 0.0)
-
 
 class _Given(NamedTuple):
     """The weights and inputs of the other program, ``pairs`` of parameters, and ``names`` of this one's."""
@@ -30,13 +28,17 @@ class _Given(NamedTuple):
     names: Mapping[tuple[int, str], str]
 
 
+_NOTHING: Final = _Given({}, (), {}, {})
+
+
 class _Calls:
     """The modules that are called from outside any other, each with its parameters before its first call."""
 
-    def __init__(self, seed: int, given: _Given | None) -> None:
+    def __init__(self, seed: int, given: _Given) -> None:
         self._seed, self._given = seed, given
         self._depth = 0
         self._seen: list[nn.Module] = []
+        # By the number of the module in the order of calls, and the name in the module.
         self.parameters: dict[tuple[int, str], torch.Tensor] = {}
         self.weights: dict[tuple[int, str], torch.Tensor] = {}
         self.inputs: list[list[torch.Tensor]] = []
@@ -54,27 +56,23 @@ class _Calls:
         self._depth += 1
         if self._depth > 1 or any(each is module for each in self._seen):
             return None
-        number = len(self._seen)
+        number, given = len(self._seen), self._given
         self._seen.append(module)
         # How many numbers the initialization drew is no difference.
         torch.manual_seed(self._seed)
         for name, parameter in module.named_parameters():
             key = number, name
-            self._set(key, parameter)
+            own = given.names.get(key, "")
+            weight = given.weights.get(given.pairs.get(own, own)) if own else None
+            if weight is not None and weight.shape == parameter.shape:
+                # torch refuses to write to a leaf that requires a gradient.
+                parameter.detach().copy_(weight)
+                self.set.add(key)
             self.parameters[key], self.weights[key] = parameter, parameter.detach().clone()
-        known = iter(self._given.inputs[number] if self._given and number < len(self._given.inputs) else ())
-        given = tuple(_given_for(value, known) for value in inputs)
-        self.inputs.append([value.detach().clone() for value in given if isinstance(value, torch.Tensor)])
-        return given
-
-    def _set(self, key: tuple[int, str], parameter: torch.Tensor) -> None:
-        if self._given is None or key not in self._given.names:
-            return
-        own = self._given.names[key]
-        weight = self._given.weights.get(self._given.pairs.get(own, own))
-        if weight is not None and weight.shape == parameter.shape:
-            parameter.detach().copy_(weight)
-            self.set.add(key)
+        known = iter(given.inputs[number] if number < len(given.inputs) else ())
+        taken = tuple(_given_for(value, known) for value in inputs)
+        self.inputs.append([value.detach().clone() for value in taken if isinstance(value, torch.Tensor)])
+        return taken
 
     def _leave(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002 (torch's signature)
         self._depth -= 1
@@ -91,7 +89,7 @@ class _Run(NamedTuple):
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
     """Run a program and save its values to a file, or with ``pairs`` run it with the values in that file."""
-    first = _run(request, None)
+    first = _run(request, _NOTHING)
     if pairs is None:
         torch.save({key: getattr(first, key) for key in ("weights", "inputs", "outputs", "gradients")}, path)
         return None
@@ -99,28 +97,21 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
     # The first run has told what the parameters are called, of which a module knows nothing while it runs.
     run = _run(request, _Given(other["weights"], other["inputs"], pairs, first.names))
     taken = {pairs.get(name, name) for name in run.set}
-    gradients = {}
-    for name, gradient in run.gradients.items():
-        before = other["gradients"].get(pairs.get(name, name)) if name in run.set else None
-        if before is not None and before.shape == gradient.shape:
-            gradients[name] = _distance(before, gradient)
     had = {name for name in run.set if pairs.get(name, name) in other["gradients"]}
-    outputs = tuple(
-        None if before is None or after is None or before.shape != after.shape else _distance(before, after)
-        for before, after in zip_longest(other["outputs"], run.outputs)
-    )
+    befores = {name: other["gradients"][pairs.get(name, name)] for name in run.gradients if name in had}
+    distances = {name: _distance(before, run.gradients[name]) for name, before in befores.items()}
     return Alike(
         len(run.set),
         tuple(sorted(other["weights"].keys() - taken)),
         tuple(sorted(run.weights.keys() - run.set)),
-        outputs,
-        gradients,
+        tuple(_distance(before, after) for before, after in zip_longest(other["outputs"], run.outputs)),
+        {name: distance for name, distance in distances.items() if distance is not None},
         tuple(sorted(had - run.gradients.keys())),
         tuple(sorted((run.gradients.keys() & run.set) - had)),
     )
 
 
-def _run(request: CaptureRequest, given: _Given | None) -> _Run:
+def _run(request: CaptureRequest, given: _Given) -> _Run:
     calls = _Calls(request.seed or 0, given)
     with calls.noted():
         found = run_recorded(request)
@@ -151,12 +142,15 @@ def _given_for(value: Any, known: Iterator[torch.Tensor]) -> Any:
     return other.to(value.device).requires_grad_(value.requires_grad)
 
 
-def _distance(a: torch.Tensor, b: torch.Tensor) -> Distance:
-    """Return the largest difference, and its share of the largest number of the first; what is NaN in both is equal."""
+def _distance(a: torch.Tensor | None, b: torch.Tensor | None) -> Distance | None:
+    """Return the largest difference, and its share of the largest number of the first, of tensors of equal sizes."""
+    if a is None or b is None or a.shape != b.shape:
+        return None
     if not a.numel():
-        return _NONE
+        return Distance(0.0, 0.0)
     a, b = (each.to_dense().to(torch.complex128 if each.is_complex() else torch.float64) for each in (a, b))
     apart = (a - b).abs()
+    # What is NaN or the same infinity in both is equal.
     apart[(a == b) | (a.isnan() & b.isnan())] = 0
     largest = float(apart.max())
     scale = float(a.abs().nan_to_num(posinf=0.0).max())

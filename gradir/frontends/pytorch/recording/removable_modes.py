@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from threading import get_ident
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import torch
@@ -76,9 +76,7 @@ class _Mode:
         self.thread = get_ident()
         return super().__enter__()  # type: ignore[misc]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         modes = self.stack.modes() if self.thread == get_ident() else []
         if any(mode is self for mode in modes):
             self.stack.remove(self)
@@ -102,8 +100,8 @@ class FunctionMode(_Mode, TorchFunctionMode):
 class DispatchMode(_Mode, private.TorchDispatchMode):  # type: ignore[misc]
     """A dispatch mode that can be left out of turn."""
 
+    # What its subclasses handle operations with, as they are written.
     methods: ClassVar[list[Any]] = []
-    """What its subclasses handle operations with, as they are written."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         cls.methods.append(cls.__dict__["__torch_dispatch__"])
@@ -113,7 +111,7 @@ class DispatchMode(_Mode, private.TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Whether what is compiled is compiled beside this mode; torch runs it uncompiled else, or refuses to."""
+        """Return whether torch compiles beside this mode; else it runs uncompiled code, or refuses to."""
         return True
 
 
@@ -126,9 +124,7 @@ class NotingMode(DispatchMode):
         super().__init__()
         self._noter = weakref.ref(noter)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         noter = self._noter()
         if noter is None or noter.is_paused:
             return func(*args, **(kwargs or {}))

@@ -1,0 +1,207 @@
+"""What the tensors of a collective are in the graph, and what a process receives from one that is not sent."""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from itertools import zip_longest
+from traceback import walk_stack
+from types import FrameType
+from typing import Any, Final
+
+import torch
+from torch import distributed
+
+from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.distributed import forms_of_sharded, sharding_groups
+from gradir.frontends.pytorch.reading.members import modules_in
+from gradir.frontends.pytorch.reading.tensors import Modules, storage_of
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of
+from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
+
+# A parameter, a tensor that may be a gradient, or the sequence number of the node that made a tensor.
+Operand = torch.Tensor | weakref.ref[torch.Tensor] | int
+# So many bytes of parameters are gathered at most, so that a dry forward has their values.
+_MOST_WHOLE: Final = 2**30
+# A process that is gone would be waited for without end.
+_PATIENCE: Final = timedelta(seconds=60)
+
+
+class Operands:
+    """Finds the operands of what one thread exchanges."""
+
+    def __init__(self) -> None:
+        # By storage, the parameters whose gradients were written there.
+        self._written: defaultdict[int | None, dict[int, torch.Tensor]] = defaultdict(dict)
+
+    def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Note where an operation puts a gradient that the engine accumulates, such as into a bucket."""
+        signature = signature_of(func)
+        if INPLACE not in signature.kinds.values() or (parameter := _accumulating(private.running_node())) is None:
+            return
+        taken = [each for each in named(signature.names, args, kwargs) if isinstance(each[1], torch.Tensor)]
+        given = [(name, value) for name, value in taken if value.numel() == parameter.numel()]
+        # What is filled with zeros is the place of a gradient that does not come.
+        for name, value in given if len(given) > 1 else ():
+            if signature.kinds.get(name) == INPLACE:
+                self._written[storage_of(value)][id(parameter)] = parameter
+
+    def of(self, given: Sequence[torch.Tensor], node: GradFn | None, frame: FrameType, phase: str) -> Sequence[Operand]:
+        """Return the operands of a collective that is given these tensors."""
+        if sharded := _sharded_around(frame):
+            return [getattr(each, private.FSDP_FORMS[-1]) for each in sharded]
+        if phase == "forward":
+            is_inside = any(private.runs_a_function(outer.f_code) for outer, _ in walk_stack(frame))
+
+            def made(tensor: torch.Tensor) -> Operand:
+                if tensor.grad_fn is not None:
+                    return private.sequence_number(tensor.grad_fn)
+                # The custom Function whose forward runs has the last number that was given away.
+                return private.next_sequence_number() - 1 if is_inside else weakref.ref(tensor)
+
+            return [made(tensor) for tensor in given]
+        found = {key: each for tensor in given for key, each in self._written.pop(storage_of(tensor), {}).items()}
+        # A bucket that lacks a gradient may have another one on another rank.
+        is_whole = sum(each.numel() for each in found.values()) == sum(tensor.numel() for tensor in given)
+        if found or (parameter := _accumulating(node)) is None:
+            return [*found.values()] if is_whole else []
+        is_own = parameter.grad is not None and {*map(storage_of, given)} == {storage_of(parameter.grad)}
+        return [parameter] if is_own else []
+
+
+class OperandNames:
+    """The ids that operands have in the graph that was captured."""
+
+    def __init__(self, modules: Modules, ids: Mapping[GradFn, str]) -> None:
+        made = ((fn, name) for fn, name in ids.items() if type(fn).__name__ != private.ACCUMULATOR)
+        self._made = {private.sequence_number(fn): name for fn, name in made}
+        self._owned = {id(each.tensor): each.names[0] for each in modules.owned}
+        for forms in forms_of_sharded(modules.paths):
+            name = next((self._owned[id(form)] for form in forms if id(form) in self._owned), "")
+            self._owned.update((id(form), name) for form in forms)
+        self._tensors = [each.tensor for each in modules.owned]
+
+    def __call__(self, operand: Operand) -> str:
+        """Return the id of an operand, empty where it is not known."""
+        if isinstance(operand, int):
+            return self._made.get(operand, "")
+        tensor = operand() if isinstance(operand, weakref.ref) else operand
+        if tensor is None or isinstance(operand, torch.Tensor):
+            return self._owned.get(id(tensor), "")
+        owner = next((each for each in self._tensors if each.grad is tensor), tensor)
+        return self._owned.get(id(owner), "")
+
+
+def _accumulating(node: GradFn | None) -> torch.Tensor | None:
+    return getattr(node, "variable", None) if type(node).__name__ == private.ACCUMULATOR else None
+
+
+def unsent(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:
+    """Return the result of a collective that was not sent, as if each process had sent the same as this one."""
+    schema = private.schema_of(func)
+    namespace, _, name = schema.name.partition("::")
+    if namespace == "c10d":
+        return _finished(name, len(schema.returns), arguments)
+    given = next(arguments[key] for key in ("input", "inputs", "tensor", "tensors") if key in arguments)
+    if "out" in arguments:
+        return _fill(arguments["out"], given)
+    if name.endswith("_") or not isinstance(given, (torch.Tensor, list)):
+        return given
+    if isinstance(given, list):
+        return [_shaped(name, tensor, arguments, group.size()) for tensor in given]
+    return _shaped(name, given, arguments, group.size())
+
+
+def _shaped(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size: int) -> torch.Tensor:
+    shape = list(tensor.shape or (1,))
+    if name.startswith("all_gather"):
+        shape[0] *= size
+    elif name.startswith("reduce_scatter"):
+        shape[0] //= size
+    elif name == "all_to_all_single":
+        shape[0] = sum(arguments["output_split_sizes"])
+    elif name == "shard_dim_alltoall":
+        shape[arguments["gather_dim"]] *= size
+        shape[arguments["shard_dim"]] //= size
+    else:
+        return tensor.clone()
+    return _fill(tensor.new_empty(shape), tensor)
+
+
+def _finished(name: str, returns: int, arguments: Mapping[str, Any]) -> Any:
+    """Return a work that is done, behind the tensors that it filled, as an operation of torch.distributed does."""
+    if not returns:
+        return None
+    first = next(iter(arguments.values()))
+    sent = next((arguments[key] for key in ("input_tensor", "input", "input_tensors") if key in arguments), None)
+    if sent is not None or name.startswith("recv"):
+        with torch.no_grad():
+            for filled, source in _pairs(first, sent):
+                _fill(filled, source)
+    done: Any = torch.futures.Future()
+    done.set_result(first if isinstance(first, list) else [first])
+    work = private.finished_work(done).boxed()
+    return (first, work) if returns == 2 else work
+
+
+def _pairs(filled: Any, sent: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+    if isinstance(filled, torch.Tensor):
+        yield filled, sent
+        return
+    for outputs, source in zip_longest(filled, sent or ()):
+        one = next(iter(source), None) if isinstance(source, list) else source
+        for output in outputs if isinstance(outputs, list) else (outputs,):
+            if isinstance(output, torch.Tensor):
+                yield output, one
+
+
+def _fill(output: torch.Tensor, source: torch.Tensor | None) -> torch.Tensor:
+    """Fill with what this process sends, so that what is read of it are values and no chance."""
+    if source is None or not source.numel():
+        return output.zero_()
+    times = -(-output.numel() // source.numel())
+    return output.copy_(source.reshape(-1).repeat(times)[: output.numel()].view(output.shape))
+
+
+class Parts:
+    """The parts of parameters under `fully_shard` of all processes, so that a dry forward runs with true weights."""
+
+    def __init__(self) -> None:
+        self._whole: dict[int, torch.Tensor] = {}
+        self._asked: set[int] = set()
+
+    def fill(self, arguments: Mapping[str, Any], frame: FrameType, call: Frame | None) -> None:
+        """Fill what a gathering of parameters that was not sent is to fill; the first one really gathers all."""
+        parameters = _sharded_around(frame)
+        output, sent = arguments.get("output_tensor"), arguments.get("input_tensor")
+        if not parameters or output is None or sent is None or output.numel() <= sent.numel():
+            return
+        model = next(reversed([*calls_from(call)])).module if call is not None else None
+        if model is not None and id(model) not in self._asked:
+            self._asked.add(id(model))
+            groups = [*sharding_groups(modules_in(model))]
+            # torch 2.5 has other names, and a process that is gone sends nothing.
+            with suppress(AttributeError, RuntimeError), torch.no_grad():
+                self._gather(groups, [getattr(each, private.FSDP_PARAMETERS) for each in groups])
+        whole = self._whole.get(id(parameters[0]))
+        if whole is not None and whole.numel() == output.numel() and output.is_floating_point():
+            output.copy_(whole)
+
+    def _gather(self, groups: Sequence[Any], every: Sequence[Any]) -> None:
+        parts = [[getattr(each, private.FSDP_PART) for each in parameters] for parameters in every]
+        size = sum(part.nbytes for several in parts for part in several) * distributed.get_world_size()
+        for one, parameters, several in zip(groups, every, parts, strict=True) if size <= _MOST_WHOLE else ():
+            group, flat = getattr(one, private.FSDP_GATHERING), torch.cat(several)
+            whole = flat.new_empty(flat.numel() * group.size())
+            distributed.all_gather([*whole.chunk(group.size())], flat, group=group, async_op=True).wait(_PATIENCE)
+            self._whole[id(parameters[0])] = whole
+
+
+def _sharded_around(frame: FrameType) -> Sequence[Any]:
+    """Return what `fully_shard` has for each parameter that is gathered or reduced by what runs a frame."""
+    inside = (each for each, _ in walk_stack(frame) if str(each.f_globals.get("__name__")).startswith(private.FSDP))
+    return next(filter(None, (each.f_locals.get(private.FSDP_PARAMETERS) for each in inside)), ())

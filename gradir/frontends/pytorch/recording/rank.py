@@ -1,0 +1,275 @@
+"""What this process exchanged with others, as one rank of them, until the optimizer's step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from msgspec.structs import replace
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.attributes import device_name, shape_of
+from gradir.frontends.pytorch.reading.distributed import (
+    Groups,
+    forms_of_sharded,
+    in_process_group,
+    mesh_of_tensor,
+    sharding_groups,
+)
+from gradir.frontends.pytorch.reading.members import has_parameters
+from gradir.frontends.pytorch.reading.tensors import Modules, Owned, held_by, modules_below, ones_for, storage_of
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.collectives import OperandNames
+from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
+from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of, tensors_in
+from gradir.frontends.pytorch.recording.timelines import Timeline
+from gradir.frontends.texts import plain_text
+from gradir.ir import Collective, Graph, Producer, Rank
+from gradir.ir.ids import split_id
+from gradir.spec import own_error
+from gradir.version import __version__
+
+_ONE_SIDED: Final = frozenset({"barrier", "broadcast", "gather", "recv", "reduce", "scatter", "send"})
+_REDUCE_NOTHING: Final = frozenset({"no_sync", "uncalled", "unfinished"})
+
+
+class Exchanged:
+    """What the threads of a recording exchanged with other processes, and what its nodes and modules are called."""
+
+    def __init__(self, *, is_dry: bool = False) -> None:
+        self._is_dry = is_dry
+        self._exchanges: dict[Timeline, Exchange] = {}
+        self.ids: dict[GradFn, str] = {}
+        self.modules: Modules = modules_below({})
+        self._device = "cpu"
+        self.names = OperandNames(self.modules, {})
+        self._synced: dict[int, bool] = {}
+        self._until: UntilStep | None = None
+        # Of the graph that was captured last.
+        self.groups = Groups()
+
+    def noting(self, timeline: Timeline) -> ExchangeMode:
+        """Return a context that notes this thread's messages."""
+        return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self._is_dry)))
+
+    def note_call(self, module: nn.Module) -> None:
+        """Note whether a module is going to reduce the gradients of its call, if it is one that does."""
+        if self._until is not None and has_parameters(module):
+            self._until.end()
+        if isinstance(module, DistributedDataParallel):
+            self._synced[id(module)] = getattr(module, private.DDP_SYNCS, True)
+
+    def begin(self, *, is_dry: bool) -> None:
+        """Begin another step, and forget what was exchanged so far."""
+        self._is_dry = is_dry
+        for exchange in self._exchanges.values():
+            exchange.begin(is_dry=is_dry)
+
+    def stop_sending(self, until: UntilStep | None) -> None:
+        """Send no more, until a step comes."""
+        self._until = until
+        for exchange in self._exchanges.values():
+            exchange.stop_sending(until)
+
+    def number_groups(self) -> None:
+        """Label the groups anew."""
+        self.groups = Groups()
+        if in_process_group():
+            self.groups.number()
+
+    def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
+        """Return a capture with what was exchanged so far; `with_collectives` tells later messages in its words."""
+        self.modules = modules
+        self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
+        self.ids.update(live.grad_fns)
+        if self._is_dry:
+            live = live.with_options({"dry": True})
+        self.names = OperandNames(modules, live.grad_fns)
+        return live._replace(graph=self.with_collectives(live.graph))
+
+    def with_collectives(self, graph: Graph) -> Graph:
+        """Return a graph with this process's rank, and with all that was exchanged."""
+        found = [each for exchange in self._exchanges.values() for each in exchange.collectives(self)]
+        rank = rank_of(self.groups, self.modules, self._device)
+        pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
+        if rank is not None:
+            rank = replace(rank, wrappers=dict(wrappers_among(self.modules, self._synced, graph)))
+        elif found:
+            raise CaptureError("the process group is gone: capture before destroy_process_group")
+        if rank is not None and pipeline is not None:
+            stage, stages, microbatches = pipeline
+            rank = replace(rank, stage=stage, stages=stages, microbatches=microbatches)
+        return replace(graph, rank=rank, collectives=tuple(found))
+
+    @property
+    def waiting(self) -> int | None:
+        """How many operations ran, where a thread waits for other processes."""
+        every = self._exchanges.values()
+        return sum(each.operations for each in every) if any(each.waits for each in every) else None
+
+    def stopped(self, why: str, modules: Modules) -> Graph | None:
+        """Return a graph without nodes, with what was exchanged in a step that did not come to its backward."""
+        self.number_groups()
+        self.modules, self.names = modules, OperandNames(modules, {})
+        empty = Graph({}, producer=Producer(__version__, "torch", str(torch.__version__)))
+        graph = self.with_collectives(empty) if distributed.is_initialized() else empty
+        if graph.rank is None:
+            return None
+        why = "joins" if any(each.has_joined for each in self._exchanges.values()) else why
+        return replace(graph, rank=replace(graph.rank, wrappers={}, stopped=why))
+
+    def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
+        """Return a capture with what its backward exchanges, which runs now if none ran, and sends nothing."""
+        if any(exchange.has_backward for exchange in self._exchanges.values()):
+            return live
+        exchange = next(iter(self._exchanges.values()))
+        with ExchangeMode(exchange, sends=False), torch.autograd.set_multithreading_enabled(False):
+            tensors = [entry.tensor for entry in live.captured if entry.role == "output"]
+            try:
+                torch.autograd.backward(tensors, list(map(ones_for, tensors)))
+            except Exception as error:
+                why = "the collectives of backward are found by one in which nothing is sent, which failed"
+                raise CaptureError(f"{why}: {own_error(error)}") from error
+        return live._replace(graph=self.with_collectives(live.graph))
+
+
+def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
+    """Return this process among the ``groups`` that were met, or ``None`` where there are no others."""
+    if not in_process_group():
+        return None
+    rank = distributed.get_rank()
+    members = {label: tuple(distributed.get_process_group_ranks(group)) for label, group in groups.met.items()}
+    kept = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
+    owned = ((names[0], kept.get(id(tensor), tensor)) for tensor, names, _, _ in modules.owned)
+    parts = {name: part for name, part in owned if mesh_of_tensor(part) is not None}
+    coordinates = {label: members[label].index(rank) for label in groups.dimensions()}
+    for mesh in map(mesh_of_tensor, parts.values()):
+        # Where this process is in the dimensions of a mesh that have names.
+        coordinates.update(zip(mesh.mesh_dim_names or (), map(int, mesh.get_coordinate() or ()), strict=False))
+    shapes = {name: shape_of(held_by(tensor)) for name, tensor in parts.items()}
+    local = {name: shape for name, shape in shapes.items() if shape is not None}
+    world, backend = distributed.get_world_size(), plain_text(distributed.get_backend())
+    return Rank(rank, world, device, backend, coordinates, members, local)
+
+
+def wrappers_among(modules: Modules, synced: Mapping[int, bool], graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the state of each module that reduces gradients, or was to do so in its last call if it is ``synced``."""
+    trained = {id(each.tensor) for each in modules.owned if each.names[0] in graph.nodes}
+    for module, path in modules.paths.items():
+        if isinstance(module, DistributedDataParallel):
+            hooks = getattr(module, private.DDP_HOOKS, ())
+            words = {
+                "no_sync": not synced.get(id(module), True),
+                "uncalled": id(module) not in synced
+                and any(id(parameter) in trained for parameter in module.parameters()),
+                "unfinished": not _has_finished(module.reducer),
+                "unused": module.find_unused_parameters,
+                "static": module.static_graph,
+            }
+            names = [plain_text(getattr(hook, "__name__", type(hook).__name__)) for hook, _ in hooks]
+            yield path, (*(word for word, holds in words.items() if holds), *(f"hook:{name}" for name in names))
+        for group in sharding_groups([module]):
+            yield path, () if getattr(group, private.FSDP_REDUCES, True) else ("no_sync",)
+
+
+def _has_finished(reducer: Any) -> bool:
+    """Return whether no bucket waits for a gradient: torch would refuse another forward."""
+    try:
+        getattr(reducer, private.DDP_FINISHED, bool)()
+    except RuntimeError:
+        return False
+    return True
+
+
+class UntilStep:
+    """Sends nothing until an optimizer steps or the program writes to a parameter, and tells what was exchanged."""
+
+    def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph | None], None]) -> None:
+        self._exchanged, self._graph, self._stepped = exchanged, graph, stepped
+        owned = exchanged.modules.owned
+        self._storages = {*map(storage_of, (each.tensor for each in owned))} - {None}
+        self._hook = register_optimizer_step_pre_hook(self._before_step)
+        exchanged.stop_sending(self)
+
+    def close(self) -> None:
+        """Note no more."""
+        self._hook.remove()
+        self._exchanged.stop_sending(None)
+
+    def end(self) -> None:
+        """End before a step."""
+        self.close()
+        self._stepped(None)
+
+    def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """End before an operation writes to a parameter, as a step by hand does: its gradient is not a real one."""
+        signature = signature_of(func)
+        if INPLACE not in signature.kinds.values():
+            return
+        for name, value in named(signature.names, args, kwargs):
+            written = tensors_in(value) if signature.kinds.get(name) == INPLACE else ()
+            if any(storage_of(each) in self._storages for each in written):
+                self._end_at_step(None)
+
+    def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        # A closure computes gradients anew.
+        if any(map(callable, (*args, *kwargs.values()))):
+            self.end()
+        self._end_at_step(optimizer)
+
+    def _end_at_step(self, optimizer: Optimizer | None) -> None:
+        graph, owned = self._exchanged.with_collectives(self._graph), self._exchanged.modules.owned
+        self.close()
+        if optimizer is not None:
+            stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+            owned = [each for each in owned if id(each.tensor) in stepped]
+        if graph.rank is not None:
+            names = tuple(_unreduced(graph, graph.rank, len(self._graph.collectives), owned))
+            graph = replace(graph, rank=replace(graph.rank, unreduced=names))
+        self._stepped(graph)
+
+
+def _unreduced(graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owned]) -> Iterator[str]:
+    """Yield the trained parameters outside of every wrapper whose gradients surely were not exchanged."""
+    # Without a wrapper that reduces there is no sign that gradients are to be exchanged.
+    wrappers = [path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)]
+    backward = [each for each in graph.collectives if each.phase == "backward"]
+    if not wrappers or not any(len(rank.groups[each.group]) > 1 for each in backward):
+        return
+    after = graph.collectives[backward_end:]
+    exchanged = {name for each in (*backward, *after) for name in each.operands}
+    by_hand = [each for each in backward if not each.operands and not _is_below(split_id(each.node)[0], rank.wrappers)]
+    by_hand += [each for each in after if len(each.operands) < len(each.tensors) and each.op not in _ONE_SIDED]
+    # A flat tensor may have several gradients in it.
+    largest = max((_size(each) for each in by_hand), default=0)
+    # Each rank may have its own parameters where a model is split.
+    apart = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
+    for tensor, names, scope, _ in owned:
+        is_reduced = not exchanged.isdisjoint(names) or tensor.numel() <= largest
+        is_own = _is_below(scope, apart) or any(name in rank.local or _is_below(name, rank.wrappers) for name in names)
+        if names[0] in graph.nodes and tensor.requires_grad and not is_reduced and not is_own:
+            yield names[0]
+
+
+def _splits_a_model(issued: Collective, graph: Graph) -> bool:
+    """Return whether a module exchanges what it computes, as experts and tensor parallel layers do."""
+    if issued.phase == "backward" or issued.op in _ONE_SIDED:
+        return False
+    made = [graph.nodes[name].role for name in issued.operands if name in graph.nodes]
+    return issued.op == "all_to_all" or "function" in made
+
+
+def _is_below(name: str, paths: Any) -> bool:
+    return any(not path or f"{name}.".startswith(f"{path}.") for path in paths)
+
+
+def _size(issued: Collective) -> int:
+    return sum(math.prod(size for size in tensor.shape or () if isinstance(size, int)) for tensor in issued.tensors)
