@@ -7,7 +7,6 @@ BIN = $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS =
 N = 10000
-COUNT = 30
 CORE_VENV = .venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 WIDE =
 SUITE = --doctest-modules gradir exporters schemas release tests
@@ -27,7 +26,7 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py torch_releases.py capture.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .SUFFIXES:
-.PHONY: help demo test test-bare bare-suite quick slowest test-deep bench fuzz fuzz-mutants check types types-windows lint written prose schema goldens
+.PHONY: help demo test test-bare bare-suite quick test-deep bench fuzz fuzz-mutants check types types-windows lint written prose schema goldens
 .PHONY: verification verification-wide reviewing gallery reference site tutorials
 .PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite test-jax jax-suite
 .PHONY: verification-jax bench-jax changelog release-check clean
@@ -39,16 +38,13 @@ demo: $(VENV)/.ready ## capture a transformer, export it, diff it against a vari
 	$(BIN)/python examples/demo.py
 
 test: check ## every check and the whole test suite; PYTEST_ARGS="..." reaches pytest
-	$(BIN)/python -m pytest -n auto --dist worksteal --record-tools $(SUITE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal --record-tools --durations=20 $(SUITE) $(PYTEST_ARGS)
 
 test-bare: $(VENV)/.ready-test ## the demo, and the tests that asked for a tool in make test, where PATH has only Python, git, make and POSIX
 	$(BIN)/python tests/support/bare_path.py $(MAKE) demo bare-suite
 
-quick: check ## every check and the tests that take a minute together, by how long they took when they last ran
+quick: check ## every check and the tests of files that start no program and import no framework, in a minute
 	$(BIN)/python -m pytest -n auto --dist worksteal --quick $(SUITE) $(PYTEST_ARGS)
-
-slowest: ## list the tests that took longest when they last ran, and the files of tests: make slowest COUNT=50
-	$(BIN)/python tests/support/quick.py $(COUNT)
 
 test-deep: $(VENV)/.ready-test ## the tests of properties with a thousand examples each
 	$(BIN)/python -m pytest -n auto --dist worksteal -m hypothesis --hypothesis-profile deep tests $(PYTEST_ARGS)

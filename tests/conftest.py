@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +21,6 @@ import tools
 from browser import Browser
 from hypothesis import settings
 from page_reader import Teller
-from quick import Durations, leave_out_slow
 from tool_use import Chooser, Recorder
 
 from gradir.ir import Graph
@@ -37,6 +37,8 @@ collect_ignore_glob = [] if find_spec("jax") else ["test_jax_*.py", "support/jax
 """What runs in an environment of its own, where `make test-jax` names each file and nothing may be skipped."""
 
 GOLDENS = Path(__file__).parent / "goldens"
+TAKES_LONG = re.compile(r"torch|transformers|subprocess|forked|command_line|git_fixtures|tracemalloc|\bbombs\b")
+STARTS_PROGRAMS = tools.FIXTURES | {"pytester"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,10 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record-tools") and os.name == "posix":
         config.pluginmanager.register(Recorder(config), "recorder")
     if config.getoption("--tool-tests"):
-        # Here a test that skips says nothing about how long it takes.
         config.pluginmanager.register(Chooser(config), "chooser")
-    elif config.pluginmanager.hasplugin("cacheprovider") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Durations(config), "durations")
 
 
 def pytest_unconfigure() -> None:
@@ -73,8 +72,20 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--quick"):
-        leave_out_slow(config, items)
+    """Keep for ``--quick`` the first case of each test that starts no program, from files that import nothing slow."""
+    if not config.getoption("--quick"):
+        return
+    slow = {path for path in {item.path for item in items} if TAKES_LONG.search(path.read_text(encoding="utf-8"))}
+    first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+    kept = [
+        item
+        for item in items
+        if first[item.nodeid.partition("[")[0]] is item
+        and item.path not in slow
+        and STARTS_PROGRAMS.isdisjoint(getattr(item, "fixturenames", ()))
+    ]
+    config.hook.pytest_deselected(items=[*{*items}.difference(kept)])
+    items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,13 +13,13 @@ from hostile_texts import HOSTILE_TEXTS, any_text, graph_of
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from node_programs import ask
 from samples import chain, everything, hostile
 from strategies import graphs
 
 import gradir
 from gradir.ir import Graph, Node, Ref, Scope
 
-SCRIPT = Path(__file__).parent / "node" / "cytoscape.mjs"
 DETAILS = ("names", "dtype", "shape", "outputs", "attrs", "saved", "base", "ext")
 
 # https://js.cytoscape.org/#notation/elements-json, for elements grouped by key.
@@ -96,11 +94,7 @@ def export(graph: Graph, **options: Any) -> str:
 
 def draw(node: str, texts: list[str]) -> list[dict[str, Any]]:
     """What Cytoscape.js made of each text; it must take all of them without a warning."""
-    done = subprocess.run(
-        [node, SCRIPT], input=json.dumps(texts).encode(), capture_output=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stderr.decode()) == (0, "")
-    made: list[dict[str, Any]] = json.loads(done.stdout, parse_int=float)
+    made: list[dict[str, Any]] = ask(node, "cytoscape.mjs", texts, parse_int=float)
     assert [drawn["warnings"] for drawn in made] == [[] for _ in texts]
     return made
 

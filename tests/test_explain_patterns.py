@@ -33,6 +33,11 @@ class Told(NamedTuple):
         """The patterns of the cuts that a program asks for."""
         return {cause.pattern for cause in self.report.causes if cause.kind in kinds}
 
+    @property
+    def said(self) -> tuple[str, str, set[str]]:
+        """Both levels, and the patterns."""
+        return self.report.level, self.of_file.level, self.patterns()
+
 
 def told(model: Any, forward: Callable[[], Tensor], **options: Any) -> Told:
     with gradir.record(model, flow=True) as recorder:
@@ -89,8 +94,7 @@ def test_a_straight_through_estimator_is_named_in_every_order_of_its_terms(
 ) -> None:
     model = layer()
     found = told(model, lambda: functional.linear(x, quantised(model.weight), model.bias).pow(2).mean())
-    assert found.patterns() == {"straight-through"}
-    assert found.report.level == found.of_file.level == "info"
+    assert found.said == ("info", "info", {"straight-through"})
     (cause, *_) = (cause for cause in found.report.causes if cause.pattern)
     assert cause.advice.startswith("keep this cut: without it")
     assert {each.pattern for each in found.of_file.causes} == {"straight-through"}
@@ -152,8 +156,7 @@ class Quantised(nn.Module):
 def test_a_codebook_learns_by_its_loss_alone(*, by_product: bool) -> None:
     model = Quantised(has_loss=True, by_product=by_product)
     found = told(model, lambda: model(x), optimizer=torch.optim.Adam(model.parameters()))
-    assert found.patterns() == {"codebook", "straight-through"}
-    assert found.report.level == found.of_file.level == "info"
+    assert found.said == ("info", "info", {"codebook", "straight-through"})
     model = Quantised(has_loss=False, by_product=by_product)
     found = told(model, lambda: model(x), optimizer=torch.optim.Adam(model.parameters()))
     assert found.report.level == found.of_file.level == "error"
@@ -207,8 +210,7 @@ def test_simsiam_stops_the_gradient_of_one_side(distance: Callable[[Tensor, Tens
         return distance(model["predictor"](z), other) + distance(model["predictor"](other), z)
 
     found = told(model, forward)
-    assert found.patterns() == {"stop-gradient"}
-    assert found.report.level == found.of_file.level == "info"
+    assert found.said == ("info", "info", {"stop-gradient"})
 
 
 def no_grad_of(network: Any, inputs: Tensor) -> Tensor:
@@ -259,7 +261,7 @@ def test_all_that_a_line_runs_tells_whether_it_is_a_copy() -> None:
         return 2 - 2 * functional.cosine_similarity(model["predictor"](online(x)), no_grad_of(model["other"], x)).mean()
 
     found = told(model, forward, optimizer=torch.optim.Adam([*online.parameters(), *model["predictor"].parameters()]))
-    assert (found.report.level, found.of_file.level, found.patterns()) == ("info", "info", {"target network"})
+    assert found.said == ("info", "info", {"target network"})
 
 
 @pytest.mark.parametrize("name", ["slow", "old", "ref", "shadow", "teacher", "other"])
@@ -458,8 +460,7 @@ def test_moco_moves_its_keys_in_the_forward(moved: Callable[[Any, Any], None]) -
         return functional.cross_entropy(logits / 0.1, torch.zeros(5, dtype=torch.long))
 
     found = told(model, forward)
-    assert found.patterns() == {"target network"}
-    assert found.report.level == found.of_file.level == "info"
+    assert found.said == ("info", "info", {"target network"})
 
 
 @pytest.mark.parametrize("stopped", [no_grad_of, detached])
@@ -492,8 +493,7 @@ def test_dpo_and_grpo_with_a_reference() -> None:
         return -(ratio * torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0]) - 0.04 * kl).mean()
 
     found = told(model, grpo, optimizer=torch.optim.Adam(policy.parameters()))
-    assert found.patterns() == {"policy ratio", "reference model"}
-    assert found.report.level == found.of_file.level == "info"
+    assert found.said == ("info", "info", {"policy ratio", "reference model"})
 
     def dpo() -> Tensor:
         policy.zero_grad()
@@ -563,7 +563,7 @@ def test_labels_that_the_model_predicts_itself() -> None:
     for forward in (argmax, soft, fixmatch):
         model.zero_grad()
         found = told(model, forward)
-        assert (found.report.level, found.of_file.level, found.patterns()) == ("info", "info", {"pseudo labels"})
+        assert found.said == ("info", "info", {"pseudo labels"})
 
 
 def test_a_target_of_the_network_itself_is_bootstrapped() -> None:
@@ -575,7 +575,7 @@ def test_a_target_of_the_network_itself_is_bootstrapped() -> None:
             model(x).gather(1, actions), rewards + 0.9 * model(x + 1).max(1, keepdim=True).values.detach()
         ),
     )
-    assert (found.report.level, found.of_file.level, found.patterns()) == ("info", "info", {"bootstrapped target"})
+    assert found.said == ("info", "info", {"bootstrapped target"})
 
 
 @pytest.mark.parametrize("is_turned", [True, False])
@@ -625,7 +625,7 @@ def test_a_tower_that_should_learn_is_no_teacher(stopped: Callable[[Any, Tensor]
         model, lambda: functional.cross_entropy(model["head"](stopped(model["target_encoder"], x)), labels)
     )
     for found in (contrastive, translated):
-        assert (found.report.level, found.of_file.level, found.patterns()) == ("error", "error", {""})
+        assert found.said == ("error", "error", {""})
 
 
 def test_a_state_that_is_carried_over_is_no_comparison() -> None:

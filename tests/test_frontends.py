@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from plugins import gradir, installed, register
+from plugins import NO_OTHER_PLUGINS, PYTEST, gradir, installed, register
 
 import gradir as package
 from gradir.spec import calling_on_import
@@ -113,9 +113,9 @@ def test_a_snapshot_is_captured_by_the_front_end_that_claims_it(installed: Path,
         "    graph_snapshot.check(Term('x'), frontend='terms')\n"
         "    assert 'torch' not in sys.modules\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    environment = {**os.environ, **NO_OTHER_PLUGINS, "PYTHONPATH": str(installed)}
     for more in (["--gradir-update"], []):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *more]
+        command = [*PYTEST, "-q", *more]
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
     (found,) = tmp_path.glob("__graphs__/*/test_it.gir")
     assert list(package.load(found).nodes) == NODES
@@ -332,17 +332,20 @@ term = make()
 """
 
 
-def test_a_program_of_two_frameworks_says_which_front_end(installed: Path, tmp_path: Path) -> None:
+def test_a_program_of_two_frameworks_says_which_front_end(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
     (tmp_path / "both.py").write_text(BOTH)
-    spec = f"{tmp_path / 'both.py'}"
-    assert list(package.loads(gradir(installed, "capture", f"{spec}:term").stdout.encode()).nodes) == ["x", "output"]
     # A function is not called to find out: that may take long, or a memory that only --fake can do without.
-    unclear = gradir(installed, "capture", f"{spec}:tensor")
-    assert (unclear.returncode, unclear.stdout) == (2, "")
-    assert "terms and torch may all capture an object of type function: choose one" in unclear.stderr
-    chosen = gradir(installed, "capture", f"{spec}:tensor", "--frontend", "torch")
-    assert "exp:1" in package.loads(chosen.stdout.encode()).nodes
+    lines = (":term", "-o", "term.gir"), (":tensor",), (":tensor", "--frontend", "torch", "-o", "tensor.gir")
+    code = "from gradir.cli import main\nfor attr, *more in {!r}: print(main(['capture', 'both.py' + attr, *more]))"
+    monkeypatch.chdir(tmp_path)
+    done = python(installed, code.format(lines))
+    assert done.stdout.split() == ["0", "2", "0"]
+    assert "terms and torch may all capture an object of type function: choose one" in done.stderr
+    assert list(package.load("term.gir").nodes) == ["x", "output"]
+    assert "exp:1" in package.load("tensor.gir").nodes
 
 
 def test_a_program_that_imports_its_framework_late_is_run_by_the_only_front_end(tmp_path: Path) -> None:

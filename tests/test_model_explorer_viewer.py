@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,17 @@ from example_files import GRAPHS, attribute
 from gradir_exporters.model_explorer import ModelExplorerExporter, ModelExplorerOptions
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from live_targets import live
+from node_programs import ask
 from samples import chain, everything, hostile
 
 from gradir.ir import Graph, Node, Ref, Saved, TensorMeta
-
-SCRIPT = Path(__file__).parent / "node" / "model_explorer.mjs"
 
 
 def load(viewer: tuple[str, Path], graphs: list[Graph]) -> list[dict[str, Any]]:
     """What the viewer makes of each graph; the exported texts stand beside it, under ``text``."""
     texts = [ModelExplorerExporter().export(graph, ModelExplorerOptions()) for graph in graphs]
     node, folder = viewer
-    done = subprocess.run(
-        [node, SCRIPT, folder], input=json.dumps(texts).encode(), capture_output=True, timeout=300, check=False
-    )
-    assert (done.returncode, done.stderr.decode()[-2000:]) == (0, "")
-    collections = json.loads(done.stdout)
+    collections = ask(node, "model_explorer.mjs", texts, str(folder))
     assert [len(made) for made in collections] == [1] * len(graphs)
     return [{**made, "text": text} for (made,), text in zip(collections, texts, strict=True)]
 

@@ -22,6 +22,7 @@ def test_a_hundred_are_tried() -> None:
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_an_operator_is_captured_verified_and_explained(name: str) -> None:
-    found = tried(name)
+    # The graph of another precision differs in dtypes alone; `make verification` tries all.
+    found = tried(name, {torch.float32, torch.complex64})
     assert found.faults == ()
     assert found.graphs or name in ONLY_ON_A_GPU

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from gradir_exporters.plain import PlainExporter, PlainOptions
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_text import DOCS, Reader, follows_the_grammar, shown
+from kept_fields import sample
+from plain_text import DOCS, follows_the_grammar, shown
 from samples import HOSTILE_LABELS, chain, everything, forward, hostile
 from strategies import attrs, graphs, lists, scalars, texts, words
 from tools import require
@@ -22,6 +24,7 @@ import gradir
 from gradir.ir import (
     AttrValue,
     Builder,
+    Cut,
     Graph,
     Node,
     NonFinite,
@@ -36,11 +39,6 @@ from gradir.ir import (
 
 def plain(graph: Graph) -> str:
     return PlainExporter().export(graph, PlainOptions())
-
-
-def content(graph: Graph) -> bytes:
-    """What a graph says, its producer apart, in the exact types of its values."""
-    return gradir.dumps(msgspec.structs.replace(graph, producer=Producer()))
 
 
 def replaced(graph: Graph, node_id: str, **fields: object) -> Graph:
@@ -85,10 +83,8 @@ def test_the_example_of_the_docs_is_what_gradir_writes() -> None:
 @pytest.mark.parametrize(
     "graph", [everything(), forward(), hostile(), Graph.of([])], ids=["everything", "forward", "hostile", "empty"]
 )
-def test_the_samples_follow_the_grammar_and_read_back(graph: Graph) -> None:
-    text = plain(graph)
-    assert follows_the_grammar(text)
-    assert content(Reader(text).graph()) == content(graph)
+def test_the_samples_follow_the_grammar(graph: Graph) -> None:
+    assert follows_the_grammar(plain(graph))
 
 
 OUTPUT = st.builds(
@@ -142,11 +138,41 @@ def test_the_grammar_covers_what_is_rare() -> None:
 
 
 @given(st.one_of(graphs(), with_every_field()))
-def test_every_graph_follows_the_grammar_and_reads_back(graph: Graph) -> None:
+def test_every_graph_follows_the_grammar(graph: Graph) -> None:
     text = plain(graph)
     assert follows_the_grammar(text)
     assert text.replace("\n", "").isprintable()
-    assert content(Reader(text).graph()) == content(graph)
+
+
+def variants(value: Any) -> Iterator[Any]:
+    """The values that differ from one in a single leaf, in a default, or in the number of entries of a list."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, (str, int, float)):
+        yield value + type(value)("1")
+    elif isinstance(value, Mapping):
+        yield from ({key: each} for key, entry in value.items() for each in (*variants(entry), None))
+        yield from ({each: entry} for key, entry in value.items() for each in variants(key))
+    elif isinstance(value, tuple):
+        yield (*value, *value)
+        yield from ((*value[:at], each, *value[at + 1 :]) for at, entry in enumerate(value) for each in variants(entry))
+    else:
+        for field in msgspec.structs.fields(value):
+            found = getattr(value, field.name)
+            others = [*variants(found)]
+            others += [] if field.default in (msgspec.NODEFAULT, found, *others) else [field.default]
+            yield from (msgspec.structs.replace(value, **{field.name: each}) for each in others)
+
+
+def test_graphs_of_equal_text_are_equal() -> None:
+    node, scope, cut = (sample(msgspec.inspect.type_info(kind)) for kind in (Node, Scope, Cut))
+    graphs = [
+        *(Graph.of([each], [scope], [cut]) for each in (node, *variants(node))),
+        *(Graph.of([node], [each], [cut]) for each in variants(scope)),
+        *(Graph.of([node], [scope], [each]) for each in variants(cut)),
+        *(Graph.of([each for each in (node,) if has], [scope], cuts) for has, cuts in ((False, [cut]), (True, []))),
+    ]
+    assert len({plain(graph) for graph in graphs}) == len(graphs)
 
 
 @given(graphs(), st.text(max_size=4), st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3))
@@ -177,9 +203,9 @@ def test_the_grammar_refuses_other_text(text: str) -> None:
 
 @pytest.mark.parametrize("role", ["scope", "cut", "scope.x", "", "a b"])
 def test_a_role_is_never_taken_for_another_block(role: str) -> None:
-    graph = Graph.of([Node("x", role=role)])
-    assert follows_the_grammar(plain(graph))
-    assert content(Reader(plain(graph)).graph()) == content(graph)
+    text = plain(Graph.of([Node("x", role=role)]))
+    assert follows_the_grammar(text)
+    assert not re.search(r"^(scope|cut) ", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

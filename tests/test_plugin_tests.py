@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
-from plugins import PLUGIN, register
+from plugins import NO_OTHER_PLUGINS, PLUGIN, PYTEST, register
 
 PROGRAM = "from terms import Term\n\ndef loss():\n    return Term('x') + Term('y').view()\n"
 FAULTY = """
@@ -50,10 +49,10 @@ class FaultyPass(OnlyOpsPass):
 def outcomes(folder: Path) -> dict[str, set[str]]:
     (folder / "program.py").write_text(PROGRAM)
     paths = os.pathsep.join([str(folder), str(PLUGIN), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--pyargs", "gradir.testing"]
-    command += ["--gradir-frontend", "terms", "--gradir-program", "program.py:loss", "--gradir-exporter", "edges"]
+    command = [*PYTEST, "-v", "--pyargs", "gradir.testing", "--gradir-frontend", "terms"]
+    command += ["--gradir-program", "program.py:loss", "--gradir-exporter", "edges"]
     command += ["--gradir-renderer", "changes", "--gradir-pass", "only", "--gradir-option", "only_ops=x,op"]
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUTF8": "1"}
+    environment = {**os.environ, **NO_OTHER_PLUGINS, "PYTHONPATH": paths, "PYTHONUTF8": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False)
     found: dict[str, set[str]] = {}
     for test, outcome in re.findall(r"::(test_\S+) (PASSED|FAILED|ERROR|SKIPPED)", done.stdout):

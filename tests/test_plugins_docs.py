@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from plugins import PLUGIN, gradir
+from plugins import NO_OTHER_PLUGINS, PLUGIN, PYTEST, gradir
 
 PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
 NAMES = ("pyproject.toml", "gradir_edges.py", "gradir_only.py")
@@ -61,8 +61,8 @@ def test_the_code_of_the_front_end_is_the_one_that_is_tested() -> None:
 
 def test_the_test_of_the_page_passes_and_finds_what_is_wrong(folder: Path, tmp_path: Path) -> None:
     def run(plugins: Path) -> str:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_edges.py"]
-        environment = {**os.environ, "PYTHONPATH": str(plugins)}
+        command = [*PYTEST, "-q", "test_edges.py"]
+        environment = {**os.environ, **NO_OTHER_PLUGINS, "PYTHONPATH": str(plugins)}
         return subprocess.run(command, check=False, cwd=folder, env=environment, capture_output=True, text=True).stdout
 
     assert "10 passed" in run(folder / "installed")

@@ -1,12 +1,7 @@
-// Reads a JSON list of texts on standard input, hands each to a headless Cytoscape.js, and writes a JSON list of what that
-// made of them: its graph data, nodes and edges, how many nodes some selectors find, and what it warned of.
+// Answers each line of standard input, a JSON list of texts, with a line: the JSON list of what a headless Cytoscape.js
+// makes of each text. That is its graph data, nodes and edges, how many nodes some selectors find, and what it warned of.
+import { createInterface } from "node:readline";
 import cytoscape from "cytoscape";
-
-async function read(stream) {
-  const chunks = [];
-  for await (const chunk of stream) chunks.push(chunk);
-  return Buffer.concat(chunks).toString("utf8");
-}
 
 const warnings = [];
 console.warn = (...words) => warnings.push(words.join(" "));
@@ -31,4 +26,6 @@ function made(text) {
   return found;
 }
 
-process.stdout.write(JSON.stringify(JSON.parse(await read(process.stdin)).map(made)));
+for await (const line of createInterface({ input: process.stdin })) {
+  console.log(JSON.stringify(JSON.parse(line).map(made)));
+}

@@ -1,9 +1,11 @@
-// Reads a JSON list of texts on standard input, hands each to the worker of Model Explorer's viewer, which is where the
-// viewer makes its graph of a file, and writes a JSON list of what that made of them: its operations with their edges,
-// its layers, what it says of the graph's groups, how many nodes have a place once all layers are open, and its errors.
+// Answers each line of standard input, a JSON list of texts, with a line: the JSON list of what the worker of Model
+// Explorer's viewer makes of each text, which is where the viewer makes its graph of a file. That is its operations with
+// their edges, its layers, what it says of the graph's groups, how many nodes have a place once all layers are open,
+// and its errors.
 // The argument is the viewer's folder.
 import fs from "node:fs";
 import path from "node:path";
+import { createInterface } from "node:readline";
 import vm from "node:vm";
 
 // The values of the viewer's own enumerations.
@@ -37,12 +39,6 @@ const files = ["static_files/worker_deps.js", fs.readdirSync(folder).find((name)
 vm.runInContext("var self = globalThis; function importScripts() {}", worker);
 for (const file of files) {
   vm.runInContext(fs.readFileSync(path.join(folder, file), "utf8"), worker, { filename: file });
-}
-
-async function read(stream) {
-  const chunks = [];
-  for await (const chunk of stream) chunks.push(chunk);
-  return Buffer.concat(chunks).toString("utf8");
 }
 
 function answer(request, kind) {
@@ -86,5 +82,7 @@ function made(graph) {
   return { ...found, placed, errors: [...loaded.errors, ...opened.errors] };
 }
 
-const collections = JSON.parse(await read(process.stdin)).map((text) => JSON.parse(text));
-process.stdout.write(JSON.stringify(collections.map(({ graphs }) => graphs.map(made))));
+for await (const line of createInterface({ input: process.stdin })) {
+  const collections = JSON.parse(line).map((text) => JSON.parse(text));
+  console.log(JSON.stringify(collections.map(({ graphs }) => graphs.map(made))));
+}

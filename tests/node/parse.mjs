@@ -1,5 +1,6 @@
-// Reads a JSON list of Mermaid sources on standard input and writes a JSON list of what Mermaid's own parser makes of
-// each: its direction, layout, vertices, edges and subgraphs with their labels decoded, or the error.
+// Answers each line of standard input, a JSON list of Mermaid sources, with a line: the JSON list of what Mermaid's own
+// parser makes of each. That is its direction, layout, vertices, edges and subgraphs with their labels decoded, or the error.
+import { createInterface } from "node:readline";
 import { JSDOM } from "jsdom";
 
 const dom = new JSDOM("<!doctype html><body></body>");
@@ -9,12 +10,6 @@ globalThis.document = dom.window.document;
 // Imported only now: DOMPurify looks for a window when it is loaded.
 const { default: mermaid } = await import("mermaid");
 mermaid.initialize({ startOnLoad: false });
-
-async function read(stream) {
-  const chunks = [];
-  for await (const chunk of stream) chunks.push(chunk);
-  return Buffer.concat(chunks).toString("utf8");
-}
 
 // The parser keeps `#34;` under a spelling of its own until it draws; a drawn label is HTML.
 function shown(label) {
@@ -40,12 +35,16 @@ async function parse(source) {
   };
 }
 
-const results = [];
-for (const source of JSON.parse(await read(process.stdin))) {
+async function parseOrFail(source) {
   try {
-    results.push(await parse(source));
+    return await parse(source);
   } catch (error) {
-    results.push({ ok: false, error: String(error?.message ?? error) });
+    return { ok: false, error: String(error?.message ?? error) };
   }
 }
-process.stdout.write(JSON.stringify(results));
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const results = [];
+  for (const source of JSON.parse(line)) results.push(await parseOrFail(source));
+  console.log(JSON.stringify(results));
+}

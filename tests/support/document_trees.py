@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import msgpack
 
 from gradir.codecs.document import BOM
 
-__all__ = ["Members", "Odd", "Tree", "json_bytes", "msgpack_bytes", "parsed_json", "parsed_msgpack"]
+__all__ = ["Members", "Odd", "json_bytes", "msgpack_bytes", "parsed_json", "parsed_msgpack"]
 
 
 class Members(list[tuple[Any, Any]]):
@@ -29,8 +29,6 @@ class Odd(NamedTuple):
     json: bytes
     packed: bytes
 
-
-Tree = Union[Members, list[Any], Odd, str, int, float, bytes, None]
 
 _LISTS = ("scopes", "cuts", "nodes")
 _FIRST_LINE = 3

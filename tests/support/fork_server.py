@@ -1,8 +1,8 @@
 """A process that has torch and gradir loaded and runs Python's command lines in forks of itself: see ``forked.py``.
 
-Started as ``python fork_server.py ADDRESS FD``. Who connects to the address sends a command line with its streams, and
-is told the number of the process and how it ended; the first who connects waits until torch is imported. It ends with
-the other end of the pipe FD. It has to have no thread when it forks, so it does nothing itself.
+Started as ``python fork_server.py ADDRESS``. A client connects to the address, sends a command line with its streams,
+and gets the exit status; the first client waits until torch is imported. The server ends with its standard input. It
+has to have no thread when it forks, so it does nothing itself.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from typing import Any, NoReturn
 from tool_use import record_lookups
 
 _LARGEST = 1 << 20
+_LIFELINE = 0
+"""The standard input of the server, which its owner closes."""
 _PACKAGES = ("gradir.cli", "gradir.codecs", "gradir.frontends.pytorch")
 
 
@@ -138,67 +140,57 @@ def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
         os._exit(status)
 
 
-class _Server:
-    """Runs command lines beside each other, since what one runs may be what runs another."""
-
-    def __init__(self, listening: socket.socket, lifeline: int) -> None:
-        self._listening, self._lifeline = listening, lifeline
-        self._running: dict[int, tuple[int, socket.socket]] = {}
-
-    def serve(self) -> None:
-        """Answer until the lifeline ends."""
-        while True:
-            asking = [connection.fileno() for _, connection in self._running.values()]
-            ready, _, _ = select.select([self._listening, self._lifeline, *self._running, *asking], [], [])
-            if self._lifeline in ready:
-                return
-            if self._listening in ready:
-                self._start(self._listening.accept()[0])
-            for descriptor, (child, connection) in list(self._running.items()):
-                if descriptor in ready:
-                    self._end(descriptor)
-                elif connection.fileno() in ready:
-                    # Who asked for it is gone.
-                    os.kill(child, signal.SIGKILL)
-                    self._end(descriptor)
-
-    def _start(self, connection: socket.socket) -> None:
-        data, descriptors, _, _ = socket.recv_fds(connection, _LARGEST, 3)
-        if not data:
-            connection.close()
+def _serve(listening: socket.socket) -> None:
+    """Run command lines beside each other, since what one runs may be what runs another."""
+    running: dict[int, tuple[int, socket.socket]] = {}
+    while True:
+        asking = [connection.fileno() for _, connection in running.values()]
+        ready, _, _ = select.select([listening, _LIFELINE, *running, *asking], [], [])
+        if _LIFELINE in ready:
             return
-        child = os.fork()
-        if not child:
-            for descriptor in (self._lifeline, *self._running):
+        if listening in ready:
+            child, connection = _start(listening, running)
+            running[os.pidfd_open(child)] = child, connection
+        for descriptor, (child, connection) in list(running.items()):
+            is_left = connection.fileno() in ready
+            if is_left:
+                os.kill(child, signal.SIGKILL)
+            if is_left or descriptor in ready:
+                del running[descriptor]
                 os.close(descriptor)
-            for each in (self._listening, connection, *(each for _, each in self._running.values())):
-                each.close()
-            _child(json.loads(data), descriptors)
-        for descriptor in descriptors:
+                _, ended = os.waitpid(child, 0)
+                with connection, suppress(BrokenPipeError):
+                    connection.send(str(os.waitstatus_to_exitcode(ended)).encode())
+
+
+def _start(listening: socket.socket, running: dict[int, tuple[int, socket.socket]]) -> tuple[int, socket.socket]:
+    """Fork for the next client."""
+    connection, _ = listening.accept()
+    data, descriptors, _, _ = socket.recv_fds(connection, _LARGEST, 3)
+    child = os.fork()
+    if not child:
+        for descriptor in running:
             os.close(descriptor)
-        self._running[os.pidfd_open(child)] = child, connection
-        connection.send(str(child).encode())
-
-    def _end(self, descriptor: int) -> None:
-        child, connection = self._running.pop(descriptor)
+        for each in (listening, connection, *(each for _, each in running.values())):
+            each.close()
+        _child(json.loads(data), descriptors)
+    for descriptor in descriptors:
         os.close(descriptor)
-        _, ended = os.waitpid(child, 0)
-        with connection, suppress(BrokenPipeError):
-            connection.send(str(os.waitstatus_to_exitcode(ended)).encode())
+    return child, connection
 
 
-def _main(address: str, lifeline: int) -> None:
+def _main(address: str) -> None:
     # A process that starts anew has neither the folder of this file nor its modules.
     del sys.path[0]
     for name in ("bare_path", "tool_use", "tools"):
         del sys.modules[name]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        # Who connects while torch is being imported waits.
+        # A client that connects while torch is being imported waits.
         listening.bind(f"{address}.new")
         listening.listen(64)
         Path(f"{address}.new").rename(address)
-        ready, _, _ = select.select([listening, lifeline], [], [])
-        if lifeline in ready:
+        ready, _, _ = select.select([listening, _LIFELINE], [], [])
+        if _LIFELINE in ready:
             return
         _load()
         record_lookups()
@@ -207,8 +199,8 @@ def _main(address: str, lifeline: int) -> None:
             finalizer.atexit = False
         gc.collect()
         gc.freeze()
-        _Server(listening, lifeline).serve()
+        _serve(listening)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]))
+    _main(sys.argv[1])

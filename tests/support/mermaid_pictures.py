@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 from gradir_exporters._mermaid_picture import Box, Group
 from gradir_exporters.mermaid import MermaidExporter, MermaidOptions
+from node_programs import ask
 
 from gradir.ir import Graph, TensorMeta
 
 __all__ = ["META", "PLAIN", "boxes_in", "export", "groups_in", "parsed"]
 
 META = TensorMeta("float32", (2, 3))
-NODE_PROJECT = Path(__file__).parents[1] / "node"
 PLAIN = MermaidOptions()
 
 
@@ -32,15 +29,6 @@ def groups_in(items: list[Box | Group]) -> list[Group]:
 
 
 def parsed(mermaid_node: str, sources: list[str]) -> list[dict[str, Any]]:
-    """What Mermaid's own parser makes of sources, all in one process."""
-    done = subprocess.run(
-        [mermaid_node, "parse.mjs"],
-        cwd=NODE_PROJECT,
-        input=json.dumps(sources).encode(),
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    results: list[dict[str, Any]] = json.loads(done.stdout)
+    """What Mermaid's own parser makes of sources."""
+    results: list[dict[str, Any]] = ask(mermaid_node, "parse.mjs", sources)
     return results

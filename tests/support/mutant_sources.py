@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from diff_pairs import edited, valid_pairs
 from edit_scripts import drawn, plan
-from example_graphs import LISTINGS
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs as any_graphs
 
+import gradir
 from gradir import codecs
-from gradir.ir import Graph, Node, Ref, TensorMeta
+from gradir.ir import Graph
 
 __all__ = ["good_document", "graphs", "pairs"]
 
 T = TypeVar("T")
 
 _DRAWN = 40
+_CAPTURED = Path(__file__).parents[1] / "goldens" / "torch" / "2.5.1"
 _LONGEST = 100
 """A document of 10,000 letters takes long to read and shows what one of a hundred does."""
 
@@ -37,7 +39,7 @@ def graphs() -> tuple[Graph, ...]:
         *map(chain, (0, 3, 30)),
         hostile(tuple(label[:_LONGEST] for label in HOSTILE_LABELS)),
         *map(graph_of, texts),
-        *(_listed(listing) for listing in LISTINGS.values() if listing.count("\n") < _DRAWN),
+        *(gradir.load(path) for path in sorted(_CAPTURED.glob("[abl]*-*.autograd.gir.gz"))),
         *(drawn(plan(12, seed)).graph for seed in range(3)),
         *_examples(any_graphs(max_functions=6)),
     )
@@ -61,28 +63,6 @@ def _examples(strategy: st.SearchStrategy[T]) -> list[T]:
 
     collect()
     return found
-
-
-def _listed(listing: str) -> Graph:
-    """The graph of an example, as far as its listing tells."""
-    nodes = []
-    for line in listing.strip().split("\n"):
-        name, _, inputs = line.partition(" <- ")
-        word, _, node_id = name.rpartition(" ")
-        role = word or ("output" if node_id.startswith("output") else "function")
-        fed, viewed, base = inputs.partition(", view of ")
-        refs = [None if source == "-" else source.partition("#") for source in fed.split(", ") if source]
-        nodes.append(
-            Node(
-                node_id,
-                role=role,
-                op=node_id.rpartition("/")[2].partition(":")[0] if role == "function" else "",
-                inputs=tuple(ref and Ref(ref[0], int(ref[2] or 0)) for ref in refs),
-                outputs=(TensorMeta("float32", (2, 3)),) * 4,
-                base=base if viewed else None,
-            )
-        )
-    return Graph.of(nodes)
 
 
 @cache

@@ -104,12 +104,6 @@ def _sometimes(chance: Random, share: float, edit: Callable[[bytes, Random], byt
     return edit(data, chance) if chance.random() < share else data
 
 
-# Edits of trees. A tree is shared by all its mutants: what is changed is copied, and what leads to it.
-
-
-# Edits of bytes.
-
-
 def _compressed(data: bytes, chance: Random) -> bytes:
     """The document compressed in one of the many ways there are, some of them wrong."""
     cut = chance.randrange(len(data) + 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -36,11 +36,14 @@ _OPERATORS: Final = {
 NAMES: Final = tuple(sorted(_OPERATORS))
 
 
-def tried(name: str) -> Tried:
-    """Run the first samples of each dtype of an operator through gradir."""
+def tried(name: str, dtypes: Collection[torch.dtype] = ()) -> Tried:
+    """Run the first samples of an operator through gradir, of each of its dtypes or of these if it has any of them."""
+    operator = _OPERATORS[name]
+    supported = operator.supported_backward_dtypes("cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        came = [(label, *_outcome(run)) for label, run in _samples(_OPERATORS[name])]
+        chosen = sorted(supported.intersection(dtypes) or supported, key=str)
+        came = [(label, *_outcome(run)) for label, run in _samples(operator, chosen)]
     return Tried(
         sum(has_graph for _, has_graph, _ in came),
         tuple(f"{name} {label}: {fault}" for label, _, fault in came if fault),
@@ -55,9 +58,9 @@ def _outcome(run: Any) -> tuple[bool, str]:
         return False, f"{type(error).__name__}: {str(error).splitlines()[:1]}"
 
 
-def _samples(operator: Any) -> Iterator[tuple[str, Any]]:
+def _samples(operator: Any, dtypes: Sequence[torch.dtype]) -> Iterator[tuple[str, Any]]:
     """The samples that torch itself can run, each with what runs it on inputs of its own."""
-    for dtype in sorted(operator.supported_backward_dtypes("cpu"), key=str):
+    for dtype in dtypes:
         torch.manual_seed(0)
         inputs = operator.sample_inputs("cpu", dtype, requires_grad=True)
         for number, sample in enumerate(islice(inputs, SAMPLES)):

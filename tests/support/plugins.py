@@ -13,6 +13,9 @@ import pytest
 from samples import everything
 
 PLUGIN = Path(__file__).parents[1] / "plugin"
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "gradir.pytest_plugin")
+NO_OTHER_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""What runs pytest with gradir's plugin alone: to load all that are installed takes a second."""
 
 
 @pytest.fixture(scope="module")

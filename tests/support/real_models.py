@@ -223,57 +223,48 @@ _CLIP = {"text_config": {**TEXT, "eos_token_id": 98}, "vision_config": _IMAGE, "
 _BFLOAT16 = partial(torch.autocast, "cpu", dtype=torch.bfloat16)
 _MASKED = {**TEXT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 
+_of = partial(partial, _transformers)
+
 _BUILDERS: dict[str, Callable[[], RealModel]] = {
-    "GPT-2": partial(_transformers, "GPT2LMHeadModel", "GPT2Config", GPT2, _language),
-    "GPT-2, checkpointed": partial(
-        _transformers, "GPT2LMHeadModel", "GPT2Config", GPT2, _language, prepare=_checkpoint
-    ),
-    "BERT": partial(_transformers, "BertForMaskedLM", "BertConfig", TEXT, _language),
-    "BERT, autocast": partial(_transformers, "BertForMaskedLM", "BertConfig", TEXT, _language, around=_BFLOAT16),
-    "DistilBERT": partial(
-        _transformers, "DistilBertForSequenceClassification", "DistilBertConfig", _DISTILBERT, _sentences
-    ),
-    "ALBERT": partial(_transformers, "AlbertForMaskedLM", "AlbertConfig", {**TEXT, "embedding_size": 8}, _language),
-    "DeBERTa-v2": partial(_transformers, "DebertaV2ForMaskedLM", "DebertaV2Config", _MASKED, _language),
-    "LLaMA": partial(_transformers, "LlamaForCausalLM", "LlamaConfig", _GROUPED, _language),
-    "Mistral": partial(_transformers, "MistralForCausalLM", "MistralConfig", _GROUPED, _language),
-    "Gemma": partial(_transformers, "GemmaForCausalLM", "GemmaConfig", {**_GROUPED, "head_dim": 8}, _language),
-    "Mixtral": partial(
-        _transformers, "MixtralForCausalLM", "MixtralConfig", {**_EXPERTS, "num_local_experts": 4}, _language
-    ),
-    "Qwen2-MoE": partial(_transformers, "Qwen2MoeForCausalLM", "Qwen2MoeConfig", _QWEN_MOE, _language),
-    "T5": partial(
-        _transformers, "T5ForConditionalGeneration", "T5Config", {**_T5, "decoder_start_token_id": 0}, _language
-    ),
-    "BART": partial(_transformers, "BartForConditionalGeneration", "BartConfig", _ENCODER_DECODER, _language),
-    "Mamba": partial(_transformers, "MambaForCausalLM", "MambaConfig", {**_STATE_SPACE, "conv_kernel": 3}, _language),
-    "Mamba-2": partial(
-        _transformers,
+    "GPT-2": _of("GPT2LMHeadModel", "GPT2Config", GPT2, _language),
+    "GPT-2, checkpointed": _of("GPT2LMHeadModel", "GPT2Config", GPT2, _language, prepare=_checkpoint),
+    "BERT": _of("BertForMaskedLM", "BertConfig", TEXT, _language),
+    "BERT, autocast": _of("BertForMaskedLM", "BertConfig", TEXT, _language, around=_BFLOAT16),
+    "DistilBERT": _of("DistilBertForSequenceClassification", "DistilBertConfig", _DISTILBERT, _sentences),
+    "ALBERT": _of("AlbertForMaskedLM", "AlbertConfig", {**TEXT, "embedding_size": 8}, _language),
+    "DeBERTa-v2": _of("DebertaV2ForMaskedLM", "DebertaV2Config", _MASKED, _language),
+    "LLaMA": _of("LlamaForCausalLM", "LlamaConfig", _GROUPED, _language),
+    "Mistral": _of("MistralForCausalLM", "MistralConfig", _GROUPED, _language),
+    "Gemma": _of("GemmaForCausalLM", "GemmaConfig", {**_GROUPED, "head_dim": 8}, _language),
+    "Mixtral": _of("MixtralForCausalLM", "MixtralConfig", {**_EXPERTS, "num_local_experts": 4}, _language),
+    "Qwen2-MoE": _of("Qwen2MoeForCausalLM", "Qwen2MoeConfig", _QWEN_MOE, _language),
+    "T5": _of("T5ForConditionalGeneration", "T5Config", {**_T5, "decoder_start_token_id": 0}, _language),
+    "BART": _of("BartForConditionalGeneration", "BartConfig", _ENCODER_DECODER, _language),
+    "Mamba": _of("MambaForCausalLM", "MambaConfig", {**_STATE_SPACE, "conv_kernel": 3}, _language),
+    "Mamba-2": _of(
         "Mamba2ForCausalLM",
         "Mamba2Config",
         {**_STATE_SPACE, "num_heads": 4, "head_dim": 8, "n_groups": 1, "chunk_size": 4},
         _language,
     ),
-    "RWKV": partial(
-        _transformers,
+    "RWKV": _of(
         "RwkvForCausalLM",
         "RwkvConfig",
         {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "context_length": 32},
         _language,
     ),
-    "ViT": partial(_transformers, "ViTForImageClassification", "ViTConfig", _IMAGE, partial(_images, 16)),
-    "Swin": partial(_transformers, "SwinForImageClassification", "SwinConfig", _SWIN, partial(_images, 16)),
-    "ConvNeXt": partial(
-        _transformers,
+    "ViT": _of("ViTForImageClassification", "ViTConfig", _IMAGE, partial(_images, 16)),
+    "Swin": _of("SwinForImageClassification", "SwinConfig", _SWIN, partial(_images, 16)),
+    "ConvNeXt": _of(
         "ConvNextForImageClassification",
         "ConvNextConfig",
         {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 2, 1]},
         partial(_images, 32),
     ),
-    "SegFormer": partial(_transformers, "SegformerForSemanticSegmentation", "SegformerConfig", _SEGFORMER, _segments),
-    "CLIP": partial(_transformers, "CLIPModel", "CLIPConfig", _CLIP, _captions),
-    "Whisper": partial(_transformers, "WhisperForConditionalGeneration", "WhisperConfig", _WHISPER, _speech),
-    "Wav2Vec2": partial(_transformers, "Wav2Vec2ForCTC", "Wav2Vec2Config", _WAV2VEC2, _waves),
+    "SegFormer": _of("SegformerForSemanticSegmentation", "SegformerConfig", _SEGFORMER, _segments),
+    "CLIP": _of("CLIPModel", "CLIPConfig", _CLIP, _captions),
+    "Whisper": _of("WhisperForConditionalGeneration", "WhisperConfig", _WHISPER, _speech),
+    "Wav2Vec2": _of("Wav2Vec2ForCTC", "Wav2Vec2Config", _WAV2VEC2, _waves),
     "nn.Transformer": _nn_transformer,
     "nn.TransformerEncoder": _nn_encoder,
     "nn.MultiheadAttention": _nn_attention,

@@ -1,18 +1,17 @@
-"""Functions of JAX beside all that is to be known of their graphs, by subject."""
+"""Functions of JAX by subject, whose graphs are stored in tests/goldens/jax, and those that cannot be captured."""
 
 from __future__ import annotations
 
-from jax_cases import branches, checkpoints, cuts, errors, flow, loops, nested, operations, pytrees, rules
+from jax_cases import errors, paths, regions
 from jax_cases.model import Case
 
 __all__ = ["CASES", "ERRORS", "Case"]
 
-_SUBJECTS = (flow, cuts, rules, checkpoints, loops, branches, nested, pytrees, operations)
-
 CASES: dict[str, Case] = {
-    f"{subject.__name__.rpartition('.')[2]}.{name}": case
-    for subject in _SUBJECTS
-    for name, case in subject.CASES.items()
+    f"{subject}.{name}": case
+    for module in (paths, regions)
+    for subject in module.__all__
+    for name, case in getattr(module, subject).items()
 }
 
 ERRORS: dict[str, Case] = dict(errors.CASES)

@@ -20,6 +20,13 @@ def shapes_of(module: nn.Module, *inputs: Any) -> Any:
     return jax.eval_shape(module.init, jax.random.key(0), *inputs)
 
 
+def language_model(module: nn.Module) -> Any:
+    return lambda params, tokens: cross_entropy(module.apply(params, tokens), tokens), (
+        shapes_of(module, TOKENS),
+        TOKENS,
+    )
+
+
 class Block(nn.Module):
     width: int
 
@@ -56,20 +63,12 @@ GPT_MODULES = (":GPT", "wte:Embed", "wte.attend:", "wpe:Embed", "ln_f:LayerNorm"
 
 @model(*GPT_MODULES)
 def gpt_with_tied_embeddings() -> Any:
-    module = GPT()
-    return lambda params, tokens: cross_entropy(module.apply(params, tokens), tokens), (
-        shapes_of(module, TOKENS),
-        TOKENS,
-    )
+    return language_model(GPT())
 
 
 @model(*GPT_MODULES)
 def gpt_checkpointed() -> Any:
-    module = GPT(block=nn.remat(Block))
-    return lambda params, tokens: cross_entropy(module.apply(params, tokens), tokens), (
-        shapes_of(module, TOKENS),
-        TOKENS,
-    )
+    return language_model(GPT(block=nn.remat(Block)))
 
 
 class CNN(nn.Module):
@@ -127,29 +126,16 @@ class Stack(nn.Module):
         return nn.Dense(11, name="head")(x)
 
 
-@model(
-    ":Stack",
-    "wte:Embed",
-    "layers:Layer*2",
-    "layers.fc:Dense*2",
-    "layers.proj:Dense*2",
-    "head:Dense",
-    rounds={"layers": 6},
-)
+STACK_MODULES = ":Stack", "wte:Embed", "layers:Layer*2", "layers.fc:Dense*2", "layers.proj:Dense*2", "head:Dense"
+
+
+@model(*STACK_MODULES, rounds={"layers": 6})
 def scanned_stack() -> Any:
     module, tokens = Stack(), S((2, 5), i32)
     return lambda params, tokens: (module.apply(params, tokens) ** 2).mean(), (shapes_of(module, tokens), tokens)
 
 
-@model(
-    ":Stack",
-    "wte:Embed",
-    "layers:Layer*2",
-    "layers.fc:Dense*2",
-    "layers.proj:Dense*2",
-    "head:Dense",
-    rounds={"layers": 6},
-)
+@model(*STACK_MODULES, rounds={"layers": 6})
 def scanned_stack_checkpointed() -> Any:
     module, tokens = Stack(nn.remat(Layer, prevent_cse=False)), S((2, 5), i32)
     return lambda params, tokens: (module.apply(params, tokens) ** 2).mean(), (shapes_of(module, tokens), tokens)
