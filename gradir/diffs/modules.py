@@ -197,7 +197,8 @@ class RenamedModules:
             found
             for old, new in pairs
             if (old.id, old.scope) != (new.id, new.scope)
-            for found in {self._lowest(each) for each in _shown(old, new)}
+            # Not in a set: its order would differ from run to run.
+            for found in dict.fromkeys(map(self._lowest, _shown(old, new)))
         )
         counts = Counter({found: count for found, count in shown.items() if self._is_one(found)})
         scopes = [dict.fromkeys(node.scope for node in graph.nodes.values()) for graph in (a, b)] if counts else []
