@@ -45,7 +45,14 @@ _DTYPES: Final = (
     *("float8_e5m2fnuz", "float8_e8m0fnu", "uint32", "uint64"),
 )
 _LAYOUTS: Final = (
-    *("unknown", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "_mkldnn", "strided"),
+    "unknown",
+    "sparse_coo",
+    "sparse_csr",
+    "sparse_csc",
+    "sparse_bsr",
+    "sparse_bsc",
+    "_mkldnn",
+    "strided",
 )
 _MEMORY_FORMATS: Final = ("unknown", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
 _TABLES: Final[Mapping[str, Sequence[str]]] = {
@@ -165,14 +172,12 @@ def _graph_name(archive: zipfile.ZipFile) -> str:
 
 
 def _texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) -> dict[str, bytes]:
-    """Return JSON files of an archive of so many bytes, unless they together fill the memory."""
+    """Return JSON files, unless they together fill the memory."""
     entries = [archive.getinfo(name) for name in names]
     for entry in entries:
-        if entry.compress_type not in _METHODS:
-            raise FormatError(
-                f"unknown compression method {entry.compress_type}; save the program anew",
-                place=printable(entry.filename),
-            )
+        if (method := entry.compress_type) not in _METHODS:
+            place = printable(entry.filename)
+            raise FormatError(f"unknown compression method {method}; save the program anew", place=place)
     # The directory of the archive may state more than there is, and the same bytes several times.
     stored = min(sum(entry.compress_size for entry in entries), available)
     size = sum(entry.file_size for entry in entries)
@@ -184,11 +189,8 @@ def _texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) -> di
 
 
 def most_memory(text: bytes) -> int:
-    """Return what decoded JSON takes at most, told by its punctuation: for a program of torch, twice what it takes.
-
-    A small object takes 184 bytes, a list or a short text 56, and a place in a list 8. So ``[{"":0},...]``, which
-    any program can have, takes 28 times its size.
-    """
+    """Return what decoded JSON takes at most, told by its punctuation."""
+    # An object takes 184 bytes, a list or a short text 56, and a place in a list 8.
     return len(text) + 64 * (text.count(b",") + text.count(b":") + text.count(b"[")) + 200 * text.count(b"{")
 
 
@@ -279,7 +281,8 @@ class _Reader:
             arguments = [
                 (taken.name or str(place), self.argument(graph, taken.arg)) for place, taken in enumerate(node.inputs)
             ]
-            makes = [each.name for output in node.outputs for each in flat(self._made(output)) if type(each) is Named]
+            made = [_tensors(value) for kind, value in map(_one, node.outputs) if "tensor" in kind]
+            makes = [each.name for each in flat(made) if type(each) is Named]
             has_body = any(type(each) is Body for _, value in arguments for each in flat(value))
             is_number = any(kind.startswith("as_sym") for output in node.outputs for kind in output)
             is_shown = makes or has_body or (is_number and operation.reads_numbers)
@@ -293,10 +296,6 @@ class _Reader:
             op, native, _, kinds, _ = operation
             part.calls.append(Call(op, native, arguments, makes, tensors, kinds, modules, trace))
         part.outputs.extend(self.argument(graph, each) for each in graph.outputs)
-
-    def _made(self, output: Mapping[str, Any]) -> Any:
-        kind, value = _one(output)
-        return _tensors(value) if "tensor" in kind else None
 
 
 def _stack(text: str) -> dict[str, tuple[str, str]]:
@@ -384,7 +383,6 @@ def _plain(value: Any, *, is_float: bool = False, deep: int = 3) -> Any:
     if isinstance(value, (int, float)):
         return plain_float(float(value))
     if isinstance(value, str):
-        return (
-            plain_float(float(value)) if is_float and value in ("Infinity", "-Infinity", "NaN") else plain_text(value)
-        )
+        is_number = is_float and value in ("Infinity", "-Infinity", "NaN")
+        return plain_float(float(value)) if is_number else plain_text(value)
     return f"<{type(value).__name__}>"

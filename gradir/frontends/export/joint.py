@@ -66,7 +66,7 @@ def _joined(regions: Sequence[Region], target: Traced | None) -> Program:
     forward, backward, inputs = list[Call](), list[Call](), dict[str, Input]()
     ends = list[tuple[str, Named]]()
     reached, writes = set[tuple[str, ...]](), list[tuple[str, str]]()
-    for number, region in enumerate(regions):
+    for number, region in enumerate(regions, 1):
         inputs.update((name, each) for name, each in region.inputs() if name not in linked)
         writes += region.writes
         results = [value for _, value in sorted(region.results.items()) if value.name not in taken]
@@ -77,7 +77,10 @@ def _joined(regions: Sequence[Region], target: Traced | None) -> Program:
             reached.add(names)
             if value.name not in taken:
                 ends.append((f"grad.{names[0]}" if names else "grad", value))
-        calls = [_linked(call, linked, number + 1 if len(regions) > 1 else 0) for call in region.calls()]
+        calls = [
+            call._replace(arguments=_renamed(call.arguments, linked), region=number if len(regions) > 1 else 0)
+            for call in region.calls()
+        ]
         forward += [call for call in calls if not call.is_backward]
         backward[:0] = [call for call in calls if call.is_backward]
     ends.sort(key=lambda each: each[0].startswith("grad"))
@@ -116,12 +119,6 @@ def _links(regions: Sequence[Region]) -> dict[str, str]:
         if tangent is not None and len(gradients) == 1 and first is not None:
             links[tangent] = first.name
     return links
-
-
-def _linked(call: Call, links: Mapping[str, str], region: int) -> Call:
-    """Return a call that takes what another graph makes, with the number of its graph where there are several."""
-    arguments = [(name, _renamed(value, links)) for name, value in call.arguments]
-    return call._replace(arguments=arguments, region=region)
 
 
 def _renamed(value: Any, links: Mapping[str, str]) -> Any:
@@ -163,15 +160,14 @@ def _savings(regions: Sequence[Region], links: Mapping[str, str]) -> Iterator[tu
 
 
 def _unreached(target: Traced | None, inputs: Mapping[str, Input], reached: set[tuple[str, ...]]) -> Iterator[Cut]:
-    """Yield a cut for each parameter that asks for a gradient and gets none."""
+    """Return a cut for each parameter that asks for a gradient and gets none."""
     if target is None:
-        for each in inputs.values():
-            if each.role == "parameter" and each.names not in reached:
-                yield Cut("unreached", each.names, each.names[0].rpartition(".")[0], each.tensor)
-        return
-    for owned in target.modules.owned:
-        if owned.is_parameter and owned.tensor.requires_grad and owned.names not in reached:
-            yield Cut("unreached", owned.names, owned.scope, meta_of(owned.tensor))
+        held = [each for each in inputs.values() if each.role == "parameter"]
+        wanted = [(each.names, each.names[0].rpartition(".")[0], each.tensor) for each in held]
+    else:
+        trained = [each for each in target.modules.owned if each.is_parameter and each.tensor.requires_grad]
+        wanted = [(each.names, each.scope, meta_of(each.tensor)) for each in trained]
+    return (Cut("unreached", *each) for each in wanted if each[0] not in reached)
 
 
 def _breaks(regions: Sequence[Region]) -> list[Cut]:

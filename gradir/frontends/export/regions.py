@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from operator import getitem
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
 from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+from torch._functorch.partitioners import default_partition
+from torch._functorch.partitioners import min_cut_rematerialization_partition as min_cut
 from torch._guards import CompileContext
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradir.errors import CaptureError
-from gradir.frontends.export.eager_names import EagerNames
 from gradir.frontends.export.fx import known_inputs, program_of
-from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program
+from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program, bare_path
 from gradir.frontends.pytorch.target import Traced
 from gradir.frontends.substitution import replace_function, substituted
+from gradir.frontends.walks import below
 from gradir.spec import called
+
+_VARIABLE: Final = re.compile(r"[LG]\.((?!__)\w[\w.]*)")
 
 
 def traced(target: Traced) -> tuple[list[Region], object]:
     """Run a call, and return the graphs that it was compiled to, and what it returned."""
-    backend = _Backend(EagerNames(target), compiles=target.compiles)
+    backend = _Backend(_Names(target), compiles=target.compiles)
     inner = getattr(target.call, "func", target.call)
     log = logging.getLogger("torch._dynamo")
     level = log.level
@@ -63,11 +67,7 @@ def _run(target: Traced, backend: _Backend) -> object:
 
 
 def region_of(program: Any) -> Region:
-    """Trace the backward of an exported program on its example inputs; its operations run once.
-
-    Raises:
-        CaptureError: it has no inputs, or torch cannot differentiate it.
-    """
+    """Trace the backward of an exported program on its example inputs."""
     name = type(program).__name__
     if getattr(program, "example_inputs", None) is None:
         raise CaptureError(f"a joint graph needs a function, or a module and its inputs, and {name} has none")
@@ -84,28 +84,21 @@ def region_of(program: Any) -> Region:
 
 
 class Region:
-    """A graph that Dynamo gave its backend, and what AOTAutograd made of it.
-
-    ``places``, ``tangents``, ``results`` and ``gradients`` have values by the number of the input or output of Dynamo's
-    graph that they are, or are the gradient of. ``named`` has the role and the names of each such input.
-    """
+    """A graph of Dynamo, and what AOTAutograd made of it; values are known by the numbers of Dynamo's places."""
 
     def __init__(self, start: str, reason: Any = None) -> None:
-        """``start`` is put before the names of its values, and ``reason`` is why Dynamo ended the graph."""
+        """``start`` is put before the names of its values."""
         self.start, self.reason = start, reason
         self.compiled_as = str(CompileContext.current_compile_id() or "")
         self.program = Program(Part([], [], []), {})
         self.is_read = False
         self.named: Sequence[tuple[str, tuple[str, ...]]] = ()
-        # What it took and returned when it first ran.
-        self.taken: Sequence[Any] = ()
-        self.returned: Sequence[Any] = ()
+        # The tensors of its first run.
+        self.taken, self.returned = tuple[Any, ...](), list[Any]()
         # By partitioner the values that it keeps. There is none where nothing needs a gradient.
         self.kept: dict[str, list[str]] = {}
-        self.places: dict[int, str] = {}
-        self.tangents: dict[int, str] = {}
-        self.results: dict[int, Named] = {}
-        self.gradients: dict[int, Named] = {}
+        self.places, self.tangents = dict[int, str](), dict[int, str]()
+        self.results, self.gradients = dict[int, Named](), dict[int, Named]()
         self.writes: list[tuple[str, str]] = []
         self._recomputed: set[str] = set()
 
@@ -115,9 +108,7 @@ class Region:
         nodes = [*graph.graph.nodes]
         places = [node for node in nodes if node.op == "placeholder"]
         described = self._read_places(places)
-        for what, value in zip(nodes[-1].meta["desc"], self.program.part.outputs, strict=True):
-            if isinstance(value, Named):
-                self._read_end(what, value, described)
+        self._read_ends(zip(nodes[-1].meta["desc"], self.program.part.outputs, strict=True), described)
         self._numbers = {node.name: node.meta.get("seq_nr") for node in nodes}
         tangents = {name.removeprefix(self.start) for name in self.tangents.values()}
         self._backward = set[str]()
@@ -137,7 +128,6 @@ class Region:
         self._owned = {storage_of(self.tensors[node.name]) for node in places}
 
     def _read_places(self, places: Sequence[fx.Node]) -> dict[Any, str]:
-        """Note the inputs, and return their names by what torch says of them."""
         described = {node.meta["desc"]: self.start + node.name for node in places}
         for what, name in described.items():
             if type(what).__name__ == "PlainAOTInput":
@@ -146,14 +136,15 @@ class Region:
                 self.tangents[getattr(what.output, "idx", -1)] = name
         return described
 
-    def _read_end(self, what: Any, value: Named, described: Mapping[Any, str]) -> None:
-        kind = type(what).__name__
-        if kind == "InputMutationAOTOutput":
-            self.writes.append((described[what.mutated_input], value.name))
-        elif kind == "GradAOTOutput":
-            self.gradients[getattr(what.grad_of, "idx", -1)] = value
-        else:
-            self.results[getattr(what, "idx", len(self.results))] = value
+    def _read_ends(self, ends: Iterable[tuple[Any, Any]], described: Mapping[Any, str]) -> None:
+        for what, value in (end for end in ends if isinstance(end[1], Named)):
+            match type(what).__name__:
+                case "InputMutationAOTOutput":
+                    self.writes.append((described[what.mutated_input], value.name))
+                case "GradAOTOutput":
+                    self.gradients[getattr(what.grad_of, "idx", -1)] = value
+                case _:
+                    self.results[getattr(what, "idx", len(self.results))] = value
 
     def note(self, partitioner: str, count: int, parts: tuple[fx.GraphModule, fx.GraphModule]) -> None:
         """Note what a partitioner keeps; the last one decides on what is computed anew."""
@@ -191,9 +182,8 @@ class Region:
 
 def storage_of(tensor: Any) -> int:
     """Return what tensors of one storage have in common, and 0 of a number."""
-    if not isinstance(tensor, torch.Tensor):
-        return 0
-    return int(StorageWeakRef(tensor.untyped_storage()).cdata)  # type: ignore[no-untyped-call]
+    is_tensor = isinstance(tensor, torch.Tensor)
+    return int(StorageWeakRef(tensor.untyped_storage()).cdata) if is_tensor else 0  # type: ignore[no-untyped-call]
 
 
 def bytes_of(tensor: Any) -> int | None:
@@ -202,24 +192,91 @@ def bytes_of(tensor: Any) -> int | None:
     return size if type(size) is int else None
 
 
+class _Names:
+    """Gives modules and tensors the names that they have in the eager graph.
+
+    The call may make modules anew. Such a root is found by its class, in the order of calls.
+    """
+
+    def __init__(self, target: Traced) -> None:
+        modules = target.modules
+        self._paths = {id(module): path for module, path in modules.paths.items()}
+        self._owned = {id(each.tensor): each for each in modules.owned}
+        self._by_name = {name: each for each in modules.owned for name in each.names}
+        self._waiting = [(type(module), path) for path, module in modules.roots.items()]
+        self._roots: dict[str, str] = {}
+
+    def forget_texts(self) -> None:
+        """Forget what Dynamo calls the modules of one graph, which it may call others in the next."""
+        self._roots = {}
+
+    def stack(self, stack: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the modules of a node with their eager paths."""
+        found = {}
+        for key, (text, kind) in stack.items():
+            number, _, call = str(key).partition("@")
+            bare = bare_path(text.partition("@")[0])
+            known = int(number) if number.isdecimal() else 0
+            if known not in self._paths:
+                self._paths[known] = self._path(bare, kind)
+            path = self._paths[known]
+            self._note(bare, path)
+            found[f"{path}@{call}"] = path, kind
+        return found
+
+    def _note(self, bare: str, path: str) -> None:
+        """Note what Dynamo calls a module, and the modules above it: a frame calls its own ``self``."""
+        while bare and bare not in self._roots:
+            self._roots[bare] = path
+            (bare, _, inner), (path, _, last) = bare.rpartition("."), path.rpartition(".")
+            if inner != last:
+                return
+
+    def _path(self, bare: str, kind: Any) -> str:
+        """Return the path of a module that the eager run did not have."""
+        known = self._known(bare)
+        fitting = None if known is not None else next((each for each in self._waiting if each[0] is kind), None)
+        if fitting is not None:
+            self._waiting.remove(fitting)
+            return fitting[1]
+        return known or bare.partition(".")[2].partition(".")[2]
+
+    def _known(self, bare: str) -> str | None:
+        """Return the path of what is below a module that has one."""
+        above, rest = bare, ""
+        while above:
+            if above in self._roots:
+                return below(self._roots[above], rest) if rest else self._roots[above]
+            above, _, last = above.rpartition(".")
+            rest = f"{last}.{rest}" if rest else last
+        return None
+
+    def input(self, source: str, tensor: object) -> tuple[str, tuple[str, ...]]:
+        """Return the role and the names of an input."""
+        bare = bare_path(source)
+        owned = self._owned.get(id(tensor)) or self._by_name.get(self._known(bare) or "")
+        if owned is not None:
+            return "parameter" if owned.is_parameter else "buffer", owned.names
+        # Dynamo begins the names that it makes up itself with underscores.
+        name = _VARIABLE.fullmatch(bare)
+        return "input", (name[1],) if name is not None else ()
+
+
 class _Backend:
     """A backend of ``torch.compile`` that notes what it is given and runs it as it is."""
 
-    def __init__(self, names: EagerNames | None, *, compiles: bool) -> None:
+    def __init__(self, names: _Names | None, *, compiles: bool) -> None:
         """``compiles`` asks for what Inductor is given: with its decompositions, and its partitioner alone."""
         self.found: list[Region] = []
         self._names, self._compiles = names, compiles
         self._options: dict[str, Any] = {}
-        self._partitioners: dict[str, Callable[..., Any]] = {
-            "default": default_partition,
-            "min-cut": min_cut_rematerialization_partition,
-        }
+        self._partitioners: dict[str, Callable[..., Any]] = {"default": default_partition, "min-cut": min_cut}
         if compiles:
             # Inductor takes seconds to load.
             from torch._inductor.decomposition import select_decomp_table
 
             self._options["decompositions"] = select_decomp_table()
-            self._partitioners = {"inductor": min_cut_rematerialization_partition}
+            self._partitioners = {"inductor": min_cut}
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., object]:
         from torch._dynamo.backends.common import aot_autograd
@@ -270,8 +327,7 @@ class _Backend:
 
 
 def _run_as_it_is(graph: fx.GraphModule, _: object) -> Callable[..., object]:
-    run: Callable[..., object] = make_boxed_func(graph.forward)
-    return run
+    return make_boxed_func(graph.forward)
 
 
 def _source(node: fx.Node) -> str:
