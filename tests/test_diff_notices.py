@@ -64,6 +64,6 @@ def test_the_graph_of_a_forward_beside_an_autograd_graph_is_said_to_be_that(
     gradir.save(Graph.of([Node("exp:1", op="exp")]), paths[0])
     gradir.save(Graph.of([Node("exp:1", op="exp")], producer=Producer(options={"graph": "forward"})), paths[1])
     assert main(["diff", *paths]) == 0
-    assert capfd.readouterr().err == "gradir: the second graph is that of a forward, and the other an autograd graph\n"
+    assert capfd.readouterr().err == "gradir: the first graph is an autograd graph, and the second a forward graph\n"
     assert main(["diff", paths[1], paths[1]]) == 0
     assert capfd.readouterr().err == ""

@@ -129,25 +129,44 @@ def filled_with(form: str, size: int, noise: bytes = b"") -> str:
     return stated("mlp").replace('"inputs": [', f'"inputs": [{entries}{{"{noise.hex()}": 0}},', 1)
 
 
+def stored(text: str) -> bytes:
+    """An archive as torch writes it, without compression."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(f"net/{STATED}", text)
+    return file.getvalue()
+
+
 def test_a_small_archive_that_states_much_json_is_refused(monkeypatch):
     text = filled_with('{"":0}', 2**21, random.Random(0).randbytes(2**14))
     data = archive_of(text)
     assert len(text) < 200 * len(data)
     assert read(data, "net.pt2").nodes
-    monkeypatch.setattr(archive, "_MOST_COMPRESSED", 2**21)
+    monkeypatch.setattr(archive, "_MOST_MEMORY", archive.most_memory(text.encode()) - 1)
     with pytest.raises(GradirError, match="too large to be read"):
         read(data, "net.pt2")
 
 
-@pytest.mark.parametrize("form", ['{"":0}', '{"a":[[],[],[],[]]}', '{"a":{"b":[1]}}'])
-def test_json_takes_less_than_thirty_times_its_size_in_memory(form):
+@pytest.mark.parametrize("form", ['{"":0}', '{"a":[[],[]]}', '{"a":{"b":[1]}}'])
+def test_stored_json_that_would_fill_the_memory_is_refused_before_it_is_decoded(form, monkeypatch):
+    data = stored(filled_with(form, 2**25))
+    monkeypatch.setattr(archive, "_decoded", lambda *_: pytest.fail("it was decoded"))
+    with pytest.raises(GradirError, match=r"33,5\d\d,\d\d\d bytes, which is too large to be read"):
+        read(data, "net.pt2")
+
+
+@pytest.mark.parametrize(
+    "form",
+    ['{"":0}', '{"a":[[],[],[],[]]}', '{"a":{"b":[1]}}', '{"":[[1]]}', '{"":"\u00e9"}', '{"a":[0.5,1e9,999]}'],
+)
+def test_reading_json_takes_no_more_memory_than_its_punctuation_tells(form):
     text = filled_with(form, 2**19)
     data = archive_of(text, name=f"net/{STATED}", noise=random.Random(0).randbytes(2**12))
     tracemalloc.start()
     read(data, "net.pt2")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak / len(text) * archive._MOST_COMPRESSED < 1.1e9
+    assert peak < archive.most_memory(text.encode())
 
 
 def test_the_configurations_of_weights_count_with_the_program(monkeypatch):
@@ -163,10 +182,7 @@ def test_the_configurations_of_weights_count_with_the_program(monkeypatch):
 
 def test_a_large_program_that_is_stored_as_torch_does_is_read():
     text = stated("mlp").replace("{", "{" + " " * 2**25, 1)
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(f"net/{STATED}", text)
-    assert read(file.getvalue(), "net.pt2").nodes.keys() == saved("mlp")[1].nodes.keys()
+    assert read(stored(text), "net.pt2").nodes.keys() == saved("mlp")[1].nodes.keys()
 
 
 def test_no_pickle_of_an_archive_is_loaded(monkeypatch):

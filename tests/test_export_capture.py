@@ -88,6 +88,22 @@ def test_the_branches_of_a_conditional_are_modules_whose_results_it_joins():
     assert graph("cond").scopes["true_graph_0"].class_name == "cond"
 
 
+class Branch(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda a: self.inner(a).sin(), lambda a: a * 2, (x,))
+
+
+def test_a_body_has_its_own_operations_and_modules_of_the_model_theirs():
+    found = gradir.capture(torch.export.export(Branch(), (torch.ones(3, 4),), strict=True))
+    places = {node.op: node.scope for node in found.nodes.values() if node.role == "function"}
+    assert places == {"sum": "", "gt": "", "linear": "inner", "sin": "true_graph_0", "mul": "false_graph_0", "cond": ""}
+    assert set(found.scopes) == {"", "inner", "true_graph_0", "false_graph_0"}
+
+
 def test_the_body_of_a_scan_tells_its_rounds():
     assert [each.rounds for each in graph("scan").scopes.values() if each.class_name == "scan"] == [5]
 

@@ -241,6 +241,26 @@ def test_a_compiled_function_is_captured_and_code_that_is_not_compiled_refused(p
     assert "nothing compiled ran" in capsys.readouterr().err
 
 
+def test_an_lstm_has_a_joint_graph_with_its_parameters(program):
+    name = program("def loss():\n    return torch.nn.LSTM(3, 4)(torch.ones(2, 1, 3))[0].sum()\n")
+    assert main(["capture", name, "--graph", "joint", "-o", "lstm.gir"]) == 0
+    assert reached(gradir.load("lstm.gir")) == {"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"}
+    assert torch.backends.mkldnn.enabled
+
+
+@pytest.mark.parametrize("kind", ["joint", "compiled"])
+def test_bodies_are_in_the_modules_of_eager_and_no_gradient_of_eager_is_missed(kind, program):
+    # Eager compiles a cond and nothing else, so that the layer before it is in no compiled graph.
+    name = program("from exported_models import Cond\n\ndef loss():\n    return Cond()(torch.ones(3, 4)).sum()\n")
+    assert main(["capture", name, "--graph", kind, "-o", "found.gir"]) == 0
+    found = gradir.load("found.gir")
+    assert not found.cuts
+    assert not any("L." in node.scope for node in found.nodes.values())
+    if kind == "joint":
+        assert {node.scope for node in found.nodes.values() if node.op == "sin"} == {"true_graph_0"}
+        assert "tangents_1" in {node.names[0] for node in found.nodes.values() if node.names}
+
+
 def test_a_program_that_was_exported_has_a_joint_graph_on_its_example_inputs():
     assert reached(gradir.capture(exported("mlp"), graph="joint")) == reached(joint("mlp"))
 

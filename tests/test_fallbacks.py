@@ -183,22 +183,26 @@ def test_a_program_and_its_file_are_explained_alike(found: dict[str, Any]) -> No
     assert of_file == found["model"][1]
 
 
-def test_a_capture_is_compared_with_itself_and_says_so(found: dict[str, Any]) -> None:
-    status, _, err = found["keyword"]
-    assert status == 0
-    assert "checked prog.py:Net: 4 functions, 7 edges, 0 mismatches; front-end 'values' runs no backward pass" in err
-
-
-def test_a_capture_that_differs_from_a_second_one_is_refused(found: dict[str, Any]) -> None:
-    status, _, err = found["unsteady"]
-    assert status == 2
-    told = "the graph contradicts itself: a second capture of the same objects gives another graph"
-    assert err.endswith(f"gradir: prog.py:box: {told}\n")
-
-
-def test_a_function_runs_on_inputs_that_its_front_end_makes(found: dict[str, Any]) -> None:
-    assert found["function"][0] == 0
-    assert "wrote f.gir: 4 nodes, 3 edges" in found["function"][2]
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        (
+            "keyword",
+            0,
+            "checked prog.py:Net: 4 functions, 7 edges, 0 mismatches; front-end 'values' runs no backward pass",
+        ),
+        ("function", 0, "wrote f.gir: 4 nodes, 3 edges"),
+        (
+            "unsteady",
+            2,
+            "prog.py:box: the graph contradicts itself: a second capture of the same objects gives another graph\n",
+        ),
+        ("raised", 2, "prog.py:fails: fails raised AttributeError: 'list' object has no attribute 'missing'\n"),
+    ],
+)
+def test_a_capture_says_how_it_went(found: dict[str, Any], command: str, status: int, said: str) -> None:
+    assert found[command][0] == status
+    assert said in found[command][2]
 
 
 @pytest.mark.parametrize(
@@ -215,13 +219,6 @@ def test_what_cannot_be_done_is_one_line(found: dict[str, Any], command: str, sa
     lines = [line for line in err.splitlines() if not line.startswith("seeded")]
     assert (status, out, len(lines)) == (2, "", 1)
     assert said in err
-
-
-def test_an_error_of_a_program_on_inputs_is_its_own(found: dict[str, Any]) -> None:
-    assert found["raised"][0] == 2
-    assert found["raised"][2].endswith(
-        "prog.py:fails: fails raised AttributeError: 'list' object has no attribute 'missing'\n"
-    )
 
 
 def test_each_front_end_of_a_framework_is_called_once_it_is_loaded(found: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import getitem
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -37,8 +38,13 @@ def operations(program: torch.export.ExportedProgram) -> Counter[tuple[str, tupl
                 continue
             if not _counts(node, buffers) and (_tensors(node) or str(node.target) == "aten.item.default"):
                 shapes = tuple((str(each.dtype), *map(str, each.shape)) for each in _tensors(node))
-                found[str(node.target), shapes] += 1
+                found[_name(node.target), shapes] += 1
     return found
+
+
+def _name(target: Any) -> str:
+    # The text of a function has its address.
+    return f"{target.__module__}.{target.__name__}" if isinstance(target, FunctionType) else str(target)
 
 
 def _counts(node: torch.fx.Node, buffers: dict[str, str]) -> bool:

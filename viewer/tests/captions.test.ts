@@ -3,7 +3,9 @@ import { test } from "node:test";
 import { type Caption, captions } from "../src/draw/over.ts";
 import { type Painting, placesOf } from "../src/draw/painting.ts";
 import { shown } from "../src/graph/shown.ts";
+import { flag } from "../src/data/model.ts";
 import { Composer } from "../src/scene/compose.ts";
+import { caption } from "../src/scene/labels.ts";
 import { experts, Sample, seeded, transformer, unet } from "./samples.ts";
 
 const usual = { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true };
@@ -60,4 +62,16 @@ test("a frame has its caption where the boxes in it have text", () => {
   const painting = paintingOf(sample);
   assert.deepEqual(captions(painting, { x: 0, y: 0, k: 0.5 }, size).map(({ words }) => words), ["a"]);
   assert.deepEqual(captions(painting, { x: 0, y: 0, k: 0.3 }, size), []);
+});
+
+test("parts of a module say whether they run forward or backward", () => {
+  const sample = new Sample("joint");
+  const backward = { flags: flag.backward };
+  let value = sample.add("mm", [], "fc");
+  value = sample.add("sum", [value], "loss");
+  value = sample.add("expand", [value], "loss", backward);
+  value = sample.add("mm", [value], "fc", backward);
+  const left = shown(sample.done(), { ...usual, dropAccumulators: false });
+  const captions = Array.from({ length: left.scopes.count }, (_, scope) => caption(left, scope)).slice(1);
+  assert.deepEqual(captions.filter((words) => words.startsWith("fc")), ["fc (forward)", "fc (backward)"]);
 });

@@ -13,7 +13,7 @@ from gradir.explanations.from_cuts import verdict
 from gradir.ir.cuts import cut_counts
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal
-from gradir.ir.marks import UNREAD, failure, graph_kind, status, unread
+from gradir.ir.marks import UNREAD, failure, graph_kind, is_backward, status, unread
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Columns"]
 # The roles that the page knows, in the order of viewer/src/data/model.ts; any other gets the next number.
 ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", "output")
-REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT = 1, 2, 4, 8, 16
+REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT, BACKWARD = 1, 2, 4, 8, 16, 32
 _NAMED, _ACCUMULATOR = 0, -1
 
 
@@ -175,6 +175,7 @@ class Columns:
             | (OPAQUE if node.opaque else 0)
             | (FAILED if node.ext and failure(node) else 0)
             | (OUTPUT if node.role == "output" and node.id not in self._unread else 0)
+            | (BACKWARD if is_backward(node) else 0)
             for node in self._nodes
         ]
 

@@ -33,8 +33,7 @@ T = TypeVar("T")
 _UNKNOWN: Final = TensorMeta(device=None)
 
 _LARGEST: Final = 2**28
-# JSON such as [{"":0},...] takes 29 times its size in memory: of this much, below 1 GB. torch stores it uncompressed.
-_MOST_COMPRESSED: Final = 2**25
+_MOST_MEMORY: Final = 2**30
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NEWEST: Final = 8
 _DEEPEST: Final = 64
@@ -46,7 +45,14 @@ _DTYPES: Final = (
     *("float8_e5m2fnuz", "float8_e8m0fnu", "uint32", "uint64"),
 )
 _LAYOUTS: Final = (
-    *("unknown", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "_mkldnn", "strided"),
+    "unknown",
+    "sparse_coo",
+    "sparse_csr",
+    "sparse_csc",
+    "sparse_bsr",
+    "sparse_bsc",
+    "_mkldnn",
+    "strided",
 )
 _MEMORY_FORMATS: Final = ("unknown", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
 _TABLES: Final[Mapping[str, Sequence[str]]] = {
@@ -135,12 +141,11 @@ def program_in(data: bytes) -> Program:
             name = _graph_name(archive)
             root, model = name.rpartition("models/")[0], name.rpartition("/")[2].removesuffix(".json")
             configs = [f"{root}data/{kind}/{model}_{kind}_config.json" for kind in ("weights", "constants")]
-            configs = [config for config in configs if config in archive.NameToInfo]
-            _expect_small([archive.getinfo(each) for each in (name, *configs)], len(data))
-            stated = _decoded(archive, name, _Program)
+            texts = _texts(archive, [name, *(each for each in configs if each in archive.NameToInfo)], len(data))
+            stated = _decoded(name, texts.pop(name), _Program)
             weights: dict[str, _Weight] = {}
-            for config in configs:
-                weights |= _decoded(archive, config, _Weights).config
+            for place, text in texts.items():
+                weights |= _decoded(place, text, _Weights).config
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise FormatError(f"broken archive: {said(error)}") from error
     if stated.schema_version.major > _NEWEST:
@@ -166,26 +171,36 @@ def _graph_name(archive: zipfile.ZipFile) -> str:
     raise FormatError(f"the archive has no models/model.json: it is {what}")
 
 
-def _expect_small(read: Sequence[zipfile.ZipInfo], available: int) -> None:
-    """Refuse files of an archive of so many bytes that together fill the memory."""
+def _texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) -> dict[str, bytes]:
+    """Return JSON files, unless they together fill the memory."""
+    entries = [archive.getinfo(name) for name in names]
+    for entry in entries:
+        if (method := entry.compress_type) not in _METHODS:
+            place = printable(entry.filename)
+            raise FormatError(f"unknown compression method {method}; save the program anew", place=place)
     # The directory of the archive may state more than there is, and the same bytes several times.
-    stored = min(sum(info.compress_size for info in read), available)
-    size = sum(info.file_size for info in read)
-    if size > min(_LARGEST, room(stored), max(_MOST_COMPRESSED, stored)):
-        raise FormatError(f"{size:,} bytes, which is too large to be read", place=printable(read[0].filename))
+    stored = min(sum(entry.compress_size for entry in entries), available)
+    size = sum(entry.file_size for entry in entries)
+    if size <= min(_LARGEST, room(stored)):
+        texts = {name: archive.read(name) for name in names}
+        if sum(map(most_memory, texts.values())) <= _MOST_MEMORY:
+            return texts
+    raise FormatError(f"{size:,} bytes, which is too large to be read", place=printable(names[0]))
 
 
-def _decoded(archive: zipfile.ZipFile, name: str, kind: type[T]) -> T:
-    info, place = archive.getinfo(name), printable(name)
-    if info.compress_type not in _METHODS:
-        raise FormatError(f"unknown compression method {info.compress_type}; save the program anew", place=place)
-    text = archive.read(info)
+def most_memory(text: bytes) -> int:
+    """Return what decoded JSON takes at most, told by its punctuation."""
+    # An object takes 184 bytes, a list or a short text 56, and a place in a list 8.
+    return len(text) + 64 * (text.count(b",") + text.count(b":") + text.count(b"[")) + 200 * text.count(b"{")
+
+
+def _decoded(name: str, text: bytes, kind: type[T]) -> T:
     if is_too_deep(text):
-        raise FormatError(TOO_DEEP, place=place)
+        raise FormatError(TOO_DEEP, place=printable(name))
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FormatError(str(error), place=place) from error
+        raise FormatError(str(error), place=printable(name)) from error
 
 
 class _Reader:
@@ -266,7 +281,8 @@ class _Reader:
             arguments = [
                 (taken.name or str(place), self.argument(graph, taken.arg)) for place, taken in enumerate(node.inputs)
             ]
-            makes = [each.name for output in node.outputs for each in flat(self._made(output)) if type(each) is Named]
+            made = [_tensors(value) for kind, value in map(_one, node.outputs) if "tensor" in kind]
+            makes = [each.name for each in flat(made) if type(each) is Named]
             has_body = any(type(each) is Body for _, value in arguments for each in flat(value))
             is_number = any(kind.startswith("as_sym") for output in node.outputs for kind in output)
             is_shown = makes or has_body or (is_number and operation.reads_numbers)
@@ -280,10 +296,6 @@ class _Reader:
             op, native, _, kinds, _ = operation
             part.calls.append(Call(op, native, arguments, makes, tensors, kinds, modules, trace))
         part.outputs.extend(self.argument(graph, each) for each in graph.outputs)
-
-    def _made(self, output: Mapping[str, Any]) -> Any:
-        kind, value = _one(output)
-        return _tensors(value) if "tensor" in kind else None
 
 
 def _stack(text: str) -> dict[str, tuple[str, str]]:
@@ -371,7 +383,6 @@ def _plain(value: Any, *, is_float: bool = False, deep: int = 3) -> Any:
     if isinstance(value, (int, float)):
         return plain_float(float(value))
     if isinstance(value, str):
-        return (
-            plain_float(float(value)) if is_float and value in ("Infinity", "-Infinity", "NaN") else plain_text(value)
-        )
+        is_number = is_float and value in ("Infinity", "-Infinity", "NaN")
+        return plain_float(float(value)) if is_number else plain_text(value)
     return f"<{type(value).__name__}>"

@@ -60,6 +60,7 @@ class _Frame:
 
     def __init__(self, part: Part, scope: str, caller: _Running | None) -> None:
         self.scope, self.caller, self.outputs = scope, caller, part.outputs
+        self.module = caller.call.modules[-1].path if caller is not None and caller.call.modules else ""
         self.calls: Iterator[Call] = iter(part.calls)
         self.values: dict[str, _Value] = {}
         self.uses = Counter(each.name for call in part.calls for _, value in call.arguments for each in named_in(value))
@@ -270,7 +271,8 @@ class _Assembly:
             self._kinds.setdefault(module.path, module.kind)
             self._calls[module.path].add(module.call)
         path = modules[-1].path if modules else ""
-        return plain_text(path) if len(path) > len(frame.scope) or not frame.scope else frame.scope
+        # A body runs in the module of its operation, and may call others.
+        return plain_text(path) if path and not f"{frame.module}.".startswith(f"{path}.") else frame.scope
 
     def _scopes(self) -> list[Scope]:
         own, total, trainable = Counter[str](), Counter[str](), Counter[str]()

@@ -218,19 +218,13 @@ class _PartReader:
             return ":".join(
                 "" if each is None else "*" if isinstance(each, (Named, list)) else str(each) for each in ends
             )
-        return (
-            operation_of(value).native
-            if callable(value) and not isinstance(value, type)
-            else plain_value(value, _symbol)
-        )
+        is_function = callable(value) and not isinstance(value, type)
+        return operation_of(value).native if is_function else plain_value(value, _symbol)
 
 
 def _value_of(node: fx.Node) -> Any:
     """Return the metadata of a node's value."""
-    for key in ("val", "example_value", "tensor_meta"):
-        if key in node.meta:
-            return node.meta[key]
-    return _UNKNOWN
+    return next((node.meta[key] for key in ("val", "example_value", "tensor_meta") if key in node.meta), _UNKNOWN)
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:

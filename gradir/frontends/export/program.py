@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from gradir.ir import Cut, Scope, TensorMeta
 from gradir.ir.frozen import NOTHING
 
-_ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self)(?:\.|(?=\[)|$)")
+_ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self|_export_root)(?:\.|(?=\[)|$)")
 _ITEM: Final = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
 
 _LONGEST: Final = 10

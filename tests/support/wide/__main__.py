@@ -35,6 +35,9 @@ def _run(workers: list[Worker], options: argparse.Namespace) -> int:
     if options.again:
         kept.forget(wanted)
     todo = [key for key in wanted if key not in kept.results]
+    if options.exported:
+        # A run that is stopped has looked at as many as it can.
+        todo.sort(key=_sizes().__getitem__)
     started = time.monotonic()
     tasks = ("exported", "exported again") if options.exported else ("compared", "digested")
     for done, result in enumerate(results_of(workers, todo, tasks), 1):
@@ -82,10 +85,15 @@ def _wanted(keys: list[str], kept: Kept, options: argparse.Namespace) -> list[st
     return keys[: options.limit]
 
 
+def _sizes() -> dict[str, int]:
+    """Return how many nodes each model has that can be built."""
+    known = json.loads(RECORD.read_text("utf-8"))["results"]
+    return {f"{one['family']}/{one['name']}": one["nodes"] for one in known if "failure" not in one}
+
+
 def _exportable(keys: list[str]) -> list[str]:
     """Return the keys of models that can be built, without the layers of torch, and of transformers some."""
-    known = json.loads(RECORD.read_text("utf-8"))["results"]
-    built = {f"{one['family']}/{one['name']}" for one in known if "failure" not in one}
+    built = _sizes()
     found = [key for key in keys if key in built and not key.startswith("torch/")]
     return [key for number, key in enumerate(found) if number % _ONE_IN == 0 or not key.startswith("transformers/")]
 

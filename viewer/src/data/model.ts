@@ -75,6 +75,8 @@ export const flag = {
   failed: 8,
   /** An output of the graph. */
   output: 16,
+  /** Runs in the backward, in a graph of both passes. */
+  backward: 32,
 } as const;
 
 export const statuses = ["same", "added", "removed", "changed", "renamed", "moved"] as const;

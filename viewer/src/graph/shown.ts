@@ -48,6 +48,8 @@ export interface ShownScopes {
   /** Its number among the parts of its module, from 0, and how many there are. */
   readonly part: Int32Array;
   readonly parts: Int32Array;
+  /** 1 where operations of the forward are in it, 2 of the backward, 3 of both. */
+  readonly phases: Uint8Array;
   /** How many equal layers it stands for. */
   readonly times: Int32Array;
   /** Whether it is no module, but a run of children or a step. */
@@ -151,7 +153,7 @@ function described(
   runsFrom: number,
   runs: readonly { from: number; to: number }[],
 ): ShownScopes {
-  const { texts, scopes, steps } = model;
+  const { texts, nodes, scopes, steps } = model;
   const count = above.length;
   const [parent, part] = [above, numbers].map((column) => Int32Array.from(column));
   const stepOf = (scope: number): StepScope | undefined => steps[made[scope] - scopes.count];
@@ -167,6 +169,12 @@ function described(
     while (found >= runsFrom) found = parent[found];
     return found;
   };
+  const phases = new Uint8Array(count);
+  scopeOf.forEach((own, node) => {
+    if (nodes.role[node] !== functionRole) return;
+    const phase = nodes.flags[node] & flag.backward ? 2 : 1;
+    for (let at = own; at >= 0 && !(phases[at] & phase); at = parent[at]) phases[at] |= phase;
+  });
   const last = new Map<string, number>();
   const partsOf = new Int32Array(count).fill(1);
   const whole = (scope: number): string => `${holder(scope)} ${of[scope]}`;
@@ -208,7 +216,7 @@ function described(
     used ??= usedBy(scopeOf, parent);
     return used[own] ? own : Math.max(own, of.indexOf(own, scopes.count));
   }
-  return { count, parent, of, part, parts: partsOf, times, isRun: (scope) => called(scope) !== "", name, key, find, drawn };
+  return { count, parent, of, part, parts: partsOf, phases, times, isRun: (scope) => called(scope) !== "", name, key, find, drawn };
 }
 
 /** By scope whether anything is drawn in it. */

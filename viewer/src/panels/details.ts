@@ -6,6 +6,7 @@ import { bytesText, numberText } from "../draw/plain.ts";
 import { rowsAt } from "../graph/columns.ts";
 import { consumers } from "../graph/walks.ts";
 import { drawnOf, folded } from "../opening.ts";
+import { partOf } from "../scene/labels.ts";
 import { trails } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, fill, h, set } from "./dom.ts";
@@ -122,7 +123,7 @@ function known(page: Page, { names, native, source, line, base, attributes, outp
 
 function ofModule(page: Page, at: number): Child {
   const { model, sums, shown } = page;
-  const { of, times, part, parts } = shown.scopes;
+  const { of, times, parts } = shown.scopes;
   const scope = of[at];
   const { scopes, texts } = model;
   const { calls, parameters, own, trainable, saved, alike: first } = scopes;
@@ -135,7 +136,7 @@ function ofModule(page: Page, at: number): Child {
     badges(
       texts[scopes.className[scope]],
       times[at] > 1 ? `\u00d7${times[at]} equal layers` : "",
-      parts[at] > 1 ? `part ${part[at] + 1} of ${parts[at]}` : "",
+      parts[at] > 1 ? `part: ${partOf(shown, at)}` : "",
     ),
     h(
       "div.buttons",

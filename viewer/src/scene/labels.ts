@@ -145,16 +145,22 @@ export function isLayer({ children, scopesFrom }: Tree, scope: number): boolean 
   return rowsAt(children, scope).every((item) => item < scopesFrom);
 }
 
-/** "attn: SelfAttention", "0–11: Block ×12", "relu: ReLU (2 of 3)". */
+/** "attn: SelfAttention", "0–11: Block ×12", "relu: ReLU (2 of 3)", "fc: Linear (backward)". */
 export function caption(shown: Shown, scope: number): string {
   const { model, scopes } = shown;
   if (scopes.isRun(scope)) return scopes.times[scope] > 1 ? scopes.name(scope) : `nodes ${scopes.name(scope)}`;
   const className = classOf(model, shown, scope);
   const name = scopes.parts[scope] > 1 ? scopes.name(scope).replace(/#\d+$/, "") : scopes.name(scope);
   const times = scopes.times[scope] > 1 ? ` ×${scopes.times[scope]}` : "";
-  const part = scopes.parts[scope] > 1 ? ` (${scopes.part[scope] + 1} of ${scopes.parts[scope]})` : "";
+  const part = scopes.parts[scope] > 1 ? ` (${partOf(shown, scope)})` : "";
   const both = name && className ? `${name}: ${className}` : name || className || model.title;
   return `${both}${times}${part}`;
+}
+
+/** Which part of its module it is: "2 of 3"; in a graph of both passes "forward" or "backward" where that tells it. */
+export function partOf({ scopes: { part, parts, phases } }: Shown, scope: number): string {
+  const isTold = parts[scope] === 2 && phases[0] > 1 && phases[scope] < 3;
+  return isTold ? (phases[scope] > 1 ? "backward" : "forward") : `${part[scope] + 1} of ${parts[scope]}`;
 }
 
 const sums = new WeakMap<Shown, Sums>();
