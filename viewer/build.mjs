@@ -9,7 +9,7 @@ const here = fileURLToPath(new URL(".", import.meta.url));
 const home = join(here, "../exporters/gradir_exporters/_page");
 
 /** Properties that get short names: neither the data of a page nor `window.gradir` has them, and no text in brackets names them. */
-const inner = `arranged atLower atUpper begin blocked bordered borders boxOf boxOfScope byKey byStatus classWas copies curves dash differs drawn
+const inner = `arranged atLower atUpper begin blocked bordered borders boxOf boxOfScope byKey byStatus classWas colours copies curves dash differs drawn
 firstOpened frameOf fromAt fromItem givesMore goTo holder inside instead isBehind isCaption isLeft isRun layerOf liked local lower piece placeOf
 phases places plan polygons portOf rectangles reveal scopesFrom showDetails showLists sourceOf theme toAt toBottom toItem toTop toggleSide trunk
 turned upper vertices wires`;
