@@ -159,7 +159,7 @@ def _exchanged(
         if one.rank.stopped and one.collectives and one.collectives[-1].op in POINT_TO_POINT
     }
     if isinstance(outcome.problem, Stuck) and outcome.problem.first and later.issuperset(outcome.problem.first):
-        outcome = outcome._replace(problem=None)
+        outcome = outcome._replace(problem=None, places={})
     mixed = _mixed([each for each in outcome.mixed if joined.isdisjoint(each)], outcome.mixed_count)
     if not mixed and outcome.problem is None:
         found = [*swapped(compared)]

@@ -197,14 +197,14 @@ def _by_group(one: RankFile) -> Mapping[str, _Exchanged]:
     forward: defaultdict[str, dict[str, None]] = defaultdict(dict)
     reduced: defaultdict[str, dict[str, None]] = defaultdict(dict)
     counts: Counter[str] = Counter()
-    for each in one.collectives:
+    for each, count in one.collectives.kinds():
         if each.op in POINT_TO_POINT:
             continue
         if each.phase == "forward":
             forward[each.group].update({each.scope: None} if each.scope else {})
         else:
             reduced[each.group].update(dict.fromkeys(each.operands))
-            counts[each.group] += 1
+            counts[each.group] += count
     return {label: (forward[label], reduced[label], counts[label]) for label in {**forward, **reduced}}
 
 

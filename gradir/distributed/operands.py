@@ -52,20 +52,22 @@ def swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
     """
     # Ranks of one list and one graph do the same.
     alike = {(id(one.collectives), one.digest): one for one in reversed(ranks)}
-    if len(alike) == 1 or not any(issued.operands for one in alike.values() for issued in one.collectives):
+    if len(alike) == 1 or not any(issued.operands for one in alike.values() for issued, _ in one.collectives.kinds()):
         return
-    history = History()
-    issued_by = {kind: _by_group(one.collectives, history.of(graph_in(one))) for kind, one in alike.items()}
+    history, made = History(), dict[bytes, Mapping[str, int]]()
+    for one in alike.values():
+        if one.digest not in made:
+            made[one.digest] = history.of(graph_in(one))
     in_group: defaultdict[Key, dict[_Kind, None]] = defaultdict(dict)
     for one in ranks:
-        kind = id(one.collectives), one.digest
-        for label in issued_by[kind]:
-            in_group[label, one.rank.groups[label]][kind] = None
+        for key in one.rank.groups.items():
+            in_group[key][id(one.collectives), one.digest] = None
     for (label, _), (first, *others) in in_group.items():
+        issued = _issued_on(label, alike[first].collectives, made[alike[first].digest]) if others else []
         for other in others:
-            pairs = [*_differing(issued_by[first][label], issued_by[other][label])]
+            sides = [alike[first], alike[other]]
+            pairs = [*_differing(issued, _issued_on(label, sides[1].collectives, made[sides[1].digest]))]
             for number, pair in enumerate(pairs):
-                sides = [alike[first], alike[other]]
                 # One place is enough to tell.
                 nodes = [] if number else _parting(pair, sides, history)
                 both = [one.rank.rank for one in sides]
@@ -73,14 +75,13 @@ def swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
                 yield Swapped(dict(zip(both, pair, strict=True)), dict(made_by))
 
 
-def _by_group(program: Iterable[Collective], made: Mapping[str, int]) -> Mapping[str, _Issued]:
-    """What a rank issues to all of each group, with the numbers of the tensors; of those that say nothing, none."""
-    found: defaultdict[str, _Issued] = defaultdict(list)
+def _issued_on(label: str, program: Iterable[Collective], made: Mapping[str, int]) -> _Issued:
+    """What a rank issues to all of a group, with the numbers of the tensors; of those that say nothing, none."""
+    found: _Issued = []
     for each in program:
-        if each.op not in POINT_TO_POINT:
+        if each.group == label and each.op not in POINT_TO_POINT:
             is_told = each.phase == "forward" and each.op not in ROOTED
-            numbers = tuple([made[operand] for operand in each.operands if operand in made]) if is_told else ()
-            found[each.group].append((each, numbers))
+            found.append((each, tuple([made[one] for one in each.operands if one in made]) if is_told else ()))
     return found
 
 

@@ -32,11 +32,12 @@ Groups = Mapping[str, tuple[int, ...]]
 
 
 class Mismatch(NamedTuple):
-    """Ranks that are in one group at once with what does not fit: ``issued`` by rank."""
+    """Ranks that are in one group at once with what does not fit: ``issued`` by rank, and its place in each program."""
 
     group: Key
     issued: Mapping[int, Collective]
     reason: str
+    places: Mapping[int, int]
 
 
 class Stuck(NamedTuple):
@@ -55,6 +56,7 @@ class Outcome(NamedTuple):
 
     ``unreceived`` are, by sender, the first of what another never receives, where nothing else went wrong. ``mixed``
     are, by rank, those that fit and are of other tensors, the first of each kind, and ``mixed_count`` is their number.
+    ``places`` are those of the problem, or else of the first of ``mixed``, in the programs of the ranks.
     """
 
     done: int
@@ -62,6 +64,7 @@ class Outcome(NamedTuple):
     unreceived: Mapping[int, Collective] = MappingProxyType({})
     mixed: Sequence[Mapping[int, Collective]] = ()
     mixed_count: int = 0
+    places: Mapping[int, int] = MappingProxyType({})
 
 
 def simulated(programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> Outcome:
@@ -86,41 +89,50 @@ class _Room:
 
 class _Run:
     def __init__(self, programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> None:
-        self._programs = programs
         keys = {(label, members) for rank in programs for label, members in groups[rank].items()}
         # By rank and label: the hash of a large group takes longer than a step.
         rooms = {key: _Room(key, programs) for key in keys}
         self._rooms = {rank: {key[0]: rooms[key] for key in groups[rank].items()} for rank in programs}
         self._at = dict.fromkeys(programs, 0)
-        self._mail: defaultdict[tuple[Key, int, int], deque[Collective]] = defaultdict(deque)
+        self._left = {rank: iter(program) for rank, program in programs.items()}
+        self._now = {rank: next(left, None) for rank, left in self._left.items()}
+        self._mail: defaultdict[tuple[Key, int, int], deque[tuple[Collective, int]]] = defaultdict(deque)
         self._done = 0
         self._mixed: dict[Hashable, Mapping[int, Collective]] = {}
         self._mixed_count = 0
+        self._mixed_at: Mapping[int, int] = {}
 
     def outcome(self) -> Outcome:
         """Let each rank run until it waits, and again once that is there for which it waited."""
-        work = deque(self._programs)
+        work = deque(self._at)
         while work:
             rank = work.popleft()
-            program, at = self._programs[rank], self._at
-            while at[rank] < len(program):
-                woken = self._step(rank, program[at[rank]])
+            while (issued := self._now[rank]) is not None:
+                woken = self._step(rank, issued)
                 if isinstance(woken, Mismatch):
                     return self._ended(self._done, woken)
                 if woken is None:
                     break
                 work.extend(woken)
-        at = self._at
-        stuck = {rank: program[at[rank]] for rank, program in self._programs.items() if at[rank] < len(program)}
+        stuck = {rank: issued for rank, issued in self._now.items() if issued is not None}
         if stuck:
             return self._ended(self._done, self._stuck(stuck))
-        left = {sender: mail[0] for (_, sender, receiver), mail in self._mail.items() if mail and receiver in at}
+        left = {
+            sender: mail[0][0] for (_, sender, receiver), mail in self._mail.items() if mail and receiver in self._at
+        }
         return self._ended(self._done - sum(map(len, self._mail.values())), None, left)
+
+    def _go_on(self, rank: int) -> None:
+        self._at[rank] += 1
+        self._now[rank] = next(self._left[rank], None)
 
     def _ended(
         self, done: int, problem: Mismatch | Stuck | None, left: Mapping[int, Collective] = MappingProxyType({})
     ) -> Outcome:
-        return Outcome(done, problem, left, tuple(self._mixed.values()), self._mixed_count)
+        at = self._mixed_at
+        if problem is not None:
+            at = problem.places if isinstance(problem, Mismatch) else self._at
+        return Outcome(done, problem, left, tuple(self._mixed.values()), self._mixed_count, at)
 
     def _step(self, rank: int, issued: Collective) -> Sequence[int] | Mismatch | None:
         """Issue a collective; gives the ranks that may go on, or nothing where this one has to wait."""
@@ -128,10 +140,10 @@ class _Run:
         key = room.key
         if issued.op == "send" and issued.peer is not None:
             receiver = key[1][issued.peer]
-            self._mail[key, rank, receiver].append(issued)
-            self._at[rank] += 1
+            self._mail[key, rank, receiver].append((issued, self._at[rank]))
+            self._go_on(rank)
             self._done += 1
-            return (receiver,) if receiver in self._programs else ()
+            return (receiver,) if receiver in self._at else ()
         if issued.op == "recv" and issued.peer is not None:
             return self._receive(rank, key, issued)
         here, present = room.here, room.present
@@ -140,11 +152,12 @@ class _Run:
             return None
         reason = self._reason(key, here)
         if reason:
-            return Mismatch(key, dict(here), reason)
-        self._note_mixed(here)
+            return Mismatch(key, dict(here), reason, {member: self._at[member] for member in present})
+        if len({*map(id, here.values())}) > 1:
+            self._note_mixed(here)
         here.clear()
         for member in present:
-            self._at[member] += 1
+            self._go_on(member)
         self._done += 1
         return [member for member in present if member != rank]
 
@@ -152,15 +165,16 @@ class _Run:
         sender = key[1][issued.peer or 0]
         mail = self._mail[key, sender, rank]
         if not mail:
-            if sender in self._programs:
+            if sender in self._at:
                 return None
-        elif (sent := mail.popleft()).tensors != issued.tensors:
-            return Mismatch(key, {sender: sent, rank: issued}, "other tensors")
-        elif None not in (sent.microbatch, issued.microbatch) and sent.microbatch != issued.microbatch:
-            self._mixed_count += 1
-            if len(self._mixed) < _MOST_KINDS:
-                self._mixed.setdefault((key, sender, rank), {sender: sent, rank: issued})
-        self._at[rank] += 1
+        else:
+            sent, place = mail.popleft()
+            places = {sender: place, rank: self._at[rank]}
+            if sent.tensors != issued.tensors:
+                return Mismatch(key, {sender: sent, rank: issued}, "other tensors", places)
+            if None not in (sent.microbatch, issued.microbatch) and sent.microbatch != issued.microbatch:
+                self._add_mixed((key, sender, rank), {sender: sent, rank: issued}, places)
+        self._go_on(rank)
         self._done += 1
         return ()
 
@@ -184,13 +198,17 @@ class _Run:
         """Note what fits and is not the same in all ranks; those with equal lists have the same objects."""
         others = {id(issued): issued for issued in here.values()}
         if len(others) > 1 and are_of_other_tensors(tuple(others.values())):
-            self._mixed_count += 1
             kind = frozenset((issued.phase, issued.op, issued.scope, issued.node) for issued in others.values())
-            if len(self._mixed) < _MOST_KINDS:
-                self._mixed.setdefault(kind, dict(here))
+            self._add_mixed(kind, dict(here), {rank: self._at[rank] for rank in here})
+
+    def _add_mixed(self, kind: Hashable, issued: Mapping[int, Collective], places: Mapping[int, int]) -> None:
+        self._mixed_count += 1
+        self._mixed_at = self._mixed_at or places
+        if len(self._mixed) < _MOST_KINDS:
+            self._mixed.setdefault(kind, issued)
 
     def _stuck(self, waiting: Mapping[int, Collective]) -> Stuck:
-        ended = {rank: self._at[rank] for rank in self._programs if rank not in waiting}
+        ended = {rank: self._at[rank] for rank in self._at if rank not in waiting}
         first = [rank for rank, issued in waiting.items() if not ended.keys().isdisjoint(self._missing(rank, issued))]
         return Stuck(waiting, ended, tuple(first))
 
@@ -225,6 +243,11 @@ def _is_other(one: Collective, other: Collective) -> bool:
         lines = [(each.source.file, each.source.line) if each.source else None for each in (one, other)]
         is_elsewhere = one.op not in ROOTED and None not in lines and lines[0] != lines[1]
         return is_elsewhere or one.scope != other.scope
+    # Of a million collectives nearly all are equal in these.
+    return (one.node, one.operands) != (other.node, other.operands) and _is_other_gradient(one, other)
+
+
+def _is_other_gradient(one: Collective, other: Collective) -> bool:
     if one.operands and other.operands:
         return {*one.operands}.isdisjoint(other.operands)
     (path, name), (other_path, other_name) = split_id(one.node), split_id(other.node)

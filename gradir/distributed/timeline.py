@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gradir.distributed.reading import RankFile
-from gradir.distributed.simulation import Mismatch, Outcome, Stuck
+from gradir.distributed.simulation import Outcome
 from gradir.ir import Collective
 
 _MOST_ROWS: Final = 16
@@ -27,7 +27,7 @@ class Row(NamedTuple):
     @property
     def cells(self) -> Iterator[tuple[int, Collective]]:
         """The collectives that are shown, with their numbers."""
-        return iter([*enumerate(self.issued)][self.start : self.start + _MOST_CELLS])
+        return enumerate(self.issued[self.start : self.start + _MOST_CELLS], self.start)
 
 
 class Picture(NamedTuple):
@@ -47,7 +47,7 @@ def pictured(ranks: Sequence[RankFile], outcome: Outcome, said: Callable[[Collec
 
     A row for each rank, or where these are many, for each list of collectives.
     """
-    marks = dict(_marks(ranks, outcome))
+    marks = outcome.places
     alike: dict[object, list[RankFile]] = {}
     for one in ranks:
         number = one.rank.rank
@@ -68,22 +68,3 @@ def pictured(ranks: Sequence[RankFile], outcome: Outcome, said: Callable[[Collec
     is_mesh = len(dimensions) == 1 and () not in dimensions
     shown = tuple(sorted(rows))
     return Picture(shown, len(ranks) - sum(len(row.ranks) for row in rows), mesh if is_mesh else {}, said)
-
-
-def _marks(ranks: Sequence[RankFile], outcome: Outcome) -> Iterator[tuple[int, int]]:
-    problem = outcome.problem
-    issued: Mapping[int, Collective] = next(iter(outcome.mixed), {})
-    if isinstance(problem, Mismatch):
-        issued = problem.issued
-    elif isinstance(problem, Stuck):
-        issued = problem.waiting
-        yield from problem.ended.items()
-    known: dict[tuple[int, int], int] = {}
-    for one in ranks:
-        found = issued.get(one.rank.rank)
-        if found is None:
-            continue
-        key = id(one.collectives), id(found)
-        if key not in known:
-            known[key] = next(number for number, each in enumerate(one.collectives) if each is found)
-        yield one.rank.rank, known[key]
