@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gradir.diffs.changes import Change
 from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignoring
-from gradir.distributed.missing import missing, place_in
+from gradir.distributed.missing import MADE, SILENT, missing, place_in
 from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import swapped
 from gradir.distributed.reading import RankFile, graph_in, read
@@ -40,6 +40,7 @@ _SIZES: Final = (
 )
 """What follows from the sizes of a rank's parts."""
 
+_WAITING: Final = ("starts", "waits")
 _FEW: Final = 4
 _MOST_NODES: Final = 60_000
 """So many nodes of distinct graphs are read and held, which takes a second and some tens of megabytes."""
@@ -164,10 +165,11 @@ def _exchanged(
     if not mixed and outcome.problem is None:
         found = [*swapped(compared)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
-    waiting = {one.rank.rank for one in ranks if one.rank.stopped == "waits"}
+        mixed = mixed or [*_of_other_wrappers(compared)]
+    waiting = {one.rank.rank for one in ranks if one.rank.stopped in _WAITING}
     hangs = [*_hangs(outcome, waiting, is_sample=is_sample)]
     if not hangs and not mixed:
-        stopped = [one for one in ranks if one.rank.stopped in ("waits", "fails") and one.rank.rank not in later]
+        stopped = [one for one in ranks if one.rank.stopped in (*_WAITING, "fails") and one.rank.rank not in later]
         hangs = [*_stopped_in(stopped)]
     return outcome, [*hangs, *mixed, *missing(compared)]
 
@@ -178,6 +180,30 @@ def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:
     if last:
         advice = "another rank may have crashed without a file; --dry captures the step and sends nothing"
         yield Finding("hang", tuple(last), (*(f"stopped: {line}" for line in _said_by(last)), advice))
+
+
+def _of_other_wrappers(ranks: Iterable[RankFile]) -> Iterator[Finding]:
+    """Yield wrappers that stand for each other in what is reduced, and were not made together.
+
+    A constructor exchanges too, so that in a process group the numbers of wrappers are the same on all ranks.
+    """
+    by_key: defaultdict[tuple[str, str, tuple[int, ...]], dict[str, list[RankFile]]] = defaultdict(dict)
+    for one in ranks:
+        for path, state in one.rank.wrappers.items():
+            for word in state if SILENT.isdisjoint(state) else ():
+                number, _, label = word.removeprefix(MADE).partition(":")
+                if word.startswith(MADE) and label in one.rank.groups:
+                    by_key[path, label, one.rank.groups[label]].setdefault(number, []).append(one)
+    for (path, label, _), by_number in by_key.items():
+        if len(by_number) > 1:
+            lines = ["the sizes fit, the tensors do not:"]
+            for number, members in by_number.items():
+                place = _place(graph_in(members[0]), path).removeprefix(", ")
+                those = span(one.rank.rank for one in members)
+                lines.append(f"{those} in the reduction of model {number} of those wrapped on {label} ({place})")
+            yield Finding(
+                "mixed", tuple(sorted(one.rank.rank for each in by_number.values() for one in each)), tuple(lines)
+            )
 
 
 def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:

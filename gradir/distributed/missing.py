@@ -17,7 +17,8 @@ _UNFINISHED: Final = "unfinished"
 _NO_SYNC: Final = "no_sync"
 _HOOK: Final = "hook:"
 _UNCALLED: Final = "uncalled"
-_SILENT: Final = frozenset({_NO_SYNC, _UNCALLED})
+MADE: Final = "made:"
+SILENT: Final = frozenset({_NO_SYNC, _UNCALLED})
 _STATES: Final[Mapping[str, str]] = {
     _NO_SYNC: "no gradient is reduced in this backward (no_sync)",
     "static": "the order of the gradients is that of the first step",
@@ -74,7 +75,7 @@ def place_in(graph: Graph, path: str) -> str:
 
 def _inside(graph: Graph, path: str) -> Iterator[Node]:
     functions = (node for node in graph.nodes.values() if node.role == "function")
-    return (node for node in functions if f"{node.scope}.".startswith(f"{path}."))
+    return (node for node in functions if not path or f"{node.scope}.".startswith(f"{path}."))
 
 
 def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
@@ -136,7 +137,11 @@ def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
                 state = one.rank.wrappers.get(path)
                 if state is None and path and path not in graphs(one).scopes:
                     continue
-                known = None if state is None else tuple(word for word in state if word != _UNFINISHED)
+                known = (
+                    None
+                    if state is None
+                    else tuple(word for word in state if word != _UNFINISHED and not word.startswith(MADE))
+                )
                 by_state[known].append(one.rank.rank)
             if len(by_state) > 1 or any(state and _UNCALLED in state for state in by_state):
                 alike[tuple((state, tuple(numbers)) for state, numbers in by_state.items())].append(path or "the model")
@@ -146,7 +151,7 @@ def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
 
 def _differing(paths: Sequence[str], by_state: Mapping[_State, Sequence[int]]) -> Finding:
     silent = [
-        rank for state, some in by_state.items() if state is None or not _SILENT.isdisjoint(state) for rank in some
+        rank for state, some in by_state.items() if state is None or not SILENT.isdisjoint(state) for rank in some
     ]
     usual = max(by_state, key=lambda state: (len(by_state[state]), not state))
     others = [rank for state, some in by_state.items() if state != usual for rank in some]

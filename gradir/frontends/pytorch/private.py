@@ -316,6 +316,7 @@ FSDP_GROUPS: Final = (
 """Where the state of a module has its groups, or its only one."""
 _FORMS: Final = ("to tell that the parameter of an optimizer is the one that ran", "it is said to be in none")
 FSDP: Final = _FSDP
+DDP: Final = _DDP
 FSDP_PARAMETERS: Final = _word(f"{_FSDP}._fsdp_param_group:fsdp_params", *_FORMS, since="2.6")
 FSDP_FORMS: Final = (
     _word(f"{_FSDP}._fsdp_param:_unsharded_param", *_FORMS, since="2.6"),

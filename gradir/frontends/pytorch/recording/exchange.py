@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from msgspec.structs import replace
-from torch import distributed
+from torch import distributed, nn
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
@@ -107,6 +108,9 @@ class Exchange:
         """The pipeline whose schedule sent or received."""
         self.operands = Operands()
         self.until: UntilStep | None = None
+        self.wrappers: weakref.WeakKeyDictionary[nn.Module, tuple[int, Any]] = weakref.WeakKeyDictionary()
+        """By wrapper, its number among those made in its process group, which is the same on each rank, and the group."""
+        self._made: Counter[str] = Counter()
         self.operations = 0
         """How many operations this thread began, which grows as long as it does not wait."""
         self.thread = threading.get_ident()
@@ -131,11 +135,11 @@ class Exchange:
 
     @property
     def waits(self) -> bool:
-        """Whether the thread runs code that waits for other processes, of a step that has begun."""
+        """Whether the thread runs code that waits for other processes."""
         frame = sys._current_frames().get(self.thread)
         while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OWN):
             frame = frame.f_back
-        if frame is None or not self._messages or not any(self.timeline.frames):
+        if frame is None or not self._messages:
             return False
         is_library = str(frame.f_globals.get("__name__")).startswith(private.WAITING)
         # A work that the program has waits in the program's own line.
@@ -156,6 +160,10 @@ class Exchange:
             # The user's own instruction that led to a frame, or a library's where there is none.
             places = () if found is None else (found.caller, found)
             place = next((each for each in places if each is not None and not is_commands(each.code)), None)
+        wrapper = _wrapper_made_in(frame) if phase == "forward" else None
+        if wrapper is not None and wrapper not in self.wrappers:
+            self._made[group.group_name] += 1
+            self.wrappers[wrapper] = self._made[group.group_name], group
         stages: Sequence[Any] = ()
         if private.PIPELINES in sys.modules and (found_stages := _stages_around(frame)):
             microbatches, stages = found_stages
@@ -274,6 +282,12 @@ def _is_in_join(frame: FrameType | None) -> bool:
     """Return whether a process exchanges because it left ``Join`` before the others."""
     inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.JOIN)
     return any(outer.f_code.co_name == "__exit__" for outer in inside)
+
+
+def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
+    """Return the DistributedDataParallel whose constructor exchanges."""
+    inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.DDP)
+    return next((outer.f_locals.get("self") for outer in inside if outer.f_code.co_name == "__init__"), None)
 
 
 def _stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
