@@ -149,9 +149,10 @@ def _without_gradient(
 def _exchanged(
     ranks: Sequence[RankFile], compared: Sequence[RankFile], *, is_sample: bool
 ) -> tuple[Outcome, list[Finding]]:
-    programs = {one.rank.rank: one.collectives for one in ranks}
-    outcome = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
+    files = {one.rank.rank: one for one in ranks}
     joined = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
+    programs = {rank: one.collectives for rank, one in files.items()}
+    outcome = simulated(programs, {rank: one.rank.groups for rank, one in files.items()}, joined)
     # The last message of a rank without a graph is for the rest of the step, or for the next one. The others do not
     # take it, since they end at their own backward.
     later = joined | {
@@ -161,7 +162,8 @@ def _exchanged(
     }
     if isinstance(outcome.problem, Stuck) and outcome.problem.first and later.issuperset(outcome.problem.first):
         outcome = outcome._replace(problem=None, places={})
-    mixed = _mixed([each for each in outcome.mixed if joined.isdisjoint(each)], outcome.mixed_count)
+    own = [each for each in outcome.mixed if _are_of_own_modules(each, files)]
+    mixed = _mixed([each for each in outcome.mixed if each not in own], 0 if own else outcome.mixed_count)
     if not mixed and outcome.problem is None:
         found = [*swapped(compared)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
@@ -180,6 +182,18 @@ def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:
     if last:
         advice = "another rank may have crashed without a file; --dry captures the step and sends nothing"
         yield Finding("hang", tuple(last), (*(f"stopped: {line}" for line in _said_by(last)), advice))
+
+
+def _are_of_own_modules(issued: Mapping[int, Collective], files: Mapping[int, RankFile]) -> bool:
+    """Return whether ranks exchange what is no parameter, in modules that others have not, as each has its experts."""
+    by_scope = {each.scope: rank for rank, each in issued.items() if each.phase == "forward"}
+    graphs = {rank: graph_in(files[rank]) for rank in by_scope.values()} if len(by_scope) > 1 else {}
+    return any(
+        bool(graph.nodes)
+        and not by_scope.keys() <= graph.scopes.keys()
+        and not any(name in graph.nodes and graph.nodes[name].role == "parameter" for name in issued[rank].operands)
+        for rank, graph in graphs.items()
+    )
 
 
 def _of_other_wrappers(ranks: Iterable[RankFile]) -> Iterator[Finding]:

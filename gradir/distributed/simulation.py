@@ -16,6 +16,7 @@ _UNEVEN: Final = frozenset({"gather", "scatter", "all_to_all"})
 
 POINT_TO_POINT: Final = frozenset({"send", "recv"})
 
+_BARRIER: Final = "barrier"
 _MOST_KINDS: Final = 3
 """So many kinds of mixed tensors are told."""
 
@@ -29,6 +30,10 @@ Key = tuple[str, tuple[int, ...]]
 
 Groups = Mapping[str, tuple[int, ...]]
 """The groups of a rank by label."""
+
+
+_Line = tuple[str, str, int]
+"""A group, a file and a line in it."""
 
 
 class Mismatch(NamedTuple):
@@ -67,17 +72,20 @@ class Outcome(NamedTuple):
     places: Mapping[int, int] = MappingProxyType({})
 
 
-def simulated(programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> Outcome:
+def simulated(
+    programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups], joined: Container[int] = ()
+) -> Outcome:
     """Run the collectives of each rank, whose groups have the ranks that ``groups`` says.
 
-    A rank that sends does not wait. Of the groups only those ranks count that have a program.
+    A rank that sends does not wait. Of the groups only those ranks count that have a program. Those ``joined`` exchange
+    what the others do, in whatever place.
 
     >>> both = {0: {"world": (0, 1)}, 1: {"world": (0, 1)}}
     >>> outcome = simulated({0: [Collective("backward", "all_reduce", "world")], 1: []}, both)
     >>> outcome.done, sorted(outcome.problem.waiting), outcome.problem.ended
     (0, [0], {1: 0})
     """
-    return _Run(programs, groups).outcome()
+    return _Run(programs, groups, joined).outcome()
 
 
 class _Room:
@@ -88,7 +96,11 @@ class _Room:
 
 
 class _Run:
-    def __init__(self, programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> None:
+    def __init__(
+        self, programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups], joined: Container[int]
+    ) -> None:
+        self._programs, self._joined = programs, joined
+        self._lines: dict[int, set[_Line]] = {}
         keys = {(label, members) for rank in programs for label, members in groups[rank].items()}
         # By rank and label: the hash of a large group takes longer than a step.
         rooms = {key: _Room(key, programs) for key in keys}
@@ -197,9 +209,21 @@ class _Run:
     def _note_mixed(self, here: Mapping[int, Collective]) -> None:
         """Note what fits and is not the same in all ranks; those with equal lists have the same objects."""
         others = {id(issued): issued for issued in here.values()}
-        if len(others) > 1 and are_of_other_tensors(tuple(others.values())):
+        if any(rank in self._joined for rank in here):
+            return
+        if are_of_other_tensors(tuple(others.values())) or self._are_elsewhere(here):
             kind = frozenset((issued.phase, issued.op, issued.scope, issued.node) for issued in others.values())
             self._add_mixed(kind, dict(here), {rank: self._at[rank] for rank in here})
+
+    def _are_elsewhere(self, here: Mapping[int, Collective]) -> bool:
+        """Return whether ranks are at lines of the forward to each of which all of them come, in another order."""
+        by_line = {_line_of(issued): rank for rank, issued in here.items()}
+        if len(by_line) == 1 or None in by_line:
+            return False
+        for rank in by_line.values():
+            if rank not in self._lines:
+                self._lines[rank] = {line for line in map(_line_of, self._programs[rank]) if line is not None}
+        return all(self._lines[rank].issuperset(by_line) for rank in by_line.values())
 
     def _add_mixed(self, kind: Hashable, issued: Mapping[int, Collective], places: Mapping[int, int]) -> None:
         self._mixed_count += 1
@@ -223,10 +247,9 @@ def are_of_other_tensors(issued: Sequence[Collective]) -> bool:
     """Return whether collectives that fit surely belong to different tensors.
 
     That is where they are of the forward in one rank and of the backward in another, or reduced in other ways, of which
-    no backend complains; in the forward, where they are of
-    other modules or, without a root, of other lines; in the backward, where they are of the gradients of other
-    parameters, or of other modules by the same function. Buckets of gradients that have one in common are the same
-    bucket. Of one that is not known, which gradient was there last says nothing.
+    no backend complains; in the forward, where they are of other modules; in the backward, where they are of the
+    gradients of other parameters, or of other modules by the same function. Buckets of gradients that have one in
+    common are the same bucket. Of one that is not known, which gradient was there last says nothing.
 
     >>> one, other = (Collective("forward", "all_gather", "world", scope=name) for name in ("image", "text"))
     >>> are_of_other_tensors([one, other]), are_of_other_tensors([one, one])
@@ -240,9 +263,7 @@ def _is_other(one: Collective, other: Collective) -> bool:
     if one.phase != other.phase or (one.reduce != other.reduce and one.reduce and other.reduce):
         return True
     if one.phase == "forward":
-        lines = [(each.source.file, each.source.line) if each.source else None for each in (one, other)]
-        is_elsewhere = one.op not in ROOTED and None not in lines and lines[0] != lines[1]
-        return is_elsewhere or one.scope != other.scope
+        return one.scope != other.scope and one.op != _BARRIER
     # Of a million collectives nearly all are equal in these.
     return (one.node, one.operands) != (other.node, other.operands) and _is_other_gradient(one, other)
 
@@ -257,6 +278,15 @@ def _is_other_gradient(one: Collective, other: Collective) -> bool:
     if accumulated(one.node, _ACCUMULATORS) != one.node:
         return any(len(tensor.shape or ()) > 1 for tensor in one.tensors)
     return any(part in name for part in _EXCHANGING)
+
+
+def _line_of(issued: Collective) -> _Line | None:
+    """The line of a collective to which no rank comes instead of another line, as each does that has a root."""
+    source = issued.source
+    if source is None or issued.phase != "forward" or issued.op in (*ROOTED, _BARRIER):
+        return None
+    # The folder is as the rank's own working directory shows it.
+    return issued.group, source.file.rpartition("/")[2], source.line
 
 
 def _is_as(issued: Collective, first: Collective) -> bool:

@@ -67,6 +67,7 @@ _SPLITS: Final = ("input_split_sizes", "output_split_sizes")
 _GROUPS: Final = ("process_group", "group_name")
 _SEVERAL: Final = "batch_p2p_ops"
 _OWN: Final = "gradir."
+_NEW_GROUP: Final = "new_group"
 
 
 @lru_cache(maxsize=4096)
@@ -109,7 +110,7 @@ class Exchange:
         self.operands = Operands()
         self.until: UntilStep | None = None
         self.wrappers: weakref.WeakKeyDictionary[nn.Module, tuple[int, Any]] = weakref.WeakKeyDictionary()
-        """By wrapper, its number among those made in its process group, which is the same on each rank, and the group."""
+        """By wrapper, its number among those made in its process group, as the same on each rank, and the group."""
         self._made: Counter[str] = Counter()
         self.operations = 0
         """How many operations this thread began, which grows as long as it does not wait."""
@@ -174,6 +175,17 @@ class Exchange:
         for told in self._told(name, arguments, frame, stages):
             self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands, is_shadow))
 
+    def note_new_group(self) -> None:
+        """Note that the thread waits for the others in the making of a group, to which all ranks have to come."""
+        frame = sys._current_frames().get(self.thread)
+        makes = [each for each, _ in walk_stack(frame) if each.f_code.co_name == _NEW_GROUP]
+        is_noted = bool(self._messages) and self._messages[-1].collective.op == _NEW_GROUP
+        if makes and not is_noted and makes[-1].f_globals.get("__name__") == private.COLLECTIVES:
+            found = self._places(makes[-1])
+            place = found.caller or found if found is not None else None
+            made = Collective("forward", _NEW_GROUP, "")
+            self._messages.append(_Message(made, distributed.group.WORLD, None, None, place, (), is_shadow=False))
+
     def collectives(
         self,
         groups: Groups,
@@ -205,6 +217,10 @@ class Exchange:
             return
         bare = name.removesuffix("_")
         given = _given(bare, arguments)
+        # Each rank pads an object to the largest of all, which a step that sends nothing does not know.
+        described = self._described(given)
+        if any(tensor.dtype == torch.uint8 for tensor in given) and _is_of_objects(frame):
+            described = tuple([replace(tensor, shape=None) for tensor in described])
         splits = tuple([tuple(map(int, arguments[argument])) for argument in _SPLITS if argument in arguments])
         yield Collective(
             "",
@@ -212,7 +228,7 @@ class Exchange:
             "",
             next((int(arguments[argument]) for argument in _PEERS if argument in arguments), None),
             _reduction_of(arguments, frame),
-            self._described(given),
+            described,
             splits if any(splits) else (),
             microbatch=_microbatch_of(given[0], stages) if len(given) == 1 else None,
         )
@@ -282,6 +298,12 @@ def _is_in_join(frame: FrameType | None) -> bool:
     """Return whether a process exchanges because it left ``Join`` before the others."""
     inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.JOIN)
     return any(outer.f_code.co_name == "__exit__" for outer in inside)
+
+
+def _is_of_objects(frame: FrameType | None) -> bool:
+    """Return whether one of torch's functions for picklable objects exchanges."""
+    inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.COLLECTIVES)
+    return any("_object" in outer.f_code.co_name for outer in inside)
 
 
 def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:

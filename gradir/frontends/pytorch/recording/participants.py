@@ -254,6 +254,8 @@ class Exchanged:
     def stopped(self, why: str, modules: Modules) -> Graph | None:
         """Return a graph without nodes, with what was exchanged in a step that did not come to its backward."""
         self.number_groups()
+        for each in self._exchanges.values():
+            each.note_new_group()
         self._modules, self._names = modules, OperandNames(modules)
         empty = Graph({}, producer=Producer(__version__, "torch", str(torch.__version__)))
         graph = self.with_collectives(empty) if distributed.is_initialized() else empty
