@@ -54,6 +54,7 @@ _LAST: Final = {
     "waits": "waits, and nothing moves, in",
     "fails": "failed behind",
 }
+_MOST_DIGITS: Final = 9
 _LONGEST_STEP: Final = 10.0
 """Seconds after the backward in which a script comes to the optimizer's step, or ends."""
 
@@ -76,7 +77,7 @@ def add_options(parser: Parser) -> None:
     group.add_argument(
         "--patience",
         metavar="SECONDS",
-        type=number("second", 0),
+        type=_seconds,
         default=60,
         help="end if a collective waits for so long (default: 60; 0: never)",
     )
@@ -116,6 +117,14 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "backslashreplace":
         sys.stdout.reconfigure(errors="strict")
     return _Run(options, script).status()
+
+
+def _seconds(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    from gradir.ir.excerpt import excerpt
+
+    raise argparse.ArgumentTypeError(f"expected whole seconds such as 60, got {excerpt(text)}; 0 waits for ever")
 
 
 def _divided(options: argparse.Namespace) -> Script:

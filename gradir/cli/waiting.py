@@ -17,8 +17,8 @@ from typing import Final
 _CHECKED_EACH: Final = 0.5
 _CLOSED: Final = -1
 _LONGEST_ABORT: Final = 10
-_LONGEST_END: Final = 5.0
-"""Seconds in which a process that is to end runs Python code again."""
+_LONGEST_END: Final = 20.0
+"""Seconds in which a process that is to end runs Python code again; torchrun kills it after 30."""
 
 
 class Watchdog:
@@ -94,7 +94,7 @@ class Watchdog:
         getattr(self._libc, "raise")(number)
 
     def _watch(self) -> None:
-        moved, before, ended = time.monotonic(), None, math.inf
+        moved, before, ended, is_leaving = time.monotonic(), None, math.inf, False
         while True:
             is_told = bool(select.select([self._ended], [], [], _CHECKED_EACH)[0])
             signals = self._ended.recv(64) if is_told else b""
@@ -108,8 +108,8 @@ class Watchdog:
             is_over = time.monotonic() - ended
             waited = time.monotonic() - moved
             if now is not None and (waited >= self._patience > 0 or is_over >= 0 <= waited):
-                self._stop("waits")
+                is_leaving = self._stop("waits")
                 moved = math.inf
-            if is_over >= (_LONGEST_END if now is None else 0):
+            if is_over >= (_LONGEST_END if now is None or is_leaving else 0):
                 # The main thread waits in C++, and runs no handler.
                 os._exit(-signal.SIGTERM % 256)
