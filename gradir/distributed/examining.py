@@ -125,9 +125,7 @@ def _group(members: Sequence[RankFile], graph: Graph) -> Group:
     )
 
 
-def _without_gradient(
-    unreached: Iterable[Mapping[int, Sequence[str]]],
-) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+def _without_gradient(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     nowhere: list[str] = []
     names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for by_rank in unreached:
@@ -177,7 +175,6 @@ def _exchanged(
 
 
 def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:
-    """Yield ranks that really stopped, though no file says for which other rank."""
     last = {one.rank.rank: one.collectives[-1] for one in ranks if one.collectives}
     if last:
         advice = "another rank may have crashed without a file; --dry captures the step and sends nothing"
@@ -185,11 +182,11 @@ def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:
 
 
 def _are_of_own_modules(issued: Mapping[int, Collective], files: Mapping[int, RankFile]) -> bool:
-    """Return whether ranks exchange what is no parameter, in modules that others have not, as each has its experts."""
+    """Return whether ranks exchange in modules that others do not have, such as their own experts."""
     by_scope = {each.scope: rank for rank, each in issued.items() if each.phase == "forward"}
     graphs = {rank: graph_in(files[rank]) for rank in by_scope.values()} if len(by_scope) > 1 else {}
     return any(
-        bool(graph.nodes)
+        issued[rank].scope in graph.scopes
         and not by_scope.keys() <= graph.scopes.keys()
         and not any(name in graph.nodes and graph.nodes[name].role == "parameter" for name in issued[rank].operands)
         for rank, graph in graphs.items()
@@ -197,10 +194,7 @@ def _are_of_own_modules(issued: Mapping[int, Collective], files: Mapping[int, Ra
 
 
 def _of_other_wrappers(ranks: Iterable[RankFile]) -> Iterator[Finding]:
-    """Yield wrappers that stand for each other in what is reduced, and were not made together.
-
-    A constructor exchanges too, so that in a process group the numbers of wrappers are the same on all ranks.
-    """
+    """Yield models that reduce with each other and were not wrapped together, by the order of their constructors."""
     by_key: defaultdict[tuple[str, str, tuple[int, ...]], dict[str, list[RankFile]]] = defaultdict(dict)
     for one in ranks:
         for path, state in one.rank.wrappers.items():
@@ -285,16 +279,14 @@ def _alike(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
 
 
 class _Differing(NamedTuple):
-    """In what a graph differs from another: a line for each place, or in sizes alone."""
+    """A line for each difference of two graphs; ``sizes`` is set if they differ in sizes alone."""
 
     lines: tuple[str, ...]
     sizes: bool
 
 
 def _differences(usual: Graph, other: Graph) -> _Differing:
-    """In what another graph differs from the usual one, the first in the order of the model first.
-
-    ``lines`` says nothing of sizes; ``sizes`` is set where these differ, and nothing else does.
+    """Return how another graph differs from the usual one, in the order of the model.
 
     >>> from gradir.ir import Node
     >>> a = Graph.of([Node("x", role="leaf"), Node("fc/f:1", op="f", scope="fc")])

@@ -54,11 +54,10 @@ class _Graphs:
 
     @property
     def all(self) -> Iterator[Graph]:
-        """All of them."""
         return map(self, self.firsts.values())
 
     def said_of(self, module: str, own: Graph) -> str:
-        """Whether some rank runs a module that holds a parameter without gradient in a graph, and where."""
+        """Say whether some rank runs a module whose parameters get no gradient here, and where."""
         place = next(filter(None, (place_in(graph, module) for graph in (own, *self.all))), "")
         shown = f"{module}{place and f' ({place})'}"
         if any(_inside(own, module)):
@@ -122,10 +121,7 @@ def _is_below(name: str, path: str) -> bool:
 
 
 def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
-    """The wrappers that are in another state on some ranks, or missing there, or that no call went through.
-
-    A rank that has not that module, as each has its own experts, lacks no wrapper.
-    """
+    """Find wrappers that differ in their state or are missing where the module is not, and those not called."""
     by_stage: defaultdict[int | None, list[RankFile]] = defaultdict(list)
     for one in ranks:
         by_stage[one.rank.stage].append(one)

@@ -22,10 +22,7 @@ class Swapped(NamedTuple):
 
 
 class History:
-    """Numbers tensors by how they were made: the operations, modules and lines, and the parameters, behind them.
-
-    Equal numbers are equal histories, in whatever graph and under whatever id.
-    """
+    """Numbers tensors by the operations, modules, lines and parameters behind them, in all graphs alike."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
@@ -45,10 +42,9 @@ def _label(node: Node) -> object:
 
 
 def swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
-    """The collectives of a forward in which ranks give tensors that belong to other collectives of that group.
+    """Yield collectives of the forward whose tensors other ranks give to another collective of the group.
 
-    Each of the two tensors has to be one that both ranks exchange. A tensor that one rank alone has says nothing: a
-    loss is the same one, whichever branch led to it.
+    A tensor that one rank alone exchanges says nothing: a loss is the same, whichever branch led to it.
     """
     # Ranks of one list and one graph do the same.
     alike = {(id(one.collectives), one.digest): one for one in reversed(ranks)}
@@ -76,7 +72,7 @@ def swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
 
 
 def _issued_on(label: str, program: Iterable[Collective], made: Mapping[str, int]) -> _Issued:
-    """What a rank issues to all of a group, with the numbers of the tensors; of those that say nothing, none."""
+    """Return what a rank issues to a group, with the known histories of the tensors."""
     found: _Issued = []
     for each in program:
         if each.group == label and each.op not in POINT_TO_POINT:
@@ -94,10 +90,7 @@ def _differing(some: _Issued, others: _Issued) -> Iterator[tuple[Collective, Col
 
 
 def _parting(issued: Iterable[Collective], sides: Sequence[RankFile], history: History) -> Sequence[str]:
-    """The first nodes, from the tensors of two collectives back, that are not of the same kind.
-
-    There are none if one collective only has more tensors than the other.
-    """
+    """Return the first two nodes behind two collectives that differ, if any."""
     graphs = [*map(graph_in, sides)]
     made = [history.of(graph) for graph in graphs]
     operands = [filter(numbers.__contains__, each.operands) for numbers, each in zip(made, issued, strict=True)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final, overload
+from typing import Any, Final
 
 from msgspec.structs import astuple
 
@@ -44,19 +44,16 @@ class Programs:
         self._parts = [_Part(slice(*ends)) for ends in zip(_STARTS, (*_STARTS[1:], None), strict=True)]
         self._lists: dict[bytes, Program] = {}
         self._spelled: dict[bytes, int] = {}
-        self.record = lru_cache(_MOST_KNOWN)(self._made)
+        self._record = lru_cache(_MOST_KNOWN)(self._made)
 
     def read(self, data: bytes, parts: Parted) -> Program:
-        """Return the collectives of a document, of which these are the parts.
-
-        Raises:
-            FormatError: they are broken.
-        """
+        """Return the collectives of a document."""
         digest = hashlib.sha256(parts.collectives).digest()
         if digest not in self._lists:
             if len(self._spelled) > _MOST_KNOWN:
                 self._spelled.clear()
-            self._lists[digest] = Program(self, numbered_collectives(data, parts, self._spelled, self._add))
+            rows = numbered_collectives(data, parts, self._spelled, self._add)
+            self._lists[digest] = Program(self._parts, self._record, rows)
         return self._lists[digest]
 
     def _add(self, collectives: Sequence[Collective]) -> range:
@@ -75,41 +72,29 @@ class Programs:
             *tensors.distinct[tensors.numbers[row]],
         )
 
-    def kinds(self, rows: Sequence[int]) -> Iterator[tuple[Collective, int]]:
-        """Yield what `Program.kinds` does of some records."""
-        operations, places, _, tensors = (part.numbers for part in self._parts)
-        firsts: dict[tuple[int, ...], int] = {}
-        counts: Counter[int] = Counter()
-        for row, count in Counter(rows).items():
-            counts[firsts.setdefault((operations[row], places[row], tensors[row]), row)] += count
-        return ((self.record(row), count) for row, count in counts.items())
 
-
-class Program(Sequence[Collective]):
+class Program:
     """The collectives of a rank, in order."""
 
-    def __init__(self, programs: Programs, rows: Sequence[int]) -> None:
-        self._programs, self._rows = programs, rows
+    def __init__(self, parts: Sequence[_Part], record: Callable[[int], Collective], rows: Sequence[int]) -> None:
+        self._parts, self.record, self._rows = parts, record, rows
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, place: int) -> Collective: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Collective]: ...
-
-    def __getitem__(self, place: int | slice) -> Collective | Sequence[Collective]:
-        """Return the collective at a place, or some of them."""
-        if isinstance(place, slice):
-            return Program(self._programs, self._rows[place])
-        return self._programs.record(self._rows[place])
+    def __getitem__(self, place: int) -> Collective:
+        """Return the collective at a place."""
+        return self.record(self._rows[place])
 
     def __iter__(self) -> Iterator[Collective]:
         """Yield each in order."""
-        return map(self._programs.record, self._rows)
+        return map(self.record, self._rows)
 
     def kinds(self) -> Iterator[tuple[Collective, int]]:
         """Yield those that differ in more than their lines, and how often each is there."""
-        return self._programs.kinds(self._rows)
+        operations, places, _, tensors = (part.numbers for part in self._parts)
+        firsts: dict[tuple[int, ...], int] = {}
+        counts: Counter[int] = Counter()
+        for row, count in Counter(self._rows).items():
+            counts[firsts.setdefault((operations[row], places[row], tensors[row]), row)] += count
+        return ((self.record(row), count) for row, count in counts.items())

@@ -72,7 +72,7 @@ def read(sources: Iterable[object]) -> list[RankFile]:
 
 
 def graph_in(one: RankFile) -> Graph:
-    """The graph of a rank."""
+    """Return the graph of a rank."""
     if isinstance(one.source, Graph):
         return one.source
     with files.naming(one.source):
@@ -108,7 +108,7 @@ def _check_groups(one: RankFile) -> None:
             where = f"with {collective.peer}, and {collective.group} has {len(members)} ranks"
         else:
             continue
-        number = one.collectives.index(collective)
+        number = [*one.collectives].index(collective)
         raise GradirError(f"{one.name}: its collective {number} is {where}: capture it anew")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -37,7 +37,7 @@ _Line = tuple[str, str, int]
 
 
 class Mismatch(NamedTuple):
-    """Ranks that are in one group at once with what does not fit: ``issued`` by rank, and its place in each program."""
+    """Collectives of one group that do not fit, and their places in the programs, by rank."""
 
     group: Key
     issued: Mapping[int, Collective]
@@ -46,9 +46,9 @@ class Mismatch(NamedTuple):
 
 
 class Stuck(NamedTuple):
-    """Ranks that wait for ever, each with what it waits in, and how many collectives those issued that have ended.
+    """Ranks that wait for ever, and how many collectives those issued that have ended.
 
-    ``first`` are those that wait for a rank that has ended; where there is none, they wait in a circle.
+    ``first`` wait for a rank that has ended; if there are none, the ranks wait in a circle.
     """
 
     waiting: Mapping[int, Collective]
@@ -59,9 +59,8 @@ class Stuck(NamedTuple):
 class Outcome(NamedTuple):
     """How many collectives were entered by all of their group, and what went wrong first, if anything.
 
-    ``unreceived`` are, by sender, the first of what another never receives, where nothing else went wrong. ``mixed``
-    are, by rank, those that fit and are of other tensors, the first of each kind, and ``mixed_count`` is their number.
-    ``places`` are those of the problem, or else of the first of ``mixed``, in the programs of the ranks.
+    ``unreceived`` has the first unreceived message of each sender, ``mixed`` the first of each kind that mixes tensors,
+    by rank, and ``places`` where the problem, or the first mixed tensors, are in the program of each rank.
     """
 
     done: int
@@ -73,12 +72,11 @@ class Outcome(NamedTuple):
 
 
 def simulated(
-    programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups], joined: Container[int] = ()
+    programs: Mapping[int, Iterable[Collective]], groups: Mapping[int, Groups], joined: Container[int] = ()
 ) -> Outcome:
-    """Run the collectives of each rank, whose groups have the ranks that ``groups`` says.
+    """Run the collectives of each rank until all end or wait. A rank that sends does not wait.
 
-    A rank that sends does not wait. Of the groups only those ranks count that have a program. Those ``joined`` exchange
-    what the others do, in whatever place.
+    Ranks without a program do not count. Those that ``joined`` mix no tensors.
 
     >>> both = {0: {"world": (0, 1)}, 1: {"world": (0, 1)}}
     >>> outcome = simulated({0: [Collective("backward", "all_reduce", "world")], 1: []}, both)
@@ -97,7 +95,7 @@ class _Room:
 
 class _Run:
     def __init__(
-        self, programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups], joined: Container[int]
+        self, programs: Mapping[int, Iterable[Collective]], groups: Mapping[int, Groups], joined: Container[int]
     ) -> None:
         self._programs, self._joined = programs, joined
         self._lines: dict[int, set[_Line]] = {}
@@ -147,7 +145,7 @@ class _Run:
         return Outcome(done, problem, left, tuple(self._mixed.values()), self._mixed_count, at)
 
     def _step(self, rank: int, issued: Collective) -> Sequence[int] | Mismatch | None:
-        """Issue a collective; gives the ranks that may go on, or nothing where this one has to wait."""
+        """Issue a collective; return the ranks that may go on, or None if this one waits."""
         room = self._rooms[rank][issued.group]
         key = room.key
         if issued.op == "send" and issued.peer is not None:
@@ -207,7 +205,6 @@ class _Run:
         return ""
 
     def _note_mixed(self, here: Mapping[int, Collective]) -> None:
-        """Note what fits and is not the same in all ranks; those with equal lists have the same objects."""
         others = {id(issued): issued for issued in here.values()}
         if any(rank in self._joined for rank in here):
             return
@@ -216,7 +213,7 @@ class _Run:
             self._add_mixed(kind, dict(here), {rank: self._at[rank] for rank in here})
 
     def _are_elsewhere(self, here: Mapping[int, Collective]) -> bool:
-        """Return whether ranks are at lines of the forward to each of which all of them come, in another order."""
+        """Return whether ranks come to the same lines in another order."""
         by_line = {_line_of(issued): rank for rank, issued in here.items()}
         if len(by_line) == 1 or None in by_line:
             return False
@@ -227,7 +224,7 @@ class _Run:
 
     def _add_mixed(self, kind: Hashable, issued: Mapping[int, Collective], places: Mapping[int, int]) -> None:
         self._mixed_count += 1
-        self._mixed_at = self._mixed_at or places
+        self._mixed_at = {**places, **self._mixed_at}
         if len(self._mixed) < _MOST_KINDS:
             self._mixed.setdefault(kind, issued)
 
@@ -246,10 +243,8 @@ class _Run:
 def are_of_other_tensors(issued: Sequence[Collective]) -> bool:
     """Return whether collectives that fit surely belong to different tensors.
 
-    That is where they are of the forward in one rank and of the backward in another, or reduced in other ways, of which
-    no backend complains; in the forward, where they are of other modules; in the backward, where they are of the
-    gradients of other parameters, or of other modules by the same function. Buckets of gradients that have one in
-    common are the same bucket. Of one that is not known, which gradient was there last says nothing.
+    They do in different phases, with different reductions, of different modules in the forward, and of different
+    gradients in the backward. Two buckets of gradients that have one in common are the same bucket.
 
     >>> one, other = (Collective("forward", "all_gather", "world", scope=name) for name in ("image", "text"))
     >>> are_of_other_tensors([one, other]), are_of_other_tensors([one, one])
@@ -281,7 +276,7 @@ def _is_other_gradient(one: Collective, other: Collective) -> bool:
 
 
 def _line_of(issued: Collective) -> _Line | None:
-    """The line of a collective to which no rank comes instead of another line, as each does that has a root."""
+    """Return the line of a collective in forward; roots and barriers often have lines of their own."""
     source = issued.source
     if source is None or issued.phase != "forward" or issued.op in (*ROOTED, _BARRIER):
         return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
+from gradir.distributed.programs import Program
 from gradir.distributed.reading import RankFile
 from gradir.distributed.simulation import Outcome
 from gradir.ir import Collective
@@ -20,14 +22,14 @@ class Row(NamedTuple):
     """
 
     ranks: tuple[int, ...]
-    issued: Sequence[Collective]
+    issued: Program
     start: int
     marked: int | None
 
     @property
     def cells(self) -> Iterator[tuple[int, Collective]]:
         """The collectives that are shown, with their numbers."""
-        return enumerate(self.issued[self.start : self.start + _MOST_CELLS], self.start)
+        return enumerate(islice(self.issued, self.start, self.start + _MOST_CELLS), self.start)
 
 
 class Picture(NamedTuple):
@@ -43,10 +45,7 @@ class Picture(NamedTuple):
 
 
 def pictured(ranks: Sequence[RankFile], outcome: Outcome, said: Callable[[Collective], str]) -> Picture:
-    """Return the picture of the ranks of a run, whose collectives came to an outcome.
-
-    A row for each rank, or where these are many, for each list of collectives.
-    """
+    """Return a picture with a row for each rank or, if these are many, for each list of collectives."""
     marks = outcome.places
     alike: dict[object, list[RankFile]] = {}
     for one in ranks:
