@@ -303,7 +303,7 @@ def _is_in_join(frame: FrameType | None) -> bool:
 def _is_of_objects(frame: FrameType | None) -> bool:
     """Return whether one of torch's functions for picklable objects exchanges."""
     inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.COLLECTIVES)
-    return any("_object" in outer.f_code.co_name for outer in inside)
+    return any("object" in outer.f_code.co_name for outer in inside)
 
 
 def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
