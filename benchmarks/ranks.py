@@ -1,4 +1,4 @@
-"""What it costs to compare the files of many ranks and to find a hang among their collectives, in its own process.
+"""What it costs to compare the files of many ranks and to find a hang or mixed tensors, in its own process.
 
 python benchmarks/ranks.py [--smoke]
 """
@@ -27,6 +27,7 @@ TENSORS = 8
 """Ranks that share a layer's matrices; the others of a column share its data."""
 
 NODES_OF_A_LAYER = 20
+FEW = 2
 EACH = 9
 """Collectives of a layer."""
 
@@ -45,14 +46,25 @@ def graph(nodes: int) -> Graph:
     return b.build(scopes=[Scope(""), Scope("h"), *(Scope(f"h.{layer}", "Block") for layer in layers)])
 
 
-def issued(layers: int, each: int) -> list[Collective]:
-    """The collectives of a rank: of each layer some on its row, and one on its column."""
+def issued(layers: int, each: int, *, mixes: bool = False) -> list[Collective]:
+    """The collectives of a rank: of each layer some on its row, and one on its column.
+
+    A rank that mixes tensors gathers the first two layers in another order.
+    """
     made = []
     for layer in range(layers):
+        scope = f"h.{1 - layer if mixes and layer < FEW else layer}"
+        made.append(Collective("forward", "all_gather", "dp", tensors=(META,), scope=scope, operands=(f"{scope}.w",)))
+    for layer in range(layers):
         node = f"h.{layer}/mm:1"
-        made += [Collective("backward", "all_reduce", "tp", reduce="sum", tensors=(META,), node=node)] * (each - 1)
+        made += [Collective("backward", "all_reduce", "tp", reduce="sum", tensors=(META,), node=node)] * (each - 2)
         made.append(Collective("backward", "reduce_scatter", "dp", reduce="avg", tensors=(META,), node=node))
     return made
+
+
+def unlike(each: Collective, rank: int) -> Collective:
+    """A collective of the backward with a line that no other rank has."""
+    return each if each.phase == "forward" else replace(each, source=Source("train.py", rank))
 
 
 def write(path: Path, one: Graph, rank: int, world: int, collectives: list[Collective]) -> None:
@@ -63,7 +75,7 @@ def write(path: Path, one: Graph, rank: int, world: int, collectives: list[Colle
     replace(one, rank=record, collectives=tuple(collectives)).save(path, format="msgpack")
 
 
-def cost(name: str, paths: list[Path], nodes: int, collectives: int, *, hangs: bool) -> list[str]:
+def cost(name: str, paths: list[Path], nodes: int, collectives: int, finding: str = "") -> list[str]:
     """One row: what is compared, what was found, and what the process took."""
     command = [sys.executable, "-m", "gradir", "ranks", *map(str, paths)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -71,7 +83,7 @@ def cost(name: str, paths: list[Path], nodes: int, collectives: int, *, hangs: b
     told = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != hangs or ("HANG" in told) != hangs:
+    if process.returncode != bool(finding) or any((each in told) != (each == finding) for each in ("HANG", "MIXED")):
         raise SystemExit(told)
     proved = re.search(r"^([\d,]+) collectives, each entered", told, re.MULTILINE)
     memory = used.ru_maxrss * (1 if sys.platform == "darwin" else KIBIBYTE)
@@ -80,7 +92,7 @@ def cost(name: str, paths: list[Path], nodes: int, collectives: int, *, hangs: b
         f"{len(paths):,}",
         f"{nodes:,}",
         f"{len(paths) * collectives:,}",
-        "a hang" if hangs else f"{proved[1] if proved else 0} proved",
+        finding.lower() or f"{proved[1] if proved else 0} proved",
         f"{used.ru_utime + used.ru_stime:.1f}",
         f"{memory / MEBIBYTE:,.0f}",
     ]
@@ -94,16 +106,17 @@ def main() -> None:
         one, lists = graph(nodes), issued(count // EACH, EACH)
         for rank, path in enumerate(paths):
             write(path, one, rank, world, lists)
-        rows = [cost("all alike", paths, nodes, count, hangs=False)]
+        rows = [cost("all alike", paths, nodes, count)]
+        mixing = issued(count // EACH, EACH, mixes=True)
+        write(paths[-1], one, world - 1, world, mixing)
+        rows.append(cost("the last mixes tensors", paths, nodes, count, "MIXED"))
         write(paths[-1], one, world - 1, world, lists[:-EACH])
-        rows.append(cost("the last leaves out a layer", paths, nodes, count, hangs=True))
+        rows.append(cost("the last leaves out a layer", paths, nodes, count, "HANG"))
         small = graph(NODES_OF_A_LAYER)
-        for rank, path in enumerate(paths):
-            own = [
-                replace(each, source=Source("train.py", rank)) for each in lists[: -EACH if rank + 1 == world else None]
-            ]
-            write(path, small, rank, world, own)
-        rows.append(cost("the same, no list like another", paths, len(small.nodes), count, hangs=True))
+        for name, last, finding in (("mixes tensors", mixing, "MIXED"), ("leaves out a layer", lists[:-EACH], "HANG")):
+            for rank, path in enumerate(paths):
+                write(path, small, rank, world, [unlike(each, rank) for each in (last if rank + 1 == world else lists)])
+            rows.append(cost(f"no list like another, the last {name}", paths, len(small.nodes), count, finding))
     print(table(heads, rows))
 
 

@@ -80,6 +80,25 @@ def test_a_collective_has_its_group_its_line_and_the_node_of_its_backward() -> N
     assert graph.nodes[backward.node].opaque
 
 
+def test_the_collectives_of_two_meshes_have_the_groups_of_both() -> None:
+    pairs = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("rows", "columns"))
+
+    def on_pairs(w: Any, x: Any) -> Any:
+        return lax.pmean((lax.psum(x @ w, "columns") ** 2).sum(), "rows")
+
+    mapped = jax.shard_map(on_pairs, mesh=pairs, in_specs=(ALL, ALL), out_specs=ALL)
+
+    def both(w: Any, x: Any) -> Any:
+        return EXCHANGING["pmean"](w, x) + mapped(w, x)
+
+    graph = captured(both)
+    assert graph.rank is not None
+    assert graph.rank.groups == {"columns": (0,), "dp": (0,), "rows": (0,)}
+    assert {each.group for each in graph.collectives} == {"columns", "dp", "rows"}
+    assert not gradir.verify(both, W, X, argnums=(0, 1)).mismatches
+    assert gradir.ranks([graph]).proved == len(graph.collectives)
+
+
 PROGRAM = """\
 import jax, jax.numpy as jnp, numpy as np
 

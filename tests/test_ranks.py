@@ -403,3 +403,37 @@ def test_ranks_that_wait_for_each_other_end_with_files_that_say_where(tmp_path: 
             "rank 1 in forward all_reduce float32[1] on world:3 (train.py:13)",
         ),
     )
+
+
+BEFORE = """\
+import os
+import threading
+import time
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+
+
+def end():
+    while not all(Path(f"run.{rank}.gir").exists() for rank in range(2)):
+        time.sleep(0.1)
+    time.sleep(2)
+    os._exit(3)
+
+
+distributed.init_process_group("gloo")
+threading.Thread(target=end, daemon=True).start()
+distributed.broadcast(torch.ones(4), src=distributed.get_rank())
+distributed.broadcast(torch.ones(8), src=distributed.get_rank())
+"""
+
+
+def test_ranks_that_wait_before_their_first_step_leave_files_and_go_on(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BEFORE)
+    done = command_on_ranks(["run", "-o", "run.{rank}.gir", "--patience", "1", "train.py"], 2, tmp_path)
+    assert "still waits for its first step, in forward broadcast float32[" in done.stdout
+    found = gradir.ranks(sorted(tmp_path.glob("*.gir")))
+    # A rank that outlives the other may see that it has ended.
+    assert found.stopped.keys() <= {"starts", "fails"}
+    assert [(finding.kind, finding.lines[0]) for finding in found.findings] == [("hang", "other roots on world")]

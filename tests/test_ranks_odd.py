@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import gradir
 from gradir.cli import main
-from gradir.ir import Builder, Collective, Cut, Graph, Node, Producer, Rank, Source, TensorMeta
+from gradir.ir import Builder, Collective, Cut, Graph, Node, Producer, Rank, Scope, Source, TensorMeta
 
 META = TensorMeta("float32", (4,))
 
@@ -187,7 +187,6 @@ MIXED = {
         of("forward", "all_gather", scope="image", line=12),
         of("forward", "all_gather", scope="text", line=12),
     ),
-    "lines": (of("forward", "all_reduce", line=3), of("forward", "all_reduce", line=9)),
     "reductions": (
         replace(of("forward", "all_reduce", line=3), reduce="sum"),
         replace(of("forward", "all_reduce", line=3), reduce="max"),
@@ -217,6 +216,10 @@ ALIKE = {
         replace(of("forward", "all_reduce", line=3), reduce="sum"),
         of("forward", "all_reduce", line=3),
     ),
+    "a line to which one rank alone comes": (
+        of("forward", "all_reduce", line=3),
+        of("forward", "all_reduce", line=9),
+    ),
     "a line that is not known": (of("forward", "all_reduce", line=3), of("forward", "all_reduce")),
 }
 
@@ -238,6 +241,58 @@ def test_what_fits_and_is_of_other_tensors_is_told(name: str) -> None:
 def test_what_may_well_be_the_same_is_no_alarm(name: str) -> None:
     one, other = ALIKE[name]
     assert kinds(world([one], [other])) == []
+
+
+def test_lines_to_which_ranks_come_in_another_order_are_told_whatever_their_folder() -> None:
+    lines = [of("forward", "all_reduce", line=line) for line in (3, 9)]
+    elsewhere = [replace(each, source=replace(each.source, file=f"../{each.source.file}")) for each in lines]
+    assert kinds(world(lines, elsewhere)) == []
+    assert kinds(world(lines, elsewhere[::-1])) == ["mixed"]
+    barriers = [replace(each, op="barrier") for each in lines]
+    assert kinds(world(barriers, barriers[::-1])) == []
+
+
+def test_modules_that_each_rank_has_for_itself_are_no_alarm() -> None:
+    def rank(number: int, *others: str) -> Graph:
+        own = f"expert{number}"
+        scopes = [Scope(path, calls=1) for path in ("", own, *others)]
+        found = replace(summed(own), scopes={scope.path: scope for scope in scopes})
+        issued = of("forward", "all_reduce", scope=own, line=12)
+        record = Rank(number, 2, groups={"world": (0, 1)})
+        return replace(found, rank=record, collectives=(issued,))
+
+    assert "mixed" not in kinds(gradir.ranks([rank(0), rank(1)]))
+    assert "mixed" in kinds(gradir.ranks([rank(0, "expert1"), rank(1, "expert0")]))
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("made:1:world", "made:2:world"), ["mixed"]),
+        (("made:1:world", "made:1:world"), []),
+        # Each rank may have made others in a group of its own.
+        (("made:1:own", "made:2:own"), []),
+    ],
+)
+def test_models_that_were_not_wrapped_together_are_mixed(words: tuple[str, ...], found: list[str]) -> None:
+    groups = [{"world": (0, 1), "own": (rank,)} for rank in range(2)]
+    there = [
+        replace(summed("a"), rank=Rank(rank, 2, groups=groups[rank], wrappers={"": (word,)}))
+        for rank, word in enumerate(words)
+    ]
+    report = gradir.ranks(there)
+    assert kinds(report) == found
+    for finding in report.findings:
+        assert finding.lines[1].startswith("rank 0 in the reduction of model 1 of those wrapped on world")
+
+
+def test_a_rank_that_joined_is_not_counted_among_mixed_tensors() -> None:
+    sides = [[of("forward", "all_gather", scope=f"{name}.{n}") for n in range(9)] for name in ("a", "b")]
+    there = [
+        Graph({}, rank=Rank(rank, 2, groups={"world": (0, 1)}, stopped="joins" if rank else ""), collectives=(*side,))
+        for rank, side in enumerate(sides)
+    ]
+    assert kinds(gradir.ranks(there)) == []
 
 
 def test_many_mixed_tensors_are_told_by_kind_and_counted() -> None:

@@ -170,9 +170,21 @@ def test_the_first_mismatch_is_marked_and_the_mesh_is_a_grid() -> None:
     waiting = ["AR<small>world</small>", "✗ AR<small>world</small>"]
     assert lanes == [
         ["", "1", "2"],
-        *([f"rank {rank}", *waiting] for rank in range(3)),
-        ["rank 3", waiting[0], "✗ ended"],
+        *([f'rank {rank} <b class="chip g0">A</b>', *waiting] for rank in range(3)),
+        ['rank 3 <b class="chip g1">B</b>', waiting[0], "✗ ended"],
     ]
+
+
+def test_the_first_mismatch_is_linked_and_mixed_tensors_are_no_proof() -> None:
+    html = gradir.ranks(hanging()).to("html")
+    assert '<a href="#mismatch">' in html
+    assert html.count('id="mismatch"') == 1
+    sides = [replace(reduce(), phase="forward", scope=scope) for scope in ("a", "b")]
+    groups = {"world": (0, 1, 2, 3)}
+    mixed = [replace(net(), rank=_placed(rank, groups), collectives=(sides[rank // 3],)) for rank in range(4)]
+    html = gradir.ranks(mixed).to("html")
+    assert '<p class="names">1 collective, each entered' in html
+    assert html.count("✗ AR") == 4
 
 
 def test_few_ranks_in_a_large_mesh_make_no_large_page() -> None:

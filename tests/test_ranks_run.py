@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import forked  # noqa: E402
 from torch import distributed  # noqa: E402
 
 import gradir  # noqa: E402
@@ -99,3 +101,47 @@ def test_a_gradient_that_nothing_exchanges_before_the_step_is_recorded(
     assert [each.op for each in graph.collectives if each.source and each.source.function.startswith("reduce")] == [
         "all_reduce"
     ] * after
+
+
+def test_wrappers_of_one_group_are_numbered_where_there_are_several(folder: Path) -> None:
+    alone = ran("step()", folder)
+    assert alone.rank is not None
+    assert alone.rank.wrappers == {"body": ()}
+    distributed.destroy_process_group()
+    several = ran("DDP(nn.Linear(2, 2)); body = DDP(nn.Linear(3, 4)); step()", folder)
+    assert several.rank is not None
+    assert several.rank.wrappers == {"body": ("made:3:world",)}
+
+
+OBJECTS = """
+def gather():
+    dist.all_gather_object([None, None], "x" * 99)
+    dist.all_reduce(torch.ones(3, dtype=torch.uint8))
+
+step(gather)
+"""
+
+
+def test_the_sizes_of_gathered_objects_are_not_recorded(folder: Path) -> None:
+    told = [str(each.tensors[0]) for each in ran(OBJECTS, folder).collectives[-3:]]
+    assert told == ["int64[1]", "uint8[?]", "uint8[3]"]
+
+
+def test_a_process_that_aborts_in_a_step_leaves_a_file(folder: Path) -> None:
+    abort = "import os\nhead.register_forward_hook(lambda *_: [dist.all_reduce(torch.ones(2)), os.abort()])\nstep()"
+    (folder / "train.py").write_text(SCRIPT + abort)
+    done = forked.run(
+        [sys.executable, "-m", "gradir", "run", "-o", "run.{rank}.gir", "train.py"], cwd=folder, text=True
+    )
+    assert done.returncode == -signal.SIGABRT
+    assert "rank 0 failed behind forward all_reduce float32[2] on world (train.py:" in done.stderr
+    left = gradir.load(folder / "run.0.gir")
+    assert left.rank is not None
+    assert (left.rank.stopped, left.collectives[-1].op) == ("fails", "all_reduce")
+
+
+@pytest.mark.parametrize("value", ["x", "-5", "0.5"])
+def test_a_wrong_patience_is_told_in_seconds(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--patience", value, "-o", "run.gir", "train.py"])
+    assert f"expected whole seconds such as 60, got '{value}'; 0 waits for ever" in capsys.readouterr().err

@@ -47,11 +47,7 @@ def add_options(parser: Parser) -> None:
         help="format of the report (default: by the suffix of -o, or text)",
     )
     output.add_argument("--full", action="store_true", help="text and markdown: list every graph and finding")
-    output.add_argument(
-        "--link",
-        metavar="GIR",
-        help="also write one graph of all stages of a pipeline",
-    )
+    output.add_argument("--link", metavar="GIR", help="also write one graph of all stages of a pipeline")
     add_output(parser)
 
 

@@ -49,7 +49,12 @@ others, for 'gradir ranks'. A dry backward, in which nothing is sent, finds the 
 Exit status: 0 done, 2 trouble, such as no backward; where the script fails or exits otherwise, its own status.
 """
 
-_LAST: Final = {"waits": "waits, and nothing moves, in", "fails": "failed behind"}
+_LAST: Final = {
+    "starts": "still waits for its first step, in",
+    "waits": "waits, and nothing moves, in",
+    "fails": "failed behind",
+}
+_MOST_DIGITS: Final = 9
 _LONGEST_STEP: Final = 10.0
 """Seconds after the backward in which a script comes to the optimizer's step, or ends."""
 
@@ -72,7 +77,7 @@ def add_options(parser: Parser) -> None:
     group.add_argument(
         "--patience",
         metavar="SECONDS",
-        type=number("second", 0),
+        type=_seconds,
         default=60,
         help="end if a collective waits for so long (default: 60; 0: never)",
     )
@@ -112,6 +117,14 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "backslashreplace":
         sys.stdout.reconfigure(errors="strict")
     return _Run(options, script).status()
+
+
+def _seconds(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    from gradir.ir.excerpt import excerpt
+
+    raise argparse.ArgumentTypeError(f"expected whole seconds such as 60, got {excerpt(text)}; 0 waits for ever")
 
 
 def _divided(options: argparse.Namespace) -> Script:
@@ -174,7 +187,7 @@ class _Run:
         collectives = bool(options.collectives or options.dry or (self._launched and not options.go_on))
         request = CaptureRequest(sources=True, collectives=collectives, **own)
         watched = self._launched and collectives and Watchdog.is_possible()
-        watchdog = Watchdog(options.patience, self._waiting, self._stop) if watched else None
+        watchdog = Watchdog(options.patience, self._waiting, self._stop, self._told) if watched else None
         with running(request, self._reached) as self._seeing, watchdog or nullcontext():
             left = self._script.run(options, lambda: self._is_enough, self._failed)
             self._timer.cancel()
@@ -210,7 +223,7 @@ class _Run:
 
     def _stop(self, why: str) -> bool:
         """End a process that waits or is told to end, with what it exchanged; return whether it ends by itself."""
-        if not self._has_stopped and self._told(why):
+        if not self._has_stopped and self._told(why) not in ("", "starts"):
             _end(TROUBLE)
         return self._has_stopped
 
@@ -229,16 +242,17 @@ class _Run:
         graph = next(filter(None, (each.stopped(why) for each in self._seeing.values())), None)
         if graph is None or graph.rank is None:
             return ""
-        # A signal may come in the middle of what follows.
-        self._has_stopped = True
+        # A signal may come in the middle of what follows. A rank that waits before its first step may be right to.
+        self._has_stopped = graph.rank.stopped != "starts"
         from gradir.distributed.words import said
 
         self._save(graph)
         if graph.rank.stopped in _LAST:
             last = said(graph.collectives[-1]) if graph.collectives else "what exchanged nothing"
+            dry = ", or run with --dry, which sends nothing" if self._has_stopped else ""
             report(
                 f"rank {graph.rank.rank} {_LAST[graph.rank.stopped]} {last}: wrote {self._options.output} without a "
-                "graph; compare the ranks with 'gradir ranks', or run with --dry, which sends nothing"
+                f"graph; compare the ranks with 'gradir ranks'{dry}"
             )
         return graph.rank.stopped
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
 import select
 import signal
@@ -14,17 +16,27 @@ from typing import Final
 
 _CHECKED_EACH: Final = 0.5
 _CLOSED: Final = -1
+_LONGEST_ABORT: Final = 10
+_LONGEST_END: Final = 20.0
+"""Seconds in which a process that is to end runs Python code again; torchrun kills it after 30."""
 
 
 class Watchdog:
     """While entered, calls ``stop`` from a thread if the program waits for others, and nothing moves for some seconds.
 
     ``waiting`` returns how many operations ran if the program waits, else None. A launcher that ends this rank because
-    another one has ended is the same: Python's own handlers do not run in a thread that waits in C++.
+    another one has ended is the same: Python's own handlers do not run in a thread that waits in C++. If C++ aborts
+    the process, ``write`` is called before it ends.
     """
 
-    def __init__(self, patience: float, waiting: Callable[[], int | None], stop: Callable[[str], bool]) -> None:
-        self._patience, self._waiting, self._stop = patience, waiting, stop
+    def __init__(
+        self,
+        patience: float,
+        waiting: Callable[[], int | None],
+        stop: Callable[[str], bool],
+        write: Callable[[str], object],
+    ) -> None:
+        self._patience, self._waiting, self._stop, self._write = patience, waiting, stop, write
         self._ended, self._told = socket.socketpair()
         self._thread = threading.Thread(target=self._watch, name="gradir-watchdog", daemon=True)
 
@@ -44,9 +56,14 @@ class Watchdog:
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._forget)
         self._thread.start()
+        self._libc = ctypes.CDLL(None)
+        self._libc.signal.argtypes, self._libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+        self._on_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._aborted)
+        self._before_abort = self._libc.signal(signal.SIGABRT, ctypes.cast(self._on_abort, ctypes.c_void_p))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._libc.signal(signal.SIGABRT, self._before_abort)
         if self._told.fileno() != _CLOSED:
             # To close it ends nothing while a forked process has it too.
             self._told.shutdown(socket.SHUT_WR)
@@ -66,8 +83,18 @@ class Watchdog:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
+    def _aborted(self, number: int) -> None:
+        """Write what there is: gloo and NCCL end a process from a thread of theirs, where Python runs no handler."""
+        # The abort may come with a lock held for which this waits.
+        self._libc.signal(signal.SIGALRM, None)
+        self._libc.alarm(_LONGEST_ABORT)
+        self._write("fails")
+        self._libc.signal(number, self._before_abort)
+        # It is blocked until this returns.
+        getattr(self._libc, "raise")(number)
+
     def _watch(self) -> None:
-        moved, before = time.monotonic(), None
+        moved, before, ended, is_leaving = time.monotonic(), None, math.inf, False
         while True:
             is_told = bool(select.select([self._ended], [], [], _CHECKED_EACH)[0])
             signals = self._ended.recv(64) if is_told else b""
@@ -76,6 +103,13 @@ class Watchdog:
             now = self._waiting()
             if now is None or now != before:
                 moved, before = time.monotonic(), now
-            is_ended = signal.SIGTERM in signals and signal.getsignal(signal.SIGTERM) == self._leave
-            if now is not None and (is_ended or 0 < self._patience <= time.monotonic() - moved):
-                self._stop("waits")
+            if signal.SIGTERM in signals and signal.getsignal(signal.SIGTERM) == self._leave:
+                ended = min(ended, time.monotonic())
+            is_over = time.monotonic() - ended
+            waited = time.monotonic() - moved
+            if now is not None and (waited >= self._patience > 0 or is_over >= 0 <= waited):
+                is_leaving = self._stop("waits")
+                moved = math.inf
+            if is_over >= (_LONGEST_END if now is None or is_leaving else 0):
+                # The main thread waits in C++, and runs no handler.
+                os._exit(-signal.SIGTERM % 256)

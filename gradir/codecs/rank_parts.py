@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -15,7 +17,7 @@ import msgspec
 from gradir.codecs.codec import decode
 from gradir.codecs.compression import opened
 from gradir.codecs.document import check_head
-from gradir.codecs.encodings import JSON, MSGPACK, Encoding, read, recognize
+from gradir.codecs.encodings import JSON, MSGPACK, UNREADABLE, Encoding, read, recognize
 from gradir.errors import FormatError
 from gradir.ir import Collective, Rank
 
@@ -92,11 +94,21 @@ class RankSplitter:
         return found, document[: -len(self._nodes)] + mark + end
 
 
-def collectives_in(data: bytes, parts: RankParts) -> tuple[Collective, ...]:
-    """Return the collectives of a document with these parts."""
+def numbered_collectives(
+    data: bytes, parts: RankParts, known: dict[bytes, int], number: Callable[[Sequence[Collective]], Iterable[int]]
+) -> array[int]:
+    """Return the number of each collective of a document with these parts.
+
+    ``number`` gives numbers to records whose bytes are not among the ``known``, and these become known.
+    """
     if not parts.collectives:
-        return ()
+        return array("L")
+    encoding = JSON if parts.encoding == JSON.name else MSGPACK
     try:
-        return read(JSON if parts.encoding == JSON.name else MSGPACK, parts.collectives, tuple[Collective, ...])
-    except FormatError:
-        return decode(data).collectives
+        spelled = [*map(bytes, read(encoding, parts.collectives, list[msgspec.Raw]))]
+        new = [each for each in dict.fromkeys(spelled) if each not in known]
+        known.update(zip(new, number([encoding.decode(each, type=Collective) for each in new]), strict=True))
+    except (FormatError, *UNREADABLE):
+        # Reading all of the document names the place of the fault in it.
+        return array("L", number(decode(data).collectives))
+    return array("L", map(known.__getitem__, spelled))

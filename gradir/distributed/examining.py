@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gradir.diffs.changes import Change
 from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignoring
-from gradir.distributed.missing import missing, place_in
+from gradir.distributed.missing import MADE, SILENT, missing, place_in
 from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import swapped
 from gradir.distributed.reading import RankFile, graph_in, read
@@ -40,6 +40,7 @@ _SIZES: Final = (
 )
 """What follows from the sizes of a rank's parts."""
 
+_WAITING: Final = ("starts", "waits")
 _FEW: Final = 4
 _MOST_NODES: Final = 60_000
 """So many nodes of distinct graphs are read and held, which takes a second and some tens of megabytes."""
@@ -124,9 +125,7 @@ def _group(members: Sequence[RankFile], graph: Graph) -> Group:
     )
 
 
-def _without_gradient(
-    unreached: Iterable[Mapping[int, Sequence[str]]],
-) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+def _without_gradient(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     nowhere: list[str] = []
     names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for by_rank in unreached:
@@ -148,9 +147,10 @@ def _without_gradient(
 def _exchanged(
     ranks: Sequence[RankFile], compared: Sequence[RankFile], *, is_sample: bool
 ) -> tuple[Outcome, list[Finding]]:
-    programs = {one.rank.rank: one.collectives for one in ranks}
-    outcome = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
+    files = {one.rank.rank: one for one in ranks}
     joined = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
+    programs = {rank: one.collectives for rank, one in files.items()}
+    outcome = simulated(programs, {rank: one.rank.groups for rank, one in files.items()}, joined)
     # The last message of a rank without a graph is for the rest of the step, or for the next one. The others do not
     # take it, since they end at their own backward.
     later = joined | {
@@ -159,25 +159,59 @@ def _exchanged(
         if one.rank.stopped and one.collectives and one.collectives[-1].op in POINT_TO_POINT
     }
     if isinstance(outcome.problem, Stuck) and outcome.problem.first and later.issuperset(outcome.problem.first):
-        outcome = outcome._replace(problem=None)
-    mixed = _mixed([each for each in outcome.mixed if joined.isdisjoint(each)], outcome.mixed_count)
+        outcome = outcome._replace(problem=None, places={})
+    own = [each for each in outcome.mixed if _are_of_own_modules(each, files)]
+    mixed = _mixed([each for each in outcome.mixed if each not in own], 0 if own else outcome.mixed_count)
     if not mixed and outcome.problem is None:
         found = [*swapped(compared)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
-    waiting = {one.rank.rank for one in ranks if one.rank.stopped == "waits"}
+        mixed = mixed or [*_of_other_wrappers(compared)]
+    waiting = {one.rank.rank for one in ranks if one.rank.stopped in _WAITING}
     hangs = [*_hangs(outcome, waiting, is_sample=is_sample)]
     if not hangs and not mixed:
-        stopped = [one for one in ranks if one.rank.stopped in ("waits", "fails") and one.rank.rank not in later]
+        stopped = [one for one in ranks if one.rank.stopped in (*_WAITING, "fails") and one.rank.rank not in later]
         hangs = [*_stopped_in(stopped)]
     return outcome, [*hangs, *mixed, *missing(compared)]
 
 
 def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:
-    """Yield ranks that really stopped, though no file says for which other rank."""
     last = {one.rank.rank: one.collectives[-1] for one in ranks if one.collectives}
     if last:
         advice = "another rank may have crashed without a file; --dry captures the step and sends nothing"
         yield Finding("hang", tuple(last), (*(f"stopped: {line}" for line in _said_by(last)), advice))
+
+
+def _are_of_own_modules(issued: Mapping[int, Collective], files: Mapping[int, RankFile]) -> bool:
+    """Return whether ranks exchange in modules that others do not have, such as their own experts."""
+    by_scope = {each.scope: rank for rank, each in issued.items() if each.phase == "forward"}
+    graphs = {rank: graph_in(files[rank]) for rank in by_scope.values()} if len(by_scope) > 1 else {}
+    return any(
+        issued[rank].scope in graph.scopes
+        and not by_scope.keys() <= graph.scopes.keys()
+        and not any(name in graph.nodes and graph.nodes[name].role == "parameter" for name in issued[rank].operands)
+        for rank, graph in graphs.items()
+    )
+
+
+def _of_other_wrappers(ranks: Iterable[RankFile]) -> Iterator[Finding]:
+    """Yield models that reduce with each other and were not wrapped together, by the order of their constructors."""
+    by_key: defaultdict[tuple[str, str, tuple[int, ...]], dict[str, list[RankFile]]] = defaultdict(dict)
+    for one in ranks:
+        for path, state in one.rank.wrappers.items():
+            for word in state if SILENT.isdisjoint(state) else ():
+                number, _, label = word.removeprefix(MADE).partition(":")
+                if word.startswith(MADE) and label in one.rank.groups:
+                    by_key[path, label, one.rank.groups[label]].setdefault(number, []).append(one)
+    for (path, label, _), by_number in by_key.items():
+        if len(by_number) > 1:
+            lines = ["the sizes fit, the tensors do not:"]
+            for number, members in by_number.items():
+                place = _place(graph_in(members[0]), path).removeprefix(", ")
+                those = span(one.rank.rank for one in members)
+                lines.append(f"{those} in the reduction of model {number} of those wrapped on {label} ({place})")
+            yield Finding(
+                "mixed", tuple(sorted(one.rank.rank for each in by_number.values() for one in each)), tuple(lines)
+            )
 
 
 def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:
@@ -245,16 +279,14 @@ def _alike(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
 
 
 class _Differing(NamedTuple):
-    """In what a graph differs from another: a line for each place, or in sizes alone."""
+    """A line for each difference of two graphs; ``sizes`` is set if they differ in sizes alone."""
 
     lines: tuple[str, ...]
     sizes: bool
 
 
 def _differences(usual: Graph, other: Graph) -> _Differing:
-    """In what another graph differs from the usual one, the first in the order of the model first.
-
-    ``lines`` says nothing of sizes; ``sizes`` is set where these differ, and nothing else does.
+    """Return how another graph differs from the usual one, in the order of the model.
 
     >>> from gradir.ir import Node
     >>> a = Graph.of([Node("x", role="leaf"), Node("fc/f:1", op="f", scope="fc")])

@@ -35,12 +35,9 @@ class Linked(NamedTuple):
 
 
 def linked(sources: Iterable[object]) -> Linked:
-    """One graph of the stages of a pipeline, from the files or graphs of its ranks.
+    """Return one graph of the stages of a pipeline; of several pipelines, that with the lowest rank.
 
-    A module ``stage0``, or ``rank0`` where no stages are told, has what the graph of that process has. The output that
-    it sends is a function ``send``, the leaf in which another receives it a function ``recv``. Of several pipelines
-    side by side the one with the lowest rank is taken. What is sent is known by dtype and shape; where several
-    outputs or leaves are alike, by a name that is the same on both sides, or it is not linked.
+    An output and a leaf are linked by dtype and shape, or by their name if several are alike.
 
     Raises:
         GradirError: they are not the files of ranks of one run; a rank runs several stages; nothing can be linked.
@@ -149,11 +146,7 @@ def _paired(outputs: Sequence[Node], leaves: Sequence[Node]) -> list[tuple[Node,
 
 
 def _in_order(links: Sequence[Link]) -> list[int]:
-    """The ranks, each behind those from which it receives.
-
-    Raises:
-        GradirError: they receive from each other in a circle.
-    """
+    """Return the ranks, each behind those from which it receives."""
     sorter: TopologicalSorter[int] = TopologicalSorter()
     for link in links:
         sorter.add(link.channel.receiver, link.channel.sender)
@@ -196,11 +189,7 @@ class Link(NamedTuple):
 
 
 def joined(graphs: Mapping[int, tuple[str, Graph]], links: Iterable[Link]) -> Graph:
-    """One graph of those of several ranks, whose modules are called as is said, in this order.
-
-    Each rank stands behind those that it receives from. An output that is sent becomes a function ``send`` for each
-    receiver, and the leaf in which it is received a function ``recv``.
-    """
+    """Return one graph of several, with a module for each rank, and functions ``send`` and ``recv`` for the links."""
     sides = {rank: _Side(name, graph) for rank, (name, graph) in graphs.items()}
     for link in links:
         sender, receiver = sides[link.channel.sender], sides[link.channel.receiver]
@@ -214,8 +203,7 @@ def joined(graphs: Mapping[int, tuple[str, Graph]], links: Iterable[Link]) -> Gr
         trainable=bounded(sum(scope.trainable for scope in whole)),
     )
     made = Graph.of(
-        [node for part in parts for node in part.nodes()],
-        [root, *(scope for part in parts for scope in part.scopes())],
+        [node for part in parts for node in part.nodes()], [root, *(scope for part in parts for scope in part.scopes())]
     )
     cuts = tuple(part.cut(cut) for part in parts for cut in part.graph.cuts)
     # A rank and its collectives are of one process.
@@ -238,18 +226,15 @@ class _Side:
         self._taken = {within(id_, name) for id_ in graph.nodes}
 
     def send(self, link: Link) -> str:
-        """Note that an output is sent; gives the id of the function that sends it."""
         id_ = claim(f"{self._name}/send:{1 + sum(map(len, self._sends.values()))}", self._taken)
         self._sends[link.output].append((id_, link))
         return id_
 
     def receive(self, link: Link, sent: str) -> None:
-        """Note that a leaf is received from what is sent."""
         id_ = claim(f"{self._name}/recv:{len(self._receives) + 1}", self._taken)
         self._receives[link.leaf] = id_, sent, link
 
     def nodes(self) -> Iterator[Node]:
-        """The nodes in order, with what sends and receives."""
         for node in self.graph.nodes.values():
             copy = self._node(node)
             if node.id in self._receives:
@@ -266,18 +251,15 @@ class _Side:
                 yield copy
 
     def scopes(self) -> Iterator[Scope]:
-        """The modules, that of the whole first."""
         yield replace(self.graph.scopes.get("", Scope("")), path=self._name)
         for path, scope in self.graph.scopes.items():
             if path:
                 yield replace(scope, path=self._path(path))
 
     def head(self) -> dict[str, Any]:
-        """The fields of the head that name nodes, in the names of all."""
         return renamed_head(self.graph, self._id, keeps_slots=True)
 
     def cut(self, cut: Cut) -> Cut:
-        """A cut in the names of all."""
         return replace(
             cut,
             names=tuple(map(self._path, cut.names)),

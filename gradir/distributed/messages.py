@@ -35,10 +35,9 @@ _Way = tuple[Key, int, int]
 
 
 def exchanged(ranks: Sequence[RankFile]) -> Messages:
-    """Each send matched with its receive, by process group and in order, and of both ways that which leads forward.
+    """Match each send with its receive, by process group and in order, and return the channels that lead forward.
 
-    A gradient goes the other way than what it is the gradient of: towards an earlier stage, inside a backward, or,
-    where no stages are told, back to who sent first, as many tensors of the same sizes.
+    Gradients go towards an earlier stage or, without stages, back to the rank that sent first.
     """
     found, troubles = _matched(ranks)
     stages = {one.rank.rank: one.rank.stage for one in ranks}

@@ -17,7 +17,8 @@ _UNFINISHED: Final = "unfinished"
 _NO_SYNC: Final = "no_sync"
 _HOOK: Final = "hook:"
 _UNCALLED: Final = "uncalled"
-_SILENT: Final = frozenset({_NO_SYNC, _UNCALLED})
+MADE: Final = "made:"
+SILENT: Final = frozenset({_NO_SYNC, _UNCALLED})
 _STATES: Final[Mapping[str, str]] = {
     _NO_SYNC: "no gradient is reduced in this backward (no_sync)",
     "static": "the order of the gradients is that of the first step",
@@ -53,11 +54,10 @@ class _Graphs:
 
     @property
     def all(self) -> Iterator[Graph]:
-        """All of them."""
         return map(self, self.firsts.values())
 
     def said_of(self, module: str, own: Graph) -> str:
-        """Whether some rank runs a module that holds a parameter without gradient in a graph, and where."""
+        """Say whether some rank runs a module whose parameters get no gradient here, and where."""
         place = next(filter(None, (place_in(graph, module) for graph in (own, *self.all))), "")
         shown = f"{module}{place and f' ({place})'}"
         if any(_inside(own, module)):
@@ -74,7 +74,7 @@ def place_in(graph: Graph, path: str) -> str:
 
 def _inside(graph: Graph, path: str) -> Iterator[Node]:
     functions = (node for node in graph.nodes.values() if node.role == "function")
-    return (node for node in functions if f"{node.scope}.".startswith(f"{path}."))
+    return (node for node in functions if not path or f"{node.scope}.".startswith(f"{path}."))
 
 
 def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
@@ -121,10 +121,7 @@ def _is_below(name: str, path: str) -> bool:
 
 
 def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
-    """The wrappers that are in another state on some ranks, or missing there, or that no call went through.
-
-    A rank that has not that module, as each has its own experts, lacks no wrapper.
-    """
+    """Find wrappers that differ in their state or are missing where the module is not, and those not called."""
     by_stage: defaultdict[int | None, list[RankFile]] = defaultdict(list)
     for one in ranks:
         by_stage[one.rank.stage].append(one)
@@ -136,7 +133,11 @@ def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
                 state = one.rank.wrappers.get(path)
                 if state is None and path and path not in graphs(one).scopes:
                     continue
-                known = None if state is None else tuple(word for word in state if word != _UNFINISHED)
+                known = (
+                    None
+                    if state is None
+                    else tuple(word for word in state if word != _UNFINISHED and not word.startswith(MADE))
+                )
                 by_state[known].append(one.rank.rank)
             if len(by_state) > 1 or any(state and _UNCALLED in state for state in by_state):
                 alike[tuple((state, tuple(numbers)) for state, numbers in by_state.items())].append(path or "the model")
@@ -146,7 +147,7 @@ def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
 
 def _differing(paths: Sequence[str], by_state: Mapping[_State, Sequence[int]]) -> Finding:
     silent = [
-        rank for state, some in by_state.items() if state is None or not _SILENT.isdisjoint(state) for rank in some
+        rank for state, some in by_state.items() if state is None or not SILENT.isdisjoint(state) for rank in some
     ]
     usual = max(by_state, key=lambda state: (len(by_state[state]), not state))
     others = [rank for state, some in by_state.items() if state != usual for rank in some]
@@ -197,14 +198,14 @@ def _by_group(one: RankFile) -> Mapping[str, _Exchanged]:
     forward: defaultdict[str, dict[str, None]] = defaultdict(dict)
     reduced: defaultdict[str, dict[str, None]] = defaultdict(dict)
     counts: Counter[str] = Counter()
-    for each in one.collectives:
+    for each, count in one.collectives.kinds():
         if each.op in POINT_TO_POINT:
             continue
         if each.phase == "forward":
             forward[each.group].update({each.scope: None} if each.scope else {})
         else:
             reduced[each.group].update(dict.fromkeys(each.operands))
-            counts[each.group] += 1
+            counts[each.group] += count
     return {label: (forward[label], reduced[label], counts[label]) for label in {**forward, **reduced}}
 
 

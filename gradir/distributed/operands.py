@@ -22,10 +22,7 @@ class Swapped(NamedTuple):
 
 
 class History:
-    """Numbers tensors by how they were made: the operations, modules and lines, and the parameters, behind them.
-
-    Equal numbers are equal histories, in whatever graph and under whatever id.
-    """
+    """Numbers tensors by the operations, modules, lines and parameters behind them, in all graphs alike."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
@@ -45,27 +42,28 @@ def _label(node: Node) -> object:
 
 
 def swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
-    """The collectives of a forward in which ranks give tensors that belong to other collectives of that group.
+    """Yield collectives of the forward whose tensors other ranks give to another collective of the group.
 
-    Each of the two tensors has to be one that both ranks exchange. A tensor that one rank alone has says nothing: a
-    loss is the same one, whichever branch led to it.
+    A tensor that one rank alone exchanges says nothing: a loss is the same, whichever branch led to it.
     """
     # Ranks of one list and one graph do the same.
     alike = {(id(one.collectives), one.digest): one for one in reversed(ranks)}
-    if len(alike) == 1 or not any(issued.operands for one in alike.values() for issued in one.collectives):
+    if len(alike) == 1 or not any(issued.operands for one in alike.values() for issued, _ in one.collectives.kinds()):
         return
-    history = History()
-    issued_by = {kind: _by_group(one.collectives, history.of(graph_in(one))) for kind, one in alike.items()}
+    history, made = History(), dict[bytes, Mapping[str, int]]()
+    for one in alike.values():
+        if one.digest not in made:
+            made[one.digest] = history.of(graph_in(one))
     in_group: defaultdict[Key, dict[_Kind, None]] = defaultdict(dict)
     for one in ranks:
-        kind = id(one.collectives), one.digest
-        for label in issued_by[kind]:
-            in_group[label, one.rank.groups[label]][kind] = None
+        for key in one.rank.groups.items():
+            in_group[key][id(one.collectives), one.digest] = None
     for (label, _), (first, *others) in in_group.items():
+        issued = _issued_on(label, alike[first].collectives, made[alike[first].digest]) if others else []
         for other in others:
-            pairs = [*_differing(issued_by[first][label], issued_by[other][label])]
+            sides = [alike[first], alike[other]]
+            pairs = [*_differing(issued, _issued_on(label, sides[1].collectives, made[sides[1].digest]))]
             for number, pair in enumerate(pairs):
-                sides = [alike[first], alike[other]]
                 # One place is enough to tell.
                 nodes = [] if number else _parting(pair, sides, history)
                 both = [one.rank.rank for one in sides]
@@ -73,14 +71,13 @@ def swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
                 yield Swapped(dict(zip(both, pair, strict=True)), dict(made_by))
 
 
-def _by_group(program: Iterable[Collective], made: Mapping[str, int]) -> Mapping[str, _Issued]:
-    """What a rank issues to all of each group, with the numbers of the tensors; of those that say nothing, none."""
-    found: defaultdict[str, _Issued] = defaultdict(list)
+def _issued_on(label: str, program: Iterable[Collective], made: Mapping[str, int]) -> _Issued:
+    """Return what a rank issues to a group, with the known histories of the tensors."""
+    found: _Issued = []
     for each in program:
-        if each.op not in POINT_TO_POINT:
+        if each.group == label and each.op not in POINT_TO_POINT:
             is_told = each.phase == "forward" and each.op not in ROOTED
-            numbers = tuple([made[operand] for operand in each.operands if operand in made]) if is_told else ()
-            found[each.group].append((each, numbers))
+            found.append((each, tuple([made[one] for one in each.operands if one in made]) if is_told else ()))
     return found
 
 
@@ -93,10 +90,7 @@ def _differing(some: _Issued, others: _Issued) -> Iterator[tuple[Collective, Col
 
 
 def _parting(issued: Iterable[Collective], sides: Sequence[RankFile], history: History) -> Sequence[str]:
-    """The first nodes, from the tensors of two collectives back, that are not of the same kind.
-
-    There are none if one collective only has more tensors than the other.
-    """
+    """Return the first two nodes behind two collectives that differ, if any."""
     graphs = [*map(graph_in, sides)]
     made = [history.of(graph) for graph in graphs]
     operands = [filter(numbers.__contains__, each.operands) for numbers, each in zip(made, issued, strict=True)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Final
 
 from gradir import registry
-from gradir.distributed.model import Finding, Ranks
+from gradir.distributed.model import Ranks
 from gradir.distributed.timeline import Picture
 from gradir.distributed.words import headline, rest, row, span, stops, title
 from gradir.errors import ExportError
@@ -27,6 +27,7 @@ _MOST_PLACES: Final = 4_096
 _LETTERS: Final = 26
 _LOOKS: Final = 4
 _LABEL: Final = 8
+_MARK: Final = "mismatch"
 _FORWARD: Final = "forward"
 _CODES: Final[Mapping[str, str]] = {
     "all_gather": "AG",
@@ -63,7 +64,8 @@ li,.names{overflow-wrap:anywhere}code{font:13px/1.5 ui-monospace,monospace}
 .lanes .bad{outline:3px solid var(--alarm);outline-offset:-3px;font-weight:700}
 .mesh{margin:.4rem 1.5rem .4rem 0;display:inline-table}
 .g0{background:var(--g0)}.g1{background:var(--g1)}.g2{background:var(--g2)}.g3{background:var(--g3)}
-.chip{padding:0 .35rem;margin-right:.4rem}
+.chip{padding:0 .35rem;margin-right:.4rem}.lanes .chip{float:right;margin:0 0 0 .4rem}a{color:inherit}
+section ul{padding-left:1.1rem}
 .graph{margin:.5rem 0}summary{cursor:pointer;padding:.3rem 0}
 iframe{width:100%;height:min(80vh,56rem);border:1px solid var(--line)}
 """
@@ -100,29 +102,29 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
     yield "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
     yield "</tr></thead><tbody>"
     picture = ranks.picture
+    group_of = {rank: number for number, group in enumerate(ranks.groups) for rank in group.ranks}
+    # Letters tell something where there are places to tell apart.
+    has_letters = picture is not None and (bool(picture.mesh) or len(ranks.groups) > 1)
     for number, group in enumerate(ranks.groups):
         name, *counts = map(_text, row(group))
-        chip = f'<b class="chip {_look(number)}">{_letter(number)}</b> ' if picture is not None and picture.mesh else ""
+        chip = f"{_chip(number)} " if has_letters else ""
         yield f'<tr><th scope="row">{chip}{name}</th>{"".join(f"<td>{count}</td>" for count in counts)}</tr>'
     yield "</tbody></table></div>"
     if picture is not None and picture.mesh:
-        yield from _mesh(picture.mesh, {rank: n for n, group in enumerate(ranks.groups) for rank in group.ranks})
+        yield from _mesh(picture.mesh, group_of)
     yield from (f"<p>{_text(line)}</p>" for line in stops(ranks))
     for finding in ranks.findings:
-        yield from _section(finding)
+        lines = "".join(f"<li><code>{_text(line)}</code></li>" for line in finding.lines)
+        yield f"<section><h2>{_text(title(finding))}</h2><ul>{lines}</ul></section>"
     if picture is not None and any(row.issued for row in picture.rows):
-        yield from _timeline(picture)
+        yield from _timeline(picture, group_of if len(ranks.groups) > 1 else {})
+    proof = "" if any(finding.kind == "mixed" for finding in ranks.findings) else "proof "
     for line in map("".join, rest(ranks)):
-        yield f'<p class="proof names">{_text(line)}</p>'
+        yield f'<p class="{proof}names">{_text(line)}</p>'
     if has_graphs or left:
         yield "<h2>Graphs</h2>"
     if left:
         yield f"<p>{counted(left, 'graph')} more {'is' if left == 1 else 'are'} not in this page.</p>"
-
-
-def _section(finding: Finding) -> Iterable[str]:
-    lines = "".join(f"<li><code>{_text(line)}</code></li>" for line in finding.lines)
-    return (f"<section><h2>{_text(title(finding))}</h2><ul>{lines}</ul></section>",)
 
 
 def _letter(number: int) -> str:
@@ -162,13 +164,17 @@ def _mesh(places: Mapping[int, Mapping[str, int]], group_of: Mapping[int, int]) 
         yield "</tbody></table></div>"
 
 
+def _chip(number: int) -> str:
+    return f'<b class="chip {_look(number)}">{_letter(number)}</b>'
+
+
 def _place(rank: int, group: int | None) -> str:
     if group is None:
         return f"<td>{rank}</td>"
     return f'<td class="{_look(group)}">{rank} {_letter(group)}</td>'
 
 
-def _timeline(picture: Picture) -> Iterator[str]:
+def _timeline(picture: Picture, group_of: Mapping[int, int]) -> Iterator[str]:
     start = picture.rows[0].start
     issued_there = [issued for lane in picture.rows for _, issued in lane.cells]
     count = max(len([*lane.cells]) + (lane.marked == len(lane.issued)) for lane in picture.rows)
@@ -177,22 +183,26 @@ def _timeline(picture: Picture) -> Iterator[str]:
     legend += ["blue is backward"] * any(issued.phase != _FORWARD for issued in issued_there)
     legend += [f"the first {start:,} are not shown"] * bool(start)
     legend += [f"{counted(picture.left, 'rank')} not shown"] * bool(picture.left)
-    legend += ["✗ first mismatch"] * any(lane.marked is not None for lane in picture.rows)
-    yield f"<p>{_text('; '.join(legend))}.</p>"
+    # On a narrow screen the mark is out of sight.
+    first = next((lane for lane in picture.rows if lane.marked is not None), None)
+    link = f'; <a href="#{_MARK}">✗ first mismatch</a>' if first is not None else ""
+    yield f"<p>{_text('; '.join(legend))}{link}.</p>"
     yield '<div class="table" tabindex="0" role="region" aria-label="collectives by rank"><table class="lanes"><thead>'
     yield "<tr><td></td>"
     yield "".join(f'<th scope="col">{start + number + 1}</th>' for number in range(count))
     yield "</tr></thead><tbody>"
     for lane in picture.rows:
-        yield f'<tr><th scope="row">{_text(span(lane.ranks))}</th>'
+        chips = dict.fromkeys(_chip(group_of[rank]) for rank in lane.ranks if rank in group_of)
+        yield f'<tr><th scope="row">{" ".join((_text(span(lane.ranks)), *chips))}</th>'
+        mark = f' id="{_MARK}"' if lane is first else ""
         for number, issued in lane.cells:
             is_bad = number == lane.marked
             look = f"{_FORWARD if issued.phase == _FORWARD else 'backward'}{' bad' if is_bad else ''}"
             code = f"{'✗ ' * is_bad}{_code(issued.op)}"
             words = f"<small>{_text(issued.group[:_LABEL])}</small>"
-            yield f'<td class="{look}" title="{_text(picture.said(issued))}">{_text(code)}{words}</td>'
+            yield f'<td{mark * is_bad} class="{look}" title="{_text(picture.said(issued))}">{_text(code)}{words}</td>'
         if lane.marked == len(lane.issued):
-            yield '<td class="bad">✗ ended</td>'
+            yield f'<td{mark} class="bad">✗ ended</td>'
         yield "</tr>"
     yield "</tbody></table></div>"
 

@@ -11,9 +11,11 @@ from typing import Final, NamedTuple, cast
 
 from gradir import files
 from gradir.codecs.codec import decode, encode
-from gradir.codecs.rank_parts import RankSplitter, collectives_in
+from gradir.codecs.rank_parts import RankSplitter
+from gradir.distributed.programs import Program, Programs
 from gradir.errors import GradirError
-from gradir.ir import Collective, Graph, Rank
+from gradir.gcpause import paused_gc
+from gradir.ir import Graph, Rank
 from gradir.ir.excerpt import excerpt
 
 _Source = str | PathLike[str] | Graph
@@ -33,7 +35,7 @@ class RankFile(NamedTuple):
     source: _Source
     rank: Rank
     digest: bytes
-    collectives: Sequence[Collective]
+    collectives: Program
 
 
 def read(sources: Iterable[object]) -> list[RankFile]:
@@ -46,9 +48,9 @@ def read(sources: Iterable[object]) -> list[RankFile]:
         FileError: a file cannot be read.
         FormatError: a file is not a GIR document that this release can read.
     """
-    lists: dict[bytes, Sequence[Collective]] = {}
-    splitter = RankSplitter()
-    given = [_read(cast("_Source", source), number, lists, splitter) for number, source in enumerate(sources)]
+    programs, splitter = Programs(), RankSplitter()
+    with paused_gc():
+        given = [_read(cast("_Source", source), number, programs, splitter) for number, source in enumerate(sources)]
     if not given:
         raise GradirError("there is nothing to compare: give the files of the ranks of one run")
     unsaid = [one for one in given if one.rank is _UNSAID]
@@ -70,24 +72,21 @@ def read(sources: Iterable[object]) -> list[RankFile]:
 
 
 def graph_in(one: RankFile) -> Graph:
-    """The graph of a rank."""
+    """Return the graph of a rank."""
     if isinstance(one.source, Graph):
         return one.source
     with files.naming(one.source):
         return decode(files.read_bytes(one.source))
 
 
-def _read(source: _Source, number: int, lists: dict[bytes, Sequence[Collective]], splitter: RankSplitter) -> RankFile:
+def _read(source: _Source, number: int, programs: Programs, splitter: RankSplitter) -> RankFile:
     if isinstance(source, Graph):
         name, data = f"graph {number}", encode(source, "msgpack")
     else:
         name, data = files.name_of(source), files.read_bytes(source)
     with files.naming(name):
         parts = splitter.split(data)
-        collectives = lists.get(parts.collectives)
-        if collectives is None:
-            collectives = lists[parts.collectives] = collectives_in(data, parts)
-    return RankFile(name, source, parts.rank or _UNSAID, parts.rest, collectives)
+        return RankFile(name, source, parts.rank or _UNSAID, parts.rest, programs.read(data, parts))
 
 
 def _numbered(given: Sequence[RankFile]) -> list[RankFile]:
@@ -101,7 +100,7 @@ def _numbered(given: Sequence[RankFile]) -> list[RankFile]:
 
 
 def _check_groups(one: RankFile) -> None:
-    for number, collective in enumerate(one.collectives):
+    for collective, _ in one.collectives.kinds():
         members = one.rank.groups.get(collective.group)
         if members is None:
             where = f"on {excerpt(collective.group)}, which is none of its groups"
@@ -109,6 +108,7 @@ def _check_groups(one: RankFile) -> None:
             where = f"with {collective.peer}, and {collective.group} has {len(members)} ranks"
         else:
             continue
+        number = [*one.collectives].index(collective)
         raise GradirError(f"{one.name}: its collective {number} is {where}: capture it anew")
 
 

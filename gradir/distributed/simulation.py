@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -16,6 +16,7 @@ _UNEVEN: Final = frozenset({"gather", "scatter", "all_to_all"})
 
 POINT_TO_POINT: Final = frozenset({"send", "recv"})
 
+_BARRIER: Final = "barrier"
 _MOST_KINDS: Final = 3
 """So many kinds of mixed tensors are told."""
 
@@ -31,18 +32,23 @@ Groups = Mapping[str, tuple[int, ...]]
 """The groups of a rank by label."""
 
 
+_Line = tuple[str, str, int]
+"""A group, a file and a line in it."""
+
+
 class Mismatch(NamedTuple):
-    """Ranks that are in one group at once with what does not fit: ``issued`` by rank."""
+    """Collectives of one group that do not fit, and their places in the programs, by rank."""
 
     group: Key
     issued: Mapping[int, Collective]
     reason: str
+    places: Mapping[int, int]
 
 
 class Stuck(NamedTuple):
-    """Ranks that wait for ever, each with what it waits in, and how many collectives those issued that have ended.
+    """Ranks that wait for ever, and how many collectives those issued that have ended.
 
-    ``first`` are those that wait for a rank that has ended; where there is none, they wait in a circle.
+    ``first`` wait for a rank that has ended; if there are none, the ranks wait in a circle.
     """
 
     waiting: Mapping[int, Collective]
@@ -53,8 +59,8 @@ class Stuck(NamedTuple):
 class Outcome(NamedTuple):
     """How many collectives were entered by all of their group, and what went wrong first, if anything.
 
-    ``unreceived`` are, by sender, the first of what another never receives, where nothing else went wrong. ``mixed``
-    are, by rank, those that fit and are of other tensors, the first of each kind, and ``mixed_count`` is their number.
+    ``unreceived`` has the first unreceived message of each sender, ``mixed`` the first of each kind that mixes tensors,
+    by rank, and ``places`` where the problem, or the first mixed tensors, are in the program of each rank.
     """
 
     done: int
@@ -62,19 +68,22 @@ class Outcome(NamedTuple):
     unreceived: Mapping[int, Collective] = MappingProxyType({})
     mixed: Sequence[Mapping[int, Collective]] = ()
     mixed_count: int = 0
+    places: Mapping[int, int] = MappingProxyType({})
 
 
-def simulated(programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> Outcome:
-    """Run the collectives of each rank, whose groups have the ranks that ``groups`` says.
+def simulated(
+    programs: Mapping[int, Iterable[Collective]], groups: Mapping[int, Groups], joined: Container[int] = ()
+) -> Outcome:
+    """Run the collectives of each rank until all end or wait. A rank that sends does not wait.
 
-    A rank that sends does not wait. Of the groups only those ranks count that have a program.
+    Ranks without a program do not count. Those that ``joined`` mix no tensors.
 
     >>> both = {0: {"world": (0, 1)}, 1: {"world": (0, 1)}}
     >>> outcome = simulated({0: [Collective("backward", "all_reduce", "world")], 1: []}, both)
     >>> outcome.done, sorted(outcome.problem.waiting), outcome.problem.ended
     (0, [0], {1: 0})
     """
-    return _Run(programs, groups).outcome()
+    return _Run(programs, groups, joined).outcome()
 
 
 class _Room:
@@ -85,53 +94,66 @@ class _Room:
 
 
 class _Run:
-    def __init__(self, programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> None:
-        self._programs = programs
+    def __init__(
+        self, programs: Mapping[int, Iterable[Collective]], groups: Mapping[int, Groups], joined: Container[int]
+    ) -> None:
+        self._programs, self._joined = programs, joined
+        self._lines: dict[int, set[_Line]] = {}
         keys = {(label, members) for rank in programs for label, members in groups[rank].items()}
         # By rank and label: the hash of a large group takes longer than a step.
         rooms = {key: _Room(key, programs) for key in keys}
         self._rooms = {rank: {key[0]: rooms[key] for key in groups[rank].items()} for rank in programs}
         self._at = dict.fromkeys(programs, 0)
-        self._mail: defaultdict[tuple[Key, int, int], deque[Collective]] = defaultdict(deque)
+        self._left = {rank: iter(program) for rank, program in programs.items()}
+        self._now = {rank: next(left, None) for rank, left in self._left.items()}
+        self._mail: defaultdict[tuple[Key, int, int], deque[tuple[Collective, int]]] = defaultdict(deque)
         self._done = 0
         self._mixed: dict[Hashable, Mapping[int, Collective]] = {}
         self._mixed_count = 0
+        self._mixed_at: Mapping[int, int] = {}
 
     def outcome(self) -> Outcome:
         """Let each rank run until it waits, and again once that is there for which it waited."""
-        work = deque(self._programs)
+        work = deque(self._at)
         while work:
             rank = work.popleft()
-            program, at = self._programs[rank], self._at
-            while at[rank] < len(program):
-                woken = self._step(rank, program[at[rank]])
+            while (issued := self._now[rank]) is not None:
+                woken = self._step(rank, issued)
                 if isinstance(woken, Mismatch):
                     return self._ended(self._done, woken)
                 if woken is None:
                     break
                 work.extend(woken)
-        at = self._at
-        stuck = {rank: program[at[rank]] for rank, program in self._programs.items() if at[rank] < len(program)}
+        stuck = {rank: issued for rank, issued in self._now.items() if issued is not None}
         if stuck:
             return self._ended(self._done, self._stuck(stuck))
-        left = {sender: mail[0] for (_, sender, receiver), mail in self._mail.items() if mail and receiver in at}
+        left = {
+            sender: mail[0][0] for (_, sender, receiver), mail in self._mail.items() if mail and receiver in self._at
+        }
         return self._ended(self._done - sum(map(len, self._mail.values())), None, left)
+
+    def _go_on(self, rank: int) -> None:
+        self._at[rank] += 1
+        self._now[rank] = next(self._left[rank], None)
 
     def _ended(
         self, done: int, problem: Mismatch | Stuck | None, left: Mapping[int, Collective] = MappingProxyType({})
     ) -> Outcome:
-        return Outcome(done, problem, left, tuple(self._mixed.values()), self._mixed_count)
+        at = self._mixed_at
+        if problem is not None:
+            at = problem.places if isinstance(problem, Mismatch) else self._at
+        return Outcome(done, problem, left, tuple(self._mixed.values()), self._mixed_count, at)
 
     def _step(self, rank: int, issued: Collective) -> Sequence[int] | Mismatch | None:
-        """Issue a collective; gives the ranks that may go on, or nothing where this one has to wait."""
+        """Issue a collective; return the ranks that may go on, or None if this one waits."""
         room = self._rooms[rank][issued.group]
         key = room.key
         if issued.op == "send" and issued.peer is not None:
             receiver = key[1][issued.peer]
-            self._mail[key, rank, receiver].append(issued)
-            self._at[rank] += 1
+            self._mail[key, rank, receiver].append((issued, self._at[rank]))
+            self._go_on(rank)
             self._done += 1
-            return (receiver,) if receiver in self._programs else ()
+            return (receiver,) if receiver in self._at else ()
         if issued.op == "recv" and issued.peer is not None:
             return self._receive(rank, key, issued)
         here, present = room.here, room.present
@@ -140,11 +162,12 @@ class _Run:
             return None
         reason = self._reason(key, here)
         if reason:
-            return Mismatch(key, dict(here), reason)
-        self._note_mixed(here)
+            return Mismatch(key, dict(here), reason, {member: self._at[member] for member in present})
+        if len({*map(id, here.values())}) > 1:
+            self._note_mixed(here)
         here.clear()
         for member in present:
-            self._at[member] += 1
+            self._go_on(member)
         self._done += 1
         return [member for member in present if member != rank]
 
@@ -152,15 +175,16 @@ class _Run:
         sender = key[1][issued.peer or 0]
         mail = self._mail[key, sender, rank]
         if not mail:
-            if sender in self._programs:
+            if sender in self._at:
                 return None
-        elif (sent := mail.popleft()).tensors != issued.tensors:
-            return Mismatch(key, {sender: sent, rank: issued}, "other tensors")
-        elif None not in (sent.microbatch, issued.microbatch) and sent.microbatch != issued.microbatch:
-            self._mixed_count += 1
-            if len(self._mixed) < _MOST_KINDS:
-                self._mixed.setdefault((key, sender, rank), {sender: sent, rank: issued})
-        self._at[rank] += 1
+        else:
+            sent, place = mail.popleft()
+            places = {sender: place, rank: self._at[rank]}
+            if sent.tensors != issued.tensors:
+                return Mismatch(key, {sender: sent, rank: issued}, "other tensors", places)
+            if None not in (sent.microbatch, issued.microbatch) and sent.microbatch != issued.microbatch:
+                self._add_mixed((key, sender, rank), {sender: sent, rank: issued}, places)
+        self._go_on(rank)
         self._done += 1
         return ()
 
@@ -181,16 +205,31 @@ class _Run:
         return ""
 
     def _note_mixed(self, here: Mapping[int, Collective]) -> None:
-        """Note what fits and is not the same in all ranks; those with equal lists have the same objects."""
         others = {id(issued): issued for issued in here.values()}
-        if len(others) > 1 and are_of_other_tensors(tuple(others.values())):
-            self._mixed_count += 1
+        if any(rank in self._joined for rank in here):
+            return
+        if are_of_other_tensors(tuple(others.values())) or self._are_elsewhere(here):
             kind = frozenset((issued.phase, issued.op, issued.scope, issued.node) for issued in others.values())
-            if len(self._mixed) < _MOST_KINDS:
-                self._mixed.setdefault(kind, dict(here))
+            self._add_mixed(kind, dict(here), {rank: self._at[rank] for rank in here})
+
+    def _are_elsewhere(self, here: Mapping[int, Collective]) -> bool:
+        """Return whether ranks come to the same lines in another order."""
+        by_line = {_line_of(issued): rank for rank, issued in here.items()}
+        if len(by_line) == 1 or None in by_line:
+            return False
+        for rank in by_line.values():
+            if rank not in self._lines:
+                self._lines[rank] = {line for line in map(_line_of, self._programs[rank]) if line is not None}
+        return all(self._lines[rank].issuperset(by_line) for rank in by_line.values())
+
+    def _add_mixed(self, kind: Hashable, issued: Mapping[int, Collective], places: Mapping[int, int]) -> None:
+        self._mixed_count += 1
+        self._mixed_at = {**places, **self._mixed_at}
+        if len(self._mixed) < _MOST_KINDS:
+            self._mixed.setdefault(kind, issued)
 
     def _stuck(self, waiting: Mapping[int, Collective]) -> Stuck:
-        ended = {rank: self._at[rank] for rank in self._programs if rank not in waiting}
+        ended = {rank: self._at[rank] for rank in self._at if rank not in waiting}
         first = [rank for rank, issued in waiting.items() if not ended.keys().isdisjoint(self._missing(rank, issued))]
         return Stuck(waiting, ended, tuple(first))
 
@@ -204,11 +243,8 @@ class _Run:
 def are_of_other_tensors(issued: Sequence[Collective]) -> bool:
     """Return whether collectives that fit surely belong to different tensors.
 
-    That is where they are of the forward in one rank and of the backward in another, or reduced in other ways, of which
-    no backend complains; in the forward, where they are of
-    other modules or, without a root, of other lines; in the backward, where they are of the gradients of other
-    parameters, or of other modules by the same function. Buckets of gradients that have one in common are the same
-    bucket. Of one that is not known, which gradient was there last says nothing.
+    They do in different phases, with different reductions, of different modules in the forward, and of different
+    gradients in the backward. Two buckets of gradients that have one in common are the same bucket.
 
     >>> one, other = (Collective("forward", "all_gather", "world", scope=name) for name in ("image", "text"))
     >>> are_of_other_tensors([one, other]), are_of_other_tensors([one, one])
@@ -222,9 +258,12 @@ def _is_other(one: Collective, other: Collective) -> bool:
     if one.phase != other.phase or (one.reduce != other.reduce and one.reduce and other.reduce):
         return True
     if one.phase == "forward":
-        lines = [(each.source.file, each.source.line) if each.source else None for each in (one, other)]
-        is_elsewhere = one.op not in ROOTED and None not in lines and lines[0] != lines[1]
-        return is_elsewhere or one.scope != other.scope
+        return one.scope != other.scope and one.op != _BARRIER
+    # Of a million collectives nearly all are equal in these.
+    return (one.node, one.operands) != (other.node, other.operands) and _is_other_gradient(one, other)
+
+
+def _is_other_gradient(one: Collective, other: Collective) -> bool:
     if one.operands and other.operands:
         return {*one.operands}.isdisjoint(other.operands)
     (path, name), (other_path, other_name) = split_id(one.node), split_id(other.node)
@@ -234,6 +273,15 @@ def _is_other(one: Collective, other: Collective) -> bool:
     if accumulated(one.node, _ACCUMULATORS) != one.node:
         return any(len(tensor.shape or ()) > 1 for tensor in one.tensors)
     return any(part in name for part in _EXCHANGING)
+
+
+def _line_of(issued: Collective) -> _Line | None:
+    """Return the line of a collective in forward; roots and barriers often have lines of their own."""
+    source = issued.source
+    if source is None or issued.phase != "forward" or issued.op in (*ROOTED, _BARRIER):
+        return None
+    # The folder is as the rank's own working directory shows it.
+    return issued.group, source.file.rpartition("/")[2], source.line
 
 
 def _is_as(issued: Collective, first: Collective) -> bool:

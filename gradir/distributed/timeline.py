@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
+from gradir.distributed.programs import Program
 from gradir.distributed.reading import RankFile
-from gradir.distributed.simulation import Mismatch, Outcome, Stuck
+from gradir.distributed.simulation import Outcome
 from gradir.ir import Collective
 
 _MOST_ROWS: Final = 16
@@ -20,14 +22,14 @@ class Row(NamedTuple):
     """
 
     ranks: tuple[int, ...]
-    issued: Sequence[Collective]
+    issued: Program
     start: int
     marked: int | None
 
     @property
     def cells(self) -> Iterator[tuple[int, Collective]]:
         """The collectives that are shown, with their numbers."""
-        return iter([*enumerate(self.issued)][self.start : self.start + _MOST_CELLS])
+        return enumerate(islice(self.issued, self.start, self.start + _MOST_CELLS), self.start)
 
 
 class Picture(NamedTuple):
@@ -43,11 +45,8 @@ class Picture(NamedTuple):
 
 
 def pictured(ranks: Sequence[RankFile], outcome: Outcome, said: Callable[[Collective], str]) -> Picture:
-    """Return the picture of the ranks of a run, whose collectives came to an outcome.
-
-    A row for each rank, or where these are many, for each list of collectives.
-    """
-    marks = dict(_marks(ranks, outcome))
+    """Return a picture with a row for each rank or, if these are many, for each list of collectives."""
+    marks = outcome.places
     alike: dict[object, list[RankFile]] = {}
     for one in ranks:
         number = one.rank.rank
@@ -68,22 +67,3 @@ def pictured(ranks: Sequence[RankFile], outcome: Outcome, said: Callable[[Collec
     is_mesh = len(dimensions) == 1 and () not in dimensions
     shown = tuple(sorted(rows))
     return Picture(shown, len(ranks) - sum(len(row.ranks) for row in rows), mesh if is_mesh else {}, said)
-
-
-def _marks(ranks: Sequence[RankFile], outcome: Outcome) -> Iterator[tuple[int, int]]:
-    problem = outcome.problem
-    issued: Mapping[int, Collective] = next(iter(outcome.mixed), {})
-    if isinstance(problem, Mismatch):
-        issued = problem.issued
-    elif isinstance(problem, Stuck):
-        issued = problem.waiting
-        yield from problem.ended.items()
-    known: dict[tuple[int, int], int] = {}
-    for one in ranks:
-        found = issued.get(one.rank.rank)
-        if found is None:
-            continue
-        key = id(one.collectives), id(found)
-        if key not in known:
-            known[key] = next(number for number, each in enumerate(one.collectives) if each is found)
-        yield one.rank.rank, known[key]

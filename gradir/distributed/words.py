@@ -26,6 +26,7 @@ _TITLES: Final[Mapping[str, str]] = {
 }
 
 _STOPPED: Final[Mapping[str, str]] = {
+    "starts": "waited in the last collective before its first step",
     "waits": "waited in the last collective",
     "fails": "failed, or another rank ended",
     "joins": "had no more data, and joined the exchanges of the others",

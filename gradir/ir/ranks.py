@@ -23,9 +23,11 @@ class Rank(Record, frozen=True):
 
     ``wrappers`` has the state of each module that reduces gradients, by path: ``no_sync``, ``uncalled`` (only a
     submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused parameters), ``static``
-    (a static graph) and ``hook:NAME``. ``unreduced`` has the parameters outside all of these that the optimizer's
-    step changes though nothing exchanged their gradients. ``stopped`` says why a process has no graph: ``waits`` (in
-    its last collective), ``fails`` (there), ``joins`` (it has no more data) or ``ends`` (before the captured step).
+    (a static graph) and ``hook:NAME``. The Nth of several in a group has ``made:N:GROUP``. ``unreduced`` has the
+    parameters outside all of these that the optimizer's step changes without an exchange.
+
+    ``stopped`` says why a process has no graph: ``starts`` (waits before its first module), ``waits`` (in its last
+    collective), ``fails`` (there), ``joins`` (it has no more data) or ``ends`` (before the captured step).
     """
 
     rank: Count

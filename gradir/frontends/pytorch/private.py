@@ -299,6 +299,7 @@ FSDP_GROUPS: Final = (
 )
 _FORMS: Final = ("to tell that the parameter of an optimizer is the one that ran", "it is said to be in none")
 FSDP: Final = _FSDP
+DDP: Final = _DDP
 FSDP_PARAMETERS: Final = _word(f"{_FSDP}._fsdp_param_group:fsdp_params", *_FORMS, since="2.6")
 # Where a parameter has the tensor that a forward runs with, and the one that the optimizer has.
 FSDP_FORMS: Final = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from linecache import getline
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from msgspec.structs import replace
-from torch import distributed
+from torch import distributed, nn
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
@@ -54,6 +55,7 @@ _CALLED: Final[Mapping[str, str]] = {
 }
 # The argument with what the process gives, the first of these that there is.
 _GIVEN: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
+_NEW_GROUP: Final = "new_group"
 
 
 @lru_cache(maxsize=4096)
@@ -87,6 +89,9 @@ class Exchange:
         self.pipeline: tuple[int, int, int] | None = None
         self.operands = Operands()
         self.until: UntilStep | None = None
+        # By wrapper, its number among those made in its process group, as the same on each rank, and the group.
+        self.wrappers: weakref.WeakKeyDictionary[nn.Module, tuple[int, Any]] = weakref.WeakKeyDictionary()
+        self._made: Counter[str] = Counter()
         # How many operations this thread began, which grows as long as it does not wait.
         self.operations = 0
         self.thread = threading.get_ident()
@@ -111,11 +116,11 @@ class Exchange:
 
     @property
     def waits(self) -> bool:
-        """Whether the thread runs code that waits for other processes, of a step that has begun."""
+        """Whether the thread runs code that waits for other processes."""
         frame = sys._current_frames().get(self.thread)
         while frame is not None and str(frame.f_globals.get("__name__")).startswith("gradir."):
             frame = frame.f_back
-        if frame is None or not self._messages or not any(self.timeline.frames):
+        if frame is None or not self._messages:
             return False
         is_library = str(frame.f_globals.get("__name__")).startswith(private.WAITING)
         # A work that the program has waits in the program's own line.
@@ -136,6 +141,10 @@ class Exchange:
             # The user's own instruction that led to a frame, or a library's where there is none.
             places = () if found is None else (found.caller, found)
             place = next((each for each in places if each is not None and not is_commands(each.code)), None)
+        wrapper = _wrapper_made_in(frame) if phase == "forward" else None
+        if wrapper is not None and wrapper not in self.wrappers:
+            self._made[group.group_name] += 1
+            self.wrappers[wrapper] = self._made[group.group_name], group
         stages: Sequence[Any] = ()
         if private.PIPELINES in sys.modules and (found_stages := _stages_around(frame)):
             microbatches, stages = found_stages
@@ -148,6 +157,17 @@ class Exchange:
         is_shadow = any(each.f_code.co_name == "__exit__" for each in join)
         for told in self._told(name, arguments, frame, stages):
             self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands, is_shadow))
+
+    def note_new_group(self) -> None:
+        """Note that the thread waits for the others in the making of a group, to which all ranks have to come."""
+        frame = sys._current_frames().get(self.thread)
+        makes = [each for each, _ in walk_stack(frame) if each.f_code.co_name == _NEW_GROUP]
+        is_noted = bool(self._messages) and self._messages[-1].collective.op == _NEW_GROUP
+        if makes and not is_noted and makes[-1].f_globals.get("__name__") == private.COLLECTIVES:
+            found = self._places(makes[-1])
+            place = found.caller or found if found is not None else None
+            made = Collective("forward", _NEW_GROUP, "")
+            self._messages.append(_Message(made, distributed.group.WORLD, None, None, place, (), is_shadow=False))
 
     def collectives(self, exchanged: Exchanged) -> Iterator[Collective]:
         """Yield all of it, in the words of the graph that was captured last."""
@@ -178,6 +198,9 @@ class Exchange:
         sizes = [arguments.get(key) for key in ("input_split_sizes", "output_split_sizes")]
         splits = tuple([tuple(map(int, each)) for each in sizes if each is not None]) if any(sizes) else ()
         metas, reduced = tuple(map(self._metadata.of_tensor, given)), _reduction_of(arguments, frame)
+        # Each rank pads an object to the largest of all, which a step that sends nothing does not know.
+        if any(tensor.dtype == torch.uint8 for tensor in given) and _is_of_objects(frame):
+            metas = tuple([replace(meta, shape=None) for meta in metas])
         number = _microbatch_of(given[0], stages) if len(given) == 1 else None
         yield Collective("", _CALLED.get(bare, bare), "", peer, reduced, metas, splits, microbatch=number)
 
@@ -232,6 +255,18 @@ def _given(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         return ()
     found = next((arguments[argument] for argument in _GIVEN if argument in arguments), ())
     return tensors_in(found) or tensors_in(arguments.get("output_tensors", ()))
+
+
+def _is_of_objects(frame: FrameType | None) -> bool:
+    """Return whether one of torch's functions for picklable objects exchanges."""
+    inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.COLLECTIVES)
+    return any("object" in outer.f_code.co_name for outer in inside)
+
+
+def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
+    """Return the DistributedDataParallel whose constructor exchanges."""
+    inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.DDP)
+    return next((outer.f_locals.get("self") for outer in inside if outer.f_code.co_name == "__init__"), None)
 
 
 def _stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:

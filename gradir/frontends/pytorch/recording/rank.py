@@ -101,13 +101,21 @@ class Exchanged:
         rank = rank_of(self.groups, self.modules, self._device)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None:
-            rank = replace(rank, wrappers=dict(wrappers_among(self.modules, self._synced, graph)))
+            rank = replace(rank, wrappers=dict(self._wrappers(graph)))
         elif found:
             raise CaptureError("the process group is gone: capture before destroy_process_group")
         if rank is not None and pipeline is not None:
             stage, stages, microbatches = pipeline
             rank = replace(rank, stage=stage, stages=stages, microbatches=microbatches)
         return replace(graph, rank=rank, collectives=tuple(found))
+
+    def _wrappers(self, graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
+        made = {id(module): known for each in self._exchanges.values() for module, known in each.wrappers.items()}
+        by_path = {path: made.get(id(module)) for module, path in self.modules.paths.items()}
+        is_alone = all(number == 1 for number, _ in made.values())
+        for path, words in wrappers_among(self.modules, self._synced, graph):
+            number, group = by_path.get(path) or (0, None)
+            yield path, words if is_alone or not number else (*words, f"made:{number}:{self.groups.label(group)}")
 
     @property
     def waiting(self) -> int | None:
@@ -118,11 +126,15 @@ class Exchanged:
     def stopped(self, why: str, modules: Modules) -> Graph | None:
         """Return a graph without nodes, with what was exchanged in a step that did not come to its backward."""
         self.number_groups()
+        for each in self._exchanges.values():
+            each.note_new_group()
         self.modules, self.names = modules, OperandNames(modules, {})
         empty = Graph({}, producer=Producer(__version__, "torch", str(torch.__version__)))
         graph = self.with_collectives(empty) if distributed.is_initialized() else empty
         if graph.rank is None:
             return None
+        if why == "waits" and not any(any(line.frames) for line in self._exchanges):
+            why = "starts"
         why = "joins" if any(each.has_joined for each in self._exchanges.values()) else why
         return replace(graph, rank=replace(graph.rank, wrappers={}, stopped=why))
 
