@@ -145,7 +145,9 @@ def first_pictures(playwright: Any, folder: Path, captured: Captured, repetition
         runs["Model Explorer"] = lambda: _picture(playwright, explorer, "document.querySelector('canvas.main')", serve)
     vista = folder / "vista.html"
     if TORCHVISTA.is_dir() and _traced(captured, vista):
-        runs["torchvista"] = lambda: _picture(playwright, vista.as_uri(), "document.querySelector('svg g[class^=node]')")
+        runs["torchvista"] = lambda: _picture(
+            playwright, vista.as_uri(), "document.querySelector('svg g[class^=node]')"
+        )
     times: dict[str, list[float | None]] = {name: [] for name in runs}
     for _ in range(repetitions):
         for name, run in runs.items():

@@ -17,8 +17,8 @@ from typing import Final
 _CHECKED_EACH: Final = 0.5
 _CLOSED: Final = -1
 _LONGEST_ABORT: Final = 10
+# Seconds in which a process that is to end runs Python code again; torchrun kills it after 30.
 _LONGEST_END: Final = 20.0
-"""Seconds in which a process that is to end runs Python code again; torchrun kills it after 30."""
 
 
 class Watchdog:
@@ -52,18 +52,18 @@ class Watchdog:
         self._fd = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
         if self._before == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._leave)
-        # A forked process has the same socket, and its signals are its own.
-        if sys.platform != "win32":
-            os.register_at_fork(after_in_child=self._forget)
-        self._thread.start()
+        # Only C's own handler runs in an abort: Python's wait for the main thread, which never runs again.
         self._libc = ctypes.CDLL(None)
         self._libc.signal.argtypes, self._libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
         self._on_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._aborted)
         self._before_abort = self._libc.signal(signal.SIGABRT, ctypes.cast(self._on_abort, ctypes.c_void_p))
+        # A forked process has the same socket, and its signals are its own.
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=self._forget)
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._libc.signal(signal.SIGABRT, self._before_abort)
         if self._told.fileno() != _CLOSED:
             # To close it ends nothing while a forked process has it too.
             self._told.shutdown(socket.SHUT_WR)
@@ -73,6 +73,7 @@ class Watchdog:
 
     def _forget(self) -> None:
         if self._told.fileno() != _CLOSED:
+            self._libc.signal(signal.SIGABRT, self._before_abort)
             signal.set_wakeup_fd(self._fd)
             if signal.getsignal(signal.SIGTERM) == self._leave:
                 signal.signal(signal.SIGTERM, self._before)
@@ -86,14 +87,16 @@ class Watchdog:
     def _aborted(self, number: int) -> None:
         """Write what there is: gloo and NCCL end a process from a thread of theirs, where Python runs no handler."""
         # The abort may come with a lock held for which this waits.
-        self._libc.signal(signal.SIGALRM, None)
-        self._libc.alarm(_LONGEST_ABORT)
+        if sys.platform != "win32":
+            self._libc.signal(signal.SIGALRM, None)
+            self._libc.alarm(_LONGEST_ABORT)
         self._write("fails")
         self._libc.signal(number, self._before_abort)
         # It is blocked until this returns.
         getattr(self._libc, "raise")(number)
 
     def _watch(self) -> None:
+        # When something moved last and when the launcher ended this rank; neither has a time before it happened.
         moved, before, ended, is_leaving = time.monotonic(), None, math.inf, False
         while True:
             is_told = bool(select.select([self._ended], [], [], _CHECKED_EACH)[0])
@@ -105,11 +108,12 @@ class Watchdog:
                 moved, before = time.monotonic(), now
             if signal.SIGTERM in signals and signal.getsignal(signal.SIGTERM) == self._leave:
                 ended = min(ended, time.monotonic())
-            is_over = time.monotonic() - ended
-            waited = time.monotonic() - moved
-            if now is not None and (waited >= self._patience > 0 or is_over >= 0 <= waited):
+            since_end, waited = time.monotonic() - ended, time.monotonic() - moved
+            is_due = waited >= self._patience > 0 or since_end >= 0
+            if now is not None and is_due and waited >= 0:
                 is_leaving = self._stop("waits")
+                # Once is enough, until something moves again.
                 moved = math.inf
-            if is_over >= (_LONGEST_END if now is None or is_leaving else 0):
+            if since_end >= (_LONGEST_END if now is None or is_leaving else 0):
                 # The main thread waits in C++, and runs no handler.
                 os._exit(-signal.SIGTERM % 256)
