@@ -164,3 +164,13 @@ def test_a_class_with_another_name_is_one_line(plan: Plan, old: str) -> None:
 
     lines = lines_of(gradir.diff(captured(plan), captured(called(plan))))
     assert len(lines) <= 1, lines
+
+
+def test_a_wrapper_with_the_name_of_a_module_inside_is_one_line() -> None:
+    plan = Plan(
+        "Layer", inside={"g": Plan("Linear"), "fn": Plan("Block", inside={name: Plan("Linear") for name in "gh"})}
+    )
+    after = replace(plan, inside={**plan.inside, "fn": Plan("Wrap", inside={"g": plan.inside["fn"]})})
+    assert lines_of(gradir.diff(captured(plan), captured(after))) == ["module fn -> fn.g, wrapped by Wrap  12 nodes"]
+    back = lines_of(gradir.diff(captured(after), captured(plan)))
+    assert back == ["module fn.g -> fn, unwrapped from Wrap  12 nodes"]

@@ -192,7 +192,7 @@ class RenamedModules:
 
     def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], paths: Mapping[str, str]) -> None:
         self._tables = a.scopes, b.scopes
-        self._paths = paths
+        self._paths, self._news = paths, {*paths.values()}
         shown = Counter(
             found
             for old, new in pairs
@@ -204,18 +204,36 @@ class RenamedModules:
         scopes = [dict.fromkeys(node.scope for node in graph.nodes.values()) for graph in (a, b)] if counts else []
         before, after = (Above(map(pattern, there)) for there in scopes or ((), ()))
         self._renames = {
-            found.rename for found in counts if found.rename.before not in after or found.rename.after not in before
+            found.rename
+            for found in counts
+            if found.rename.before not in after or found.rename.after not in before or self._is_around_new(found)
         }
         self.nodes: Counter[Rename] = Counter()
         self.tensors: dict[tuple[str, str], str] = {}
         single = set(self._single(counts, scopes)) if self._renames else set()
-        names = _with_fixed_indices(found for found in counts if found.rename in self._renames)
-        for found, count in counts.items():
-            if found.rename in self._renames:
-                name = Rename(found.old, found.new) if found.rename in single else names[found.rename]
-                self.nodes[name] += count
-                if found.old in a.nodes and found.new in b.nodes:
-                    self.tensors[name] = b.nodes[found.new].role
+        whole = [(self._outermost(found), count) for found, count in counts.items() if found.rename in self._renames]
+        names = _with_fixed_indices(found for found, _ in whole)
+        for found, count in whole:
+            name = Rename(found.old, found.new) if found.rename in single else names[found.rename]
+            self.nodes[name] += count
+            if found.old in a.nodes and found.new in b.nodes:
+                self.tensors[name] = b.nodes[found.new].role
+
+    def _is_around_new(self, found: _Shown) -> bool:
+        """Return whether the module that has a former name now, or had the new name before, is in one graph only."""
+        before, after = self._tables
+        came = found.old in after and found.old not in self._news
+        return came or (found.new in before and found.new not in self._paths)
+
+    def _outermost(self, found: _Shown) -> _Shown:
+        """Return the rename that explains this one: with `fn` as `fn.g`, its module `fn.g` is `fn.g.g`."""
+        before, after = found.rename
+        (around, name), (around_after, name_after) = split_path(before), split_path(after)
+        if after == f"{before}.{name}" and Rename(around, before) in self._renames:
+            return _Shown(Rename(around, before), split_path(found.old)[0], found.old)
+        if before == f"{after}.{name_after}" and Rename(after, around_after) in self._renames:
+            return _Shown(Rename(after, around_after), found.new, split_path(found.new)[0])
+        return found
 
     def explain(self, old: Node, new: Node) -> bool:
         """Return whether two nodes of different names differ in these renames alone."""
