@@ -17,7 +17,7 @@ import msgspec
 import pydot
 import pytest
 from dot_pictures import Picture, assert_same_graph, drawn_text, export, intended, run_dot
-from gradir_exporters._dot_labels import scope_caption
+from gradir_exporters._dot_labels import shown
 from gradir_exporters.dot import DotExporter, DotOptions, to_graphviz, to_pydot
 from graphviz import quoting
 from hypothesis import HealthCheck, given, settings
@@ -117,7 +117,7 @@ def test_pydot_object_draws_the_same(sample: Callable[[], Graph], dot_program: s
 def test_escaping_agrees_with_graphviz(text: str) -> None:
     safe = graphviz.escape(intended(text).replace("&", "&amp;"))
     quoted = quoting.quote(safe)
-    assert f'"{scope_caption(text, None)}"' == (quoted if quoted.startswith('"') else f'"{quoted}"')
+    assert f'"{shown(text)}"' == (quoted if quoted.startswith('"') else f'"{quoted}"')
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -22,7 +22,7 @@ def test_a_signal_to_a_forked_process_ends_that_alone() -> None:
         return True
 
     process = multiprocessing.get_context("fork").Process(target=signal.raise_signal, args=(signal.SIGTERM,))
-    with Watchdog(0, lambda: 1, stop):
+    with Watchdog(0, lambda: 1, stop, bool):
         process.start()
         process.join()
         time.sleep(0.1)
@@ -32,7 +32,7 @@ def test_a_signal_to_a_forked_process_ends_that_alone() -> None:
 def test_it_ends_while_a_forked_process_runs_on() -> None:
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=receiver.recv)
-    with Watchdog(0, lambda: None, bool):
+    with Watchdog(0, lambda: None, bool, bool):
         process.start()
     sender.send("end")
     process.join()

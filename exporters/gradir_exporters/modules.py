@@ -19,7 +19,7 @@ from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
 _INDENT: Final = "  "
-# The only class of torch that prints a run of equal children once.
+# The only class of the framework that prints a run of equal children once.
 _MERGES_EQUALS: Final = "ModuleList"
 # A line of a detail with this beginning would read as a submodule, or as the end of one.
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")

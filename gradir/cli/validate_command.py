@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from gradir.cli.parser import Parser, add_input
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph
 
 DESCRIPTION = "Check that each file is a valid GIR document, and exit with 2 if one is not."
 EXAMPLES = ("gradir validate model.gir", "gradir validate --strict *.gir", "gradir validate --ranks run.*.gir")
@@ -38,19 +42,25 @@ def run(options: argparse.Namespace) -> int:
 
 def _is_valid(path: str, *, strict: bool) -> bool:
     from gradir import files
-    from gradir.codecs.codec import check_known, decode
-    from gradir.codecs.strict import check_canonical, check_keys
 
     try:
         with files.naming(path):
-            data = files.read_bytes(path)
-            # Canonical bytes have no key twice, and none that is unknown.
-            graph = check_canonical(data) if strict else decode(data)
-            if not strict:
-                check_keys(data)
-                check_known(data)
+            count = len(_checked(files.read_bytes(path), strict=strict).nodes)
     except GradirError as error:
         report(str(error))
         return False
-    files.write_bytes("-", f"{one_line(files.name_of(path))}: valid, {len(graph.nodes):,} nodes\n".encode())
+    files.write_bytes("-", f"{one_line(files.name_of(path))}: valid, {count:,} nodes\n".encode())
     return True
+
+
+def _checked(data: bytes, *, strict: bool) -> Graph:
+    from gradir.codecs.codec import check_known, decode
+    from gradir.codecs.strict import check_canonical, check_keys
+
+    # Canonical bytes have no key twice, and none that is unknown.
+    if strict:
+        return check_canonical(data)
+    graph = decode(data)
+    check_keys(data)
+    check_known(data)
+    return graph

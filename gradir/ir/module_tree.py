@@ -257,7 +257,7 @@ def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
             lists.setdefault(found[0], []).append((found[1], at, name))
     for entries in lists.values():
         by_number = sorted(entries)
-        # JAX sorts the keys of a dict as text, h_10 before h_2. Any other order is the program's own, and stays.
+        # A front-end may sort the keys of a dict as text, h_10 before h_2. Any other order is the program's own.
         if by_number == entries or any(one[2] > other[2] for one, other in pairwise(entries)):
             continue
         moved = [rows[at] for _, at, _ in by_number]

@@ -132,13 +132,14 @@ class _Listing:
             return []
         if change.kind == "removed":
             return [self._united.path(change.id)]
-        marks = change.id.split(".")
+        path = change.id
+        marks = path.split(".")
         if change.subject == "scope" or _ANY not in marks:
-            return [change.id]
+            return [path]
         before = self._renamed_modules.before
         return [
             new
-            for old, new in self._renamed.get(without_indices(change.id), ())
+            for old, new in self._renamed.get(without_indices(path), ())
             if before(new) == old
             and all(mark in {_ANY, part} for mark, part in zip(marks, new.split("."), strict=True))
         ]

@@ -23,7 +23,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.export.fx import known_inputs, program_of
 from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program, bare_path
 from gradir.frontends.pytorch.target import Traced
-from gradir.frontends.substitution import replace_function, substituted
+from gradir.frontends.substitution import replace_function
 from gradir.frontends.walks import below
 from gradir.spec import called
 
@@ -303,7 +303,7 @@ class _Backend:
 
         compiler = aot_autograd(fw_compiler=take, bw_compiler=_run_as_it_is, partition_fn=partition, **self._options)
         # The LSTM of oneDNN has None for a workspace, which AOTAutograd cannot save.
-        with substituted(torch.backends.mkldnn, "enabled", value=False):
+        with torch.backends.mkldnn.flags(enabled=False):
             compiled = compiler(module, inputs)
 
         def run(*args: object) -> object:
