@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.explanations.model import Explanation  # noqa: E402
+from gradir.frontends.pytorch.explaining.cuts import Flowing  # noqa: E402
 
 Program = Callable[[Any, torch.Tensor], torch.Tensor]
 SIDE = ("side.weight", "side.bias")
@@ -205,6 +206,23 @@ def test_integers_that_leave_torch_lost_their_gradient_where_they_were_made(prog
     assert (cause.kind, cause.names) == ("nondifferentiable", SIDE)
     assert cause.source is not None
     assert cause.source.line == marked(program)
+
+
+def test_integers_read_in_each_round_of_a_loop_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+    sources = Flowing.sources
+    monkeypatch.setattr(Flowing, "sources", lambda self, value: looks.append(value) or sources(self, value))
+
+    def counting(m: Any, x: torch.Tensor) -> torch.Tensor:
+        count, total = m["side"](x).argmax(), 0.0
+        for _ in range(200):
+            count = count + 1
+            total = total + count.item()
+        return m["main"](x).sum() * total
+
+    explained(counting)
+    # Followed anew in each round, these would be more than 20,000.
+    assert len(looks) < 8_000
 
 
 def test_a_parameter_that_only_decides_can_never_learn() -> None:

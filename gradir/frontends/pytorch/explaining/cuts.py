@@ -96,6 +96,7 @@ class Flowing:
         self.has_compiled, self.compiled = False, 0
         # By identity, since code takes long to hash.
         self._known_uses: dict[tuple[int, int], str] = {}
+        self._first_made: dict[Value, Value | None] = {}
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
         self.terms = list(step_kinds.terms_of(flow, [read.value for read in ends]))
@@ -288,17 +289,29 @@ class Flowing:
 
     def _made_integer(self, found: Exit) -> Value | None:
         """Return the integers, made of values with a gradient, that what a function read is computed from."""
-        behind = reached(
-            [read.value for read in found.reads],
-            lambda value: () if value in self.carrying else (read.value for read in self.sources(value)),
-        )
-        for value in behind:
-            if value.maker == FROM_OUTSIDE or not any(read.carries for read in self.flow.steps[value.maker].inputs):
-                continue
-            dtype = self.flow.steps[value.maker].outputs[value.number].dtype or ""
-            is_integer = dtype != "" and not dtype.startswith(_DIFFERENTIABLE)
-            return value if is_integer and self._kinds.of(value.maker) == "nondifferentiable" else None
-        return None
+        made = next(filter(None, (self._made_behind(read.value) for read in found.reads)), None)
+        if made is None:
+            return None
+        dtype = self.flow.steps[made.maker].outputs[made.number].dtype or ""
+        is_integer = dtype != "" and not dtype.startswith(_DIFFERENTIABLE)
+        return made if is_integer and self._kinds.of(made.maker) == "nondifferentiable" else None
+
+    def _made_behind(self, start: Value) -> Value | None:
+        """Return the first value, behind one without gradient or itself, that is made of values with a gradient."""
+        # Each value is looked at once for all that is read: a loop may read a number in each round.
+        known, waiting = self._first_made, [(start, False)]
+        while waiting:
+            value, is_looked_behind = waiting.pop()
+            behind = [] if value in self.carrying else [read.value for read in self.sources(value)]
+            if is_looked_behind:
+                known[value] = next(filter(None, map(known.__getitem__, behind)), None)
+            elif value not in known:
+                step = self.flow.step_of(value)
+                is_made = step is not None and any(read.carries for read in step.inputs)
+                known[value] = value if is_made else None
+                if not is_made:
+                    waiting += [(value, True), *((each, False) for each in behind)]
+        return known[start]
 
     def _put(self, number: int, step: Step) -> None:
         if "inplace" in step.kinds and step.called != "step":
