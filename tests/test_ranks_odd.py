@@ -261,7 +261,9 @@ def test_modules_that_each_rank_has_for_itself_are_no_alarm() -> None:
         record = Rank(number, 2, groups={"world": (0, 1)})
         return replace(found, rank=record, collectives=(issued,))
 
-    assert "mixed" not in kinds(gradir.ranks([rank(0), rank(1)]))
+    found = gradir.ranks([rank(0), rank(1)])
+    assert "mixed" not in kinds(found)
+    assert "first mismatch" not in found.to("html")
     assert "mixed" in kinds(gradir.ranks([rank(0, "expert1"), rank(1, "expert0")]))
 
 

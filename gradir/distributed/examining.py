@@ -161,6 +161,9 @@ def _exchanged(
     if isinstance(outcome.problem, Stuck) and outcome.problem.first and later.issuperset(outcome.problem.first):
         outcome = outcome._replace(problem=None, places={})
     own = [each for each in outcome.mixed if _are_of_own_modules(each, files)]
+    if own and outcome.problem is None:
+        # The places may be those of what is no finding.
+        outcome = outcome._replace(places={})
     mixed = _mixed([each for each in outcome.mixed if each not in own], 0 if own else outcome.mixed_count)
     if not mixed and outcome.problem is None:
         found = [*swapped(compared)]
