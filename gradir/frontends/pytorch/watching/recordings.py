@@ -102,9 +102,8 @@ class Backwards(Patches):
 
 
 # These causes are at the line where the optimizer was made.
-_OF_OPTIMIZERS: Final = frozenset(
-    {"moves_nothing", "not_in_optimizer", "not_registered", "replaced"}
-)  # These may have no slope, or a small one.
+_OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "not_registered", "replaced"})
+# These may have no slope, or a small one.
 _SQUASHING: Final = frozenset({"hardtanh", "relu", "sigmoid", "softmax", "softsign", "tanh"})
 
 
