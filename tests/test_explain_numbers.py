@@ -208,6 +208,20 @@ def test_integers_that_leave_torch_lost_their_gradient_where_they_were_made(prog
     assert cause.source.line == marked(program)
 
 
+def test_integers_of_a_teacher_whose_result_is_detached_are_no_alarm() -> None:
+    def taught(m: Any, x: torch.Tensor) -> torch.Tensor:
+        scores = m["side"](x)
+        labels = scores.argmax(0).tolist()
+        return nn.functional.mse_loss(m["main"](x), scores.detach()) / len(labels)
+
+    torch.manual_seed(0)
+    model, x = nn.ModuleDict({"main": nn.Linear(2, 1), "side": nn.Linear(2, 1)}), torch.randn(3, 2)
+    model["side"].eval()
+    with gradir.record(model, flow=True) as rec:
+        loss = taught(model, x)
+    assert [(cause.kind, cause.level) for cause in rec.explain(loss).causes] == [("detach", "info")]
+
+
 def test_integers_read_in_each_round_of_a_loop_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[object] = []
     sources = Flowing.sources

@@ -266,6 +266,9 @@ class Flowing:
 
     def _find_exits(self) -> None:
         entry, last = self._last_entry(), max((value.maker for value in self.ends), default=FROM_OUTSIDE)
+        stopped = 0
+        for stop in self.stops:
+            stopped |= stop.leaves
         for found in self.flow.exits:
             left = 0
             for read in found.reads:
@@ -278,10 +281,12 @@ class Flowing:
                 # Else what comes of it is in nothing that was captured.
                 goes_on = found.before <= entry and use != bytecode.SHOWN
             is_number = use not in (bytecode.COMPARED, bytecode.HANDED)
-            if goes_on and is_number and (made := self._made_integer(found)) is not None:
+            # What another operation stops, such as the detach of a teacher, is told there alone.
+            lost = left & ~stopped
+            if goes_on and is_number and lost and (made := self._made_integer(found)) is not None:
                 # Integers had no gradient before they left: the operation that made them is where it ends.
                 step = self.flow.steps[made.maker]
-                self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), left))
+                self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), lost))
             elif goes_on:
                 at = found.called.strip("_"), found.place
                 first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != bytecode.HANDED))
