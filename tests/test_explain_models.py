@@ -349,3 +349,13 @@ def test_what_torch_cuts_for_functions_of_its_own_is_no_alarm() -> None:
         with gradir.record(model, flow=True) as rec:
             loss = loss_of(cut)
         assert rec.explain(loss).level == level
+
+
+def test_a_module_without_a_hash_is_explained_as_any_other() -> None:
+    class Ordered(nn.Linear):
+        __hash__ = None
+
+    model = nn.ModuleDict({"used": Ordered(2, 1), "idle": Ordered(2, 1)})
+    with gradir.record(model, flow=True) as rec:
+        loss = model["used"](torch.ones(3, 2)).sum()
+    assert [cause.names for cause in rec.explain(loss).causes] == [("idle.weight", "idle.bias")]

@@ -111,6 +111,11 @@ def test_wrappers_of_one_group_are_numbered_where_there_are_several(folder: Path
     several = ran("DDP(nn.Linear(2, 2)); body = DDP(nn.Linear(3, 4)); step()", folder)
     assert several.rank is not None
     assert several.rank.wrappers == {"body": ("made:3:world",)}
+    distributed.destroy_process_group()
+    # A class with an order of its own has no hash.
+    unhashable = ran("Own = type('Own', (DDP,), {'__hash__': None}); body = Own(nn.Linear(3, 4)); step()", folder)
+    assert unhashable.rank is not None
+    assert unhashable.rank.wrappers == {"body": ("made:2:world",)}
 
 
 OBJECTS = """

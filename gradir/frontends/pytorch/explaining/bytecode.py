@@ -200,27 +200,27 @@ _LONGEST_HEAD: Final = 12
 
 def skipping_conditions(flow: Flow, paths: Mapping[nn.Module, str], names: Iterable[str]) -> dict[str, Place]:
     """Return, by unused parameter, the one condition by which a module that ran skipped it."""
-    # The modules in which an operation ran.
+    # The modules in which an operation ran, by id(): a class of the user's may forbid hashes.
     calls = {id(step.call): step.call for step in flow.steps}
-    called = {call.module for innermost in calls.values() for call in calls_from(innermost)}
+    called = {id(call.module) for innermost in calls.values() for call in calls_from(innermost)}
     modules = {path: module for module, path in paths.items()}
     ran: dict[int, set[int]] = {}
     for step in flow.steps:
         for place in (step.place, None if step.place is None else step.place.caller):
             if place is not None:
                 ran.setdefault(id(place.code), set()).add(place.instruction)
-    known: dict[tuple[nn.Module, str], Place | None] = {}
+    known: dict[tuple[int, str], Place | None] = {}
     found: dict[str, Place] = {}
     for name in names:
         path, _, member = name.rpartition(".")
-        while path and modules.get(path) not in called:
+        while path and id(modules.get(path)) not in called:
             path, _, member = path.rpartition(".")
         owner = modules.get(path)
-        if owner is None or owner not in called:
+        if owner is None or id(owner) not in called:
             continue
-        if (owner, member) not in known:
-            known[owner, member] = _condition(type(owner), member, ran)
-        place = known[owner, member]
+        if (id(owner), member) not in known:
+            known[id(owner), member] = _condition(type(owner), member, ran)
+        place = known[id(owner), member]
         if place is not None:
             found[name] = place
     return found

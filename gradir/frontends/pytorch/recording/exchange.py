@@ -89,8 +89,9 @@ class Exchange:
         self.pipeline: tuple[int, int, int] | None = None
         self.operands = Operands()
         self.until: UntilStep | None = None
-        # By wrapper, its number among those made in its process group, as the same on each rank, and the group.
-        self.wrappers: weakref.WeakKeyDictionary[nn.Module, tuple[int, Any]] = weakref.WeakKeyDictionary()
+        # By id(), since a class of the user's may forbid hashes: each wrapper, its number among those made in its
+        # process group, as the same on each rank, and the group.
+        self.wrappers: dict[int, tuple[weakref.ref[nn.Module], int, Any]] = {}
         self._made: Counter[str] = Counter()
         # How many operations this thread began, which grows as long as it does not wait.
         self.operations = 0
@@ -142,9 +143,10 @@ class Exchange:
             places = () if found is None else (found.caller, found)
             place = next((each for each in places if each is not None and not is_commands(each.code)), None)
         wrapper = _wrapper_made_in(frame) if phase == "forward" else None
-        if wrapper is not None and wrapper not in self.wrappers:
+        known = self.wrappers.get(id(wrapper))
+        if wrapper is not None and (known is None or known[0]() is not wrapper):
             self._made[group.group_name] += 1
-            self.wrappers[wrapper] = self._made[group.group_name], group
+            self.wrappers[id(wrapper)] = weakref.ref(wrapper), self._made[group.group_name], group
         stages: Sequence[Any] = ()
         if private.PIPELINES in sys.modules and (found_stages := _stages_around(frame)):
             microbatches, stages = found_stages

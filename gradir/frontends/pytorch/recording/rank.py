@@ -110,7 +110,8 @@ class Exchanged:
         return replace(graph, rank=rank, collectives=tuple(found))
 
     def _wrappers(self, graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
-        made = {id(module): known for each in self._exchanges.values() for module, known in each.wrappers.items()}
+        every = (item for each in self._exchanges.values() for item in each.wrappers.items())
+        made = {key: (number, group) for key, (module, number, group) in every if module() is not None}
         by_path = {path: made.get(id(module)) for module, path in self.modules.paths.items()}
         is_alone = all(number == 1 for number, _ in made.values())
         for path, words in wrappers_among(self.modules, self._synced, graph):

@@ -228,8 +228,8 @@ def _trained_by(optimizers: Sequence[Optimizer], modules: Iterable[nn.Module]) -
 
 def _owner_of(parts: Iterable[nn.Module], frame: FrameType | None) -> nn.Module | None:
     """Return the module around a call that has all these parts, which a program may call by themselves."""
-    wanted = {*parts}
-    return next((each for each in _modules_around(frame) if wanted and wanted <= {*modules_in(each)}), None)
+    wanted = {*map(id, parts)}
+    return next((each for each in _modules_around(frame) if wanted and wanted <= {*map(id, modules_in(each))}), None)
 
 
 def _modules_around(frame: FrameType | None) -> Iterator[nn.Module]:
