@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from gradir.diffs.compare import compare
+from gradir.diffs.matching import match
 from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
 
 INPUT = ""
@@ -236,3 +237,36 @@ def test_operations_that_change_places_in_a_row_are_two_changes(far: int) -> Non
         nodes = [change for change in diff.changes if change.subject == "node"]
         assert [change.fields[0].name for change in nodes] == ["op", "op"], (first, far, diff.changes)
         assert all(change.subject == "node" or change.id == "indices" for change in diff.changes)
+
+
+def added(model: Model, path: str, class_name: str, value: str, name: str = "weight") -> str:
+    """Draw a module that adds its parameter."""
+    model.module(path, class_name)
+    weight = f"{path}.{name}"
+    outputs = (TensorMeta("float32", (4, 4)),)
+    model.nodes[weight] = Node(weight, role="parameter", scope=path, names=(weight,), outputs=outputs)
+    return model.op("add", path, value, weight)
+
+
+def test_a_module_that_was_wrapped_and_changed_places_is_what_the_wrapper_holds() -> None:
+    before, after = Model(), Model()
+    value = before.op("tanh", "layer.proj", added(before, "layer.norm", "Norm", before.op("t", "")))
+    inner = added(after, "layer.norm.base", "Norm", after.op("tanh", "layer.proj", after.op("t", "")))
+    found = match(before.graph(value), after.graph(added(after, "layer.norm", "Wrapped", inner, "lora")))
+    assert found.nodes["layer.norm.weight"] == "layer.norm.base.weight"
+    assert found.nodes["layer.norm/add:1"] == "layer.norm.base/add:1"
+
+
+def test_a_module_that_moved_beside_a_wrapped_one_keeps_its_operations() -> None:
+    before, after = Model(), Model()
+    value = before.op("t", "")
+    inner = added(before, "layers.0.fc", "Linear", before.op("tanh", "layers.0.act", value))
+    first = before.op("add", "layers.0", inner, value)
+    last = before.op("add", "layers.1", before.op("sin", "layers.1.mlp", first), first)
+    value = after.op("t", "")
+    first = after.op("add", "model.layers.0", after.op("tanh", "model.layers.0.act", value), value)
+    inner = added(after, "model.layers.1.mlp", "Wrapped", after.op("sin", "model.layers.1.mlp.base", first))
+    moved = added(after, "model.layers.1.fc", "Linear", inner)
+    found = match(before.graph(last), after.graph(after.op("add", "model.layers.1", moved, first)))
+    assert found.nodes["layers.0.fc.weight"] == "model.layers.1.fc.weight"
+    assert found.nodes["layers.0.fc/add:1"] == "model.layers.1.fc/add:1"

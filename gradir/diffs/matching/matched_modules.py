@@ -61,6 +61,7 @@ class _Tree:
 
     def __init__(self, graph: NumberedGraph) -> None:
         self.classes = graph.classes
+        self._details = graph.details
         self.children: dict[str, list[str]] = {"": []}
         for path in dict.fromkeys((*graph.classes, *graph.modules)):
             self._add(path)
@@ -73,6 +74,15 @@ class _Tree:
         self.labels: dict[str, dict[str, int]] = {level: {} for level in _LEVELS}
         for path in sorted(self.children, key=scope_depth, reverse=True):
             self._label(path)
+
+    def wrapped(self, path: str, tree: _Tree, other: str) -> str:
+        """Return the only child with the shape of a module of the other tree; nothing if there is none."""
+        # Of several it is the only one with the same description.
+        label = tree.labels["shape"][other]
+        found = [child for child in self.children[path] if self.labels["shape"][child] == label]
+        if len(found) > 1:
+            found = [child for child in found if self._details.get(child) == tree._details.get(other)]
+        return found[0] if len(found) == 1 else ""
 
     def unwrapped(self, path: str) -> str:
         """Return the end of a chain of modules that contain only the next one."""
@@ -128,7 +138,7 @@ class _Modules:
 
     def matched(self) -> dict[str, str]:
         """Return paths of the second graph by those of the first."""
-        self._add("", "")
+        self._add_replaced("", "")
         self._descend()
         self._add_moved()
         return self._found
@@ -143,6 +153,18 @@ class _Modules:
             self._taken.add(new)
             self._queue.append((old, new))
 
+    def _add_replaced(self, old: str, new: str) -> None:
+        """Match modules of one name, or one of them with what the other wraps."""
+        before, after = self._before, self._after
+        if before.classes.get(old) != after.classes.get(new):
+            inner = after.wrapped(new, before, old)
+            outer = before.wrapped(old, after, new)
+            if inner:
+                return self._add(old, inner)
+            if outer:
+                return self._add(outer, new)
+        return self._add(old, new)
+
     def _add_children(self, old: str, new: str) -> None:
         children, others = self._before.children[old], self._after.children[new]
         if not children or not others:
@@ -151,7 +173,7 @@ class _Modules:
         for child in children:
             name = _last(child)
             if name in by_name and not name.isdecimal():
-                self._add(child, by_name[name])
+                self._add_replaced(child, by_name[name])
         self._add_entries(*([path for path in paths if _last(path).isdecimal()] for paths in (children, others)))
         for child in self._free(children, ())[0]:
             if _last(child) in by_name:

@@ -13,6 +13,7 @@ from gradir.diffs.sequences import alone_in_both
 
 if TYPE_CHECKING:
     from gradir.diffs.matching.costs import Costs
+    from gradir.diffs.matching.numbered import Surroundings
 
 # Among more consumers than this no match is looked for: that would be quadratic.
 _CROWD: Final = 16
@@ -26,6 +27,7 @@ _AROUND: Final = 200
 _BOTH: Final = 2
 # How often an exchange is looked for at each node on average, at most.
 _LOOKS: Final = 4
+_MOVES: Final = (("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1))
 
 
 class Pairing:
@@ -44,14 +46,16 @@ class Pairing:
             there[node] = other
             back[other] = node
 
+    def add_moved(self, surroundings: Surroundings) -> None:
+        """Match what stands elsewhere: free nodes whose surroundings no other free node of their graph has."""
+        for level in _MOVES:
+            if FREE not in self.there or FREE not in self.back:
+                return
+            self.add(self._lone(*surroundings.at(*level)))
+
     def add_lone(self) -> None:
         """Match free nodes that say the same and are alone in that, where moving one is fewer edits than both."""
-        labels, other_labels = self._before.tight, self._after.tight
-        other_free = (other for other, node in enumerate(self.back[:-1]) if node < 0)
-        alone = alone_in_both(
-            ((labels[node], node) for node in self._free()), ((other_labels[other], other) for other in other_free)
-        )
-        for node, other in alone:
+        for node, other in self._lone(self._before.tight, self._after.tight):
             if self._price_of_matching(node, other) < _BOTH:
                 self.add([(node, other)])
 
@@ -117,6 +121,13 @@ class Pairing:
 
     def _free(self) -> list[int]:
         return [node for node, other in enumerate(self.there[:-1]) if other < 0]
+
+    def _lone(self, labels: Sequence[int], other_labels: Sequence[int]) -> list[tuple[int, int]]:
+        """Free nodes with a label that one free node has in each graph."""
+        other_free = (node for node, other in enumerate(self.back[:-1]) if other < 0)
+        return alone_in_both(
+            ((labels[node], node) for node in self._free()), ((other_labels[other], other) for other in other_free)
+        )
 
     def _price_of_matching(self, node: int, other: int) -> int:
         """Return the cost of matching these; a slot may contain the result of the node itself."""

@@ -235,10 +235,10 @@ class _Search:
         # What became another operation stands where it did, before it is looked for elsewhere.
         named.add_neighbours()
         named.add_changed()
-        yield _completed(named)
+        yield _completed(named, around)
         unnamed = self._pairing()
         _align(unnamed, self._depth_first, around)
-        yield _completed(unnamed)
+        yield _completed(unnamed, around)
 
 
 def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
@@ -262,7 +262,9 @@ def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
         pairing.add((order[x], other_order[y]) for x, y in pairs)
 
 
-def _completed(pairing: Pairing) -> list[int]:
+def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
+    pairing.add_neighbours()
+    pairing.add_moved(around)
     pairing.add_neighbours()
     pairing.add_changed()
     pairing.add_lone()
