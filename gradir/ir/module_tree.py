@@ -147,7 +147,11 @@ def rounds_of(path: str) -> int:
 
 
 def scope_depth(path: str) -> int:
-    """Return the number of components of a module path, which is 0 for the root."""
+    """Return the number of components of a module path, which is 0 for the root.
+
+    >>> scope_depth(""), scope_depth("layers.3.attn")
+    (0, 3)
+    """
     return path.count(".") + 1 if path else 0
 
 

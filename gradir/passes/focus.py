@@ -83,7 +83,13 @@ def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
 
 
 def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
-    """Keep the nodes with these ids and those at most ``hops`` edges away, as `focus` does."""
+    """Keep the nodes with these ids and those at most ``hops`` edges away, as `focus` does.
+
+    >>> from gradir.ir import Graph, Node, Ref
+    >>> chain = [Node("a"), *(Node(new, inputs=(Ref(old, 0),)) for old, new in zip("abc", "bcd"))]
+    >>> list(around(Graph.of(chain), ["b"]).nodes)
+    ['a', 'b', 'c']
+    """
     return within(graph, near(graph, ids, hops))
 
 
@@ -109,6 +115,13 @@ def between(graph: Graph, one: str, other: str) -> Graph:
 
     Raises:
         PassError: a pattern matches no node, or no path joins them.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> x, y = b.tensor("x", TensorMeta()), b.tensor("y", TensorMeta())
+    >>> b.output(b.function("mul", [b.function("exp", [x], [TensorMeta()]), y], [TensorMeta()]))
+    >>> list(between(b.build(), "x", "output").nodes)
+    ['x', 'exp:1', 'mul:1', 'output']
     """
     first, second = matching(graph, one, "between"), matching(graph, other, "between")
     found = reached_from(graph, first) & lead_to(graph, second)

@@ -70,6 +70,12 @@ def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
 
     Raises:
         PassError: a pattern names no module; the message names near misses.
+
+    >>> from gradir.ir import Node, Scope
+    >>> nodes = [Node(f"{scope}/mm:1", scope=scope) for scope in ("h.0.attn", "h.0.mlp", "h.1.attn")]
+    >>> graph = Graph.of(nodes, [Scope("h.0.attn", "Attention"), Scope("h.1.attn", "Attention")])
+    >>> list(fold_modules(graph, ["h.0"]).nodes), list(fold_modules(graph, ["class:Att*"]).nodes)
+    (['h.0', 'h.1.attn/mm:1'], ['h.0.attn', 'h.0.mlp/mm:1', 'h.1.attn'])
     """
     paths = {*graph.scopes, *(path for node in graph.nodes.values() for path in upwards(node.scope))}
     chosen = set[str]()
@@ -95,7 +101,13 @@ def _class_name(graph: Graph, path: str) -> str:
 
 
 def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
-    """Return a function to the module that `fold` puts a node into, or ``None`` to keep the node."""
+    """Return a function to the module that `fold` puts a node into, or ``None`` to keep the node.
+
+    >>> from gradir.ir import Graph, Node, Scope
+    >>> module = destinations(Graph.of([], [Scope("layers"), Scope("layers.3", calls=1)]), 1)
+    >>> module(Node("a", scope="layers.3.attn")), module(Node("b", scope="layers")), module(Node("c", scope="fc.act"))
+    ('layers.3', None, 'fc')
+    """
     return _destinations(_module_at(graph, depth))
 
 
