@@ -129,10 +129,6 @@ def _applied(field: Field, value: Any, change: Any) -> Any:
     return value if change is None else change[1]
 
 
-def _turned(hunk: Hunk[T]) -> Hunk[T]:
-    return Hunk(hunk.new_start, hunk.start, hunk.after, hunk.before)
-
-
 def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]:
     if before is after:
         return

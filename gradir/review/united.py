@@ -187,9 +187,6 @@ def _known(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref
     return Ref(source.id, ref.output_nr) if source is not None and fits else None
 
 
-_EXPLAINING: Final = frozenset({"frozen", "unfrozen", "following"})
-
-
 def drawn_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
     """Return what changed, as the findings report it, with what is at most ``hops`` edges away."""
     # Of modules with the same changes, whose paths differ in numbers alone, the first is drawn. Its `ext["times"]` is
