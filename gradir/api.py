@@ -267,7 +267,7 @@ def ranks(sources: Iterable[str | PathLike[str] | Graph]) -> Ranks:
         FileError: a file cannot be read.
         FormatError: a file is not a GIR document that this release can read.
     """
-    from gradir.distributed.examining import examined
+    from gradir.distributed.comparison import examined
 
     return examined(sources)
 

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import PurePath
 
     from gradir import files, link
-    from gradir.distributed.examining import examined
+    from gradir.distributed.comparison import examined
     from gradir.distributed.words import rendered
 
     for path in options.files:
