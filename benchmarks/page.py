@@ -46,6 +46,9 @@ META = TensorMeta("float32", (8, 8))
 PATIENCE = 120.0
 """Seconds after which a peer counts as one that does not end."""
 
+STARTS = 2_500
+"""Milliseconds in which a browser has started."""
+
 SMALL = {"flat": 50, "wide": 50, "search": 2, "pan": 2, "settled": 300, "moves": 10}
 """Sizes by which nothing is measured; ``settled`` are the milliseconds after which nothing moves any more."""
 
@@ -92,8 +95,8 @@ def launched(playwright: Any) -> Iterator[Any]:
     """A browser of its own: what another viewer leaves behind would slow the next picture by half."""
     arguments = ["--no-sandbox", "--enable-unsafe-swiftshader"]
     browser = playwright.chromium.launch(executable_path=tools.find("Chromium"), args=arguments)
-    # Who opens a page has a browser that runs.
-    browser.new_page().goto("about:blank")
+    # Chromium loads pages of its own for two seconds, while who opens a page has a browser that runs.
+    browser.new_page().wait_for_timeout(STARTS)
     yield browser
     browser.close()
 
