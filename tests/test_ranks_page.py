@@ -187,6 +187,17 @@ def test_the_first_mismatch_is_linked_and_mixed_tensors_are_no_proof() -> None:
     assert html.count("✗ AR") == 4
 
 
+def test_ranks_without_a_graph_have_no_empty_table() -> None:
+    groups = {"world": (0, 1, 2, 3)}
+    stopped = [
+        Graph({}, rank=replace(_placed(rank, groups), stopped="waits" if rank else "fails"), collectives=(reduce(),))
+        for rank in range(4)
+    ]
+    html = gradir.ranks(stopped).to("html")
+    assert "groups of ranks" not in html
+    assert "no graph, waited in the last collective" in html
+
+
 def test_few_ranks_in_a_large_mesh_make_no_large_page() -> None:
     alike = Graph.of([])
     places = [Rank(rank, 100, coordinates={"dp": rank, "tp": rank}) for rank in range(100)]

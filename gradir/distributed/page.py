@@ -98,18 +98,12 @@ def _shown(ranks: Ranks) -> tuple[list[tuple[str, Graph]], int]:
 
 def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
     yield f"<h1>{_text(headline(ranks))}</h1>"
-    yield '<div class="table" tabindex="0" role="region" aria-label="groups of ranks"><table><thead><tr>'
-    yield "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
-    yield "</tr></thead><tbody>"
     picture = ranks.picture
     group_of = {rank: number for number, group in enumerate(ranks.groups) for rank in group.ranks}
-    # Letters tell something where there are places to tell apart.
-    has_letters = picture is not None and (bool(picture.mesh) or len(ranks.groups) > 1)
-    for number, group in enumerate(ranks.groups):
-        name, *counts = map(_text, row(group))
-        chip = f"{_chip(number)} " if has_letters else ""
-        yield f'<tr><th scope="row">{chip}{name}</th>{"".join(f"<td>{count}</td>" for count in counts)}</tr>'
-    yield "</tbody></table></div>"
+    # Of ranks that all stopped before they had a graph there is none.
+    if ranks.groups:
+        # Letters tell something where there are places to tell apart.
+        yield from _groups(ranks, has_letters=picture is not None and (bool(picture.mesh) or len(ranks.groups) > 1))
     if picture is not None and picture.mesh:
         yield from _mesh(picture.mesh, group_of)
     yield from (f"<p>{_text(line)}</p>" for line in stops(ranks))
@@ -125,6 +119,17 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
         yield "<h2>Graphs</h2>"
     if left:
         yield f"<p>{counted(left, 'graph')} more {'is' if left == 1 else 'are'} not in this page.</p>"
+
+
+def _groups(ranks: Ranks, *, has_letters: bool) -> Iterator[str]:
+    yield '<div class="table" tabindex="0" role="region" aria-label="groups of ranks"><table><thead><tr>'
+    yield "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
+    yield "</tr></thead><tbody>"
+    for number, group in enumerate(ranks.groups):
+        name, *counts = map(_text, row(group))
+        chip = f"{_chip(number)} " if has_letters else ""
+        yield f'<tr><th scope="row">{chip}{name}</th>{"".join(f"<td>{count}</td>" for count in counts)}</tr>'
+    yield "</tbody></table></div>"
 
 
 def _letter(number: int) -> str:
