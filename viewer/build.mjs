@@ -16,7 +16,7 @@ turned upper vertices wires`;
 
 /** Names of the browser that stand in the script dozens of times: each gets a short one, once. */
 const often = `Array.from Float64Array Int32Array Math.abs Math.ceil Math.floor Math.hypot Math.max Math.min Math.round Uint8Array document
-requestAnimationFrame`.split(/\s+/);
+requestAnimationFrame Map Set performance Object.entries`.split(/\s+/);
 const shortOf = (name) => `short_${name.replace(".", "_")}`;
 
 const arguments_ = process.argv.slice(2);

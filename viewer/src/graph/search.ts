@@ -102,8 +102,6 @@ function matches(texts: readonly string[], { text: word, key, expression }: Word
     const at = text.indexOf(word);
     return at < 0 ? 0 : text === word ? 3 : at === 0 || text.includes(part) ? 2 : 1;
   };
-  let isFound = false;
-  const ranks = new Uint8Array(texts.length);
-  for (let at = 0; at < texts.length; at++) if ((ranks[at] = rank(texts[at]))) isFound = true;
-  return isFound ? ranks : null;
+  const ranks = Uint8Array.from(texts, rank);
+  return ranks.some(Boolean) ? ranks : null;
 }

@@ -171,9 +171,8 @@ function described(
   };
   const phases = new Uint8Array(count);
   scopeOf.forEach((own, node) => {
-    if (nodes.role[node] !== functionRole) return;
-    const phase = nodes.flags[node] & flag.backward ? 2 : 1;
-    for (let at = own; at >= 0 && !(phases[at] & phase); at = parent[at]) phases[at] |= phase;
+    const phase = nodes.role[node] === functionRole ? 1 + Math.sign(nodes.flags[node] & flag.backward) : 0;
+    for (let at = own; at >= 0 && phase & ~phases[at]; at = parent[at]) phases[at] |= phase;
   });
   const last = new Map<string, number>();
   const partsOf = new Int32Array(count).fill(1);
