@@ -166,6 +166,11 @@ def a_bounded_one(m: Any, x: torch.Tensor) -> torch.Tensor:
     return m["main"](x).sum() * side
 
 
+def a_factor_of_one_beside_an_index(m: Any, x: torch.Tensor) -> torch.Tensor:
+    weights = m["side"](x).sum().mul(0).exp().reshape(1).tolist()  # HERE
+    return m["main"](x)[1, 0] * weights[0]
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -175,6 +180,7 @@ def a_bounded_one(m: Any, x: torch.Tensor) -> torch.Tensor:
         a_list_of_them,
         what_an_inner_function_takes,
         a_bounded_one,
+        a_factor_of_one_beside_an_index,
     ],
 )
 def test_a_number_that_goes_on_is_an_error(program: Program) -> None:

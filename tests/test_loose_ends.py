@@ -131,7 +131,7 @@ def test_of_several_the_newest_are_named_and_no_more(model: nn.ModuleDict) -> No
     (cause,) = rec.explain(loss).causes
     here = marked(several)
     lines = ", ".join(f"{name} at test_loose_ends.py:{here + at}" for name, at in (("d", 4), ("c", 3), ("b", 2)))
-    assert cause.text.replace("tests/", "").endswith(f": {lines} and others are, and go no further")
+    assert cause.text.replace("tests/", "").endswith(f": {lines} and others do, and go no further")
     assert cause.source is not None
     assert cause.source.line == here + 4
 

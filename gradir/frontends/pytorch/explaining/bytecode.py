@@ -67,22 +67,19 @@ class Literals:
 
     def __init__(self, code: CodeType) -> None:
         self._code = code
-        self._found: dict[int | None, set[float]] = {}
+        self._found: dict[int | None, set[tuple[type, object]]] = {}
         for each in dis.get_instructions(code):
             if each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
-                values = each.argval if isinstance(each.argval, tuple) else (each.argval,)
-                numbers = {value for value in values if isinstance(value, (float, int))}
-                self._found.setdefault(_line(code, each.offset), set()).update(numbers)
+                self._found.setdefault(_line(code, each.offset), set()).update(_numbers_in(each.argval))
 
-    def beside(self, instruction: int) -> Set[float]:
-        """Return those in the line of an instruction."""
+    def beside(self, instruction: int) -> Set[tuple[type, object]]:
+        """Return those in the line of an instruction, with their types."""
         return self._found.get(_line(self._code, instruction), frozenset())
 
 
 def takes_numbers(step: Step, known: dict[int, Literals]) -> bool:
     """Return whether a step takes numbers that do not stand in the line that runs it."""
-    values = (value for _, given in step.constants for value in (given if isinstance(given, tuple) else (given,)))
-    numbers = {value for value in values if isinstance(value, (int, float, complex)) and not isinstance(value, bool)}
+    numbers = {number for _, given in step.constants for number in _numbers_in(given)}
     if not numbers or step.place is None:
         return bool(numbers)
     # By identity, since code takes long to hash, and each step asks.
@@ -90,6 +87,13 @@ def takes_numbers(step: Step, known: dict[int, Literals]) -> bool:
     if id(code) not in known:
         known[id(code)] = Literals(code)
     return not numbers <= known[id(code)].beside(step.place.instruction)
+
+
+def _numbers_in(given: object) -> Iterator[tuple[type, object]]:
+    for value in given if isinstance(given, tuple) else (given,):
+        # With its type, since the index of ``x * weights[1]`` is no factor of 1.0.
+        if isinstance(value, (int, float, complex)) and not isinstance(value, bool):
+            yield type(value), value
 
 
 def _operations(code: CodeType) -> Iterator[_Op]:

@@ -212,7 +212,7 @@ def _describe_results(words: Words, numbers: tuple[int, ...], read: Set[Value]) 
     made = [*dict.fromkeys(map(words.made_as, named))]
     others = " and others" if len(numbers) > _MOST_TOLD else ""
     is_one = len(made) == 1 and not others
-    listed = f"{', '.join(made)}{others} {'is' if is_one else 'are'}"
+    listed = f"{', '.join(made)}{others} {'does' if is_one else 'do'}"
     if any(value in read for number in numbers for value in words.flow.made_by(number)):
         return f"{listed}, and {'its' if is_one else 'their'} numbers go on without a gradient"
     return f"{listed}, and {'goes' if is_one else 'go'} no further"
