@@ -16,29 +16,24 @@ from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.frames import frames, module_of
-from gradir.ir.marks import SIGNS, is_lost, left_out, overlay_mark, stands_for_several, status, times
+from gradir.ir.marks import is_lost, left_out, stands_for_several
 from gradir.ir.memo import Memo
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
-from gradir.protocols import Options
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
+from gradir_exporters._box_looks import Looks, PictureOptions
 from gradir_exporters._box_words import (
-    CONTEXT,
     CUT,
-    NO_VALUE,
     Legend,
     Words,
     border,
-    cut_looks,
     frame_name,
     inlined,
-    legend,
 )
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import Lengths, entry_lengths, past_saved
-from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 # The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, FAR any other.
 # OF_MANY is for one of many lines at a box: the boxes that it feeds then stand near their consumers, not in one row.
@@ -55,33 +50,19 @@ _MOST_CUTS: Final = 100
 _MAX_NESTING: Final = 64
 
 
-class DotOptions(Options, frozen=True, kw_only=True):
+class DotOptions(PictureOptions, frozen=True, kw_only=True):
     """The options of the ``dot`` exporter."""
 
     show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
-    show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
     max_attr_chars: Annotated[
         int, msgspec.Meta(ge=3, le=2000, description="cut the values of attributes to this many characters")
     ] = 50
-    direction: Annotated[
-        Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
-    ] = "TB"
     clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
     theme: Annotated[
         Literal["light", "dark", "paper", "classic"],
         msgspec.Meta(description="the look: paper is black on white for print, classic that of gradir.make_dot"),
     ] = "light"
     caption: Annotated[str, msgspec.Meta(description="a line of text below the picture")] = ""
-    legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
-    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
-    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
-    all: Annotated[
-        bool, msgspec.Meta(description="draw every node; by default a large graph is made small enough to read")
-    ] = False
-    parameters: Annotated[
-        Literal["boxes", "inline"],
-        msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
-    ] = "boxes"
 
 
 # One node to draw: its key, role, label and tooltip, the last two escaped. Making a plain tuple takes a tenth of the
@@ -132,12 +113,11 @@ class Picture:
             for number, node in enumerate(self._nodes)
             if (node.ext or node.role == "module") and stands_for_several(node)
         }
-        extended = [node for node in self._nodes if node.ext]
         self._words = words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
         self._labels = Labels(words, options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
-        self._marked = any(map(status, extended))
-        self._overlay = {node.id: mark for node in extended if (mark := overlay_mark(node)) is not None}
+        self._looks = Looks(self._nodes)
+        self._marked = self._looks.is_marked
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
         apart = frames(graph, vocabulary_of(graph).accumulators) if options.clusters else {}
         self._frames = [apart.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]
@@ -148,15 +128,15 @@ class Picture:
         self.root = groups[""]
         # A file may have any number of cuts, and dot takes long for thousands of boxes.
         self._stubs = stubs(graph, _MOST_CUTS)
-        title, looks = overlay_legend(self._overlay.values())
         self.legend: Legend | None = None
-        if (options.legend or looks) and self._nodes:
-            drawn = {("data" if kind == MANY else kind, text[:1] == "×") for _, _, kind, _, text, _ in self.lines()}
-            notes = words.notes(
-                self._nodes, framed=options.clusters, marked=self._marked, joined=any(several for _, several in drawn)
+        if (options.legend or self._looks.overlay) and self._nodes:
+            lines = {("data" if kind == MANY else kind, text[:1] == "×") for _, _, kind, _, text, _ in self.lines()}
+            drawn = [self._nodes[member] for _, group in self.root.walk() for member in group.members]
+            kinds = {kind for kind, _ in lines} - {BESIDE, MORE}
+            is_joined = any(several for _, several in lines)
+            self.legend = self._looks.legend(
+                options, words, drawn, self._stubs, kinds, framed=options.clusters, joined=is_joined
             )
-            kinds = {kind for kind, _ in drawn} - {BESIDE, MORE}
-            self.legend = legend(title, self._roles(), kinds, looks, [*notes])
 
     @property
     def count(self) -> int:
@@ -167,7 +147,7 @@ class Picture:
         """Yield the boxes directly in a group."""
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
         label_of, tooltip_of = labels.node, tooltips.node
-        marked, slots, overlay = self._marked, self._options.show_saved, self._overlay
+        marked, slots, overlay = self._marked, self._options.show_saved, self._looks.overlay
         for member in group.members:
             node, key = nodes[member], keys[member]
             role, label = node.role, label_of(node)
@@ -187,16 +167,9 @@ class Picture:
                 yield f"cut{number}", CUT, text, tooltip(stub.reason)
 
     def _look(self, node: Node, label: str) -> tuple[str, str]:
-        role = node.role
-        if self._marked:
-            mark, count = status(node), times(node)
-            number = f"{LINE_BREAK}×{count:,}" if count > 1 else ""
-            role, label = (mark, f"{SIGNS[mark]} {label}{number}") if mark else (CONTEXT, label)
-        elif self._overlay:
-            found = self._overlay.get(node.id)
-            role = NO_VALUE if found is None else found.look
-            label = label if found is None else f"{label}{LINE_BREAK}{shown(overlay_text(found))}"
-        return role + border(node, self._marked), label
+        before, below = self._looks.around(node)
+        text = LINE_BREAK.join([f"{before}{label}", *map(shown, below)])
+        return self._looks.role(node) + border(node, self._marked), text
 
     def lines(self) -> Iterator[Line]:
         """Yield every line, those of the graph's edges first."""
@@ -252,19 +225,6 @@ class Picture:
                 for tail in tails:
                     near = within if scopes[tail] == scope else nearness[scopes[tail], scope, False]
                     yield keys[tail], key, "data", by_tail.get(tail, 1) if by_tail else 1, "", near
-
-    def _roles(self) -> set[str]:
-        members = chain.from_iterable(group.members for _, group in self.root.walk())
-        nodes = [self._nodes[member] for member in members]
-        if self._marked:
-            roles = {status(node) or CONTEXT for node in nodes}
-        elif self._overlay:
-            roles = {self._overlay[node.id].look if node.id in self._overlay else NO_VALUE for node in nodes}
-        else:
-            roles = {node.role for node in nodes}
-        roles |= {border(node, self._marked) for node in nodes} - {""}
-        roles |= cut_looks(self._stubs)
-        return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 
     def _kinds(self, head: int) -> Iterator[str]:
         edges, nodes, names = self._edges, self._nodes, self._kind_names

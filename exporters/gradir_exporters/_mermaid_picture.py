@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -12,28 +12,23 @@ from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
 from gradir.ir.frames import frames, module_of
-from gradir.ir.marks import SIGNS, graph_kind, is_lost, left_out, overlay_mark, stands_for_several, status, times
+from gradir.ir.marks import graph_kind, is_lost, left_out, stands_for_several
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted
-from gradir.protocols import Options
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
+from gradir_exporters._box_looks import Looks, PictureOptions
 from gradir_exporters._box_words import (
-    CONTEXT,
     CUT,
     FAILED,
     FOCUSED,
-    NO_VALUE,
     Words,
     border,
-    cut_looks,
     frame_name,
     inlined,
     keeps_frame,
-    legend,
 )
 from gradir_exporters._mermaid_text import joined
-from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 # Mermaid lays out 60 levels; a deeper module shows the rest of its path in one frame.
 _MAX_NESTING = 32
@@ -73,28 +68,14 @@ _NOUNS = {
 }
 
 
-class MermaidOptions(Options, frozen=True, kw_only=True):
+class MermaidOptions(PictureOptions, frozen=True, kw_only=True):
     """The options of the ``mermaid`` exporter."""
 
-    direction: Annotated[
-        Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
-    ] = "TB"
     depth: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
         msgspec.Meta(description="fold every module below this depth into one box, as --depth does"),
     ] = None
-    all: Annotated[
-        bool, msgspec.Meta(description="draw every node; by default a large graph is made small enough to read")
-    ] = False
-    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
-    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
     caption: Annotated[str, msgspec.Meta(description="a line of text above the picture")] = ""
-    parameters: Annotated[
-        Literal["boxes", "inline"],
-        msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
-    ] = "boxes"
-    legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
-    show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
     accumulators: Annotated[bool, msgspec.Meta(description="draw the nodes that accumulate gradients")] = False
 
 
@@ -151,16 +132,15 @@ class Picture:
         self._graph = graph
         self._options = options
         self._words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
-        self._marked = any(map(status, graph.nodes.values()))
         self._tensors = {} if options.accumulators else _accumulated(graph)
         touched = {self._drawn(id_) for id_ in _touched(graph, options.show_saved)}
         drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
         self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in touched]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
         self._stubs = stubs(graph, _MOST_CUTS)
-        self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
+        self._looks = Looks(graph.nodes.values())
         self._left_out: dict[str, tuple[int, int]] = {}
-        for node in graph.nodes.values() if not self._marked else ():
+        for node in graph.nodes.values() if not self._looks.is_marked else ():
             if any(cut := left_out(node)) and (drawn_as := self._drawn(node.id)) in self._keys:
                 before, behind = self._left_out.get(drawn_as, (0, 0))
                 self._left_out[drawn_as] = (before + cut[0], behind + cut[1])
@@ -212,17 +192,13 @@ class Picture:
         return tree.closed()
 
     def _legend_group(self) -> Group | None:
-        title, looks = overlay_legend(self._overlay.values())
-        if not looks and not self._options.legend:
+        if not self._looks.overlay and not self._options.legend:
             return None
-        roles = {self._role(node) for node in self._nodes} | cut_looks(self._stubs)
-        if self._options.show_saved and any(node.saved for node in self._nodes):
-            roles.add("saved")
-        roles |= {border(node, self._marked) for node in self._nodes} - {""}
         kinds = {arrow.kind for arrow in self.arrows} - {MORE}
-        several = any(arrow.times > 1 for arrow in self.arrows)
-        notes = self._words.notes(self._nodes, framed=True, marked=self._marked, joined=several)
-        said = legend(title, roles, kinds, looks, [*notes])
+        is_joined = any(arrow.times > 1 for arrow in self.arrows)
+        said = self._looks.legend(
+            self._options, self._words, self._nodes, self._stubs, kinds, framed=True, joined=is_joined
+        )
         entries = [
             *said.boxes.items(),
             *((LINE, f"{_LINE_SIGNS.get(k, '──▶')} {text}") for k, text in said.lines.items()),
@@ -248,12 +224,6 @@ class Picture:
         for number in range(first, entries):
             yield Arrow(above[number - first], f"l{number}", BESIDE)
 
-    def _role(self, node: Node) -> str:
-        if self._marked:
-            return status(node) or CONTEXT
-        found = self._overlay.get(node.id)
-        return found.look if found is not None else NO_VALUE if self._overlay else node.role
-
     def _drawn(self, id_: str) -> str:
         return self._tensors.get(id_, id_)
 
@@ -264,7 +234,7 @@ class Picture:
         for number, edge in enumerate(self._graph.edges):
             if edge.dst not in self._tensors:
                 tail, head = nodes[edge.src], nodes[edge.dst]
-                kind = "removed" if self._marked and is_lost(tail, head, edge.input_nr) else edge.kind
+                kind = "removed" if self._looks.is_marked and is_lost(tail, head, edge.input_nr) else edge.kind
                 is_one = stands_for_several(tail) or stands_for_several(head)
                 says = self._words.on_line(tail, edge.output_nr) if self._words.on_lines and kind == "data" else ""
                 arrow = Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind, 1, says), -1 if is_one else number
@@ -286,14 +256,9 @@ class Picture:
 
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
-        mark = status(node) if self._marked else ""
-        lines = self._words.lines(node)
-        if mark:
-            lines += [f"×{times(node):,}"] if times(node) > 1 else []
-        elif node.id in self._overlay:
-            lines.append(overlay_text(self._overlay[node.id]))
-        text = joined(lines)
-        yield Box(key, self._role(node), f"{SIGNS[mark]} {text}" if mark else text, border(node, self._marked))
+        before, below = self._looks.around(node)
+        text = f"{before}{joined([*self._words.lines(node), *below])}"
+        yield Box(key, self._looks.role(node), text, border(node, self._looks.is_marked))
         for more, text in boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._options.show_saved else ()):
