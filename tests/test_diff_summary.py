@@ -57,13 +57,29 @@ def test_settings_are_told_and_not_what_follows_from_them(size: tuple[int, ...],
     ("before", "after", "text"),
     [
         ("3, 8, kernel_size=3, padding=1", "3, 8, kernel_size=1", "kernel_size=3, padding=1 → kernel_size=1"),
-        ("3, 8, padding=1", "3, 8", "padding=1 → -"),
+        ("3, 8, padding=1", "3, 8", "padding=1 → default"),
         ("8, eps=1", "8, 8, eps=1, p=0", "8, eps=1 → 8, 8, eps=1, p=0"),
     ],
 )
 def test_a_setting_that_only_one_description_has_is_told(before: str, after: str, text: str) -> None:
     one, other = (Graph.of([], scopes=[Scope(""), Scope("stem", "Conv2d", each)]) for each in (before, after))
     assert sentence(gradir.diff(one, other)) == f"{text} in stem; nothing else."
+
+
+def test_a_setting_that_modules_of_several_sizes_share_is_told() -> None:
+    def graph(*, has_bias: bool) -> Graph:
+        b, scopes = Builder(), []
+        for name, rows in (("one", 2), ("two", 3)):
+            weight = b.tensor(f"{name}.weight", TensorMeta("float32", (4, 4)), role="parameter", scope=name)
+            given = [b.tensor(f"x:{rows}", TensorMeta("float32", (rows, 4))), weight]
+            if has_bias:
+                given.append(b.tensor(f"{name}.bias", TensorMeta("float32", (4,)), role="parameter", scope=name))
+            b.output(b.function("linear", given, [TensorMeta("float32", (rows, 4))], scope=name))
+            scopes.append(Scope(name, "Linear", f"4, 4{'' if has_bias else ', bias=False'}"))
+        return b.build(scopes=scopes)
+
+    said = sentence(gradir.diff(graph(has_bias=True), graph(has_bias=False)))
+    assert said == "default → bias=False, parameter left out of {one,two}; nothing else."
 
 
 def test_lines_that_moved_are_no_edit_beside_one() -> None:

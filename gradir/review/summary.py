@@ -156,8 +156,10 @@ def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Followin
             edit = ("other inputs in", "")
         elif finding.kind == "same" and not _is_whole(own, path):
             if "sizes" in finding.details:
-                # The settings of the first module are not those of the others.
-                own = [_without_settings(each) for each in own]
+                # The sizes of the first module are not those of the others, but what else is set may be.
+                alike = {_description([evidence.changes[at] for at in places]) for places in finding.changes}
+                differing = {"attrs"} if len(alike) == 1 else {"attrs", "detail"}
+                own = [_without(each, differing) for each in own]
             edit = (_edit(own, evidence.words.accumulators), "")
         else:
             edit = _whole_module(own, path, itself=finding.details.get("itself", True))
@@ -167,9 +169,12 @@ def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Followin
     return [f"{before} {list_modules(dict.fromkeys(paths))}{after}" for (before, after), paths in places.items()]
 
 
-def _without_settings(change: Change) -> Change:
-    fields = [field for field in change.fields if field.path[0] not in {"detail", "attrs"}]
-    return replace(change, fields=tuple(fields))
+def _without(change: Change, names: Collection[str]) -> Change:
+    return replace(change, fields=tuple(field for field in change.fields if field.path[0] not in names))
+
+
+def _description(changes: Sequence[Change]) -> str:
+    return settings(field for change in changes for field in change.fields if field.path == ("detail",))
 
 
 def _is_of_text(change: Change) -> bool:
@@ -219,7 +224,7 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
         return _became(*became[0])
     gone += [words(field.path, field.before) for _, field in became]
     came += [words(field.path, field.after) for _, field in became]
-    described = settings(field for change in changes for field in change.fields if field.path == ("detail",))
+    described = _description(changes)
     if gone or came:
         first = f"{described}, " if 0 < len(described) <= _LONGEST else ""
         texts = [_counted(names) for names in (gone, came) if names]

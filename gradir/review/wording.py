@@ -34,6 +34,8 @@ _OF_VALUES: Final = frozenset(
 )
 _OPERATION: Final = ("op",)
 _DESCRIPTION: Final = ("detail",)
+# Descriptions leave out a setting with its default value.
+_UNSAID: Final = "default"
 _ATTRIBUTES: Final = "attrs"
 # Descriptions of these characters are shown without quotes.
 _DESCRIBES: Final = re.compile(r"[\w=.,'()\[\]{}:<> +*/-]*", re.ASCII)
@@ -374,7 +376,11 @@ def _differing(before: str, after: str) -> tuple[str, str]:
     if len(parts[0]) != len(parts[1]):
         unnamed = [[part for part in each if "=" not in part] for each in parts]
         own = [[part for part in each if part not in other] for each, other in (parts, parts[::-1])]
-        return (before, after) if unnamed[0] != unnamed[1] else (", ".join(own[0]) or "-", ", ".join(own[1]) or "-")
+        return (
+            (before, after)
+            if unnamed[0] != unnamed[1]
+            else (", ".join(own[0]) or _UNSAID, ", ".join(own[1]) or _UNSAID)
+        )
     other = [(was, now) for was, now in zip(*parts, strict=True) if was != now]
     was, now = zip(*other, strict=True) if other else ((before,), (after,))
     return ", ".join(was), ", ".join(now)
