@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 def reached(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Iterator[K]:
@@ -24,6 +25,23 @@ def reached(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Itera
             seen.add(current)
             yield current
             waiting += [*following(current)][::-1]
+
+
+def folded(start: K, known: dict[K, V], behind: Callable[[K], Iterable[K]], of: Callable[[K], V]) -> V:
+    """Return what ``of`` makes of ``start``, after what is ``behind`` it; ``known`` keeps it, so each is asked once.
+
+    >>> lengths: dict[str, int] = {}
+    >>> folded("ab", lengths, lambda text: [text[1:]] if text else [], len), lengths
+    (2, {'': 0, 'b': 1, 'ab': 2})
+    """
+    waiting = [start]
+    while waiting:
+        current = waiting[-1]
+        missing = [] if current in known else [each for each in behind(current) if each not in known]
+        if not missing and waiting.pop() not in known:
+            known[current] = of(current)
+        waiting += missing
+    return known[start]
 
 
 def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:

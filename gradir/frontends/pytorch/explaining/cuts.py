@@ -15,7 +15,7 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value, plain_name
-from gradir.frontends.walks import grouped, reached
+from gradir.frontends.walks import folded, grouped, reached
 
 At: TypeAlias = "tuple[str, Place | None]"
 """What something is called, or its kind, and where it is."""
@@ -97,6 +97,7 @@ class Flowing:
         # By identity, since code takes long to hash.
         self._known_uses: dict[tuple[int, int], str] = {}
         self._first_made: dict[Value, Value | None] = {}
+        self._of_leaves: dict[Value, bool] = {}
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
         self.terms = list(step_kinds.terms_of(flow, [read.value for read in ends]))
@@ -303,20 +304,20 @@ class Flowing:
 
     def _made_behind(self, start: Value) -> Value | None:
         """Return the first value, behind one without gradient or itself, that is made of values with a gradient."""
-        # Each value is looked at once for all that is read: a loop may read a number in each round.
-        known, waiting = self._first_made, [(start, False)]
-        while waiting:
-            value, is_looked_behind = waiting.pop()
-            behind = [] if value in self.carrying else [read.value for read in self.sources(value)]
-            if is_looked_behind:
-                known[value] = next(filter(None, map(known.__getitem__, behind)), None)
-            elif value not in known:
-                step = self.flow.step_of(value)
-                is_made = step is not None and any(read.carries for read in step.inputs)
-                known[value] = value if is_made else None
-                if not is_made:
-                    waiting += [(value, True), *((each, False) for each in behind)]
-        return known[start]
+
+        def is_made(value: Value) -> bool:
+            step = self.flow.step_of(value)
+            return step is not None and any(read.carries for read in step.inputs)
+
+        def behind(value: Value) -> list[Value]:
+            is_end = value in self.carrying or is_made(value)
+            return [] if is_end else [read.value for read in self.sources(value)]
+
+        def first(value: Value) -> Value | None:
+            return value if is_made(value) else next(filter(None, map(self._first_made.get, behind(value))), None)
+
+        # A loop may read a number in each round.
+        return folded(start, self._first_made, behind, first)
 
     def _put(self, number: int, step: Step) -> None:
         if "inplace" in step.kinds and step.called != "step":
@@ -345,12 +346,15 @@ class Flowing:
         return self._known_uses[key]
 
     def _is_of_parameters(self, read: Read) -> bool:
-        def inside(value: Value) -> Iterable[Value]:
-            return () if value in self._leaves else (source.value for source in self.sources(value))
+        def inside(value: Value) -> list[Value]:
+            return [] if value in self._leaves else [source.value for source in self.sources(value)]
 
-        behind = reached([read.value], inside)
-        # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
-        return all(value in self._leaves or self.sources(value) for value in behind)
+        def is_of_leaves(value: Value) -> bool:
+            # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
+            behind = inside(value)
+            return value in self._leaves or (bool(behind) and all(map(self._of_leaves.__getitem__, behind)))
+
+        return folded(read.value, self._of_leaves, inside, is_of_leaves)
 
     def _last_entry(self) -> int:
         """Return the last step through which a plain number may have come to what was captured."""

@@ -220,7 +220,7 @@ class Losses:
         if level == "info" and not names and self._held.isdisjoint(behind):
             # What was there before, as of parameters that DistributedDataParallel or fully_shard sets, learns nothing.
             return
-        if level == "error" or kind in EXPLICIT:
+        if level == "error" or kind in EXPLICIT or lost:
             self._tell_cut(kind, level, place, stops, behind, pattern=pattern, is_own=is_own)
 
     def _tell_cut(

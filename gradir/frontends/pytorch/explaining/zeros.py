@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import prod
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +15,7 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.roles import FLAT
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import folded, reached
 from gradir.ir import Node
 from gradir.ir.model import Shape
 
@@ -173,6 +173,11 @@ class Zeros:
         is_leaf = name not in _BOUNDED and self._root(value) in self._named
         return "closed" if not is_leaf and self._is_kept_zero(value) else ""
 
+    def makers(self, step: Step) -> Iterator[int]:
+        """Yield the numbers of the steps that make zeros which an operation multiplies by."""
+        found = (self._flow.owner_of(factor).maker for factor in _factors(step))
+        return (index for index in found if index != FROM_OUTSIDE and _gives_zeros(self._flow.steps[index]))
+
     def _takes_numbers(self) -> bool:
         """Whether the program read numbers that are not those of parameters, of which it may have made a factor."""
         if self._has_numbers is None:
@@ -222,22 +227,18 @@ class Zeros:
         needed: Callable[[Step], Sequence[Sequence[Value]] | None],
     ) -> bool:
         """Whether a value has what some leaves have; of each group of values that a step needs, one must have it."""
-        waiting = [value]
-        while waiting:
-            at = waiting[-1]
+
+        def groups(at: Value) -> Sequence[Sequence[Value]]:
             leaf = self._flowing.root(at)
             is_leaf = leaf.maker == FROM_OUTSIDE or leaf in self._named
-            step = None if is_leaf else self._flow.steps[leaf.maker]
-            groups = None if step is None else needed(step)
-            missing = [one for group in groups or () for one in group if one not in known]
-            if missing and at not in known:
-                waiting.extend(missing)
-                continue
-            if at not in known:
-                holds = leaf in leaves if step is None else groups is not None
-                known[at] = holds and all(any(known[one] for one in group) for group in groups or ())
-            waiting.pop()
-        return known[value]
+            found = None if is_leaf else needed(self._flow.steps[leaf.maker])
+            # No value of an empty group has it.
+            return [] if is_leaf and leaf in leaves else [[]] if found is None else found
+
+        def holds(at: Value) -> bool:
+            return all(any(map(known.__getitem__, group)) for group in groups(at))
+
+        return folded(value, known, lambda at: chain(*groups(at)), holds)
 
 
 def _factors(step: Step) -> list[Value]:
@@ -248,6 +249,11 @@ def _factors(step: Step) -> list[Value]:
 def _is_inner(step: Step) -> bool:
     """Return whether a function of torch's runs an operation by itself, as a dropout does, or a derivative."""
     return step.called.strip("_") not in {"", *_ZEROS}
+
+
+def _gives_zeros(step: Step) -> bool:
+    name, given = plain_name(step.func), dict(step.constants)
+    return name in _ZEROS or given.get("fill_value") == 0 or (name == "mul" and given.get("other") == 0)
 
 
 def _needed_for_zero(step: Step) -> Sequence[Sequence[Value]] | None:
