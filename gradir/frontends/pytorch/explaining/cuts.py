@@ -105,11 +105,6 @@ class Flowing:
         self._arriving: dict[Value, int] = {}
         self._origins: dict[Value, int] = {}
         self._find()
-        self._found_in = self._state(captured)
-
-    def is_of(self, captured: Sequence[torch.Tensor]) -> bool:
-        """Return whether all this is so of these tensors too, and nothing was noted in the flow since."""
-        return self._found_in == self._state(captured)
 
     @property
     def is_whole(self) -> bool:
@@ -140,10 +135,6 @@ class Flowing:
         """The leaves that compiled parts are known to take."""
         return set(self.members(self.compiled))
 
-    def _state(self, captured: Sequence[torch.Tensor]) -> tuple[object, ...]:
-        flow = self.flow
-        return list(map(flow.read, captured)), len(flow.steps), len(flow.exits), len(flow.outside)
-
     def root(self, leaf: Value) -> Value:
         """Return the value of a leaf before its first update."""
         passed = []
@@ -167,6 +158,10 @@ class Flowing:
             return read.value
         return None if read.is_leaf else self._data_of.get(read.value.maker)
 
+    def owner_of(self, value: Value) -> Value:
+        """Return what a value is a view of, before its first update: a view that no_grad makes counts as a leaf too."""
+        return self.root(self.flow.owner_of(value))
+
     def leaf_of(self, read: Read) -> Value | None:
         """Return the leaf that a value is, or whose memory it is without a graph, if it is of one."""
         if read.is_leaf:
@@ -184,6 +179,10 @@ class Flowing:
         first = (leaves & -leaves).bit_length() - 1
         bits = reversed(f"{leaves >> first:b}") if leaves else ()
         return [self._listed[number] for number, bit in enumerate(bits, first) if bit == "1"]
+
+    def leaves_cut_by(self, stops: Iterable[Stop]) -> list[Value]:
+        """Return the leaves behind some stops."""
+        return self.members(*(stop.leaves for stop in stops))
 
     def stops_by_place(self) -> dict[At, list[Stop]]:
         """Return the stops of each kind and place, in the order of the program."""
@@ -331,7 +330,7 @@ class Flowing:
         leaves = 0
         for read in given:
             # A copy of a leaf, as of a teacher, is not computed of it.
-            if self.root(self.flow.owner_of(read.value)) not in self._leaves:
+            if self.owner_of(read.value) not in self._leaves:
                 leaves |= self._behind(read) | self._origins.get(read.value, 0)
         leaves &= ~(1 << self._leaves.get(self.root(target), len(self._leaves)))
         if leaves:

@@ -103,7 +103,7 @@ class Losses:
         self.leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
         self.values = {name: flowing.root(self.flow.value_of(tensor)) for name, tensor in subject.tensors.items()}
         self.words = Words(subject.flow, self.values)
-        self.stopped = set(flowing.members(*(stop.leaves for stop in flowing.stops)))
+        self.stopped = set(flowing.leaves_cut_by(flowing.stops))
         self._hidden = self._all_hidden()
         self.left = set(flowing.members(*(leaving.leaves for leaving in flowing.exits.values())))
         self._put = set(flowing.members(*flowing.puttings.values()))
@@ -197,7 +197,7 @@ class Losses:
         is_target: bool,
     ) -> None:
         """Tell of the stops of a place; ``is_target`` is whether they cut a target of what is lost elsewhere."""
-        behind = self.flowing.members(*(stop.leaves for stop in stops))
+        behind = self.flowing.leaves_cut_by(stops)
         is_own = all(map(is_own_of_torch, stops))
         names = list(self.words.names_of(behind))
         level = self.level_of(names)

@@ -163,14 +163,14 @@ class Zeros:
             if name in _BY_ENTRY and made and not all(factor in made or self._is_fixed(factor) for factor in factors):
                 return "dropped" if any(map(_is_inner, made.values())) else "weighed_out"
             # A leaf that is zero and no more than that waits for the other factor.
-            closing = (factor for factor in factors if self._root(factor) not in self._stuck - self._frozen)
+            closing = (factor for factor in factors if self._flowing.owner_of(factor) not in self._stuck - self._frozen)
             return "closed" if any(map(self._is_kept_zero, closing)) else ""
         if name in _SUMS:
             return "weighed_out" if given.get("alpha") == 0 else ""
         if value is None or len(step.inputs) > 1:
             return ""
         # A parameter of zero itself may be where it should be, as where its norm is part of a loss.
-        is_leaf = name not in _BOUNDED and self._root(value) in self._named
+        is_leaf = name not in _BOUNDED and self._flowing.owner_of(value) in self._named
         return "closed" if not is_leaf and self._is_kept_zero(value) else ""
 
     def makers(self, step: Step) -> Iterator[int]:
@@ -198,10 +198,7 @@ class Zeros:
         if plain_name(step.func).startswith("native_"):
             # A normalisation adds its bias.
             return map(self._flowing.root, (read.value for read in step.inputs[1:2]))
-        return map(self._root, _factors(step))
-
-    def _root(self, value: Value) -> Value:
-        return self._flowing.root(self._flow.owner_of(value))
+        return map(self._flowing.owner_of, _factors(step))
 
     def _is_kept_zero(self, value: Value) -> bool:
         return self._folded(value, self._kept, self._stuck, _needed_for_zero)
