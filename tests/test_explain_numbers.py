@@ -209,11 +209,7 @@ def test_integers_that_leave_torch_lost_their_gradient_where_they_were_made(prog
     assert cause.source.line == marked(program)
 
 
-def the_largest(m: Any, x: torch.Tensor) -> torch.Tensor:
-    return m["main"](x)[m["side"](x).argmax(0)].sum()
-
-
-@pytest.mark.parametrize("program", [a_factor, a_count, the_largest])
+@pytest.mark.parametrize("program", [a_factor, a_count, a_list_of_choices])
 def test_a_cut_of_what_the_optimizer_lacks_is_told_without_an_alarm(program: Program) -> None:
     model, x = nn.ModuleDict({"main": nn.Linear(2, 1), "side": nn.Linear(2, 1)}), torch.ones(3, 2)
     with gradir.record(model, flow=True) as rec:

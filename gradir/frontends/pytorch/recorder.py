@@ -193,8 +193,8 @@ class Recorder:
         flowing = next((each for each in known if each.is_whole), known[0])
         temporary = (entry for entry in self._temporary_in(modules.paths) if not entry.tensor.is_meta)
         ran = {name: entry.tensor for entry in temporary for name in entry.names}
-        asked = subject_of(flowing.flow, modules, captured, live, ran, params=params, optimizer=optimizer)
-        search = Search(asked, flowing)
+        options = {"variables": self._variables, "params": params, "optimizer": optimizer}
+        search = Search(subject_of(flowing.flow, modules, captured, live, ran, **options), flowing)
         if isinstance(subject, BaseException):
             return search.explanation_of_failure(subject)
         # The recording may go on, and takes what saved a number for that number.

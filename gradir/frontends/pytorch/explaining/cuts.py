@@ -40,6 +40,8 @@ class Stop(NamedTuple):
     step: Step
     # Those behind it, as `Flowing.members` takes them.
     leaves: int
+    # Whether the program reads it as numbers.
+    is_read: bool = False
 
     @property
     def place(self) -> Place | None:
@@ -122,11 +124,12 @@ class Flowing:
 
     @cached_property
     def first_takers(self) -> dict[Value, int]:
-        """By leaf the first step that takes it."""
+        """By leaf the first step that takes it, and does not write to it as an initialization does."""
         found: dict[Value, int] = {}
         for index, step in enumerate(self.flow.steps):
+            written = step.of_kind("inplace")
             for read in step.inputs:
-                if read.is_leaf:
+                if read.is_leaf and read not in written:
                     found.setdefault(self.root(read.value), index)
         return found
 
@@ -286,7 +289,7 @@ class Flowing:
             if goes_on and is_number and lost and (made := self._made_integer(found)) is not None:
                 # Integers had no gradient before they left: the operation that made them is where it ends.
                 step = self.flow.steps[made.maker]
-                self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), lost))
+                self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), lost, is_read=True))
             elif goes_on:
                 at = found.called.strip("_"), found.place
                 first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != bytecode.HANDED))

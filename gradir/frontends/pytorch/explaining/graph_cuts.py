@@ -11,7 +11,7 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, NamesOf, cut_by_program, is_own_of_torch
 from gradir.frontends.pytorch.explaining.naming import lines_of, name_of_step
 from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT, kind_of
-from gradir.frontends.pytorch.explaining.subject import describe_foreign, tensors_aside
+from gradir.frontends.pytorch.explaining.subject import find_foreign, tensors_aside
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.sources import ShownLines
@@ -68,7 +68,7 @@ def _cuts_at_stops(
         is_lost = not names.keys() <= (reached | elsewhere if is_own else reached)
         # Torch cuts for functions of its own, too. A kind that no program asks for is told only if it loses a leaf.
         if (kind in EXPLICIT and not is_own) or is_lost:
-            is_foreign = not names and bool(describe_foreign(flowing.flow, aside, behind))
+            is_foreign = not names and bool(find_foreign(flowing.flow, aside, behind))
             source, via = lines_of(place, lines)
             # If a place ran several times, the first time with ends in the graph counts.
             into, slot = next(filter(None, (ends.entries.get(stop.value) for stop in stops)), ("", None))
