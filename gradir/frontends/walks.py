@@ -60,6 +60,11 @@ def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
     return chain(frame, lambda inner: inner.f_back)
 
 
+def frames_of(frame: FrameType | None, module: str) -> Iterator[FrameType]:
+    """Yield those of `frames_from` that run code of a module, or of one below it."""
+    return (each for each in frames_from(frame) if f"{each.f_globals.get('__name__')}.".startswith(f"{module}."))
+
+
 def closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the variables that a function has from the functions around it, as far as they have a value."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
