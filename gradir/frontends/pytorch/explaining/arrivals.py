@@ -130,11 +130,9 @@ class Judge:
             found = self._returned(fn, found) if kinds[fn] in {"given_zero", "zero"} else found
             yield found if hook is None else found._replace(op=hook.name, place=hook.place)
         for fn, reset in resets.items():
-            found = self._found("factor", fn, lasts=lasts)
-            detail = (
-                f"{name_of_step(reset)} makes the zeros here, {self._recorded.words.line(found.place)} they are used"
-            )
-            yield found._replace(place=reset.place, detail=detail)
+            found = self._found(kinds[fn], fn, lasts=lasts)
+            used = self._recorded.words.line(found.place)
+            yield found._replace(place=reset.place, detail=f"{name_of_step(reset)} makes the zeros here, used {used}")
 
     def _reset(self, fn: GradFn | None) -> Step | None:
         """Return what made the zeros that an operation multiplies by, if that has run at its line before."""
