@@ -141,8 +141,10 @@ class _Ends:
 
 
 def _made(flow: Flow, live: LiveGraph) -> Iterator[tuple[int, str]]:
-    makers = ((flow.maker_of(fn), node_id) for fn, node_id in live.grad_fns.items())
-    return ((at, node_id) for at, node_id in makers if at != FROM_OUTSIDE and _fits(flow.steps[at], node_id, live))
+    # torch numbers the nodes of each thread, so those of two may seem to be of one step.
+    makers = grouped((flow.maker_of(fn), node_id) for fn, node_id in live.grad_fns.items())
+    lone = ((at, ids[0]) for at, ids in makers.items() if at != FROM_OUTSIDE and len(ids) == 1)
+    return ((at, node_id) for at, node_id in lone if _fits(flow.steps[at], node_id, live))
 
 
 def _fits(step: Step, node_id: str, live: LiveGraph) -> bool:
