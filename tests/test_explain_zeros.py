@@ -134,33 +134,6 @@ def test_a_zero_that_other_numbers_may_change_is_no_alarm(
     assert {(kind, level) for kind, level, _, _ in told(found)} == {(kind, "info") for kind in kinds.split()}
 
 
-@pytest.mark.parametrize(
-    "reset",
-    [
-        lambda state: torch.zeros_like(state, dtype=torch.float32),
-        lambda state: state.new_zeros(state.shape),
-        lambda _: torch.zeros(3, 4),
-        lambda state: state * 0,
-        lambda state: torch.full_like(state, 0.0),
-    ],
-)
-def test_a_state_that_is_zeroed_in_each_step_is_told_where_that_is_done(reset: Callable[[Any], Any]) -> None:
-    cell = nn.GRUCell(4, 4)
-
-    def loss() -> Any:
-        state, total = torch.zeros(3, 4), torch.zeros(())
-        for _ in range(3):
-            state = cell(X, state)
-            total, state = total + state.sum(), reset(state)
-        return total
-
-    (cause,) = explained(cell, loss).causes
-    assert (cause.level, cause.names) == ("info", ("weight_hh",))
-    assert cause.kind in {"closed", "factor"}
-    assert cause.source is not None
-    assert cause.source.line == reset.__code__.co_firstlineno
-
-
 def test_one_unit_that_is_dead_is_not_told_at_all() -> None:
     model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
     nn.init.constant_(model[0].bias[0], -100.0)

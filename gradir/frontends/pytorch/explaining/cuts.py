@@ -268,7 +268,10 @@ class Flowing:
         self._find_exits()
 
     def _find_exits(self) -> None:
-        entry, last = self._last_entry(), max((value.maker for value in self.ends), default=FROM_OUTSIDE)
+        entry, last = (
+            bytecode.find_last_entry(self.flow, self.ends, self.wanted),
+            max((value.maker for value in self.ends), default=FROM_OUTSIDE),
+        )
         stopped = 0
         for stop in self.stops:
             stopped |= stop.leaves
@@ -357,20 +360,6 @@ class Flowing:
             return value in self._leaves or (bool(behind) and all(map(self._of_leaves.__getitem__, behind)))
 
         return folded(read.value, self._of_leaves, inside, is_of_leaves)
-
-    def _last_entry(self) -> int:
-        """Return the last step through which a plain number may have come to what was captured."""
-        if any(value.maker == FROM_OUTSIDE for value in self.ends):
-            return len(self.flow.steps)
-        last, known, written = FROM_OUTSIDE, set[Value](), dict[int, bytecode.Literals]()
-        for index, step in enumerate(self.flow.steps):
-            new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
-            known |= new
-            enters = any(self.flow.outside[value.number].role == "input" for value in new)
-            is_wanted = not self.wanted.isdisjoint(self.flow.made_by(index))
-            if is_wanted and (enters or bytecode.takes_numbers(step, written)):
-                last = index
-        return last
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
         """Yield the values that custom Functions make and something outside them takes."""
