@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 import gradir  # noqa: E402
 from gradir.explanations.model import Explanation  # noqa: E402
 from gradir.frontends.pytorch.explaining.cuts import Flowing  # noqa: E402
+from gradir.frontends.pytorch.recording.steps import Held  # noqa: E402
 
 Program = Callable[[Any, torch.Tensor], torch.Tensor]
 SIDE = ("side.weight", "side.bias")
@@ -214,6 +215,15 @@ def test_integers_that_leave_torch_lost_their_gradient_where_they_were_made(prog
     assert cause.source.line == marked(program)
 
 
+@pytest.mark.parametrize("program", [a_factor, a_count, a_list_of_choices])
+def test_a_cut_of_what_the_optimizer_lacks_is_told_without_an_alarm(program: Program) -> None:
+    model, x = nn.ModuleDict({"main": nn.Linear(2, 1), "side": nn.Linear(2, 1)}), torch.ones(3, 2)
+    with gradir.record(model, flow=True) as rec:
+        loss = program(model, x)
+    found = rec.explain(loss, optimizer=torch.optim.SGD(model["main"].parameters(), 0.1))
+    assert [cause.level for cause in found.causes if cause.names == SIDE] == ["info"]
+
+
 def test_integers_of_a_teacher_whose_result_is_detached_are_no_alarm() -> None:
     def taught(m: Any, x: torch.Tensor) -> torch.Tensor:
         scores = m["side"](x)
@@ -228,21 +238,45 @@ def test_integers_of_a_teacher_whose_result_is_detached_are_no_alarm() -> None:
     assert [(cause.kind, cause.level) for cause in rec.explain(loss).causes] == [("detach", "info")]
 
 
-def test_integers_read_in_each_round_of_a_loop_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def counting(m: Any, x: torch.Tensor) -> torch.Tensor:
+    count, total = m["side"](x).argmax(), 0.0
+    for _ in range(200):
+        count = count + 1
+        total = total + count.item()
+    return m["main"](x).sum() * total
+
+
+def deciding(m: Any, x: torch.Tensor) -> torch.Tensor:
+    total = m["side"](x).sum()
+    for _ in range(200):
+        total = total - 1 if total > 1e9 else total * 1.01
+    return m["main"](x).sum() * total
+
+
+def writing(m: Any, x: torch.Tensor) -> torch.Tensor:
+    total = m["main"](x).sum()
+    for _ in range(200):
+        m["side"].bias.data.mul_(0.99)
+        total = total + m["side"].bias.square().sum()
+    return total
+
+
+@pytest.mark.parametrize(
+    ("program", "owner", "look"),
+    [(counting, Flowing, "sources"), (deciding, Flowing, "sources"), (writing, Held, "part_of")],
+)
+def test_each_round_of_a_loop_is_looked_at_once(
+    program: Program, owner: Any, look: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks: list[object] = []
-    sources = Flowing.sources
-    monkeypatch.setattr(Flowing, "sources", lambda self, value: looks.append(value) or sources(self, value))
-
-    def counting(m: Any, x: torch.Tensor) -> torch.Tensor:
-        count, total = m["side"](x).argmax(), 0.0
-        for _ in range(200):
-            count = count + 1
-            total = total + count.item()
-        return m["main"](x).sum() * total
-
-    explained(counting)
-    # Followed anew in each round, these would be more than 20,000.
-    assert len(looks) < 8_000
+    original = getattr(owner, look)
+    monkeypatch.setattr(owner, look, lambda *given: looks.append(given) or original(*given))
+    model = nn.ModuleDict({"main": nn.Linear(2, 1), "side": nn.Linear(2, 1)})
+    with gradir.record(model, flow=True) as rec:
+        loss = program(model, torch.ones(3, 2))
+    rec.explain(loss)
+    # Looked at anew in each round, these would be more than 20,000.
+    assert 100 < len(looks) < 10_000
 
 
 def test_a_parameter_that_only_decides_can_never_learn() -> None:

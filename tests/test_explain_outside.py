@@ -190,7 +190,7 @@ def test_a_network_that_was_not_recorded_is_said_to_be_one() -> None:
     (cause,) = found.causes
     assert (cause.kind, cause.level, cause.names) == ("no_grad", "note", ())
     assert cause.text.endswith(
-        "which cuts a tensor that has no name: 2 parameters that the recorded model does not have"
+        "which cuts a tensor that has no name: 2 parameters of Linear that the recorded model does not have"
     )
 
 

@@ -77,6 +77,21 @@ def test_a_healthy_script_has_no_error(script: str, capfd: Read) -> None:
     assert not errors(found)
 
 
+def test_models_beside_the_explained_one_are_told_by_their_variables(capfd: Read) -> None:
+    text = "first, second, third = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)\nx = torch.ones(3, 2)\n"
+    text += "(first(x) * third(second(x)).detach()).sum().backward()\n"
+    (cause,) = explained(HEAD + text, capfd=capfd)["causes"]
+    told = "4 parameters of second, third that the recorded model does not have"
+    assert (cause["kind"], cause["level"], cause["text"].partition(": ")[2]) == ("detach", "note", told)
+
+
+def test_a_teacher_that_the_script_builds_is_known_by_its_mode(capfd: Read) -> None:
+    text = HEAD + "pair = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).eval()])\nx = torch.ones(3, 2)\n"
+    text += "(pair[0](x) - pair[1](x).detach()).square().mean().backward()\n"
+    (cause,) = explained(text, capfd=capfd)["causes"]
+    assert (cause["kind"], cause["level"], cause["pattern"]) == ("detach", "info", "teacher")
+
+
 def test_arguments_belong_to_the_script_and_options_at_the_end_to_gradir(capfd: Read) -> None:
     Path("train.py").write_text(LOOP)
     assert main(["explain", "train.py", "--width", "7", "--step", "2"]) == 0

@@ -259,3 +259,30 @@ def test_what_is_normalised_and_then_weighed_learns(model: nn.Module, loss_of: L
         loss = loss_of(model(torch.randn(3, 2, 5)))
     found = rec.explain(loss)
     assert (found.status("0.weight"), found.level) == ("reached", "none")
+
+
+@pytest.mark.parametrize(
+    "reset",
+    [
+        lambda state: torch.zeros_like(state, dtype=torch.float32),
+        lambda state: state.new_zeros(state.shape),
+        lambda _: torch.zeros(3, 4),
+        lambda state: state * 0,
+        lambda state: torch.full_like(state, 0.0),
+    ],
+)
+def test_a_state_that_is_zeroed_in_each_step_is_told_where_that_is_done(reset: Callable[[Any], Any]) -> None:
+    cell = nn.GRUCell(4, 4)
+
+    def loss(_: Any) -> Any:
+        state, total = torch.zeros(3, 4), torch.zeros(())
+        for _ in range(3):
+            state = cell(torch.randn(3, 4), state)
+            total, state = total + state.sum(), reset(state)
+        return total
+
+    (cause,) = explained(cell, loss).causes
+    assert (cause.level, cause.names) == ("info", ("weight_hh",))
+    assert cause.kind in {"closed", "factor"}
+    assert cause.source is not None
+    assert cause.source.line == reset.__code__.co_firstlineno

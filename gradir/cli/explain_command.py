@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
-import gc
 from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import Parser, add_output
@@ -133,8 +131,6 @@ def _of_script(options: argparse.Namespace, script: Script) -> Explanation:
 
     script.check()
     refuse_program_options(options, script.name, but=("step", "values"))
-    # There may be objects of the program that want to be finalized.
-    atexit.unregister(gc.freeze)
     found: list[Explanation] = []
     errors: list[Exception] = []
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
-import gc
 import io
 import os
 import sys
@@ -108,8 +106,6 @@ def run(options: argparse.Namespace) -> int:
         report(f"{folder} is not there yet: {script.name} has to make it")
     else:
         files.check_place(options.output)
-    # There may be objects of the program that want to be finalized.
-    atexit.unregister(gc.freeze)
     if files.is_stdout(options.output):
         with program_output(for_good=options.is_process) as own:
             return _Run(options, script, own).status()

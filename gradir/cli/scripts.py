@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -42,6 +44,8 @@ class Script(NamedTuple):
         from gradir.cli.program_errors import trimmed
         from gradir.script import NoScriptError, run_script
 
+        # There may be objects of the program that want to be finalized.
+        atexit.unregister(gc.freeze)
         try:
             run_script(self.name, self.arguments, is_module=self.is_module, for_good=options.is_process)
         except (NoScriptError, KeyboardInterrupt):

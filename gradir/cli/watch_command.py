@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
-import gc
 import os
 import random
 import sys
@@ -101,8 +99,6 @@ def run(options: argparse.Namespace) -> int:
                 "cannot use --capture-on-finding with --no-replay or torchrun, because it runs the script again"
             )
         Path(options.capture_on_finding).mkdir(parents=True, exist_ok=True)
-    # There may be objects of the program that want to be finalized.
-    atexit.unregister(gc.freeze)
     # Unless the script sets its own, so that it can be run once more with the same numbers.
     random.seed(0)
     return _Run(options, script).status()

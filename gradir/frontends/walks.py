@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 def reached(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Iterator[K]:
@@ -26,6 +27,23 @@ def reached(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Itera
             waiting += [*following(current)][::-1]
 
 
+def folded(start: K, known: dict[K, V], behind: Callable[[K], Iterable[K]], of: Callable[[K], V]) -> V:
+    """Return what ``of`` makes of ``start``, after what is ``behind`` it; ``known`` keeps it, so each is asked once.
+
+    >>> lengths: dict[str, int] = {}
+    >>> folded("ab", lengths, lambda text: [text[1:]] if text else [], len), lengths
+    (2, {'': 0, 'b': 1, 'ab': 2})
+    """
+    waiting = [start]
+    while waiting:
+        current = waiting[-1]
+        missing = [] if current in known else [each for each in behind(current) if each not in known]
+        if not missing and waiting.pop() not in known:
+            known[current] = of(current)
+        waiting += missing
+    return known[start]
+
+
 def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
     """Yield something and what follows it, each after the other, until there is nothing.
 
@@ -40,6 +58,11 @@ def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
 def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield a running frame and those around it, the innermost first."""
     return chain(frame, lambda inner: inner.f_back)
+
+
+def frames_of(frame: FrameType | None, module: str) -> Iterator[FrameType]:
+    """Yield those of `frames_from` that run code of a module, or of one below it."""
+    return (each for each in frames_from(frame) if f"{each.f_globals.get('__name__')}.".startswith(f"{module}."))
 
 
 def closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:

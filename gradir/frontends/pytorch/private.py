@@ -273,45 +273,44 @@ def start_profile() -> None:
 # Training on many processes.
 _CHANGED: Final = "verifying changes the next backward"
 _SHARDED: Final = "to let `fully_shard` reduce nothing"
-_DDP: Final = "torch.nn.parallel.distributed"
-_FSDP: Final = "torch.distributed.fsdp._fully_shard"
-_C10D: Final = "torch.distributed.distributed_c10d"
-STORE: Final = _word(f"{_C10D}:_get_default_store", "to compare what ranks have", "where they part is not told")
-GROUP_CALLED: Final = _word(f"{_C10D}:_resolve_process_group", "to label groups", "they have the names of one process")
-GROUPS: Final = _word(f"{_C10D}:_world", "to number groups", "a rank that stops numbers only those that it used")
+DDP: Final = "torch.nn.parallel.distributed"
+FSDP: Final = "torch.distributed.fsdp._fully_shard"
+COLLECTIVES: Final = "torch.distributed.distributed_c10d"
+STORE: Final = _word(f"{COLLECTIVES}:_get_default_store", "to compare what ranks have", "where they part is not told")
+GROUP_CALLED: Final = _word(
+    f"{COLLECTIVES}:_resolve_process_group", "to label groups", "they have the names of one process"
+)
+GROUPS: Final = _word(f"{COLLECTIVES}:_world", "to number groups", "a rank that stops numbers only those that it used")
 TENSOR_SPEC: Final = "torch.distributed.tensor._dtensor_spec"
 _word(f"{TENSOR_SPEC}:DTensorSpec", "to say how a tensor is placed", "it is not said")
-DDP_SINK: Final = _node(f"{_DDP}:_DDPSink", "to let a static graph reduce nothing", _CHANGED)
-DDP_ENQUEUED: Final = _word(f"{_DDP}:_static_graph_delay_allreduce_enqueued", "to let it reduce nothing", _CHANGED)
-DDP_DELAYED: Final = _word(f"{_DDP}:_delayed_all_reduce_hook", "to refuse what reduces in every backward", _CHANGED)
-_word(f"{_DDP}:ddp_weakref", "to find the model of a static graph", _CHANGED)
+DDP_SINK: Final = _node(f"{DDP}:_DDPSink", "to let a static graph reduce nothing", _CHANGED)
+DDP_ENQUEUED: Final = _word(f"{DDP}:_static_graph_delay_allreduce_enqueued", "to let it reduce nothing", _CHANGED)
+DDP_DELAYED: Final = _word(f"{DDP}:_delayed_all_reduce_hook", "to refuse what reduces in every backward", _CHANGED)
+_word(f"{DDP}:ddp_weakref", "to find the model of a static graph", _CHANGED)
 _STATE_OF: Final = ("to tell whether a wrapper reduces gradients", "it is not told")
-DDP_SYNCS: Final = _word(f"{_DDP}:require_backward_grad_sync", *_STATE_OF)
-DDP_HOOKS: Final = _word(f"{_DDP}:_comm_hooks", *_STATE_OF)
+DDP_SYNCS: Final = _word(f"{DDP}:require_backward_grad_sync", *_STATE_OF)
+DDP_HOOKS: Final = _word(f"{DDP}:_comm_hooks", *_STATE_OF)
 DDP_FINISHED: Final = _word("torch.distributed.Reducer._check_reducer_finalized", *_STATE_OF)
 # torch 2.5 has these in torch.distributed._composable.fsdp.
-FSDP_FUNCTION: Final = _node(f"{_FSDP}._fsdp_param_group:RegisterPostBackwardFunction", _SHARDED, _CHANGED, since="2.6")
-FSDP_STATE: Final = _word(f"{_FSDP}._fully_shard:_get_fsdp_state", _SHARDED, _CHANGED, since="2.6")
+FSDP_FUNCTION: Final = _node(f"{FSDP}._fsdp_param_group:RegisterPostBackwardFunction", _SHARDED, _CHANGED, since="2.6")
+FSDP_STATE: Final = _word(f"{FSDP}._fully_shard:_get_fsdp_state", _SHARDED, _CHANGED, since="2.6")
 # Where the state of a module has its groups, or its only one.
 FSDP_GROUPS: Final = (
-    _word(f"{_FSDP}._fsdp_state:_fsdp_param_groups", _SHARDED, _CHANGED, since="2.12"),
-    _word(f"{_FSDP}._fsdp_state:_fsdp_param_group", _SHARDED, _CHANGED, since="2.6"),
+    _word(f"{FSDP}._fsdp_state:_fsdp_param_groups", _SHARDED, _CHANGED, since="2.12"),
+    _word(f"{FSDP}._fsdp_state:_fsdp_param_group", _SHARDED, _CHANGED, since="2.6"),
 )
 _FORMS: Final = ("to tell that the parameter of an optimizer is the one that ran", "it is said to be in none")
-FSDP: Final = _FSDP
-DDP: Final = _DDP
-FSDP_PARAMETERS: Final = _word(f"{_FSDP}._fsdp_param_group:fsdp_params", *_FORMS, since="2.6")
+FSDP_PARAMETERS: Final = _word(f"{FSDP}._fsdp_param_group:fsdp_params", *_FORMS, since="2.6")
 # Where a parameter has the tensor that a forward runs with, and the one that the optimizer has.
 FSDP_FORMS: Final = (
-    _word(f"{_FSDP}._fsdp_param:_unsharded_param", *_FORMS, since="2.6"),
-    _word(f"{_FSDP}._fsdp_param:sharded_param", *_FORMS, since="2.6"),
+    _word(f"{FSDP}._fsdp_param:_unsharded_param", *_FORMS, since="2.6"),
+    _word(f"{FSDP}._fsdp_param:sharded_param", *_FORMS, since="2.6"),
 )
 _WHOLE_PARTS: Final = ("to run a dry forward with true weights", "it has those of one process")
-FSDP_PART: Final = _word(f"{_FSDP}._fsdp_param:_sharded_param_data", *_WHOLE_PARTS, since="2.6")
-FSDP_GATHERING: Final = _word(f"{_FSDP}._fsdp_param_group:_all_gather_process_group", *_WHOLE_PARTS, since="2.6")
-FSDP_REDUCES: Final = _word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
+FSDP_PART: Final = _word(f"{FSDP}._fsdp_param:_sharded_param_data", *_WHOLE_PARTS, since="2.6")
+FSDP_GATHERING: Final = _word(f"{FSDP}._fsdp_param_group:_all_gather_process_group", *_WHOLE_PARTS, since="2.6")
+FSDP_REDUCES: Final = _word(f"{FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
-COLLECTIVES: Final = _C10D
 PIPELINES: Final = "torch.distributed.pipelining"
 _STAGES: Final = ("to tell the stage of a pipeline", "it is not told")
 MICROBATCHES: Final = _word(f"{PIPELINES}.schedules:_n_microbatches", *_STAGES)
@@ -346,9 +345,9 @@ _NOT_IMITATED: Final = "it cannot be made"
 NOT_SENDING: Final = "fake"
 UNSENT_BACKEND: Final = "torch.testing._internal.distributed.fake_pg"
 _word(f"{UNSENT_BACKEND}:FakeStore", _IMITATES, _NOT_IMITATED)
-MAKE_GROUP: Final = _word(f"{_C10D}:_new_process_group_helper", _IMITATES, _NOT_IMITATED)
+MAKE_GROUP: Final = _word(f"{COLLECTIVES}:_new_process_group_helper", _IMITATES, _NOT_IMITATED)
 # The modules in which what makes the default process group has a name.
-MAKERS: Final = ("torch.distributed", _C10D, "torch.distributed.device_mesh")
+MAKERS: Final = ("torch.distributed", COLLECTIVES, "torch.distributed.device_mesh")
 
 
 def running_node() -> Any:

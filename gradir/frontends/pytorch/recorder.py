@@ -187,16 +187,14 @@ class Recorder:
                 "the loss, or the error that the forward raised"
             )
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
-        known: dict[Flow, Flowing] = {}
-        live = self.assemble(flatten(with_graph), model=model, params=params, known=known) if with_graph else None
-        first = next(iter(self._flows.values()))
-        flow = next((flow for flow, flowing in known.items() if flowing.is_whole), first)
+        with paused_gc():
+            live = self._read(flatten(with_graph), model, params)[0] if with_graph else None
+        known = [Flowing(flow, captured) for flow in self._flows.values()]
+        flowing = next((each for each in known if each.is_whole), known[0])
         temporary = (entry for entry in self._temporary_in(modules.paths) if not entry.tensor.is_meta)
         ran = {name: entry.tensor for entry in temporary for name in entry.names}
-        flowing = known.get(flow)
-        if flowing is None or not flowing.is_of(captured):
-            flowing = Flowing(flow, captured)
-        search = Search(subject_of(flow, modules, captured, live, ran, params=params, optimizer=optimizer), flowing)
+        options = {"variables": self._variables, "params": params, "optimizer": optimizer}
+        search = Search(subject_of(flowing.flow, modules, captured, live, ran, **options), flowing)
         if isinstance(subject, BaseException):
             return search.explanation_of_failure(subject)
         # The recording may go on, and takes what saved a number for that number.
@@ -259,56 +257,53 @@ class Recorder:
         """Capture, and keep the live objects beside the graph."""
         return self.assemble(flatten(outputs), model=model, params=params)
 
-    def assemble(
-        self,
-        captured: list[Captured],
-        *,
-        model: object = None,
-        params: Names | None = None,
-        known: dict[Flow, Flowing] | None = None,
-    ) -> LiveGraph:
-        """Capture tensors that are flattened already; ``known`` gets how they are computed."""
+    def assemble(self, captured: list[Captured], *, model: object = None, params: Names | None = None) -> LiveGraph:
+        """Capture tensors that are flattened already."""
         # The walk made here is the whole graph's, and its objects live until the end.
         with paused_gc():
-            modules = self._given(model)
-            strays = participants.strays_among(self.called, modules.paths)
-            ran, walked = participants.Ran(strays, list(self._timelines), self._recording), walk(captured)
-            if modules.roots and ran.strays:
-                ran = self._taking_part(ran, modules.paths, walked)
-            modules = participants.with_strays(modules, ran.strays, self._variables)
-            named, exchanged = self._temporary_in(modules.paths), self._exchanged
-            if exchanged is not None:
-                exchanged.number_groups()
-            live = assemble(
-                captured,
-                modules,
-                params=params,
-                walked=walked,
-                scope_of=ScopeLookup(ran.timelines, modules.paths),
-                calls=self._calls,
-                inside=self._inside.values(),
-                temporary=named,
-                sources=SourceLookup(self._recording, ran.timelines) if self._notes_sources else None,
-                groups=None if exchanged is None else exchanged.groups,
-            )
-            if exchanged is not None:
-                live = exchanged.located(live, modules)
+            live, modules, temporary = self._read(captured, model, params)
+            if self._exchanged is not None:
+                live = self._exchanged.located(live, modules)
             for costs in self._costs.values():
                 live = costs.noted(live, modules.paths)
-            if not self._tells_flow and known is None:
-                return live
-            held, known = [*modules.owned, *named], {} if known is None else known
-            return self._with_cuts(live, modules, held, params, known)
+            held = [*modules.owned, *temporary]
+            return self._with_cuts(live, modules, held, params) if self._tells_flow else live
 
-    def _with_cuts(
-        self, live: LiveGraph, modules: Modules, held: list[Owned], params: Names | None, known: dict[Flow, Flowing]
-    ) -> LiveGraph:
+    def _read(
+        self, captured: list[Captured], model: object, params: Names | None
+    ) -> tuple[LiveGraph, Modules, list[Owned]]:
+        """Return a capture, the modules that took part, and the parameters that they had only while they ran."""
+        modules = self._given(model)
+        strays = participants.strays_among(self.called, modules.paths)
+        ran, walked = participants.Ran(strays, list(self._timelines), self._recording), walk(captured)
+        if modules.roots and ran.strays:
+            ran = self._taking_part(ran, modules.paths, walked)
+        modules = participants.with_strays(modules, ran.strays, self._variables)
+        temporary, exchanged = self._temporary_in(modules.paths), self._exchanged
+        if exchanged is not None:
+            exchanged.number_groups()
+        live = assemble(
+            captured,
+            modules,
+            params=params,
+            walked=walked,
+            scope_of=ScopeLookup(ran.timelines, modules.paths),
+            calls=self._calls,
+            inside=self._inside.values(),
+            temporary=temporary,
+            sources=SourceLookup(self._recording, ran.timelines) if self._notes_sources else None,
+            groups=None if exchanged is None else exchanged.groups,
+        )
+        return live, modules, temporary
+
+    def _with_cuts(self, live: LiveGraph, modules: Modules, held: list[Owned], params: Names | None) -> LiveGraph:
         """Return the capture with the places in its graph where the flow goes on without gradient."""
         named, found = NamedTensors(held, params), list[Cut]()
         captured = [entry.tensor for entry in live.captured if entry.role == "output"]
         unreached = {name for cut in live.graph.cuts if cut.kind == "unreached" for name in cut.names}
-        for flow in self._flows.values():
-            flowing = known[flow] = Flowing(flow, captured)
+        known = [Flowing(flow, captured) for flow in self._flows.values()]
+        for flowing in known:
+            flow = flowing.flow
             # A parameter that was made inside the recording is no tensor from outside.
             owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in held}
 
@@ -323,7 +318,7 @@ class Recorder:
             opaque = tuple(name for name in inside if name in unreached)
             found.extend([Cut("opaque", opaque)] if opaque else [])
         live = live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
-        return live.with_options({FLOW: any(flowing.is_whole for flowing in known.values())})
+        return live.with_options({FLOW: any(flowing.is_whole for flowing in known)})
 
     def _taking_part(self, ran: participants.Ran, paths: Mapping[nn.Module, str], walked: Walk) -> participants.Ran:
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}

@@ -119,11 +119,35 @@ class Judge:
             fn: "hooked" if hook else "lost" if self._is_lost else "zero" if fn is None else self._kind(fn)
             for fn, hook in hooks.items()
         }
+        factors = [fn for fn, kind in kinds.items() if kind in {"closed", "factor"}]
+        resets = {fn: reset for fn in factors if (reset := self._reset(fn)) is not None}
         lasts = self._is_lost or all(kind in {*STAYING, "hooked", "underflow", "vanished"} for kind in kinds.values())
         for fn, hook in hooks.items():
+            if resets and fn in factors:
+                # The zeros in which a state begins are as they should be.
+                continue
             found = self._found(kinds[fn], fn, lasts=lasts, detail=self._words_of_zero(kinds[fn], fn))
             found = self._returned(fn, found) if kinds[fn] in {"given_zero", "zero"} else found
             yield found if hook is None else found._replace(op=hook.name, place=hook.place)
+        for fn, reset in resets.items():
+            found = self._found(kinds[fn], fn, lasts=lasts)
+            used = self._recorded.words.line(found.place)
+            yield found._replace(place=reset.place, detail=f"{name_of_step(reset)} makes the zeros here, used {used}")
+
+    def _reset(self, fn: GradFn | None) -> Step | None:
+        """Return what made the zeros that an operation multiplies by, if that has run at its line before."""
+        step = None if fn is None else self._step(fn)
+        if step is None:
+            return None
+        first = self._first_runs[step.func, step.place]
+        return next((self._flow.steps[at] for at in self._zeros.makers(step) if at > first), None)
+
+    @cached_property
+    def _first_runs(self) -> dict[tuple[object, Place | None], int]:
+        found: dict[tuple[object, Place | None], int] = {}
+        for index, step in enumerate(self._flow.steps):
+            found.setdefault((step.func, step.place), index)
+        return found
 
     def _of_rounding(self, fn: GradFn | None) -> Finding:
         """Return a finding at the line that subtracts what a function adds to all entries."""

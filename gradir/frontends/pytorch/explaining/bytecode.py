@@ -16,7 +16,7 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.results import names_of
 from gradir.frontends.pytorch.recording.sources import is_internal
-from gradir.frontends.pytorch.recording.steps import Step
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import codes_in, reached
 
@@ -62,7 +62,7 @@ def use_of(place: Place) -> str:
     return uses.pop() if len(uses) == 1 else SHOWN if uses <= {COMPARED, SHOWN} else ""
 
 
-class Literals:
+class _Literals:
     """The numbers that stand in the lines of a code."""
 
     def __init__(self, code: CodeType) -> None:
@@ -77,7 +77,22 @@ class Literals:
         return self._found.get(_line(self._code, instruction), frozenset())
 
 
-def takes_numbers(step: Step, known: dict[int, Literals]) -> bool:
+def find_last_entry(flow: Flow, ends: Set[Value], wanted: Set[Value]) -> int:
+    """Return the last step through which a plain number may have come to what was captured."""
+    if any(value.maker == FROM_OUTSIDE for value in ends):
+        return len(flow.steps)
+    last, known, written = FROM_OUTSIDE, set[Value](), dict[int, _Literals]()
+    for index, step in enumerate(flow.steps):
+        new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
+        known |= new
+        enters = any(flow.outside[value.number].role == "input" for value in new)
+        is_wanted = not wanted.isdisjoint(flow.made_by(index))
+        if is_wanted and (enters or _takes_numbers(step, written)):
+            last = index
+    return last
+
+
+def _takes_numbers(step: Step, known: dict[int, _Literals]) -> bool:
     """Return whether a step takes numbers that do not stand in the line that runs it."""
     numbers = {number for _, given in step.constants for number in _numbers_in(given)}
     if not numbers or step.place is None:
@@ -85,7 +100,7 @@ def takes_numbers(step: Step, known: dict[int, Literals]) -> bool:
     # By identity, since code takes long to hash, and each step asks.
     code = step.place.code
     if id(code) not in known:
-        known[id(code)] = Literals(code)
+        known[id(code)] = _Literals(code)
     return not numbers <= known[id(code)].beside(step.place.instruction)
 
 

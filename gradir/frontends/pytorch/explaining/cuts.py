@@ -15,7 +15,7 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value, plain_name
-from gradir.frontends.walks import grouped, reached
+from gradir.frontends.walks import folded, grouped, reached
 
 At: TypeAlias = "tuple[str, Place | None]"
 """What something is called, or its kind, and where it is."""
@@ -40,6 +40,8 @@ class Stop(NamedTuple):
     step: Step
     # Those behind it, as `Flowing.members` takes them.
     leaves: int
+    # Whether the program reads it as numbers.
+    is_read: bool = False
 
     @property
     def place(self) -> Place | None:
@@ -97,6 +99,7 @@ class Flowing:
         # By identity, since code takes long to hash.
         self._known_uses: dict[tuple[int, int], str] = {}
         self._first_made: dict[Value, Value | None] = {}
+        self._of_leaves: dict[Value, bool] = {}
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
         self.terms = list(step_kinds.terms_of(flow, [read.value for read in ends]))
@@ -104,11 +107,6 @@ class Flowing:
         self._arriving: dict[Value, int] = {}
         self._origins: dict[Value, int] = {}
         self._find()
-        self._found_in = self._state(captured)
-
-    def is_of(self, captured: Sequence[torch.Tensor]) -> bool:
-        """Return whether all this is so of these tensors too, and nothing was noted in the flow since."""
-        return self._found_in == self._state(captured)
 
     @property
     def is_whole(self) -> bool:
@@ -126,11 +124,12 @@ class Flowing:
 
     @cached_property
     def first_takers(self) -> dict[Value, int]:
-        """By leaf the first step that takes it."""
+        """By leaf the first step that takes it, and does not write to it as an initialization does."""
         found: dict[Value, int] = {}
         for index, step in enumerate(self.flow.steps):
+            written = step.of_kind("inplace")
             for read in step.inputs:
-                if read.is_leaf:
+                if read.is_leaf and read not in written:
                     found.setdefault(self.root(read.value), index)
         return found
 
@@ -138,10 +137,6 @@ class Flowing:
     def known_inside(self) -> set[Value]:
         """The leaves that compiled parts are known to take."""
         return set(self.members(self.compiled))
-
-    def _state(self, captured: Sequence[torch.Tensor]) -> tuple[object, ...]:
-        flow = self.flow
-        return list(map(flow.read, captured)), len(flow.steps), len(flow.exits), len(flow.outside)
 
     def root(self, leaf: Value) -> Value:
         """Return the value of a leaf before its first update."""
@@ -166,6 +161,10 @@ class Flowing:
             return read.value
         return None if read.is_leaf else self._data_of.get(read.value.maker)
 
+    def owner_of(self, value: Value) -> Value:
+        """Return what a value is a view of, before its first update: a view that no_grad makes counts as a leaf too."""
+        return self.root(self.flow.owner_of(value))
+
     def leaf_of(self, read: Read) -> Value | None:
         """Return the leaf that a value is, or whose memory it is without a graph, if it is of one."""
         if read.is_leaf:
@@ -183,6 +182,10 @@ class Flowing:
         first = (leaves & -leaves).bit_length() - 1
         bits = reversed(f"{leaves >> first:b}") if leaves else ()
         return [self._listed[number] for number, bit in enumerate(bits, first) if bit == "1"]
+
+    def leaves_cut_by(self, stops: Iterable[Stop]) -> list[Value]:
+        """Return the leaves behind some stops."""
+        return self.members(*(stop.leaves for stop in stops))
 
     def stops_by_place(self) -> dict[At, list[Stop]]:
         """Return the stops of each kind and place, in the order of the program."""
@@ -265,7 +268,10 @@ class Flowing:
         self._find_exits()
 
     def _find_exits(self) -> None:
-        entry, last = self._last_entry(), max((value.maker for value in self.ends), default=FROM_OUTSIDE)
+        entry, last = (
+            bytecode.find_last_entry(self.flow, self.ends, self.wanted),
+            max((value.maker for value in self.ends), default=FROM_OUTSIDE),
+        )
         stopped = 0
         for stop in self.stops:
             stopped |= stop.leaves
@@ -286,7 +292,7 @@ class Flowing:
             if goes_on and is_number and lost and (made := self._made_integer(found)) is not None:
                 # Integers had no gradient before they left: the operation that made them is where it ends.
                 step = self.flow.steps[made.maker]
-                self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), lost))
+                self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), lost, is_read=True))
             elif goes_on:
                 at = found.called.strip("_"), found.place
                 first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != bytecode.HANDED))
@@ -303,20 +309,20 @@ class Flowing:
 
     def _made_behind(self, start: Value) -> Value | None:
         """Return the first value, behind one without gradient or itself, that is made of values with a gradient."""
-        # Each value is looked at once for all that is read: a loop may read a number in each round.
-        known, waiting = self._first_made, [(start, False)]
-        while waiting:
-            value, is_looked_behind = waiting.pop()
-            behind = [] if value in self.carrying else [read.value for read in self.sources(value)]
-            if is_looked_behind:
-                known[value] = next(filter(None, map(known.__getitem__, behind)), None)
-            elif value not in known:
-                step = self.flow.step_of(value)
-                is_made = step is not None and any(read.carries for read in step.inputs)
-                known[value] = value if is_made else None
-                if not is_made:
-                    waiting += [(value, True), *((each, False) for each in behind)]
-        return known[start]
+
+        def is_made(value: Value) -> bool:
+            step = self.flow.step_of(value)
+            return step is not None and any(read.carries for read in step.inputs)
+
+        def behind(value: Value) -> list[Value]:
+            is_end = value in self.carrying or is_made(value)
+            return [] if is_end else [read.value for read in self.sources(value)]
+
+        def first(value: Value) -> Value | None:
+            return value if is_made(value) else next(filter(None, map(self._first_made.get, behind(value))), None)
+
+        # A loop may read a number in each round.
+        return folded(start, self._first_made, behind, first)
 
     def _put(self, number: int, step: Step) -> None:
         if "inplace" in step.kinds and step.called != "step":
@@ -330,7 +336,7 @@ class Flowing:
         leaves = 0
         for read in given:
             # A copy of a leaf, as of a teacher, is not computed of it.
-            if self.root(self.flow.owner_of(read.value)) not in self._leaves:
+            if self.owner_of(read.value) not in self._leaves:
                 leaves |= self._behind(read) | self._origins.get(read.value, 0)
         leaves &= ~(1 << self._leaves.get(self.root(target), len(self._leaves)))
         if leaves:
@@ -345,26 +351,15 @@ class Flowing:
         return self._known_uses[key]
 
     def _is_of_parameters(self, read: Read) -> bool:
-        def inside(value: Value) -> Iterable[Value]:
-            return () if value in self._leaves else (source.value for source in self.sources(value))
+        def inside(value: Value) -> list[Value]:
+            return [] if value in self._leaves else [source.value for source in self.sources(value)]
 
-        behind = reached([read.value], inside)
-        # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
-        return all(value in self._leaves or self.sources(value) for value in behind)
+        def is_of_leaves(value: Value) -> bool:
+            # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
+            behind = inside(value)
+            return value in self._leaves or (bool(behind) and all(map(self._of_leaves.__getitem__, behind)))
 
-    def _last_entry(self) -> int:
-        """Return the last step through which a plain number may have come to what was captured."""
-        if any(value.maker == FROM_OUTSIDE for value in self.ends):
-            return len(self.flow.steps)
-        last, known, written = FROM_OUTSIDE, set[Value](), dict[int, bytecode.Literals]()
-        for index, step in enumerate(self.flow.steps):
-            new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
-            known |= new
-            enters = any(self.flow.outside[value.number].role == "input" for value in new)
-            is_wanted = not self.wanted.isdisjoint(self.flow.made_by(index))
-            if is_wanted and (enters or bytecode.takes_numbers(step, written)):
-                last = index
-        return last
+        return folded(read.value, self._of_leaves, inside, is_of_leaves)
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
         """Yield the values that custom Functions make and something outside them takes."""

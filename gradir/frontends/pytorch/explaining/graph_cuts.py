@@ -11,11 +11,11 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, NamesOf, cut_by_program, is_own_of_torch
 from gradir.frontends.pytorch.explaining.naming import lines_of, name_of_step
 from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT, kind_of
-from gradir.frontends.pytorch.explaining.subject import describe_foreign, tensors_aside
-from gradir.frontends.pytorch.private import sequence_number
+from gradir.frontends.pytorch.explaining.subject import find_foreign, tensors_aside
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.walks import grouped
 from gradir.ir import Cut
@@ -63,12 +63,12 @@ def _cuts_at_stops(
     aside = tensors_aside(paths)
     elsewhere = {name for leaf in cut_by_program(flowing, patterns) for name in names_of(leaf)[:1]}
     for (kind, place, scope), stops in groups.items():
-        behind, is_own = flowing.members(*(stop.leaves for stop in stops)), all(map(is_own_of_torch, stops))
+        behind, is_own = flowing.leaves_cut_by(stops), all(map(is_own_of_torch, stops))
         names = dict.fromkeys(name for leaf in behind for name in names_of(leaf)[:1])
         is_lost = not names.keys() <= (reached | elsewhere if is_own else reached)
         # Torch cuts for functions of its own, too. A kind that no program asks for is told only if it loses a leaf.
         if (kind in EXPLICIT and not is_own) or is_lost:
-            is_foreign = not names and bool(describe_foreign(flowing.flow, aside, behind))
+            is_foreign = not names and bool(find_foreign(flowing.flow, aside, behind))
             source, via = lines_of(place, lines)
             # If a place ran several times, the first time with ends in the graph counts.
             into, slot = next(filter(None, (ends.entries.get(stop.value) for stop in stops)), ("", None))
@@ -104,7 +104,7 @@ class _Ends:
 
     def __init__(self, flowing: Flowing, live: LiveGraph) -> None:
         self._flowing = flowing
-        self._made = dict(_made(flowing, live))
+        self._made = dict(_made(flowing.flow, live))
         self._leaves = {id(tensor): node_id for node_id, tensor in live.leaves.items()}
         # Of values without gradient the first node that takes them, and the input slot where that is sure.
         self.entries = {value: entry for value, (_, entry) in self._all_entries(live).items()}
@@ -140,19 +140,11 @@ class _Ends:
         return found
 
 
-def _made(flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, str]]:
-    flow, numbered = flowing.flow, dict[int, str]()
-    for fn, node_id in live.grad_fns.items():
-        number = sequence_number(fn)
-        numbered[number] = "" if number in numbered else node_id
-    # The number was taken before the operation ran.
-    steps = ((index, step.number) for index, step in enumerate(flow.steps) if step.mode == "grad")
-    carrying = ((index, number) for index, number in steps if not flowing.carrying.isdisjoint(flow.made_by(index)))
-    makers = grouped((number - 1, index) for index, number in carrying)
-    for number, (index, *others) in makers.items():
-        found = numbered.get(number)
-        if found and not others and _fits(flow.steps[index], found, live):
-            yield index, found
+def _made(flow: Flow, live: LiveGraph) -> Iterator[tuple[int, str]]:
+    # torch numbers the nodes of each thread, so those of two may seem to be of one step.
+    makers = grouped((flow.maker_of(fn), node_id) for fn, node_id in live.grad_fns.items())
+    lone = ((at, ids[0]) for at, ids in makers.items() if at != FROM_OUTSIDE and len(ids) == 1)
+    return ((at, node_id) for at, node_id in lone if _fits(flow.steps[at], node_id, live))
 
 
 def _fits(step: Step, node_id: str, live: LiveGraph) -> bool:

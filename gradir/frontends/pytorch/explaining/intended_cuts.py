@@ -162,12 +162,7 @@ class IntendedCuts:
         self._flow = flow = flowing.flow
         self._flowing, self._reached = flowing, reached
         self._uses: dict[Value, list[Use]] = {}
-        # A view of a leaf, taken under no_grad, counts as a leaf too.
-        self._owners: dict[Value, Value] = {}
         for index, step in enumerate(flow.steps):
-            if "view" in step.kinds:
-                viewed = flowing.root(step.of_kind("view")[0].value)
-                self._owners[Value(index, 0)] = self._owners.get(viewed, viewed)
             if not flowing.wanted.isdisjoint(flow.made_by(index)):
                 for slot, read in enumerate(step.inputs):
                     self._uses.setdefault(read.value, []).append(Use(index, slot))
@@ -191,16 +186,15 @@ class IntendedCuts:
         return found | dict.fromkeys(targets, STOP_GRADIENT), targets
 
     def _lost(self, stops: Sequence[Stop]) -> list[Value]:
-        leaves = (self._owners.get(leaf, leaf) for stop in stops for leaf in self._flowing.members(stop.leaves))
-        return [leaf for leaf in dict.fromkeys(leaves) if id(self._flow.tensor_of(leaf)) not in self._reached]
+        owners = dict.fromkeys(map(self._flowing.owner_of, self._flowing.leaves_cut_by(stops)))
+        return [leaf for leaf in owners if id(self._flow.tensor_of(leaf)) not in self._reached]
 
     def _pattern_of_all(self, stops: Sequence[Stop]) -> str:
         values, kinds = {stop.value for stop in stops}, {stop.kind for stop in stops}
         is_made = all(value.maker != FROM_OUTSIDE for value in values)
         if not (kinds <= _ASKED_FOR and is_made and values.isdisjoint(self._flowing.ends)):
             return ""
-        leaves = [self._owners.get(leaf, leaf) for stop in stops for leaf in self._flowing.members(stop.leaves)]
-        if self._averages.issuperset(leaves):
+        if self.are_moved(self._flowing.leaves_cut_by(stops)):
             return "target network"
         found = {self._pattern(stop) for stop in stops}
         # A layer of a network may be as any other; of all that a line runs more is known.
@@ -211,7 +205,7 @@ class IntendedCuts:
 
     def are_moved(self, leaves: Iterable[Value]) -> bool:
         """Return whether the program moves all of some leaves towards others, without a gradient."""
-        return self._averages.issuperset(self._owners.get(leaf, leaf) for leaf in leaves)
+        return self._averages.issuperset(map(self._flowing.owner_of, leaves))
 
     def _pattern(self, stop: Stop) -> str:
         if self._is_largest(stop):
@@ -298,7 +292,7 @@ def is_own_of_torch(stop: Stop) -> bool:
 def cut_by_program(flowing: Flowing, patterns: Mapping[At, str]) -> set[Value]:
     """Return the leaves that a program cuts without a pattern, and not torch for a function of its own."""
     plain = (stop for stop in flowing.stops if not (patterns[stop.kind, stop.place] or is_own_of_torch(stop)))
-    return set(flowing.members(*(stop.leaves for stop in plain)))
+    return set(flowing.leaves_cut_by(plain))
 
 
 def _name(step: Step) -> str:

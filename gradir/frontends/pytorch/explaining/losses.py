@@ -14,14 +14,16 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
 from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, cut_by_program, is_own_of_torch
 from gradir.frontends.pytorch.explaining.misuse import Unnamed, held_otherwise
-from gradir.frontends.pytorch.explaining.naming import Words
+from gradir.frontends.pytorch.explaining.naming import Words, few
 from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT
-from gradir.frontends.pytorch.explaining.subject import Subject, describe_foreign, find_left_over, find_replaced
+from gradir.frontends.pytorch.explaining.subject import Subject, find_foreign, find_left_over, find_replaced
 from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.reading.tensors import numbers_in, storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.timelines import calls_from
+from gradir.ir.text import counted
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 _BACKWARD: Final = "backward"
@@ -103,7 +105,7 @@ class Losses:
         self.leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
         self.values = {name: flowing.root(self.flow.value_of(tensor)) for name, tensor in subject.tensors.items()}
         self.words = Words(subject.flow, self.values)
-        self.stopped = set(flowing.members(*(stop.leaves for stop in flowing.stops)))
+        self.stopped = set(flowing.leaves_cut_by(flowing.stops))
         self._hidden = self._all_hidden()
         self.left = set(flowing.members(*(leaving.leaves for leaving in flowing.exits.values())))
         self._put = set(flowing.members(*flowing.puttings.values()))
@@ -197,7 +199,7 @@ class Losses:
         is_target: bool,
     ) -> None:
         """Tell of the stops of a place; ``is_target`` is whether they cut a target of what is lost elsewhere."""
-        behind = self.flowing.members(*(stop.leaves for stop in stops))
+        behind = self.flowing.leaves_cut_by(stops)
         is_own = all(map(is_own_of_torch, stops))
         names = list(self.words.names_of(behind))
         level = self.level_of(names)
@@ -220,7 +222,7 @@ class Losses:
         if level == "info" and not names and self._held.isdisjoint(behind):
             # What was there before, as of parameters that DistributedDataParallel or fully_shard sets, learns nothing.
             return
-        if level == "error" or kind in EXPLICIT:
+        if level == "error" or kind in EXPLICIT or (lost and any(stop.is_read for stop in stops)):
             self._tell_cut(kind, level, place, stops, behind, pattern=pattern, is_own=is_own)
 
     def _tell_cut(
@@ -238,13 +240,23 @@ class Losses:
         if level == "error" and pattern in LOST:
             names = [name for name in names if self.statuses[name] == "cut"]
         shown = names or [self.flow.variables[leaf] for leaf in behind if leaf in self.flow.variables]
-        detail = describe_foreign(self.flow, self.subject.aside, behind) if self.subject.owned and not shown else ""
+        detail = self._describe_foreign(behind) if self.subject.owned and not shown else ""
         told: Level = "note" if level == "info" and (detail or (is_own and kind != "copied")) else level
         if detail and level == "info":
             pattern = OTHER_MODEL
         if detail and level == "error" and self.given is not None:
             detail += ", and this optimizer has"
         self.tell(kind, told, operation_of(stops), dict.fromkeys(shown), place, detail=detail, pattern=pattern)
+
+    def _describe_foreign(self, leaves: Iterable[Value]) -> str:
+        """Describe parameters of models that were not recorded, with the variables or the classes of these."""
+        foreign = find_foreign(self.flow, self.subject.aside, leaves)
+        takers = (self.flowing.first_takers.get(leaf) for leaf in foreign)
+        calls = ([*calls_from(self.flow.steps[taker].call)] for taker in takers if taker is not None)
+        models = (around[-1].module for around in calls if around)
+        named = few(self.subject.variables.get(id(model)) or type(model).__name__ for model in models)
+        listed = f"{counted(len(foreign), 'parameter')}{f' of {named}' if named else ''}"
+        return f"{listed} that the recorded model does not have" if foreign else ""
 
     @cached_property
     def _held(self) -> set[Value]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import torch
@@ -79,7 +80,10 @@ class _Part(NamedTuple):
 
 def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[GradFn, list[_Part]]]:
     """Yield the functions of which something saved is not what it was, with what it was, the oldest first."""
-    by_memory = grouped((held.memory, held) for held in flow.overwritten.held)
+    parts = grouped(
+        ((held.memory, held.offset, held.numbers.shape, held.strides), held) for held in flow.overwritten.held
+    )
+    by_memory = grouped((memory, writes) for (memory, *_), writes in parts.items())
     backwards = list(_backwards(flow, flowing)) if by_memory else []
     for fn, node_id in live.grad_fns.items() if by_memory else ():
         saver = flow.maker_of(fn)
@@ -87,24 +91,24 @@ def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[Gr
             continue
         later = bisect_right(backwards, saver)
         next_backward = backwards[later] if later < len(backwards) else len(flow.steps)
-        parts = []
+        found: dict[int, _Part] = {}
         for slot in live.graph.nodes[node_id].saved:
             saved = saved_tensor(fn, slot.slot) if slot.state == "held" else None
             memory = None if saved is None else storage_of(saved)
             if saved is None or memory not in by_memory or saver < flow.overwritten.lost.get(memory, 0):
                 continue
-            for held in by_memory[memory]:
-                # What a backward has gone through may be written over.
-                if saver < held.before <= next_backward:
-                    now = held.part_of(saved.untyped_storage())
+            for writes in by_memory[memory]:
+                # Of the same part the oldest is what was saved. What a backward has gone through may be written over.
+                place = bisect_right(writes, saver, key=attrgetter("before"))
+                for held in writes[place : place + 1]:
+                    now = held.part_of(saved.untyped_storage()) if held.before <= next_backward else None
                     (first, last), (start, end) = extent_of(saved), extent_of(saved if now is None else now)
                     # Both parts of the memory may have an entry in common.
-                    parts += [_Part(now, held)] if now is not None and first < end and start < last else []
-        # Of the same part the oldest is what was saved.
-        oldest = {(part.held.memory, part.held.offset, part.now.shape, part.held.strides): part for part in parts[::-1]}
-        found = sorted(oldest.values(), key=lambda part: part.held.before)
-        if not all(torch.equal(part.now, part.held.numbers) for part in found):
-            yield fn, found
+                    if now is not None and first < end and start < last:
+                        found[id(held)] = _Part(now, held)
+        ordered = sorted(found.values(), key=lambda part: part.held.before)
+        if not all(torch.equal(part.now, part.held.numbers) for part in ordered):
+            yield fn, ordered
 
 
 def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:

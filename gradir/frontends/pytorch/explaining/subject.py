@@ -120,17 +120,15 @@ def is_master(trained: Collection[torch.Tensor], reached: Collection[torch.Tenso
     return bool(reached) and {tensor.dtype for tensor in trained}.isdisjoint(tensor.dtype for tensor in reached)
 
 
-def describe_foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Value]) -> str:
-    """Describe unnamed leaves if all of them are parameters of models other than the recorded one."""
+def find_foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Iterable[Value]) -> list[Value]:
+    """Return unnamed leaves if all of them are parameters of models other than the recorded one."""
     own = {id(tensor) for tensor in aside.values()}
     # A view that was made under no_grad counts as a leaf.
-    owners = dict.fromkeys(map(flow.owner_of, leaves))
+    owners = [*dict.fromkeys(map(flow.owner_of, leaves))]
     given = [flow.outside[owner.number] for owner in owners if owner.maker == FROM_OUTSIDE]
     are_parameters = len(given) == len(owners) and all(outside.role == "parameter" for outside in given)
     # The model that had them may be gone.
-    if not are_parameters or any(id(flow.tensor_of(owner)) in own for owner in owners):
-        return ""
-    return f"{len(owners)} parameter{'s' if len(owners) > 1 else ''} that the recorded model does not have"
+    return owners if are_parameters and not any(id(flow.tensor_of(owner)) in own for owner in owners) else []
 
 
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -192,6 +190,8 @@ class Subject(NamedTuple):
     # The names of parameters that a module has only while it runs.
     lent: frozenset[str]
     paths: Mapping[nn.Module, str]
+    # The variables of modules that were called from outside any other, by id().
+    variables: Mapping[int, str]
 
     def tied(self) -> tuple[tuple[str, ...], ...]:
         """Return the names that are of one tensor."""
@@ -206,6 +206,7 @@ def subject_of(
     live: LiveGraph | None,
     ran: Mapping[str, torch.Tensor],
     *,
+    variables: Mapping[int, str],
     params: Names | None,
     optimizer: Any,
 ) -> Subject:
@@ -232,6 +233,7 @@ def subject_of(
         hooks_by_module(modules.paths),
         frozenset(lent),
         modules.paths,
+        variables,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import prod
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +15,7 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.roles import FLAT
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import folded, reached
 from gradir.ir import Node
 from gradir.ir.model import Shape
 
@@ -163,15 +163,20 @@ class Zeros:
             if name in _BY_ENTRY and made and not all(factor in made or self._is_fixed(factor) for factor in factors):
                 return "dropped" if any(map(_is_inner, made.values())) else "weighed_out"
             # A leaf that is zero and no more than that waits for the other factor.
-            closing = (factor for factor in factors if self._root(factor) not in self._stuck - self._frozen)
+            closing = (factor for factor in factors if self._flowing.owner_of(factor) not in self._stuck - self._frozen)
             return "closed" if any(map(self._is_kept_zero, closing)) else ""
         if name in _SUMS:
             return "weighed_out" if given.get("alpha") == 0 else ""
         if value is None or len(step.inputs) > 1:
             return ""
         # A parameter of zero itself may be where it should be, as where its norm is part of a loss.
-        is_leaf = name not in _BOUNDED and self._root(value) in self._named
+        is_leaf = name not in _BOUNDED and self._flowing.owner_of(value) in self._named
         return "closed" if not is_leaf and self._is_kept_zero(value) else ""
+
+    def makers(self, step: Step) -> Iterator[int]:
+        """Yield the numbers of the steps that make zeros which an operation multiplies by."""
+        found = (self._flow.owner_of(factor).maker for factor in _factors(step))
+        return (index for index in found if index != FROM_OUTSIDE and _gives_zeros(self._flow.steps[index]))
 
     def _takes_numbers(self) -> bool:
         """Whether the program read numbers that are not those of parameters, of which it may have made a factor."""
@@ -193,10 +198,7 @@ class Zeros:
         if plain_name(step.func).startswith("native_"):
             # A normalisation adds its bias.
             return map(self._flowing.root, (read.value for read in step.inputs[1:2]))
-        return map(self._root, _factors(step))
-
-    def _root(self, value: Value) -> Value:
-        return self._flowing.root(self._flow.owner_of(value))
+        return map(self._flowing.owner_of, _factors(step))
 
     def _is_kept_zero(self, value: Value) -> bool:
         return self._folded(value, self._kept, self._stuck, _needed_for_zero)
@@ -222,22 +224,18 @@ class Zeros:
         needed: Callable[[Step], Sequence[Sequence[Value]] | None],
     ) -> bool:
         """Whether a value has what some leaves have; of each group of values that a step needs, one must have it."""
-        waiting = [value]
-        while waiting:
-            at = waiting[-1]
+
+        def groups(at: Value) -> Sequence[Sequence[Value]]:
             leaf = self._flowing.root(at)
             is_leaf = leaf.maker == FROM_OUTSIDE or leaf in self._named
-            step = None if is_leaf else self._flow.steps[leaf.maker]
-            groups = None if step is None else needed(step)
-            missing = [one for group in groups or () for one in group if one not in known]
-            if missing and at not in known:
-                waiting.extend(missing)
-                continue
-            if at not in known:
-                holds = leaf in leaves if step is None else groups is not None
-                known[at] = holds and all(any(known[one] for one in group) for group in groups or ())
-            waiting.pop()
-        return known[value]
+            found = None if is_leaf else needed(self._flow.steps[leaf.maker])
+            # No value of an empty group has it.
+            return [] if is_leaf and leaf in leaves else [[]] if found is None else found
+
+        def holds(at: Value) -> bool:
+            return all(any(map(known.__getitem__, group)) for group in groups(at))
+
+        return folded(value, known, lambda at: chain(*groups(at)), holds)
 
 
 def _factors(step: Step) -> list[Value]:
@@ -248,6 +246,11 @@ def _factors(step: Step) -> list[Value]:
 def _is_inner(step: Step) -> bool:
     """Return whether a function of torch's runs an operation by itself, as a dropout does, or a derivative."""
     return step.called.strip("_") not in {"", *_ZEROS}
+
+
+def _gives_zeros(step: Step) -> bool:
+    name, given = plain_name(step.func), dict(step.constants)
+    return name in _ZEROS or given.get("fill_value") == 0 or (name == "mul" and given.get("other") == 0)
 
 
 def _needed_for_zero(step: Step) -> Sequence[Sequence[Value]] | None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import zip_longest
-from traceback import walk_stack
 from types import FrameType
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from gradir.frontends.pytorch.reading.tensors import Modules, storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
+from gradir.frontends.walks import frames_from, frames_of
 
 # A parameter, a tensor that may be a gradient, or the sequence number of the node that made a tensor.
 Operand = torch.Tensor | weakref.ref[torch.Tensor] | int
@@ -55,7 +55,7 @@ class Operands:
         if sharded := _sharded_around(frame):
             return [getattr(each, private.FSDP_FORMS[-1]) for each in sharded]
         if phase == "forward":
-            is_inside = any(private.runs_a_function(outer.f_code) for outer, _ in walk_stack(frame))
+            is_inside = any(private.runs_a_function(outer.f_code) for outer in frames_from(frame))
 
             def made(tensor: torch.Tensor) -> Operand:
                 if tensor.grad_fn is not None:
@@ -203,5 +203,5 @@ class Parts:
 
 def _sharded_around(frame: FrameType) -> Sequence[Any]:
     """Return what `fully_shard` has for each parameter that is gathered or reduced by what runs a frame."""
-    inside = (each for each, _ in walk_stack(frame) if str(each.f_globals.get("__name__")).startswith(private.FSDP))
-    return next(filter(None, (each.f_locals.get(private.FSDP_PARAMETERS) for each in inside)), ())
+    parameters = (each.f_locals.get(private.FSDP_PARAMETERS) for each in frames_of(frame, private.FSDP))
+    return next(filter(None, parameters), ())

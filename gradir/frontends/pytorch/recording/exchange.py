@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from linecache import getline
-from traceback import walk_stack
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,6 +34,7 @@ from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import frames_of
 from gradir.ir import Collective
 
 if TYPE_CHECKING:
@@ -154,18 +154,16 @@ class Exchange:
             self.pipeline = self.pipeline or (first, stages[0].num_stages, microbatches)
         operands = self.operands.of(_given(name.removesuffix("_"), arguments), node, frame, phase)
         # A process that left ``Join`` before the others shadows what they exchange.
-        around = walk_stack(frame) if private.JOIN in sys.modules else ()
-        join = (each for each, _ in around if each.f_globals.get("__name__") == private.JOIN)
-        is_shadow = any(each.f_code.co_name == "__exit__" for each in join)
+        is_shadow = any(each.f_code.co_name == "__exit__" for each in frames_of(frame, private.JOIN))
         for told in self._told(name, arguments, frame, stages):
             self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands, is_shadow))
 
     def note_new_group(self) -> None:
         """Note that the thread waits for the others in the making of a group, to which all ranks have to come."""
         frame = sys._current_frames().get(self.thread)
-        makes = [each for each, _ in walk_stack(frame) if each.f_code.co_name == _NEW_GROUP]
+        makes = [each for each in frames_of(frame, private.COLLECTIVES) if each.f_code.co_name == _NEW_GROUP]
         is_noted = bool(self._messages) and self._messages[-1].collective.op == _NEW_GROUP
-        if makes and not is_noted and makes[-1].f_globals.get("__name__") == private.COLLECTIVES:
+        if makes and not is_noted:
             found = self._places(makes[-1])
             place = found.caller or found if found is not None else None
             made = Collective("forward", _NEW_GROUP, "")
@@ -261,20 +259,18 @@ def _given(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
 
 def _is_of_objects(frame: FrameType | None) -> bool:
     """Return whether one of torch's functions for picklable objects exchanges."""
-    inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.COLLECTIVES)
-    return any("object" in outer.f_code.co_name for outer in inside)
+    return any("object" in outer.f_code.co_name for outer in frames_of(frame, private.COLLECTIVES))
 
 
 def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
     """Return the DistributedDataParallel whose constructor exchanges."""
-    inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.DDP)
-    return next((outer.f_locals.get("self") for outer in inside if outer.f_code.co_name == "__init__"), None)
+    inside = (outer for outer in frames_of(frame, private.DDP) if outer.f_code.co_name == "__init__")
+    return next((outer.f_locals.get("self") for outer in inside), None)
 
 
 def _stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
-    for inner, _ in walk_stack(frame):
-        is_inside = str(inner.f_globals.get("__name__")).startswith(private.PIPELINES)
-        schedule = inner.f_locals.get("self") if is_inside else None
+    for inner in frames_of(frame, private.PIPELINES):
+        schedule = inner.f_locals.get("self")
         microbatches = getattr(schedule, private.MICROBATCHES, None)
         several, lone = private.STAGES
         stages = getattr(schedule, several, None) or [getattr(schedule, lone, None)]
@@ -302,5 +298,5 @@ def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
     if told is None or isinstance(told, str):
         return plain_text((told or "").lower())
     # The dispatcher shows of it that it is one. What a program calls has it still.
-    called = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.COLLECTIVES)
+    called = frames_of(frame, private.COLLECTIVES)
     return next((reduction(outer.f_locals.get("op")) or "" for outer in called), "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from traceback import walk_stack
 from types import FrameType
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from gradir.frontends.pytorch.reading.walk import Walk
 from gradir.frontends.pytorch.recording.sources import is_users
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import frames_from
 
 
 class Ran(NamedTuple):
@@ -36,7 +36,7 @@ def strays_among(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str])
 def variable_of(module: nn.Module, frame: FrameType | None) -> str:
     """Return the module-level variable that has a module, in the outermost file of the user's around a frame."""
     found = ""
-    for outer, _ in walk_stack(frame) if frame is not None else ():
+    for outer in frames_from(frame):
         if is_users(outer.f_code):
             # Not of local variables: to look would keep what they have alive as long as their function runs.
             names = (name for name, value in [*outer.f_globals.items()] if value is module)

@@ -9,7 +9,6 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from traceback import walk_stack
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, cast
 
@@ -17,6 +16,7 @@ import torch
 
 from gradir.frontends.paths import is_installed
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal, is_own_file
+from gradir.frontends.walks import frames_from
 
 # Whose code it is: of torch or gradir, of an installed library, of the user, or of gradir's commands.
 _INTERNAL, _LIBRARY, _USER, _COMMAND = 1, 2, 3, 4
@@ -234,5 +234,4 @@ def _is_of_modes(frame: FrameType) -> bool:
 
 def _passes(frame: FrameType | None, name: str) -> bool:
     """Return whether a function of this name, of torch's modes, leads to a frame."""
-    inner = takewhile(_is_of_modes, (each for each, _ in walk_stack(frame)) if frame is not None else ())
-    return any(each.f_code.co_name == name for each in inner)
+    return any(each.f_code.co_name == name for each in takewhile(_is_of_modes, frames_from(frame)))
