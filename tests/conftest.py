@@ -19,16 +19,17 @@ import forked
 import pytest
 import tools
 from browser import Browser
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from page_reader import Teller
 from tool_use import Chooser, Recorder
 
 from gradir.ir import Graph
 
-# How long an example takes says more about the machine than about gradir. The examples are others in every run.
-settings.register_profile("gradir", deadline=None, max_examples=20)
-settings.register_profile("deep", deadline=None, max_examples=1000)
-settings.register_profile("quick", deadline=None, max_examples=5)
+# How long an example takes says more about the machine than about gradir. The examples are others in every run, and
+# no fixture that a property asks for changes from one to the next.
+_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+for _name, _count in {"gradir": 12, "deep": 1000, "quick": 5}.items():
+    settings.register_profile(_name, deadline=None, max_examples=_count, suppress_health_check=_CHECKS)
 settings.load_profile("gradir")
 
 collect_ignore = ["fuzz", "ranks"]

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import everything
+from strategies import many
 
 import gradir
 from gradir import codecs
@@ -109,7 +110,7 @@ BLOCKS = [
 ]
 
 
-@settings(max_examples=500)
+@many
 @given(st.lists(st.tuples(st.sampled_from(BLOCKS), st.integers(0, 2))), st.integers(0, 3))
 def test_the_depth_is_that_of_a_walk(steps: list[tuple[tuple[bytes, bytes], int]], strays: int) -> None:
     text = [b"["]
