@@ -11,7 +11,6 @@ import pytest
 from gradir_exporters.cytoscape import CytoscapeExporter, CytoscapeOptions
 from hostile_texts import HOSTILE_TEXTS, any_text, graph_of
 from hypothesis import given
-from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from node_programs import ask
 from samples import chain, everything, hostile
