@@ -34,7 +34,7 @@ settings.load_profile("gradir")
 
 collect_ignore = ["fuzz", "ranks"]
 """What needs packages that the tests do not, and what torchrun starts: see each file there."""
-collect_ignore_glob = [] if find_spec("jax") else ["test_jax_*.py", "support/jax_*", "ports/in_jax.py"]
+collect_ignore_glob = [] if find_spec("jax") else ["test_jax_*.py", "*/jax_*", "ports/in_jax.py"]
 """What runs in an environment of its own, where `make test-jax` names each file and nothing may be skipped."""
 
 GOLDENS = Path(__file__).parent / "goldens"

@@ -20,7 +20,7 @@ import jax_told  # noqa: E402
 from command_line import runner  # noqa: E402
 from flax import nnx  # noqa: E402
 from jax import lax  # noqa: E402
-from jax_scripts import SCRIPTS  # noqa: E402
+from training_scripts import script  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.capturing import running  # noqa: E402
@@ -39,6 +39,7 @@ FROZEN = """optax.multi_transform(
         lambda path, _: "freeze" if "enc" in jax.tree_util.keystr(path) else "train", p
     ),
 )"""
+SCRIPTS = ("mlp", "nnx", "linen", "equinox", "flat")
 CUTS = {"stop_gradient": "jax.lax.stop_gradient(h)", "argmax": "jax.nn.one_hot(jnp.argmax(h, -1), 8)"}
 X = jnp.arange(12.0).reshape(4, 3) / 12
 P = {"enc": jnp.ones((3, 2)), "dec": jnp.ones((2, 1))}
@@ -54,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def written(name: str, cut: str = "h", optimizer: str = ADAM) -> str:
-    text = SCRIPTS[name].replace("CUT", cut).replace("TX", optimizer)
+    text = script(f"jax_{name}").replace("CUT", cut).replace("TX", optimizer)
     Path("train.py").write_text(text)
     return text
 

@@ -9,7 +9,7 @@ import pytest
 from document_trees import json_bytes, msgpack_bytes, parsed_json, parsed_msgpack
 from mutant_checks import checked, quietly
 from mutant_sources import good_document, graphs
-from mutants import KINDS, mutant, mutated
+from mutation import KINDS, mutant, mutated
 
 COUNT = 400
 

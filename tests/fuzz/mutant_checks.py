@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from exporter_names import BUILT_IN
-from mutants import Mutant
+from mutation import Mutant
 from reports import markdown, render_details, render_text
 from steps import measured
 
