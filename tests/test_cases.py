@@ -7,13 +7,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tensors import leaf  # noqa: E402
-from wiring import saved_states, tensor_roles, wiring  # noqa: E402
+from wiring import tensor_roles, wiring  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.ir import Ref, Saved, TensorMeta  # noqa: E402
 
 nn = torch.nn
+
+
+def saved_states(graph: gradir.Graph) -> dict[str, str]:
+    """The state of each saved slot, by ``id.slot``."""
+    return {f"{node.id}.{slot.slot}": slot.state for node in graph.nodes.values() for slot in node.saved}
 
 
 def test_the_outputs_of_svd_are_told_apart() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from forward_graphs import forward  # noqa: E402
-from wiring import wired  # noqa: E402
+from wiring import forward, wired  # noqa: E402
 
 import gradir  # noqa: E402
 

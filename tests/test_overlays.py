@@ -13,13 +13,13 @@ from typing import Any
 import jsonschema
 import pytest
 from dot_pictures import Picture, drawn_text, run_dot
-from exporter_names import BUILT_IN
 from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters.dot import to_pydot
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from mermaid_pictures import parsed
 from page_reader import page_data
+from plugins import BUILT_IN
 from samples import HOSTILE_LABELS, chain, hostile
 from strategies import graphs, many
 

@@ -1,4 +1,4 @@
-"""Plug-ins: the distribution in tests/plugin, installed, and ones that a test makes up."""
+"""Plug-ins: gradir's own exporters, the distribution in tests/plugin, installed, and ones that a test makes up."""
 
 from __future__ import annotations
 
@@ -19,6 +19,19 @@ try:
 except ModuleNotFoundError:
     import tomli as tomllib  # type: ignore[import-not-found,no-redef]
 
+BUILT_IN = (
+    "cytoscape",
+    "dot",
+    "graphml",
+    "html",
+    "mermaid",
+    "model-explorer",
+    "modules",
+    "nodelink",
+    "plain",
+    "summary",
+    "tree",
+)
 PLUGIN = Path(__file__).parents[1] / "plugin"
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "gradir.pytest_plugin")
 NO_OTHER_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
