@@ -36,15 +36,11 @@ def dynamo() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def counter(backend: str) -> Any:
-    from torch._dynamo.testing import CompileCounterWithBackend
-
-    return CompileCounterWithBackend(backend)
-
-
 @pytest.fixture(params=["eager", "aot_eager"])
 def counting(request: pytest.FixtureRequest) -> Any:
-    return counter(request.param)
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    return CompileCounterWithBackend(request.param)
 
 
 class Head(nn.Module):
@@ -88,24 +84,20 @@ def compiled_of_a_method(head: Head, backend: Any, **options: Any) -> Callable[.
     return head
 
 
-# Each way with either backend, and in turn with and without what else a test varies.
+COMPILED = (compiled_of_a_module, compiled_of_a_function, compiled_in_place, compiled_of_a_method)
+# Each with either backend, in turn with and without what else a test varies.
 WAYS = [
-    (compiled_of_a_module, "eager", False),
-    (compiled_of_a_module, "aot_eager", True),
-    (compiled_of_a_function, "eager", True),
-    (compiled_of_a_function, "aot_eager", False),
-    (compiled_in_place, "eager", False),
-    (compiled_in_place, "aot_eager", True),
-    (compiled_of_a_method, "eager", True),
-    (compiled_of_a_method, "aot_eager", False),
+    (way, backend, number % 2 != place)
+    for number, way in enumerate(COMPILED)
+    for place, backend in enumerate(("eager", "aot_eager"))
 ]
 
 
-@pytest.mark.parametrize(("way", "backend", "sources"), WAYS)
+@pytest.mark.parametrize(("way", "counting", "sources"), WAYS, indirect=["counting"])
 def test_what_was_compiled_is_not_compiled_once_more_and_is_one_operation(
-    way: Callable[..., Any], backend: str, sources: bool
+    way: Callable[..., Any], counting: Any, sources: bool
 ) -> None:
-    stem, head, counting = nn.Linear(2, 2), Head(), counter(backend)
+    stem, head = nn.Linear(2, 2), Head()
     run, x = way(head, counting), torch.rand(3, 2)
     run(stem(x))
     compilations = counting.frame_count
@@ -131,9 +123,9 @@ def test_what_was_compiled_is_not_compiled_once_more_and_is_one_operation(
     assert all(status in {"reached", "zero"} for status in rec.explain(loss).statuses.values())
 
 
-@pytest.mark.parametrize(("way", "backend", "fullgraph"), WAYS)
-def test_source_lines_alone_compile_nothing_anew(way: Callable[..., Any], backend: str, fullgraph: bool) -> None:
-    head, x, counting = Head(), torch.rand(3, 2), counter(backend)
+@pytest.mark.parametrize(("way", "counting", "fullgraph"), WAYS, indirect=["counting"])
+def test_source_lines_alone_compile_nothing_anew(way: Callable[..., Any], counting: Any, fullgraph: bool) -> None:
+    head, x = Head(), torch.rand(3, 2)
     run = way(head, counting, fullgraph=fullgraph)
     run(x)
     for _ in range(3):
