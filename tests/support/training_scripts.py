@@ -1,4 +1,5 @@
-"""Training scripts that know nothing of gradir: files of tests/trainings."""
+"""Training scripts that know nothing of gradir: files of tests/trainings. In those of JAX, ``CUT`` stands for what
+becomes of the hidden values, and ``TX`` for the optimizer."""
 
 from __future__ import annotations
 

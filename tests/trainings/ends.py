@@ -1,5 +1,3 @@
-"""Many ways for a script to end, by name."""
-
 import os, sys, threading
 import torch
 from torch import nn

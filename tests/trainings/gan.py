@@ -1,5 +1,3 @@
-"""Three backwards a step, the last through what is older than the one before."""
-
 import torch
 from torch import nn
 

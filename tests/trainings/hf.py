@@ -1,5 +1,3 @@
-"""A Trainer of transformers that accumulates gradients."""
-
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 

@@ -1,5 +1,3 @@
-"""CUT stands for what becomes of the hidden values, and TX for the optimizer."""
-
 import jax
 import jax.numpy as jnp
 import optax

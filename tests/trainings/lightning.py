@@ -1,5 +1,3 @@
-"""A step as Lightning's, which calls the parts of a model, and a closure."""
-
 import torch
 from torch import nn
 

@@ -1,5 +1,3 @@
-"""A plain loop with arguments."""
-
 import argparse
 import torch
 from torch import nn

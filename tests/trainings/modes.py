@@ -1,5 +1,3 @@
-"""Function modes of the script's own."""
-
 import torch
 from torch import nn
 

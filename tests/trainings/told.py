@@ -1,5 +1,3 @@
-"""Prints what a script knows of itself."""
-
 import pickle, sys
 
 
