@@ -19,7 +19,7 @@ from gradir.diffs.compare import compare
 from gradir.ir import Graph, Ref
 from gradir.ir.ids import numbered
 from gradir.ir.name_ranges import ranges
-from gradir.review.relative_changes import RelativeChanges, RelativeName, made_relative, relative_name
+from gradir.review.relative_changes import RelativeChanges, RelativeName, made_relative, names_a_record, relative_name
 
 components = st.sampled_from(
     [
@@ -226,3 +226,8 @@ def test_changes_seen_from_a_module_are_those_changes(pair: tuple[Graph, Graph],
     changes = compare(*pair).changes
     for scope in {path, *(change.scope for change in changes)}:
         assert made_absolute(made_relative(changes, scope), scope) == changes
+
+
+def test_a_slot_may_be_called_like_a_field_that_names_a_node() -> None:
+    assert names_a_record(("saved", "self", "origin"))
+    assert not names_a_record(("saved", "origin"))
