@@ -10,11 +10,16 @@ N = 10000
 CORE_VENV = .venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 WIDE =
 SUITE = --doctest-modules gradir exporters schemas release tests
+# Enough to find what Python has on other systems only; to read torch for it too takes five times as long.
+WINDOWS_TYPES = --platform win32 --follow-imports skip --cache-dir .mypy_cache/win32 \
+	--allow-subclassing-any --allow-untyped-decorators --no-warn-return-any --no-warn-unreachable --no-warn-unused-ignores \
+	$(addprefix --disable-error-code ,union-attr valid-type var-annotated)
 # The releases of torch to test on: those between which its private names changed, and the newest there is.
 TORCH = 2.5.1 2.8.0 2.11.0 2.13.0 newest
 # The releases of JAX to test on, such as JAX="0.8.1 0.10.2 newest"; newest is what pip finds for $(PYTHON).
 JAX = 0.10.2
 JAX_SUITE = $(wildcard tests/test_jax_*.py) --doctest-modules gradir/frontends/jax
+WITH_SUPPORT = PYTHONPATH=tests/support
 ANY_TORCH = $(addprefix tests/test_,private_names.py torch_releases.py capture.py verify.py run_once.py recorder.py recorder_threads.py \
 	sources.py files.py cli.py cli_check.py pytest_plugin.py cli_explain.py cli_forward.py cuts.py diff_cuts.py \
 	flow_cuts.py flow_diffs.py flow_places.py forward_built_inside.py forward_exports.py forward_graph.py forward_writes.py gradient_flow_fixture.py \
@@ -76,7 +81,7 @@ types: $(VENV)/.ready-test
 	$(BIN)/mypy release
 
 types-windows: $(VENV)/.ready-test
-	$(BIN)/mypy --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/win32
+	$(BIN)/mypy $(WINDOWS_TYPES)
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check
@@ -113,14 +118,14 @@ goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)
 
 verification: $(VENV)/.ready-test ## rewrite docs/verification-models.txt, and try every operator of torch
-	$(BIN)/python tests/support/real_models.py
-	$(BIN)/python -W ignore tests/support/operators.py
+	$(WITH_SUPPORT) $(BIN)/python tests/verification/real_models.py
+	$(BIN)/python -W ignore tests/verification/operators.py
 
 verification-wide: .verification-wide/packages/.ready $(VENV)/.ready-test ## compare all of transformers, timm and torch with torch itself; WIDE="--only bert" reaches it; an hour
-	PYTHONPATH=tests/support:.verification-wide/packages nice -n 5 $(BIN)/python -m wide $(WIDE)
+	$(WITH_SUPPORT):tests/verification:.verification-wide/packages nice -n 5 $(BIN)/python -m wide $(WIDE)
 
 reviewing: $(VENV)/.ready-test ## rewrite the generated parts of docs/reviewing.md
-	$(BIN)/python tests/support/real_changes.py
+	$(WITH_SUPPORT) $(BIN)/python tests/verification/real_changes.py
 
 gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw docs/gallery anew (needs dot and Chromium)
 	$(BIN)/python docs/gallery/build.py
@@ -187,10 +192,10 @@ jax-environment-%:
 	$(MAKE) .venv-jax-$*/.ready-jax VENV=.venv-jax-$* JAX=$*
 
 jax-verification: $(VENV)/.ready-jax
-	PYTHONPATH=tests/support $(BIN)/python tests/support/jax_verification.py
+	$(WITH_SUPPORT) $(BIN)/python tests/verification/jax_verification.py
 
 jax-bench: $(VENV)/.ready-jax
-	PYTHONPATH=tests/support $(BIN)/python benchmarks/jax_capture.py
+	$(WITH_SUPPORT) $(BIN)/python benchmarks/jax_capture.py
 
 # A stamp is made last, so an interrupted installation starts again. Groups need pip 25.1.
 $(VENV)/.ready: pyproject.toml

@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 import gradir
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.extend(str(Path(__file__).parents[1] / "tests" / name) for name in ("support", "verification"))
 
 from measure import table
 from real_models import RealModel

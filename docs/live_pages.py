@@ -70,7 +70,7 @@ def examples(folder: Path, names: Collection[str]) -> Iterator[dict[str, Any]]:
 
 def reviews(folder: Path, names: Collection[str]) -> Iterator[dict[str, Any]]:
     """A page of every edit of docs/reviewing.md, with the first line of its report."""
-    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    sys.path[:0] = [str(ROOT / "tests" / name) for name in ("support", "verification")]
     from real_changes import CHANGES, pair
 
     for name in CHANGES:

@@ -19,21 +19,22 @@ import forked
 import pytest
 import tools
 from browser import Browser
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from page_reader import Teller
 from tool_use import Chooser, Recorder
 
 from gradir.ir import Graph
 
-# How long an example takes says more about the machine than about gradir. The examples are others in every run.
-settings.register_profile("gradir", deadline=None, max_examples=20)
-settings.register_profile("deep", deadline=None, max_examples=1000)
-settings.register_profile("quick", deadline=None, max_examples=5)
+# How long an example takes says more about the machine than about gradir. The examples are others in every run, and
+# no fixture that a property asks for changes from one to the next.
+_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+for _name, _count in {"gradir": 12, "deep": 1000, "quick": 5}.items():
+    settings.register_profile(_name, deadline=None, max_examples=_count, suppress_health_check=_CHECKS)
 settings.load_profile("gradir")
 
 collect_ignore = ["fuzz", "ranks"]
 """What needs packages that the tests do not, and what torchrun starts: see each file there."""
-collect_ignore_glob = [] if find_spec("jax") else ["test_jax_*.py", "support/jax_*", "ports/in_jax.py"]
+collect_ignore_glob = [] if find_spec("jax") else ["test_jax_*.py", "*/jax_*", "ports/in_jax.py"]
 """What runs in an environment of its own, where `make test-jax` names each file and nothing may be skipped."""
 
 GOLDENS = Path(__file__).parent / "goldens"

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from command_line import runner_of_ranks  # noqa: E402
+from command_line import runner  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
@@ -90,7 +90,7 @@ def loss():
 
 def test_ranks_on_devices_of_their_own_have_the_same_graph(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
-    run = runner_of_ranks(tmp_path, clean_environment)
+    run = runner(tmp_path, clean_environment)
     line = ("capture", "train.py:loss", "--ranks", "all", "--world", "2", "--collectives", "-o", "run.{rank}.gir")
     done = run(*line)
     assert done.returncode == 0, done.stderr

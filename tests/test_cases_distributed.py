@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from live_targets import live  # noqa: E402
+from example_files import live  # noqa: E402
 from wiring import tensor_roles, wiring  # noqa: E402
 
 import gradir  # noqa: E402

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Run, fails, runner
-from exporter_names import BUILT_IN
+from plugins import BUILT_IN
 from samples import chain, everything
 
 import gradir

@@ -84,13 +84,18 @@ def compiled_of_a_method(head: Head, backend: Any, **options: Any) -> Callable[.
     return head
 
 
-WAYS = [compiled_of_a_module, compiled_of_a_function, compiled_in_place, compiled_of_a_method]
+COMPILED = (compiled_of_a_module, compiled_of_a_function, compiled_in_place, compiled_of_a_method)
+# Each with either backend, in turn with and without what else a test varies.
+WAYS = [
+    (way, backend, number % 2 != place)
+    for number, way in enumerate(COMPILED)
+    for place, backend in enumerate(("eager", "aot_eager"))
+]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("sources", [False, True])
+@pytest.mark.parametrize(("way", "counting", "sources"), WAYS, indirect=["counting"])
 def test_what_was_compiled_is_not_compiled_once_more_and_is_one_operation(
-    way: Callable[..., Any], sources: bool, counting: Any
+    way: Callable[..., Any], counting: Any, sources: bool
 ) -> None:
     stem, head = nn.Linear(2, 2), Head()
     run, x = way(head, counting), torch.rand(3, 2)
@@ -118,9 +123,8 @@ def test_what_was_compiled_is_not_compiled_once_more_and_is_one_operation(
     assert all(status in {"reached", "zero"} for status in rec.explain(loss).statuses.values())
 
 
-@pytest.mark.parametrize("fullgraph", [False, True])
-@pytest.mark.parametrize("way", WAYS)
-def test_source_lines_alone_compile_nothing_anew(way: Callable[..., Any], fullgraph: bool, counting: Any) -> None:
+@pytest.mark.parametrize(("way", "counting", "fullgraph"), WAYS, indirect=["counting"])
+def test_source_lines_alone_compile_nothing_anew(way: Callable[..., Any], counting: Any, fullgraph: bool) -> None:
     head, x = Head(), torch.rand(3, 2)
     run = way(head, counting, fullgraph=fullgraph)
     run(x)

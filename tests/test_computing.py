@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import many
 
 torch = pytest.importorskip("torch")
 
@@ -237,7 +238,7 @@ def program(steps: list[str]) -> Function:
     return run
 
 
-@settings(max_examples=150, deadline=None)
+@many
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=7), st.data())
 def test_programs_that_are_said_to_be_the_same_are(steps: list[str], data: st.DataObject) -> None:
     other = list(steps)

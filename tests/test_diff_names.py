@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
+from typing import Any
 
 import pytest
-from absolute_names import absolute_name, made_absolute
 from diff_pairs import pairs
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from range_notation import expanded
 from samples import HOSTILE_LABELS
 
 from gradir.diffs.changes import Change, FieldChange
 from gradir.diffs.compare import compare
 from gradir.ir import Graph, Ref
+from gradir.ir.ids import numbered
 from gradir.ir.name_ranges import ranges
-from gradir.review.relative_changes import RelativeName, made_relative, relative_name
+from gradir.review.relative_changes import RelativeChanges, RelativeName, made_relative, names_a_record, relative_name
 
 components = st.sampled_from(
     [
@@ -107,6 +109,51 @@ def test_a_range_of_deep_names_is_read_a_few_times_only() -> None:
     assert text.endswith("}.a.a.a.a"), "what the names end with is compared to a depth that no model has"
 
 
+def absolute_name(name: RelativeName, path: str) -> str:
+    """The name as it is, for the module at ``path``: ``absolute_name(relative_name(path, name), path) == name``."""
+    if name.above == -1:
+        return name.rest
+    if not name.above:
+        return f"{path}{name.rest}"
+    parts = path.rsplit(".", name.above)
+    common = f"{parts[0]}." if len(parts) > name.above else ""
+    if not name.step:
+        return f"{common[:-1]}{name.rest}"
+    list_, index = numbered(parts[-name.above]) or ("", 0)
+    return f"{common}{list_}{index + name.step}{name.rest}"
+
+
+def made_absolute(changes: RelativeChanges, path: str) -> tuple[Change, ...]:
+    """The changes that the module at ``path`` sees so."""
+    return tuple(
+        replace(
+            change.rest,
+            id=absolute_name(change.id, path),
+            scope=absolute_name(change.scope, path),
+            was=absolute_name(change.was, path),
+            fields=tuple(
+                FieldChange(at, _value_in(before, path), _value_in(after, path)) for at, before, after in change.fields
+            ),
+        )
+        for change in changes
+    )
+
+
+def _value_in(seen: Any, path: str) -> Any:
+    if seen.name is None:
+        return seen.value
+    name = absolute_name(seen.name, path)
+    return name if seen.value is None else Ref(name, seen.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("h_3.fc", "h_2/add:1"), ("h_3.fc", "h_3.fc/a:1"), ("h_3.fc", "g_2/a:1"), ("a.h_10", "a.h_9.b"), ("h_3", "3/a:1")],
+)
+def test_a_name_is_the_same_after_it_was_relative(path: str, name: str) -> None:
+    assert absolute_name(relative_name(path, name), path) == name
+
+
 tails = st.sampled_from(["", "/exp:1", "[1]", ".0", ".w/t:2", "x"])
 
 
@@ -179,3 +226,8 @@ def test_changes_seen_from_a_module_are_those_changes(pair: tuple[Graph, Graph],
     changes = compare(*pair).changes
     for scope in {path, *(change.scope for change in changes)}:
         assert made_absolute(made_relative(changes, scope), scope) == changes
+
+
+def test_a_slot_may_be_called_like_a_field_that_names_a_node() -> None:
+    assert names_a_record(("saved", "self", "origin"))
+    assert not names_a_record(("saved", "origin"))

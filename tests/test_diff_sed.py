@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -104,7 +104,6 @@ def lines_of(diff: gradir.Diff) -> list[str]:
     return [text for text in found if text]
 
 
-@settings(max_examples=30, deadline=None)
 @given(plans(), st.sampled_from(NAMES), st.sampled_from(NAMES))
 def test_an_attribute_that_has_another_name_everywhere_is_one_line(plan: Plan, old: str, new: str) -> None:
     taken = [module for module in modules(plan) if old in module.inside and new in {*module.inside, *module.owns}]
@@ -115,7 +114,6 @@ def test_an_attribute_that_has_another_name_everywhere_is_one_line(plan: Plan, o
     assert len(lines) <= 1, lines
 
 
-@settings(max_examples=30, deadline=None)
 @given(plans(), st.sampled_from(NAMES), st.sampled_from(NAMES))
 def test_a_parameter_that_has_another_name_everywhere_is_one_line(plan: Plan, old: str, new: str) -> None:
     assume(
@@ -134,7 +132,6 @@ def test_a_parameter_that_has_another_name_everywhere_is_one_line(plan: Plan, ol
     assert all(line.startswith("parameter") or " parameters " in line for line in lines), lines
 
 
-@settings(max_examples=30, deadline=None)
 @given(plans(), st.sampled_from(NAMES), st.sampled_from(NAMES))
 def test_modules_that_are_wrapped_everywhere_are_one_line(plan: Plan, wrapped: str, within: str) -> None:
     # Of a wrapper in a wrapper that has its name, two paths change in two ways.
@@ -155,7 +152,6 @@ def test_modules_that_are_wrapped_everywhere_are_one_line(plan: Plan, wrapped: s
     assert len(lines) <= 1, lines
 
 
-@settings(max_examples=30, deadline=None)
 @given(plans(), st.sampled_from(CLASSES[:3]))
 def test_a_class_with_another_name_is_one_line(plan: Plan, old: str) -> None:
     def called(module: Plan) -> Plan:

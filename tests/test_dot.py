@@ -20,7 +20,7 @@ from dot_pictures import Picture, assert_same_graph, drawn_text, export, intende
 from gradir_exporters._dot_labels import shown
 from gradir_exporters.dot import DotExporter, DotOptions, to_graphviz, to_pydot
 from graphviz import quoting
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
@@ -65,9 +65,6 @@ def test_dot_sees_the_graph(sample: Callable[[], Graph], options: DotOptions, do
     assert_same_graph(picture, sample(), options)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 @given(graph=graphs(), options=option_sets)
 def test_dot_sees_any_graph(graph: Graph, options: DotOptions, dot_program: str) -> None:
     picture = Picture(run_dot(dot_program, DotExporter().export(graph, options), "dot_json"))
@@ -78,7 +75,6 @@ def test_dot_sees_any_graph(graph: Graph, options: DotOptions, dot_program: str)
         assert paths == [".".join(parts[: end + 1]) for end in range(len(parts))]
 
 
-@settings(max_examples=15, deadline=None)
 @given(graph=graphs(max_functions=5), options=option_sets)
 def test_pydot_reads_it_back(graph: Graph, options: DotOptions) -> None:
     parsed = pydot.graph_from_dot_data(DotExporter().export(graph, options))
@@ -120,7 +116,6 @@ def test_escaping_agrees_with_graphviz(text: str) -> None:
     assert f'"{shown(text)}"' == (quoted if quoted.startswith('"') else f'"{quoted}"')
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.one_of(tricky, anything), min_size=1, max_size=15))
 def test_dot_draws_any_text(texts: list[str], dot_program: str) -> None:
     nodes = [Node(f"x{n}", native=text, names=("name",)) for n, text in enumerate(texts)]

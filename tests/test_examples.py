@@ -47,7 +47,9 @@ def test_accumulators(spec: str) -> None:
     assert all(consumed[leaf] == 1 for leaf in leaves)
 
 
-@pytest.mark.parametrize("spec", GRAPHS)
+@pytest.mark.parametrize(
+    "spec", ["arithmetic.py:product", "dcgan.py:generator_step", "recurrent.py:loss", "gpt.py:loss"]
+)
 def test_the_command_line_writes_the_same_bytes(spec: str, tmp_path: Path) -> None:
     assert capture_to(tmp_path / "a.gir", f"{EXAMPLES / spec}") == gradir.dumps(captured(spec))
 

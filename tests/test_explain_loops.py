@@ -95,8 +95,6 @@ class Loop:
 
 LOOPS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "autocast": {"half": True},
-    "scaled": {"scale": 2.0**16},
     "autocast, scaled": {"half": True, "scale": 2.0**16},
     "checkpointed": {"reentrant": False},
     "checkpointed, autocast": {"reentrant": False, "half": True},

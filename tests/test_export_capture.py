@@ -146,7 +146,7 @@ def test_another_process_writes_the_same_bytes(tmp_path):
         "import sys, gradir; sys.path.insert(0, sys.argv[1]); from exported_models import exported\n"
         "for name in ('number', 'cond'): gradir.save(gradir.capture(exported(name)), f'{sys.argv[2]}/{name}.gir')"
     )
-    support = str(Path(fx_oracle.__file__).parent)
+    support = str(Path(__file__).parent / "support")
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     subprocess.run([sys.executable, "-c", code, support, str(tmp_path)], check=True, env=environment)
     for name in ("number", "cond"):

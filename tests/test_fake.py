@@ -7,8 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from example_files import attribute  # noqa: E402
-from live_targets import live  # noqa: E402
+from example_files import attribute, live  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from reports import markdown, render_details, render_text  # noqa: E402
 

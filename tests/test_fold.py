@@ -301,7 +301,7 @@ def test_hostile_scopes_fold_to_valid_graphs(depth: int) -> None:
 
 @pytest.mark.parametrize("scopes", [("m",), ("m", ""), ("m", "n")])
 def test_a_long_chain_needs_no_recursion(scopes: tuple[str, ...]) -> None:
-    length = 30_000
+    length = 5_000
     nodes = [Node("x", role="leaf", outputs=(META,))]
     for i in range(length):
         nodes.append(Node(f"n{i}", scope=scopes[i % len(scopes)], inputs=(Ref(nodes[-1].id, 0),), outputs=(META,)))

@@ -9,8 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from forward_graphs import forward  # noqa: E402
-from wiring import wired  # noqa: E402
+from wiring import forward, wired  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -167,8 +166,7 @@ def build(request) -> Callable[[], nn.Module]:
     return request.param
 
 
-@pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known"])
-@pytest.mark.parametrize("is_training", [True, False], ids=["grad", "no_grad"])
+@pytest.mark.parametrize(("is_known", "is_training"), [(False, True), (True, False)], ids=["unknown", "known, no_grad"])
 def test_the_first_forward_of_a_model_has_the_graph_of_a_later_one(build, is_known, is_training) -> None:
     with torch.set_grad_enabled(is_training):
         outside = build()

@@ -13,10 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from forward_graphs import forward  # noqa: E402
 from steps import measured  # noqa: E402
 from tensors import leaf, since  # noqa: E402
-from wiring import tensor_roles, wired  # noqa: E402
+from wiring import forward, tensor_roles, wired  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402

@@ -9,9 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from forward_graphs import forward  # noqa: E402
 from tensors import leaf  # noqa: E402
-from wiring import wired  # noqa: E402
+from wiring import forward, wired  # noqa: E402
 
 import gradir  # noqa: E402
 

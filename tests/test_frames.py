@@ -9,7 +9,7 @@ import pytest
 from dot_pictures import Picture, export, run_dot
 from gradir_exporters._mermaid_picture import MermaidOptions
 from gradir_exporters._mermaid_picture import Picture as MermaidPicture
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from mermaid_pictures import groups_in
 from strategies import graphs
 
@@ -90,7 +90,6 @@ def test_without_clusters_there_are_none() -> None:
     assert "subgraph" not in called(3).to("dot", clusters=False)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(graphs())
 def test_a_frame_is_of_the_module_of_its_node(graph: Graph) -> None:
     paths = sorted({node.scope for node in graph.nodes.values()})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import forked
 import pytest
 from git_places import Run, changed, runner
 from msgspec.structs import replace
@@ -226,9 +225,8 @@ def test_a_renamed_file_is_named_as_it_is_called_there(folder: str, run: Run, re
     assert "renamed" not in run("gradir", "diff", "HEAD~1", "HEAD", "--", "neither.gir", status=2)
 
 
-def test_a_program_is_checked_against_a_revision(run: Run, repository: Path, tmp_path: Path) -> None:
+def test_a_program_is_checked_against_a_revision(run: Run, repository: Path) -> None:
     pytest.importorskip("torch")
-    forked.program(tmp_path / "bin" / "gradir")
     both = "no difference in the autograd graph and the forward graph\n"
     program = "import torch\ndef loss(): return torch.ones(2, requires_grad=True).{}().sum()\n"
     (repository / "train.py").write_text(program.format("exp"))

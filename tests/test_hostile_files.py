@@ -15,18 +15,21 @@ from pathlib import Path
 import msgpack
 import pytest
 from bombs import bombs
-from hostile_forms import FORMS, MEMORY_PER_BYTE, encoded, peak_of, read, result_of
-from hypothesis import given, settings
+from hostile_forms import FORMS, encoded, peak_of, read, result_of
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from samples import chain, everything, hostile
-from strategies import graphs
+from strategies import graphs, many
 
 import gradir
 from gradir import codecs
 from gradir.cli import main
 from gradir.codecs.strict import check_canonical
 from gradir.ir import Graph, Node
+
+MEMORY_PER_BYTE = 100
+"""What every document here but the worst known may take."""
 
 
 @st.composite
@@ -74,7 +77,7 @@ def test_a_bomb_that_loads_can_be_saved_in_every_form(name: str) -> None:
         check_law(found)
 
 
-@settings(max_examples=300)
+@many
 @given(st.data(), st.sampled_from([everything(), hostile(), chain(30)]), st.sampled_from(FORMS))
 def test_damaged_files(data: st.DataObject, graph: Graph, form: tuple[str, str | None]) -> None:
     found = read(data.draw(edited(encoded(graph, form))))
@@ -83,7 +86,7 @@ def test_damaged_files(data: st.DataObject, graph: Graph, form: tuple[str, str |
     check_law(found)
 
 
-@settings(max_examples=200)
+@many
 @given(graphs(), st.data())
 def test_wrong_values_in_any_place(graph: Graph, data: st.DataObject) -> None:
     document = json.loads(gradir.dumps(graph))
@@ -118,9 +121,9 @@ def test_every_truncation(form: tuple[str, str | None]) -> None:
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form[1]], ids="-".join)
-def test_every_flipped_bit_of_a_compressed_file_is_noticed_or_harmless(form: tuple[str, str]) -> None:
+def test_a_flipped_bit_of_any_byte_of_a_compressed_file_is_noticed_or_harmless(form: tuple[str, str]) -> None:
     data = bytearray(encoded(everything(), form))
-    for at in range(len(data) * 8):
+    for at in range(0, len(data) * 8, 5):
         data[at // 8] ^= 1 << at % 8
         found = read(bytes(data))
         assert found is None or found == everything()
@@ -131,7 +134,7 @@ def test_every_flipped_bit_of_a_compressed_file_is_noticed_or_harmless(form: tup
 def test_every_damaged_byte(encoding: str) -> None:
     data = bytearray(codecs.encode(everything(), encoding))
     for at, was in enumerate(data):
-        for value in {0, 0xFF, was ^ 1, was ^ 0x80}:
+        for value in {0xFF, was ^ 1}:
             data[at] = value
             read(bytes(data))
         data[at] = was

@@ -6,11 +6,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from exporter_names import BUILT_IN
 from git_places import changed, runner
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
+from plugins import BUILT_IN
 from samples import everything
 from tools import find
 

@@ -16,7 +16,7 @@ import pytest
 from gradir_exporters._page.columns import ACCUMULATES, FAILED, OPAQUE, OUTPUT, REARRANGES, ROLES, Columns
 from gradir_exporters.html import HtmlExporter, HtmlOptions
 from hostile_texts import HOSTILE_TEXTS, graph_of
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from networkx.algorithms import isomorphism
 from page_graphs import changed, layered
@@ -121,7 +121,6 @@ def test_all_of_a_graph_is_in_its_page(sample: Callable[[], Graph], told: Told) 
     check(graph, told(export(graph)))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graph=graphs())
 def test_all_of_any_graph_is_in_its_page(graph: Graph, told: Told) -> None:
     check(graph, told(export(graph)))
@@ -200,7 +199,6 @@ def test_an_edge_from_nowhere_is_an_error() -> None:
         export(Graph.of([Node("x", inputs=(Ref("gone", 0),))]))
 
 
-@settings(max_examples=60)
 @given(stacks())
 def test_layers_that_are_alike_differ_in_names_and_in_where_they_take_from(case: tuple[Graph, int]) -> None:
     graph, _ = case
@@ -265,7 +263,6 @@ def test_an_overlay_is_a_channel(told: Told) -> None:
     ]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(verdict=st.text(min_size=1, max_size=2000), look=st.sampled_from(["alarm", "caution", "good", "quiet"]))
 def test_any_verdict_of_an_overlay_is_in_the_page(verdict: str, look: Any, told: Told) -> None:
     overlay = Overlay((Channel("status", {"x": "reached"}),), verdict, look)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from exporter_names import BUILT_IN
+from plugins import BUILT_IN
 
 import gradir
 from gradir import codecs

@@ -12,10 +12,10 @@ import pytest
 for package in ("jax", "flax", "equinox"):
     pytest.importorskip(package)
 
-from exporter_names import BUILT_IN  # noqa: E402
 from jax_captures import captured, captured_anew  # noqa: E402
 from jax_cases import CASES  # noqa: E402
 from jax_models import MODELS  # noqa: E402
+from plugins import BUILT_IN  # noqa: E402
 
 import gradir  # noqa: E402
 

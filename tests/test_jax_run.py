@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import jax_told  # noqa: E402
 from command_line import runner  # noqa: E402
 from flax import nnx  # noqa: E402
 from jax import lax  # noqa: E402
-from jax_scripts import SCRIPTS  # noqa: E402
+from training_scripts import script  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.capturing import running  # noqa: E402
@@ -39,6 +40,7 @@ FROZEN = """optax.multi_transform(
         lambda path, _: "freeze" if "enc" in jax.tree_util.keystr(path) else "train", p
     ),
 )"""
+SCRIPTS = ("mlp", "nnx", "linen", "equinox", "flat")
 CUTS = {"stop_gradient": "jax.lax.stop_gradient(h)", "argmax": "jax.nn.one_hot(jnp.argmax(h, -1), 8)"}
 X = jnp.arange(12.0).reshape(4, 3) / 12
 P = {"enc": jnp.ones((3, 2)), "dec": jnp.ones((2, 1))}
@@ -54,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def written(name: str, cut: str = "h", optimizer: str = ADAM) -> str:
-    text = SCRIPTS[name].replace("CUT", cut).replace("TX", optimizer)
+    text = script(f"jax_{name}").replace("CUT", cut).replace("TX", optimizer)
     Path("train.py").write_text(text)
     return text
 
@@ -108,8 +110,10 @@ def test_the_gradient_of_a_script_is_captured_and_explained_and_its_weights_are_
     assert found.examined.values == "backward"
 
 
-@pytest.mark.parametrize(("cut", "step"), [*zip(CUTS, (1, 2), strict=True)])
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    ("name", "cut", "step"),
+    [(name, *each) for name, each in zip(SCRIPTS, cycle([("stop_gradient", 1), ("argmax", 2)]))],
+)
 def test_a_cut_in_a_script_is_explained_with_its_line(name: str, cut: str, step: int) -> None:
     text = written(name, CUTS[cut])
     found, _ = watched(execute, step)
@@ -131,6 +135,10 @@ def test_a_label_that_freezes_is_told_where_a_compiled_step_has_the_optimizer(na
     # Outside of a compiled step the optimizer comes after the gradient.
     assert told(found) == ([("not_in_optimizer", "note", None)] if name != "flat" else [])
     assert all("enc" in each for cause in found.causes if cause.kind == "not_in_optimizer" for each in cause.names)
+
+
+@pytest.mark.parametrize("name", ["mlp", "flat"])
+def test_a_cut_of_what_a_label_freezes_is_meant_where_a_compiled_step_has_the_optimizer(name: str) -> None:
     written(name, CUTS["stop_gradient"], FROZEN)
     found, _ = watched(execute)
     assert [each[:2] for each in told(found)] == [("stop_gradient", "note" if name != "flat" else "error")]

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from example_files import GRAPHS, attribute
+from example_files import GRAPHS, attribute, live
 from gradir_exporters.model_explorer import ModelExplorerExporter, ModelExplorerOptions
 from hostile_texts import HOSTILE_TEXTS, graph_of
-from live_targets import live
 from node_programs import ask
 from samples import chain, everything, hostile
 

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import everything
+from strategies import many
 
 import gradir
 from gradir import codecs
@@ -99,6 +100,17 @@ def depth_of(text: bytes) -> int:
     return deepest
 
 
+@pytest.mark.parametrize("depth", [DEEPEST, DEEPEST + 1])
+def test_each_of_several_branches_may_be_as_deep_as_one(depth: int) -> None:
+    branch = b"[" * (depth - 500) + b"]" * (depth - 500)
+    assert is_too_deep(b"[" * 500 + branch + b"," + branch + b"]" * 500) == (depth > DEEPEST)
+
+
+@pytest.mark.parametrize(("start", "is_closed"), [(rb'["\\",', True), (rb'["\"', False), (rb'["\\\"', False)])
+def test_a_string_ends_at_a_quote_that_no_escape_takes(start: bytes, is_closed: bool) -> None:
+    assert is_too_deep(start + b"[" * (DEEPEST + 1)) == is_closed
+
+
 BLOCKS = [
     (b"[" * 400, b"]" * 400),
     (b'{"":' * 90, b"}" * 90),
@@ -109,7 +121,7 @@ BLOCKS = [
 ]
 
 
-@settings(max_examples=500)
+@many
 @given(st.lists(st.tuples(st.sampled_from(BLOCKS), st.integers(0, 2))), st.integers(0, 3))
 def test_the_depth_is_that_of_a_walk(steps: list[tuple[tuple[bytes, bytes], int]], strays: int) -> None:
     text = [b"["]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from absolute_names import absolute_name
 
 import gradir
 from gradir import cli
@@ -15,7 +14,6 @@ from gradir.ir.name_ranges import ranges
 from gradir.ir.saved import unknown_slots
 from gradir.passes import hide_shape_ops, rollup
 from gradir.review.conditions import outcomes, parsed
-from gradir.review.relative_changes import relative_name
 from gradir.review.reviewing import reviewed
 
 PORTS = Path(__file__).parent / "ports"
@@ -158,14 +156,6 @@ def test_ranges_of_numbered_names() -> None:
     assert ranges([f"h_{number}.fc" for number in (0, 1, 2, 10)]) == "h_{0..2,10}.fc"
     assert ranges(["ln_1", "ln_2"]) == "{ln_1,ln_2}"
     assert ranges(["a b_0", "a b_1", "a b_2"]) == '{"a b_0","a b_1","a b_2"}'
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [("h_3.fc", "h_2/add:1"), ("h_3.fc", "h_3.fc/a:1"), ("h_3.fc", "g_2/a:1"), ("a.h_10", "a.h_9.b"), ("h_3", "3/a:1")],
-)
-def test_a_name_is_the_same_after_it_was_relative(path: str, name: str) -> None:
-    assert absolute_name(relative_name(path, name), path) == name
 
 
 def test_a_table_in_the_order_of_the_alphabet_is_told_by_number() -> None:

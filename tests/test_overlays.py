@@ -13,15 +13,15 @@ from typing import Any
 import jsonschema
 import pytest
 from dot_pictures import Picture, drawn_text, run_dot
-from exporter_names import BUILT_IN
 from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters.dot import to_pydot
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from mermaid_pictures import parsed
 from page_reader import page_data
+from plugins import BUILT_IN
 from samples import HOSTILE_LABELS, chain, hostile
-from strategies import graphs
+from strategies import graphs, many
 
 import gradir
 from gradir.cli.main import main
@@ -438,7 +438,7 @@ _VERSIONS = st.one_of(st.just("1.0"), st.sampled_from(["1.7", "1.123456", "1.123
 
 
 @pytest.mark.filterwarnings("ignore::gradir.GradirWarning")
-@settings(max_examples=300)
+@many
 @given(
     _VERSIONS,
     st.one_of(st.lists(_CHANNELS, max_size=2), st.lists(_CHANNELS, min_size=1, max_size=1), _OTHERS),

@@ -15,8 +15,8 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
-from exporter_names import BUILT_IN
 from packaging.requirements import Requirement
+from plugins import BUILT_IN
 from samples import everything
 
 import gradir

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 from browser import Browser
 from gradir_exporters._page.columns import Columns
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -91,7 +91,6 @@ def test_a_page_has_the_steps_that_the_static_pictures_have(graph: Graph) -> Non
     ]
 
 
-@settings(max_examples=30)
 @given(st.integers(2, 6), st.sets(st.integers(0, 5)))
 def test_layers_in_different_orders_are_alike(count: int, odd: set[int]) -> None:
     graph = layers(count, odd)

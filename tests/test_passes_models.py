@@ -9,8 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from example_files import GRAPHS, attribute
-from live_targets import live
+from example_files import GRAPHS, attribute, live
 
 import gradir
 from gradir.ir import Graph

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import forked  # noqa: E402
-from command_line import fails, runner_of_ranks  # noqa: E402
+from command_line import fails, runner  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from torchrun import command_on_ranks  # noqa: E402
 
@@ -60,7 +60,7 @@ def test_a_rank_without_the_others_is_the_one_under_torchrun(tmp_path: Path, cle
     (tmp_path / "spec.py").write_text(ALL_KINDS)
     done = command_on_ranks(["capture", "spec.py:loss", "-o", "real.{rank}.gir", "--collectives"], 4, tmp_path)
     assert done.returncode == 0, done.stdout
-    run = runner_of_ranks(tmp_path, clean_environment)
+    run = runner(tmp_path, clean_environment)
     alone = run("capture", "spec.py:loss", "--ranks", "all", "--world", "4", "-o", "alone.{rank}.gir", "--collectives")
     assert alone.returncode == 0, alone.stderr
     assert "wrote alone.{rank}.gir for 4 of 4 ranks, all\n" in alone.stderr
@@ -132,7 +132,7 @@ def test_a_sample_is_the_corners_of_the_mesh_and_where_shards_are_uneven(
     tmp_path: Path, clean_environment: dict[str, str]
 ) -> None:
     (tmp_path / "spec.py").write_text(MESHES)
-    run = runner_of_ranks(tmp_path, clean_environment)
+    run = runner(tmp_path, clean_environment)
     done = run("capture", "spec.py:loss", "--ranks=sample", "--world", "8", "-o", "run.{rank}-of-{world}.gir")
     assert done.returncode == 0, done.stderr
     # Ten columns on four are 3, 3, 3 and 1.
@@ -151,7 +151,7 @@ def test_a_sample_is_the_corners_of_the_mesh_and_where_shards_are_uneven(
 def test_a_rank_that_fails_is_named_and_nothing_is_written(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     (tmp_path / "spec.py").write_text(MESHES)
     (tmp_path / "run.0.gir").write_text("of before")
-    run = runner_of_ranks(tmp_path, clean_environment)
+    run = runner(tmp_path, clean_environment)
     done = run("capture", "spec.py:loss", "--ranks", "all", "--world", "2", "-o", "run.{rank}.gir", "--", "1")
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
@@ -165,7 +165,7 @@ def test_what_a_program_asks_of_its_group_is_what_it_gets_without_the_others(
     tmp_path: Path, clean_environment: dict[str, str]
 ) -> None:
     (tmp_path / "spec.py").write_text(MESHES)
-    run = runner_of_ranks(tmp_path, clean_environment)
+    run = runner(tmp_path, clean_environment)
     done = run("capture", "spec.py:given", "--rank", "5", "--world", "64", "--collectives", "-o", "{rank}.gir")
     assert done.returncode == 0, done.stderr
     rank = gradir.load(tmp_path / "5.gir").rank

@@ -18,8 +18,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from example_files import EXAMPLES, GRAPHS, attribute  # noqa: E402
-from live_targets import live  # noqa: E402
+from example_files import EXAMPLES, GRAPHS, attribute, live  # noqa: E402
 from module_truth import ModuleTruth  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from real_models import MODELS, row, versions  # noqa: E402

@@ -50,6 +50,10 @@ def test_without_repeats_the_legend_tells_of_none(exporter: str) -> None:
     assert "×N" not in once(chain(2)).to(exporter, legend=True)
 
 
+def test_three_equal_steps_are_the_fewest_that_are_drawn_once() -> None:
+    assert [len(once(chain(count)).nodes) < len(chain(count).nodes) for count in (2, 3)] == [False, True]
+
+
 def test_without_frames_no_number_stands_at_one() -> None:
     assert "at a frame" not in chain(12).to("dot", once=True, legend=True, clusters=False)
 

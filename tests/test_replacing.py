@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from folders import names
 from samples import everything
 
 import gradir
@@ -27,6 +26,11 @@ from gradir.files import write_bytes
 NOBODY = 65534
 ROOT = os.geteuid() == 0
 SIZE = 300_000
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes, links and locks are those of POSIX")
 as_root = pytest.mark.skipif(not ROOT, reason="only root gives a file away")

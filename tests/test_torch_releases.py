@@ -1,7 +1,7 @@
 """A program has no difference between any two releases of torch under ``--normalize``; an edit of it has.
 
 ``tests/goldens/torch`` has what the oldest tested release gave of each program, and a newer one than this suite
-installs. `tests/support/released.py` writes them.
+installs. `tests/verification/released.py` writes them.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from exporter_names import BUILT_IN
 from git_places import FACT, Run, changed, runner
 from msgspec.structs import replace
+from plugins import BUILT_IN
 from samples import everything
 from tools import needs
 

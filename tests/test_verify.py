@@ -8,8 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from example_files import GRAPHS, attribute  # noqa: E402
-from live_targets import live  # noqa: E402
+from example_files import GRAPHS, attribute, live  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from tensors import leaf  # noqa: E402
 

@@ -28,7 +28,7 @@ with atheris.instrument_imports(include=["gradir"]):
     from gradir.errors import FormatError
     from gradir.ir.validate import check
 
-from mutants import mutated  # noqa: E402
+from mutation import mutated  # noqa: E402
 from samples import chain, everything  # noqa: E402
 
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from mutant_checks import checked, quietly  # noqa: E402
-from mutants import KINDS, mutant  # noqa: E402
+from mutation import KINDS, mutant  # noqa: E402
 
 SECONDS = 60
 """What takes longer hangs, however slow the machine is: each takes some milliseconds."""

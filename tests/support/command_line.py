@@ -11,22 +11,12 @@ import forked
 
 import gradir
 
-__all__ = ["Run", "fails", "raises", "runner", "runner_of_ranks"]
+__all__ = ["Run", "fails", "raises", "runner"]
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def runner(folder: Path, environment: dict[str, str]) -> Run:
-    """What runs the gradir command in a folder."""
-
-    def run(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "gradir", *arguments]
-        return forked.run(command, cwd=folder, env=environment, text=True, input=input)
-
-    return run
-
-
-def runner_of_ranks(folder: Path, environment: dict[str, str]) -> Run:
     """What runs the gradir command in a folder, where each process that the command starts is forked too."""
     python = folder.parent / f"{folder.name}-python"
     forked.program(python, ())

@@ -9,11 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from live_targets import live
-
 import gradir
+from gradir import CaptureRequest, registry
 
-__all__ = ["EXAMPLES", "GPT_SPECS", "GRAPHS", "attribute", "captured", "ids", "recorded", "run"]
+__all__ = ["EXAMPLES", "GPT_SPECS", "GRAPHS", "attribute", "captured", "ids", "live", "recorded", "run"]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -59,6 +58,12 @@ def run(spec: str) -> tuple[Any, Any]:
     """The model, ``None`` where there is none, and the outputs of an example."""
     returned = attribute(spec)()
     return returned if isinstance(returned, tuple) else (None, returned)
+
+
+def live(target: object, *inputs: str, **options: Any) -> Any:
+    """Run a target, as ``gradir capture`` does what its PROGRAM names."""
+    request = CaptureRequest(target=target, inputs=inputs, is_program=True, **options)
+    return registry.frontend("torch").capture(request)
 
 
 @cache

@@ -30,6 +30,8 @@ _SHARED = "GRADIR_TESTS_FORKS"
 _ENVIRONMENT = dict(os.environ)
 """Before a test changes it."""
 _SETTINGS = settings_at_start(_ENVIRONMENT)
+_PYTHON = sys.executable
+"""Before the fixture ``forked_python`` puts a program in its place."""
 _PROGRAM = """\
 #!{python} -IS
 import sys
@@ -71,7 +73,7 @@ def close() -> None:
 
 def program(path: Path, words: Sequence[str] = ("-m", "gradir")) -> None:
     """Make an executable that is the command ``gradir``, or another of Python, to be called by what a test runs."""
-    address, python = _address(), sys.executable
+    address, python = _address(), _PYTHON
     if address is None:
         path.write_text(f'#!/bin/sh\nexec {shlex.join([python, *words])} "$@"\n')
     else:

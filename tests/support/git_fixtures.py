@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 from git_places import Run, changed, runner
 from samples import everything
@@ -21,9 +21,7 @@ def environment(tmp_path: Path, clean_environment: dict[str, str]) -> dict[str, 
     """A home of its own, and a program ``gradir`` that can be taken away."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    script = programs / "gradir"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gradir "$@"\n')
-    script.chmod(0o755)
+    forked.program(programs / "gradir")
     home = tmp_path / "home"
     home.mkdir()
     return {

@@ -14,14 +14,11 @@ from gradir.errors import FormatError
 from gradir.ir import Graph
 from gradir.ir.validate import check
 
-__all__ = ["FORMS", "MEMORY_PER_BYTE", "PROMISED_PER_BYTE", "encoded", "peak_of", "read", "result_of"]
+__all__ = ["FORMS", "PROMISED_PER_BYTE", "encoded", "peak_of", "read", "result_of"]
 
 T = TypeVar("T")
 
 FORMS = [(encoding, compression) for encoding in ("json", "msgpack") for compression in (None, "gzip", "zstd")]
-MEMORY_PER_BYTE = 100
-"""What every document here but the worst known may take."""
-
 PROMISED_PER_BYTE = 125
 """What docs/format.md promises: bytes of memory for each byte of a document that is not compressed."""
 

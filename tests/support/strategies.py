@@ -5,10 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from gradir.ir import Builder, Cut, Graph, NonFinite, Producer, Saved, Scope, Source, TensorMeta
 from gradir.ir.build import Value
+
+many = settings(max_examples=5 * settings().max_examples)
+"""For a property of many cases, each of which takes no time."""
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 words = st.sampled_from(["add", "mul", "t", "addmm", "end", "a b", 'q"', "x:1", "u/v", "é"])

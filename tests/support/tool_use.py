@@ -58,6 +58,11 @@ class Recorder:
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         self._test.write_text(f"{item.nodeid}\n", encoding="utf-8")
 
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        # A fixture of a session looks a tool up for its first test only.
+        with (self._shared / "asked").open("a", encoding="utf-8", buffering=1) as asked:
+            asked.writelines(f"{item.nodeid}\n" for item in items if FIXTURES & {*getattr(item, "fixturenames", ())})
+
     def pytest_unconfigure(self) -> None:
         if self._owned:
             asked = (self._shared / "asked").read_text(encoding="utf-8").splitlines()
@@ -107,7 +112,7 @@ def record_lookups() -> None:
 
 
 class Chooser:
-    """The plugin that keeps the tests that asked for a tool in an earlier run, and those with a fixture that does."""
+    """The plugin that keeps the tests that asked for a tool in an earlier run."""
 
     def __init__(self, config: pytest.Config) -> None:
         asked = config.cache.get(_KEY, None)
@@ -116,6 +121,11 @@ class Chooser:
                 "cannot choose the tests that ask for a tool: no run recorded them; run 'make test'"
             )
         self._config, self._asked = config, {*asked}
+        self._files = {config.rootpath / name.partition("::")[0] for name in asked}
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Import no other file: that would take longer than to run the tests."""
+        return True if collection_path.suffix == ".py" and collection_path not in self._files else None
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         others = [item for item in items if not self._asks(item)]
@@ -123,5 +133,4 @@ class Chooser:
         items[:] = filter(self._asks, items)
 
     def _asks(self, item: pytest.Item) -> bool:
-        names = {item.nodeid, item.nodeid.partition("::")[0]}
-        return bool(names & self._asked or FIXTURES.intersection(getattr(item, "fixturenames", ())))
+        return bool({item.nodeid, item.nodeid.partition("::")[0]} & self._asked)

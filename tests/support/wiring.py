@@ -1,10 +1,14 @@
-"""What a test says of a captured graph, short enough to be read."""
+"""A graph in a few words, and the graph of a forward."""
 
 from __future__ import annotations
 
-from gradir.ir import Graph, Ref
+from collections.abc import Callable
 
-__all__ = ["saved_states", "tensor_roles", "wired", "wiring"]
+import gradir
+from gradir.ir import Graph, Ref
+from gradir.ir.validate import problems
+
+__all__ = ["forward", "tensor_roles", "wired", "wiring"]
 
 
 def wiring(graph: Graph) -> dict[str, tuple[str | None, ...]]:
@@ -44,6 +48,10 @@ def tensor_roles(graph: Graph) -> dict[str, str]:
     return {node.id: node.role for node in graph.nodes.values() if node.role not in {"function", "output"}}
 
 
-def saved_states(graph: Graph) -> dict[str, str]:
-    """The state of each saved slot, by ``id.slot``."""
-    return {f"{node.id}.{slot.slot}": slot.state for node in graph.nodes.values() for slot in node.saved}
+def forward(run: Callable[[], object], model: object = None) -> Graph:
+    """The graph of what runs, which keeps every rule of graphs."""
+    with gradir.record(model, flow=True) as rec:
+        run()
+    graph = rec.forward()
+    assert list(problems(graph)) == []
+    return graph

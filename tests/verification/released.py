@@ -1,6 +1,6 @@
 """Programs that every tested release of torch captures alike, as far as ``--normalize`` goes.
 
-``python tests/support/released.py FOLDER`` writes the graphs of the installed release into FOLDER/RELEASE.
+``PYTHONPATH=tests/support python tests/verification/released.py FOLDER`` writes graphs into FOLDER/RELEASE.
 """
 
 from __future__ import annotations

@@ -32,11 +32,12 @@ class Worker:
     """A worker process, asked from here; not to be shared by threads."""
 
     def __init__(self, hash_seed: int) -> None:
-        support = str(Path(__file__).resolve().parents[1])
+        tests = Path(__file__).resolve().parents[2]
+        folders = [str(tests / name) for name in ("support", "verification")]
         environment = {
             **os.environ,
             "PYTHONHASHSEED": str(hash_seed),
-            "PYTHONPATH": os.pathsep.join([support, *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])]),
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
         }

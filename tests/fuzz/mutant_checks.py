@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
-from exporter_names import BUILT_IN
-from mutants import Mutant
+from mutation import Mutant
+from plugins import BUILT_IN
 from reports import markdown, render_details, render_text
 from steps import measured
 

@@ -1,6 +1,6 @@
 """The differentiable operators that torch tests itself with, each captured, verified, explained, and written and read.
 
-``python tests/support/operators.py`` runs all of them.
+``make verification`` runs all of them.
 """
 
 from __future__ import annotations

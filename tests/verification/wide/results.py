@@ -56,7 +56,7 @@ def versions() -> dict[str, str]:
 def fingerprint() -> str:
     """Of everything that a result depends on: gradir, this harness, and the releases of the packages."""
     digest = hashlib.sha256(repr(versions()).encode())
-    for folder in ("gradir", "tests/support"):
+    for folder in ("gradir", "tests/support", "tests/verification"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(path.relative_to(ROOT).as_posix().encode())
             digest.update(path.read_bytes())
