@@ -282,10 +282,10 @@ def test_a_review_has_the_changes_of_the_report(told: Told) -> None:
     # The output, which only takes from another node now, stands behind the cause.
     layers, added, output = found["changes"]
     assert (output["group"], output["kind"]) == ("(top level)", "changed")
-    assert output["fields"] == [{"path": "in[0]", "before": "sum:1", "after": "head/exp:1"}]
+    assert output["fields"] == [["in[0]", "sum:1", "head/exp:1"]]
     assert layers["group"].startswith("h.{0..3}.mlp: the same")
     assert [ids[node] for node in layers["nodes"]] == [f"h.{layer}.mlp/gelu:1" for layer in range(4)]
-    assert {"path": "op", "before": "gelu", "after": "relu"} in layers["fields"]
+    assert ["op", "gelu", "relu"] in layers["fields"]
     assert (added["group"], added["kind"], added["text"]) == ("head", "added", "head/exp:1  exp float32[]")
     by_id = dict(zip(ids, found["nodes"], strict=True))
     assert by_id["head/exp:1"]["status"] == "added"

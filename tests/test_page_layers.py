@@ -179,7 +179,7 @@ def test_inputs_are_drawn_where_the_file_knows_them(browser: Browser) -> None:
 def test_what_holds_most_of_the_graph_is_opened_first(browser: Browser) -> None:
     with browser.opened(layered(40).to("html"), viewport=DESKTOP) as page:
         assert page.ask("opened") == ["", "h", "h.0"]
-        captions = page.page.evaluate("window.gradir.page.stage.scene.frames.map(({caption}) => caption)")
+        captions = [frame["caption"] for frame in page.ask("frames")]
         assert captions == ["h: ModuleList", "0\u201339: Block \u00d740"]
 
 
@@ -209,12 +209,12 @@ def test_a_far_line_goes_round_the_boxes(browser: Browser) -> None:
     with browser.opened(b.build().to("html"), "#on=layers") as page:
         crossed = page.page.evaluate("""
         () => {
-          const {boxes, lines} = window.gradir.page.stage.scene;
-          const far = lines.filter(({marked}) => marked);
+          const {boxes, edges} = told;
+          const far = edges.filter(({marked}) => marked);
           const isWithin = (at, start, length) => at > start + 1 && at < start + length - 1;
           const isIn = (x, y) => (box) => isWithin(x, box.x, box.width) && isWithin(y, box.y, box.height);
           const hits = far.filter(({way, from, to}) => {
-            const others = boxes.filter((_, place) => place !== from && place !== to);
+            const others = boxes.filter(({name}) => name !== from && name !== to);
             for (let at = 0; at + 3 < way.length; at += 2) for (let step = 1; step < 50; step++) {
               const [x, y] = [at, at + 1].map((side) => way[side] + (way[side + 2] - way[side]) * step / 50);
               if (others.some(isIn(x, y))) return true;
@@ -247,9 +247,7 @@ def test_the_view_follows_what_is_opened(browser: Browser) -> None:
     ) as page:
         drawing(page)
         for name in ("h.5", "h.5.mlp", "h.0"):
-            page.page.evaluate(
-                "name => { const {page} = window.gradir; page.toggle(page.shown.scopes.find(name)); }", name
-            )
+            page.ask("toggle(it)", name)
             view = page.ask("view")
             frame = next(each for each in page.ask("frames") if each["name"] == name)
             assert 12 * view["k"] >= LEAST

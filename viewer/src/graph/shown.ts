@@ -88,9 +88,9 @@ export function shown(model: Model, switches: Switches): Shown {
   }
   const scopes = described(model, switches.rollUp, scope, parent, of, part, runsFrom, made);
   const equal = (own: number): number => (switches.rollUp ? model.scopes.alike[own] : own);
-  const lost = new Set(model.lost.scopes.map(equal));
+  const lost = new Set(model.lost[0].map(equal));
   for (const own of lost) if (!lost.has(scopes.parent[own])) scopes.parent[own] = scopes.drawn(scopes.parent[own]);
-  const ends = model.lost.lines.map(([own, into]) => [count + equal(own), host[instead[into]] ?? -1]).filter(([, into]) => into >= 0);
+  const ends = model.lost[1].map(([own, into]) => [count + equal(own), host[instead[into]] ?? -1]).filter(([, into]) => into >= 0);
   return { model, switches, instead, host, scope, scopes, lost, wires: ends.length ? withLost(wires, ends) : wires };
 }
 

@@ -48,13 +48,13 @@ export function modulesTable(page: Page): List {
 
   const buttons = columns.map(([words], at) => button(words, () => sort(at), { tabindex: at === 0 ? 0 : -1, title: `Sort by ${words.toLowerCase()}` }));
   const heads = buttons.map((each) => h("div.cell", { role: "columnheader" }, each));
-  const head = h("div.head", { role: "row", "aria-rowindex": 1 }, heads);
-  roving(head, buttons);
-  head.addEventListener("keydown", (event) => {
+  const toRows = (event: KeyboardEvent): void => {
     if (event.key !== "ArrowDown") return;
     rows.goTo(rows.active, true);
     event.preventDefault();
-  });
+  };
+  const head = h("div.head", { role: "row", "aria-rowindex": 1, keydown: toRows }, heads);
+  roving(head, buttons);
   const rows = list(page, {
     role: "grid",
     label: "Modules",

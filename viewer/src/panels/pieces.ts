@@ -53,7 +53,7 @@ export function table(heads: readonly string[], rows: readonly (readonly Child[]
         "thead",
         h(
           "tr",
-          heads.map((words) => h("th", { scope: "col" }, words)),
+          heads.map((words) => h("th", { "scope": "col" }, words)),
         ),
       ),
       h(
@@ -61,7 +61,7 @@ export function table(heads: readonly string[], rows: readonly (readonly Child[]
         rows.map(([first, ...rest]) =>
           h(
             "tr",
-            h("th", { scope: "row" }, first),
+            h("th", { "scope": "row" }, first),
             rest.map((cell) => h("td", cell)),
           ),
         ),
