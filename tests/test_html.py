@@ -275,6 +275,12 @@ def test_any_verdict_of_an_overlay_is_in_the_page(verdict: str, look: Any, told:
     assert "ext.verdict" not in {key for node in found["nodes"] for key, _ in node["details"]["attributes"]}
 
 
+def test_a_folded_module_says_its_class(told: Told) -> None:
+    node = Node("h.0", "module", op="module", scope="h", native="Block", names=("h.0",))
+    (read,) = told(export(Graph.of([node])))["nodes"]
+    assert (read["name"], read["details"]["id"], read["details"]["names"]) == ("h.0: Block", "h.0", ["h.0"])
+
+
 def test_a_review_has_the_changes_of_the_report(told: Told) -> None:
     before = layered()
     found = told(gradir.diff(before, changed(before)).to("html"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +79,15 @@ def test_a_module_without_a_node_is_drawn_where_it_gets_no_gradient(browser: Bro
         page.press("u")
         page.page.get_by_role("option").filter(has_text="gen.0.weight").click()
         assert page.ask("selection")["kind"] == "cut"
+
+
+@pytest.mark.parametrize(("link", "words"), [("#open=", "detach gan.py:12"), ("#open=disc#2.0", "detach")])
+def test_the_line_of_a_cut_gives_way_to_the_border_of_a_frame(browser: Browser, link: str, words: str) -> None:
+    with browser.opened(adversarial(flow=True).to("html"), link, viewport=DESKTOP) as page:
+        with drawing(page).page.expect_download() as download:
+            page.press("s")
+        svg = Path(download.value.path()).read_text(encoding="utf-8")
+        assert re.findall(">(detach[^<]*)<", svg) == [words]
 
 
 def test_what_gets_no_gradient_is_in_sight_on_a_phone(browser: Browser) -> None:

@@ -82,8 +82,7 @@ class Columns:
         once = EqualSteps(self._tree, self._scopes, known, layers, words)
         if not once.modules and self._scopes.count(0) > MOST_BOXES:
             # A reader cannot close a module around these nodes, so steps may differ in attributes.
-            nearly = self._kinds(roles, ops, statuses, edges, has_attrs=False)
-            known = known._replace(kinds=nearly)
+            known = known._replace(kinds=self._kinds(roles, ops, statuses, edges, has_attrs=False))
             once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
         return {
             "kind": graph_kind(graph),
@@ -138,7 +137,7 @@ class Columns:
         ordinals = Memo(_ordinal)
         found: list[int] = []
         for number, node in enumerate(nodes):
-            if node.names and node.names[0] == node.id:
+            if node.names and node.names[0] == node.id and node.role != "module":
                 found.append(_NAMED)
                 continue
             key, prefix = node.id, function_prefix(node.scope, node.op)
@@ -160,7 +159,9 @@ class Columns:
             if not node.names:
                 found.append(0 if node.op or node.role in ROLES else texts[node.role])
                 continue
-            name, scope = node.names[0], node.scope
+            # A folded module says its class with its name.
+            is_folded = node.role == "module" and node.native
+            name, scope = f"{node.names[0]}: {node.native}" if is_folded else node.names[0], node.scope
             inner = name.removeprefix(f"{scope}.") if scope else name
             found.append(-texts[inner] if inner and inner != name else texts[name])
         return found

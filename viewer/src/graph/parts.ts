@@ -61,8 +61,7 @@ function split(scopes: Homes, scopeOf: Int32Array, left: Uint8Array, wires: Wire
   const part = new Array<number>(count).fill(0);
   const depth = depths(scopes.parent);
   const deepest = depth.reduce((most, own) => Math.max(most, own));
-  const current = new Int32Array(nodes).fill(-1);
-  for (let node = 0; node < nodes; node++) if (left[node]) current[node] = 0;
+  const current = Int32Array.from(left, (isLeft) => (isLeft ? 0 : -1));
   // Edges whose ends are in one part so far.
   let active = [...wires.from.subarray(0, wires.count).keys()];
   const vertexOf = new Int32Array(nodes);

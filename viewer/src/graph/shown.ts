@@ -69,11 +69,10 @@ export function shown(model: Model, switches: Switches): Shown {
   const steps = switches.rollUp ? model.steps : [];
   if (switches.rollUp) roll(model, instead, wires);
   const { count } = model.nodes;
-  const left = new Uint8Array(count);
-  for (let node = 0; node < count; node++) left[node] = instead[node] === node ? 1 : 0;
+  const isItself = (own: number, node: number): number => (own === node ? 1 : 0);
+  const left = Uint8Array.from(instead, isItself);
   const host = hosts(model, left, wires, switches);
-  const boxed = new Uint8Array(count);
-  for (let node = 0; node < count; node++) boxed[node] = host[node] === node ? 1 : 0;
+  const boxed = Uint8Array.from(host, isItself);
   // Edges of what is written into another box are gone with it.
   keep(wires, (wire) => boxed[wires.from[wire]] === 1);
   const found = parts(model, steps, boxed, wires);
@@ -112,8 +111,7 @@ const functionRole = roles.indexOf("function");
 /** The node in whose box each is written: a parameter of one operation in that operation's, unless a diff or a cut says something of it. */
 function hosts(model: Model, left: Uint8Array, wires: Wires, { inlineParameters, layers }: Switches): Int32Array {
   const { role, status, flags, scope, count } = model.nodes;
-  const host = new Int32Array(count).fill(-1);
-  for (let node = 0; node < count; node++) if (left[node]) host[node] = node;
+  const host = Int32Array.from(left, (isLeft, node) => (isLeft ? node : -1));
   if (!inlineParameters) return host;
   const consumer = new Int32Array(count).fill(-1);
   const fed = new Uint8Array(count);

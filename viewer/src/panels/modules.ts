@@ -63,7 +63,7 @@ export function modulesTable(page: Page): List {
       columns.map(([, valueOf, textOf]) => {
         const value = valueOf(order[index]);
         const text = typeof value === "string" ? value : value > 0 && textOf ? textOf(value) : "";
-        return h("div.cell", { role: "gridcell", title: plain(text, 400) }, plain(text, 200));
+        return h("div.cell", { role: "gridcell", title: plain(text, 400) }, h("bdi", text));
       }),
     key(index, { key }) {
       if (key !== " " && key !== "o") return false;
