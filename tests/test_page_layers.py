@@ -81,9 +81,12 @@ def test_a_module_without_a_node_is_drawn_where_it_gets_no_gradient(browser: Bro
         assert page.ask("selection")["kind"] == "cut"
 
 
-@pytest.mark.parametrize(("link", "words"), [("#open=", "detach gan.py:12"), ("#open=disc#2.0", "detach")])
-def test_the_line_of_a_cut_gives_way_to_the_border_of_a_frame(browser: Browser, link: str, words: str) -> None:
-    with browser.opened(adversarial(flow=True).to("html"), link, viewport=DESKTOP) as page:
+@pytest.mark.parametrize(("call", "words"), [(2, "detach adversary.py:12"), (1, "detach")])
+def test_the_line_of_a_cut_gives_way_to_a_frame_beside_it(browser: Browser, call: int, words: str) -> None:
+    graph = adversarial(flow=True)
+    lost, place = graph.cuts
+    graph = replace(graph, cuts=(lost, replace(place, into=f"disc.0/mm:{call}", source=Source("adversary.py", 12))))
+    with browser.opened(graph.to("html"), "#open=disc,disc#2", viewport=DESKTOP) as page:
         with drawing(page).page.expect_download() as download:
             page.press("s")
         svg = Path(download.value.path()).read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ import { statuses } from "../data/model.ts";
 import { listOf } from "../graph/columns.ts";
 import type { Rectangle, SceneLine } from "../scene/scene.ts";
 import { fitted, font, textWidth } from "../scene/widths.ts";
-import { overlap, within } from "./camera.ts";
+import { overlap } from "./camera.ts";
 import { statusSigns } from "./looks.ts";
 import type { Painting } from "./painting.ts";
 import type { Pen } from "./pen.ts";
@@ -266,8 +266,8 @@ function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number, 
     const more = times > 1 ? ` \u00d7${times}` : "";
     const text = fitted(words + (line && ` ${line}`), mostWords, true) + more;
     const place = { x: x + 9, y: y - 9, width: textWidth(text, true), height: 9 };
-    // The line gives way to a box and to the border of a frame: the details have it.
-    const isFree = !visible.some((at) => overlap(boxes[at], place)) && frames.every((frame) => !overlap(frame, place) || within(place, frame));
+    // The line gives way to a box, and to a frame that the cut is not in: the details have it.
+    const isFree = !visible.some((at) => overlap(boxes[at], place)) && frames.every((frame) => !overlap(frame, place) || overlap(frame, { ...place, width: 0 }));
     pen.text(isFree ? text : fitted(words, mostWords, true) + more, place.x, y, font.size, theme("cut"), true, "left");
   }
 }
