@@ -105,12 +105,13 @@ function nodesOf([count, ...packed]: NodesRow, sizes: readonly number[], tensors
   summed(scope);
   summed(stands);
   const { path } = scopes;
-  const saved = Float64Array.from(sizeOf, (place) => sizes[place]);
+  const saved = new Float64Array(count);
   const dtype = new Int32Array(count);
   const shape = new Int32Array(count);
   for (let node = 0; node < count; node++) {
     if (name[node] < 0) name[node] = texts.push(`${path(scope[node])}.${texts[-name[node]]}`) - 1;
     [dtype[node], shape[node]] = tensors[outputs[node]];
+    saved[node] = sizes[sizeOf[node]];
   }
   const ids: string[] = [];
   const id = (node: number): string => (ids[node] ??= madeId(node));

@@ -32,7 +32,7 @@ const mostRounds = 6;
  * A container that is never called itself (a `ModuleList`) is not split: where the flow leaves and enters it, what it holds stands in the
  * module around it.
  */
-export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], left: Uint8Array, wires: Wires): Parts {
+export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], left: Int32Array, wires: Wires): Parts {
   const parent = Int32Array.from([...scopes.parent, ...steps.map(([above]) => above)]);
   const scopeOf = (steps.length ? nodes.home : nodes.scope).slice();
   const home = parent.map((_, scope) => scope);
@@ -53,7 +53,7 @@ export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], lef
   }
 }
 
-function split(scopes: Homes, scopeOf: Int32Array, left: Uint8Array, wires: Wires): Parts {
+function split(scopes: Homes, scopeOf: Int32Array, left: Int32Array, wires: Wires): Parts {
   const count = scopes.parent.length;
   const nodes = scopeOf.length;
   const of = Array.from({ length: count }, (_, scope) => scope);
@@ -61,7 +61,7 @@ function split(scopes: Homes, scopeOf: Int32Array, left: Uint8Array, wires: Wire
   const part = new Array<number>(count).fill(0);
   const depth = depths(scopes.parent);
   const deepest = depth.reduce((most, own) => Math.max(most, own));
-  const current = Int32Array.from(left, (isLeft) => (isLeft ? 0 : -1));
+  const current = left.map((isLeft) => (isLeft ? 0 : -1));
   // Edges whose ends are in one part so far.
   let active = [...wires.from.subarray(0, wires.count).keys()];
   const vertexOf = new Int32Array(nodes);

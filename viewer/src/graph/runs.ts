@@ -16,7 +16,7 @@ const functionRole = roles.indexOf("function");
  * Puts the children of large scopes into runs of about 500, in the order of the file, and runs into runs of runs. Changes `scopeOf` and `parent`;
  * new scopes get the numbers from `parent.length` on. What feeds several runs (a shared weight, an input) stays beside them while such are few.
  */
-export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, parent: number[], wires: Wires): { parent: number; from: number; to: number }[] {
+export function runs(model: Model, scopeOf: Int32Array, boxed: Int32Array, parent: number[], wires: Wires): { parent: number; from: number; to: number }[] {
   const made: { parent: number; from: number; to: number }[] = [];
   const nodes = model.nodes.count;
   const counts = new Int32Array(parent.length);

@@ -70,9 +70,9 @@ export function shown(model: Model, switches: Switches): Shown {
   if (switches.rollUp) roll(model, instead, wires);
   const { count } = model.nodes;
   const isItself = (own: number, node: number): number => (own === node ? 1 : 0);
-  const left = Uint8Array.from(instead, isItself);
+  const left = instead.map(isItself);
   const host = hosts(model, left, wires, switches);
-  const boxed = Uint8Array.from(host, isItself);
+  const boxed = host.map(isItself);
   // Edges of what is written into another box are gone with it.
   keep(wires, (wire) => boxed[wires.from[wire]] === 1);
   const found = parts(model, steps, boxed, wires);
@@ -109,9 +109,9 @@ const inlineRoles = [parameterRole, ...besideRoles];
 const functionRole = roles.indexOf("function");
 
 /** The node in whose box each is written: a parameter of one operation in that operation's, unless a diff or a cut says something of it. */
-function hosts(model: Model, left: Uint8Array, wires: Wires, { inlineParameters, layers }: Switches): Int32Array {
+function hosts(model: Model, left: Int32Array, wires: Wires, { inlineParameters, layers }: Switches): Int32Array {
   const { role, status, flags, scope, count } = model.nodes;
-  const host = Int32Array.from(left, (isLeft, node) => (isLeft ? node : -1));
+  const host = left.map((isLeft, node) => (isLeft ? node : -1));
   if (!inlineParameters) return host;
   const consumer = new Int32Array(count).fill(-1);
   const fed = new Uint8Array(count);

@@ -1,5 +1,4 @@
 /** How many short lines cross between neighbouring ranks. */
-import { rowsAt } from "../graph/columns.ts";
 import type { Web } from "./order.ts";
 
 export function crossings({ layers, position, down, piece }: Pick<Web, "layers" | "position" | "down" | "piece">): number {
@@ -10,13 +9,16 @@ export function crossings({ layers, position, down, piece }: Pick<Web, "layers" 
     const tree = new Int32Array(width + 1);
     let seen = 0;
     for (const vertex of layers[rank]) {
-      const ends = rowsAt(down, vertex).map((line) => position[piece.lower[line]] + 1);
-      for (const end of ends) {
-        found += seen;
-        for (let place = end; place > 0; place -= place & -place) found -= tree[place];
+      const [start, end] = [down.first[vertex], down.first[vertex + 1]];
+      for (let row = start; row < end; row++) {
+        let beside = 0;
+        for (let place = position[piece.lower[down.rows[row]]] + 1; place > 0; place -= place & -place) beside += tree[place];
+        found += seen - beside;
       }
-      for (const end of ends) for (let place = end; place <= width; place += place & -place) tree[place]++;
-      seen += ends.length;
+      for (let row = start; row < end; row++) {
+        for (let place = position[piece.lower[down.rows[row]]] + 1; place <= width; place += place & -place) tree[place]++;
+        seen++;
+      }
     }
   }
   return found;
