@@ -228,8 +228,8 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
             place = page.page.evaluate("told.place('wide')")
             page.page.mouse.click(place["x"], place["y"])
             page.page.keyboard.press("Enter")
-            page.when("told.frames.length > 0 && gradir.timings.opened > 0")
-            rows.append((f"opening a module of {count:,}", page.page.evaluate("gradir.timings.opened"), bound))
+            page.when("told.frames.length > 0 && gradir.timings.opening > 0")
+            rows.append((f"opening a module of {count:,}", page.page.evaluate("gradir.timings.opening"), bound))
     with shown(browser, written(folder, transformer(sizes["search"]).graph)) as page:
         page.when("window.gradir?.timings.picture")
         page.page.wait_for_timeout(sizes["settled"])
@@ -237,13 +237,13 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
         for words in ("addmm", "float32 8", f"{sizes['search'] - 1}.qkv", "in:down"):
             page.page.get_by_role("combobox", name="Search nodes and modules").fill(words)
             page.page.wait_for_timeout(sizes["settled"])
-            times.append(page.page.evaluate("gradir.timings.search"))
+            times.append(page.page.evaluate("gradir.timings.searching"))
         rows.append(("search, the slowest of four", max(times), "30"))
     with shown(browser, written(folder, transformer(sizes["pan"]).graph)) as page:
         page.when("window.gradir?.timings.picture")
         page.page.locator("[role=application]").first.focus()
         # Each layer by itself.
-        if page.page.evaluate("gradir.page.state.switches.rollUp"):
+        if page.page.evaluate("told.switches.rollUp"):
             page.page.keyboard.press("r")
         page.page.keyboard.press("e")
         page.page.wait_for_timeout(sizes["settled"])

@@ -272,6 +272,12 @@ def test_any_verdict_of_an_overlay_is_in_the_page(verdict: str, look: Any, told:
     assert "ext.verdict" not in {key for node in found["nodes"] for key, _ in node["details"]["attributes"]}
 
 
+def test_a_folded_module_says_its_class(told: Told) -> None:
+    node = Node("h.0", "module", op="module", scope="h", native="Block", names=("h.0",))
+    (read,) = told(export(Graph.of([node])))["nodes"]
+    assert (read["name"], read["details"]["id"], read["details"]["names"]) == ("h.0: Block", "h.0", ["h.0"])
+
+
 def test_a_review_has_the_changes_of_the_report(told: Told) -> None:
     before = layered()
     found = told(gradir.diff(before, changed(before)).to("html"))
@@ -279,10 +285,10 @@ def test_a_review_has_the_changes_of_the_report(told: Told) -> None:
     # The output, which only takes from another node now, stands behind the cause.
     layers, added, output = found["changes"]
     assert (output["group"], output["kind"]) == ("(top level)", "changed")
-    assert output["fields"] == [{"path": "in[0]", "before": "sum:1", "after": "head/exp:1"}]
+    assert output["fields"] == [["in[0]", "sum:1", "head/exp:1"]]
     assert layers["group"].startswith("h.{0..3}.mlp: the same")
     assert [ids[node] for node in layers["nodes"]] == [f"h.{layer}.mlp/gelu:1" for layer in range(4)]
-    assert {"path": "op", "before": "gelu", "after": "relu"} in layers["fields"]
+    assert ["op", "gelu", "relu"] in layers["fields"]
     assert (added["group"], added["kind"], added["text"]) == ("head", "added", "head/exp:1  exp float32[]")
     by_id = dict(zip(ids, found["nodes"], strict=True))
     assert by_id["head/exp:1"]["status"] == "added"

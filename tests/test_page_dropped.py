@@ -56,9 +56,7 @@ def test_an_overlay_is_a_colour_with_a_continuous_scale(page: Opened) -> None:
     assert "zero" in {entry["words"] for entry in page.ask("legend")}
     assert "Colour: gradient (norm), grad.json" in page.text("header select")
     assert page.page.locator(".swatch.scale").is_visible()
-    colours = page.page.evaluate(
-        "[0, 13, 27, 40].map((part) => window.gradir.page.stage.drawings[0].painting.theme(`scale-${part}`))"
-    )
+    colours = page.page.evaluate("[0, 13, 27, 40].map((part) => told.theme(`scale-${part}`))")
     assert len({*colours}) == 4
     # Once more is one colour more.
     assert drop(page, OVERLAY.to_json(), "grad.json") == "Coloured by gradient (norm), grad.json'"

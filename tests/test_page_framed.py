@@ -26,7 +26,7 @@ SETTLED = """new Promise((done) => {
 
 
 def zoom(frame: Any) -> float:
-    found: float = frame.evaluate("window.gradir.page.stage.camera.k")
+    found: float = frame.evaluate("told.view.k")
     return found
 
 
@@ -53,7 +53,7 @@ def test_the_wheel_scrolls_the_document_around_and_ctrl_zooms(
         outer.keyboard.down("Control")
         outer.mouse.wheel(0, -120)
         outer.keyboard.up("Control")
-        frame.wait_for_function("before => window.gradir.page.stage.camera.k > before", arg=before)
+        frame.wait_for_function("before => told.view.k > before", arg=before)
         assert outer.evaluate("scrollY") == scrolled
         frame.locator(DRAWING).first.press("?")
         assert "Ctrl and wheel to zoom" in frame.locator("dialog").inner_text()
@@ -72,7 +72,7 @@ def test_one_finger_scrolls_the_document_around_and_two_move_the_drawing(browser
             points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(places)]
             fingers.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
 
-        camera = "window.gradir.page.stage.camera"
+        camera = "told.view"
         before = frame.evaluate(camera)
         touch("Start", (200, 600))
         for y in range(590, 480, -10):

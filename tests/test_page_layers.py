@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +79,18 @@ def test_a_module_without_a_node_is_drawn_where_it_gets_no_gradient(browser: Bro
         page.press("u")
         page.page.get_by_role("option").filter(has_text="gen.0.weight").click()
         assert page.ask("selection")["kind"] == "cut"
+
+
+@pytest.mark.parametrize(("call", "words"), [(2, "detach adversary.py:12"), (1, "detach")])
+def test_the_line_of_a_cut_gives_way_to_a_frame_beside_it(browser: Browser, call: int, words: str) -> None:
+    graph = adversarial(flow=True)
+    lost, place = graph.cuts
+    graph = replace(graph, cuts=(lost, replace(place, into=f"disc.0/mm:{call}", source=Source("adversary.py", 12))))
+    with browser.opened(graph.to("html"), "#open=disc,disc#2", viewport=DESKTOP) as page:
+        with drawing(page).page.expect_download() as download:
+            page.press("s")
+        svg = Path(download.value.path()).read_text(encoding="utf-8")
+        assert re.findall(">(detach[^<]*)<", svg) == [words]
 
 
 def test_what_gets_no_gradient_is_in_sight_on_a_phone(browser: Browser) -> None:
@@ -179,7 +193,7 @@ def test_inputs_are_drawn_where_the_file_knows_them(browser: Browser) -> None:
 def test_what_holds_most_of_the_graph_is_opened_first(browser: Browser) -> None:
     with browser.opened(layered(40).to("html"), viewport=DESKTOP) as page:
         assert page.ask("opened") == ["", "h", "h.0"]
-        captions = page.page.evaluate("window.gradir.page.stage.scene.frames.map(({caption}) => caption)")
+        captions = [frame["caption"] for frame in page.ask("frames")]
         assert captions == ["h: ModuleList", "0\u201339: Block \u00d740"]
 
 
@@ -209,12 +223,12 @@ def test_a_far_line_goes_round_the_boxes(browser: Browser) -> None:
     with browser.opened(b.build().to("html"), "#on=layers") as page:
         crossed = page.page.evaluate("""
         () => {
-          const {boxes, lines} = window.gradir.page.stage.scene;
-          const far = lines.filter(({marked}) => marked);
+          const {boxes, edges} = told;
+          const far = edges.filter(({marked}) => marked);
           const isWithin = (at, start, length) => at > start + 1 && at < start + length - 1;
           const isIn = (x, y) => (box) => isWithin(x, box.x, box.width) && isWithin(y, box.y, box.height);
           const hits = far.filter(({way, from, to}) => {
-            const others = boxes.filter((_, place) => place !== from && place !== to);
+            const others = boxes.filter(({name}) => name !== from && name !== to);
             for (let at = 0; at + 3 < way.length; at += 2) for (let step = 1; step < 50; step++) {
               const [x, y] = [at, at + 1].map((side) => way[side] + (way[side + 2] - way[side]) * step / 50);
               if (others.some(isIn(x, y))) return true;
@@ -247,9 +261,7 @@ def test_the_view_follows_what_is_opened(browser: Browser) -> None:
     ) as page:
         drawing(page)
         for name in ("h.5", "h.5.mlp", "h.0"):
-            page.page.evaluate(
-                "name => { const {page} = window.gradir; page.toggle(page.shown.scopes.find(name)); }", name
-            )
+            page.ask("toggle(it)", name)
             view = page.ask("view")
             frame = next(each for each in page.ask("frames") if each["name"] == name)
             assert 12 * view["k"] >= LEAST

@@ -112,7 +112,7 @@ def test_a_removed_module_has_the_class_that_it_had(browser: Browser) -> None:
         assert words
         assert not any("GELU" in each and "ReLU" not in each for each in words), words
         page.press("e")
-        captions = page.page.evaluate("window.gradir.page.stage.scene.frames.map(({caption}) => caption)")
+        captions = [frame["caption"] for frame in page.ask("frames")]
         assert any("ReLU → GELU" in each for each in captions), captions
     gone, came = activated("relu", "ReLU"), activated("gelu", "GELU")
     # With other operations around them nothing of the one is matched with the other.

@@ -351,9 +351,7 @@ def test_what_is_brought_into_sight_is_not_below_the_legend_or_the_map(browser: 
         # Wholly in sight but for what lies over it.
         side = "right" if cover == ".minimap" else "left"
         over = {"left": covered["x"], "right": covered["x"] + covered["width"]}[side]
-        page.page.evaluate(
-            "([dx, dy]) => gradir.page.stage.pan(dx, dy)", [over - before[side], covered["y"] - before["top"]]
-        )
+        page.ask("pan(...it)", [over - before[side], covered["y"] - before["top"]])
         assert on_screen(page, wanted)[side] == pytest.approx(over)
         page.press("/")
         page.page.keyboard.type(wanted)

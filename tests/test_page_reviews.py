@@ -156,7 +156,7 @@ def test_cuts_that_came_and_went_are_those_of_the_diff(browser: Browser) -> None
             page.press("b")
             assert came not in drawn_text(page)
             assert f"\u2212 {went}" in drawn_text(page)
-            after_side = page.page.evaluate("gradir.page.stage.drawings[1].painting.hidden")
+            after_side = page.ask("drawings[1].hidden")
             assert after_side == 1 << 2
             page.press("b", "u")
             rows = page.page.get_by_role("listbox", name="Parameters without gradient")
@@ -195,7 +195,7 @@ def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:
         view = page.ask("view")
         # At the right edge, where one side of two has no room for it.
         left = box["x"] + box["width"] + 9 - view["width"] / view["k"]
-        page.page.evaluate("it => gradir.page.stage.move(it)", {**view, "x": left})
+        page.ask("move(it)", {**view, "x": left})
         page.press("b")
         page.painted()
         view = page.ask("view")

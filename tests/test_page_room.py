@@ -30,17 +30,25 @@ def test_the_table_of_modules_leaves_room_for_the_drawing(browser: Browser, sche
         assert not page.violations()
 
 
+def test_the_bar_of_a_review_has_one_line(browser: Browser) -> None:
+    html = gradir.diff(layered(20), changed(layered(20))).to(
+        "html", title="Model: models/before.gir \u2192 models/after.gir"
+    )
+    with browser.opened(html, viewport=WINDOW) as page:
+        places = [part.bounding_box() for part in page.page.locator("header > :not(.verdict)").all()]
+        assert len(places) == 7
+        assert len({round(place["y"] + place["height"] / 2) for place in places}) == 1
+
+
 TOO_LARGE = """async () => {
-    const { drawings } = window.gradir.page.stage;
     const pen = document.createElement("canvas").getContext("2d");
     const found = [];
-    for (const { painting } of drawings)
-        for (const [box, lines] of painting.words) {
-            if (!box.label) continue;
-            if (lines.length > box.label.length) found.push(lines);
+    for (const { words } of told.drawings)
+        for (const { width, label, lines } of words) {
+            if (lines.length > label.length) found.push(lines);
             lines.forEach((line, at) => {
                 pen.font = `${at === 0 ? "600 " : ""}12px ${getComputedStyle(document.body).fontFamily}`;
-                if (pen.measureText(line).width > box.width) found.push(line);
+                if (pen.measureText(line).width > width) found.push(line);
             });
         }
     return found;
@@ -75,9 +83,7 @@ def test_side_by_side_text_stays_in_its_box(browser: Browser, both: tuple[Graph,
         for key in ("0", "e"):
             page.press(key)
             page.painted()
-            assert page.page.evaluate(
-                "window.gradir.page.stage.drawings.every(({painting}) => painting.words.size > 0)"
-            )
+            assert all(side["words"] for side in page.ask("drawings"))
             assert page.page.evaluate(TOO_LARGE) == []
 
 

@@ -1,18 +1,14 @@
 // Builds src/page.ts and src/style.css into the package; --check compares with what is there, --tests builds the tests.
 import { readFile, readdir, writeFile } from "node:fs/promises";
-import { extname, join } from "node:path";
+import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { minify } from "terser";
+import { shortened } from "./names.mjs";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 const home = join(here, "../exporters/gradir_exporters/_page");
-
-/** Properties that get short names: neither the data of a page nor `window.gradir` has them, and no text in brackets names them. */
-const inner = `arranged atLower atUpper begin blocked bordered borders boxOf boxOfScope byKey byStatus classWas colours copies curves dash differs drawn
-firstOpened frameOf fromAt fromItem givesMore goTo holder inside instead isBehind isCaption isLeft isRun layerOf liked local lower piece placeOf
-phases places plan polygons portOf rectangles reveal scopesFrom showDetails showLists sourceOf theme toAt toBottom toItem toTop toggleSide trunk
-turned upper vertices wires`;
+const support = join(here, "../tests/support");
 
 /** Names of the browser that stand in the script dozens of times: each gets a short one, once. */
 const often = `Array.from Float64Array Int32Array Math.abs Math.ceil Math.floor Math.hypot Math.max Math.min Math.round Uint8Array document
@@ -34,13 +30,9 @@ if (arguments_.includes("--tests")) {
     logLevel: "warning",
   });
 } else {
-  const { outputFiles } = await build({
+  const shared = {
     absWorkingDir: here,
-    entryPoints: { page: "src/page.ts", style: "src/style.css" },
-    outdir: home,
-    define: Object.fromEntries(often.map((name) => [name, shortOf(name)])),
-    inject: ["short"],
-    plugins: [{ name: "short", setup: shorts }],
+    mangleProps: new RegExp(`^(${shortened(here).join("|")})$`),
     bundle: true,
     minify: true,
     format: "iife",
@@ -50,12 +42,23 @@ if (arguments_.includes("--tests")) {
     legalComments: "none",
     logLevel: "warning",
     write: false,
+  };
+  const page = await build({
+    ...shared,
+    mangleCache: {},
+    entryPoints: { page: "src/page.ts", style: "src/style.css" },
+    outdir: home,
+    define: Object.fromEntries(often.map((name) => [name, shortOf(name)])),
+    inject: ["short"],
+    plugins: [{ name: "short", setup: shorts }],
   });
-  for (const { path, text } of outputFiles) {
-    const made = extname(path) === ".js" ? await smaller(text) : text;
+  // Tests ask the page by the same short names.
+  const probe = await build({ ...shared, mangleCache: page.mangleCache, entryPoints: ["tests/probe.ts"], outdir: support });
+  for (const { path, text } of [...page.outputFiles, ...probe.outputFiles]) {
+    const made = basename(path) === "page.js" ? await smaller(text) : text;
     if (!arguments_.includes("--check")) await writeFile(path, made);
     else if ((await readFile(path, "utf8").catch(() => "")) !== made) {
-      console.error(`${path.slice(home.length + 1)} is not what viewer/ builds: run 'npm run build' there`);
+      console.error(`${basename(path)} is not what viewer/ builds: run 'npm run build' there`);
       process.exitCode = 1;
     }
   }
@@ -68,14 +71,13 @@ function shorts({ onResolve, onLoad }) {
 }
 
 /**
- * esbuild names things by how often they are used, terser alike in every function, which gzip makes more of. No function here is called
+ * esbuild names variables by how often they are used, terser alike in every function, which gzip makes more of. No function here is called
  * with a `this` of its own, and no getter does more than get.
  */
 async function smaller(text) {
   const { code } = await minify(text, {
     ecma: 2020,
     toplevel: true,
-    mangle: { properties: { regex: new RegExp(`^(${inner.replace(/\s+/g, "|")})$`) } },
     compress: { passes: 6, pure_getters: true, unsafe_arrows: true, unsafe: true, unsafe_methods: true, unsafe_comps: true, keep_fargs: false },
     format: { ascii_only: true },
   });

@@ -70,7 +70,7 @@ def photograph(page: Path, browser: Browser) -> None:
     for suffix, (width, height) in WINDOWS.items():
         with browser.new_page(viewport={"width": width, "height": height}) as opened:
             opened.goto(page.as_uri())
-            opened.wait_for_function("() => window.gradir?.timings.picture > 0 && gradir.page.details")
+            opened.wait_for_function("() => window.gradir?.timings.details > 0")
             picture = FOLDER / f"{page.stem}{suffix}.png"
             opened.screenshot(path=picture)
             quantize(picture)

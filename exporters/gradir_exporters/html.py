@@ -19,6 +19,7 @@ from gradir.progress import stage
 from gradir.protocols import Options
 from gradir.webpage import hashed, head
 from gradir_exporters._page.columns import Columns
+from gradir_exporters._page.tables import rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +97,7 @@ class HtmlExporter:
             title = options.title or _title(graph, options.file, sides)
             block = {"title": printable(title), **columns.block()}
         with stage("packing the page"):
-            first, second = (_packed(json_text(part)) for part in (block, columns.facts.block()))
+            first, second = (_packed(json_text(rows(part))) for part in (block, columns.facts.block()))
         contents = f"{counted(len(graph.nodes), 'node')} and {counted(columns.edges, 'edge')}"
         return _page(title, contents, first, second)
 

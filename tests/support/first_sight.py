@@ -23,7 +23,7 @@ _WORDS: Final = r"""
     if (/\w\w/.test(words)) found.push([size * this.getTransform().a / devicePixelRatio, words]);
     return real.call(this, words, ...rest);
   };
-  window.gradir.page.stage.recolour();
+  told.recolour();
   requestAnimationFrame(() => requestAnimationFrame(() => {
     pen.fillText = real;
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);

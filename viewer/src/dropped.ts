@@ -96,5 +96,5 @@ function channelOf(model: Model, { name, values, looks: named }: Said, file: str
   const isTaken = (wanted: string): boolean => model.channels.some((channel) => channel.name === wanted);
   let unique = `${name.slice(0, 120)}, ${file.slice(0, 80)}`;
   while (isTaken(unique)) unique += "'";
-  return { name: unique, unit: "", look, looks, said, legend: [...legend].map(([words, place]) => [place, words] as const) };
+  return { name: unique, look, looks, said, legend: [...legend].map(([words, place]) => [place, words] as const) };
 }

@@ -20,8 +20,8 @@ async function start(): Promise<void> {
   new ResizeObserver(() => page.resize()).observe(stage.element);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => stage.recolour());
   printing(page);
-  probe({ page, finder });
-  timings.scene = stage.composed;
+  probe({ "page": page, "finder": finder });
+  timings.composed = stage.composed;
   await new Promise((painted) => requestAnimationFrame(() => setTimeout(painted)));
   timings.picture = performance.now();
   showLists();
@@ -29,6 +29,7 @@ async function start(): Promise<void> {
   if (model.verdict) page.say(model.verdict[1]);
   page.details = await readDetails(document, model);
   showDetails();
+  timings.details = performance.now();
   // The first search makes an index: better now than under the fingers of who types.
   (window.requestIdleCallback ?? setTimeout)(() => search(model, page.details, " index"));
 }

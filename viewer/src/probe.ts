@@ -1,8 +1,8 @@
 /** `window.gradir`: what the page is made of, so that tests and benchmarks can look at what it shows. */
 
-/** Milliseconds from the start of the page to what was read and the first picture; of the first scene, the last opening, the last search. */
-export const timings = { read: 0, picture: 0, scene: 0, opened: 0, search: 0 };
+/** Milliseconds from the start of the page to what was read, the first picture and the details; of the first scene, the last opening, the last search. */
+export const timings = { "read": 0, "picture": 0, "details": 0, "composed": 0, "opening": 0, "searching": 0 };
 
 export function probe(parts: object): void {
-  Object.defineProperty(window, "gradir", { value: { timings, ...parts } });
+  Object.defineProperty(window, "gradir", { value: { "timings": timings, ...parts } });
 }

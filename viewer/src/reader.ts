@@ -21,7 +21,8 @@ export interface Reader extends Omit<Page, "tool" | "find"> {
 
 /** Of a graph with more nodes equal layers and steps are drawn once at first. */
 const large = 150;
-const watched = ["opened", "colour", "switches", "trail", "sides"] as const;
+/** All that the drawing depends on. */
+const drawnBy = ({ opened, colour, switches, trail, sides }: State) => [opened, colour, switches, trail, sides];
 
 /** `onChange` gets the state that was. */
 export function reader(model: Model, onChange: (last: State) => void, say: (words: string) => void): Reader {
@@ -46,7 +47,8 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
   function apply(next: State, anchor = -1): void {
     const last = state;
     state = next;
-    if (watched.some((key) => next[key] !== last[key])) stage.follow(next, anchor);
+    const before = drawnBy(last);
+    if (drawnBy(next).some((each, at) => each !== before[at])) stage.follow(next, anchor);
     else stage.select(next.selected);
     past.step(hashOf(state, model, stage.shown.scopes));
     past.look(stage.camera);
@@ -136,7 +138,7 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
       apply({ ...state, opened: toggled(state.opened, scope) }, scope);
       stage.reveal({ kind: "module", at: scope });
       say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
-      requestAnimationFrame(() => setTimeout(() => (timings.opened = performance.now() - began)));
+      requestAnimationFrame(() => setTimeout(() => (timings.opening = performance.now() - began)));
     },
   };
 }

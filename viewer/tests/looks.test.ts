@@ -100,7 +100,7 @@ test("a parameter without gradient leads to the place that cuts it", () => {
 test("text of a file neither acts nor hides", () => {
   assert.equal(plain("a\u202eb\u0000c\nd"), "a\\u202eb\\u0000c d");
   assert.equal(plain("x".repeat(100_000)).length, 2001);
-  assert.equal(shortened("abcdefghij", 5), "ab\u2026ij".slice(0, 5));
+  assert.equal(shortened("abcdefghij", 5), "abc\u2026ij");
   assert.deepEqual([0, 999, 1000, 34_500, 999_600, 58_300_000].map(bytesText), ["0 B", "999 B", "1.0 kB", "34.5 kB", "1.0 MB", "58.3 MB"]);
 });
 
@@ -131,7 +131,7 @@ test("what is drawn for several layers has the look of the worst of them, and th
     sample.scope(`h.${layer}`, "Block", "h.0");
     value = sample.add("exp", value < 0 ? [] : [value], `h.${layer}.mlp`);
   }
-  const channel = { name: "norm", unit: "", look: Uint8Array.of(1, 1, 2), looks: ["", "good", "alarm"], said: new Int32Array(3), legend: [] };
+  const channel = { name: "norm", look: Uint8Array.of(1, 1, 2), looks: ["", "good", "alarm"], said: new Int32Array(3), legend: [] };
   const model = { ...sample.done(), channels: [channel] };
   const sums = sumsOf(model);
   const [first, inner, holder] = ["h.0", "h.0.mlp", "h"].map((path) => sample.scope(path));

@@ -155,7 +155,9 @@ export class Sample {
         status: new Uint8Array(from.length),
       },
       cuts: this.cuts,
-      lost: { scopes: [], lines: [] },
+      lost: [[], []],
+      had: null,
+      verdict: null,
       channels: [],
       changes,
     };

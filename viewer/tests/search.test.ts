@@ -98,9 +98,9 @@ test("ancestors and descendants are what ways lead from and to", () => {
     }
     const graph = sample.done();
     for (let node = 0; node < count; node++) {
-      assert.deepEqual([...ancestors(graph, [node])], [...reach[node]].sort((one, other) => one - other));
-      const after = Array.from({ length: count }, (_, other) => other).filter((other) => reach[other].has(node));
-      assert.deepEqual([...descendants(graph, [node])], after);
+      const marked = (isOn: (other: number) => boolean) => reach.map((_, other) => (other === node || isOn(other) ? 1 : 0));
+      assert.deepEqual([...ancestors(graph, [node])], marked((other) => reach[node].has(other)));
+      assert.deepEqual([...descendants(graph, [node])], marked((other) => reach[other].has(node)));
       for (let other = 0; other < count; other++) {
         const found = ways(graph, [node], [other]);
         const isOn = (each: number): boolean => (each === node || reach[each].has(node)) && (each === other || reach[other].has(each));
@@ -118,7 +118,7 @@ test("ancestors and descendants are what ways lead from and to", () => {
 
 test("a walk over a long chain does not recurse", () => {
   const long = chain(100_000);
-  assert.equal(ancestors(long, [100_000]).length, 100_000);
-  assert.equal(descendants(long, [0]).length, 100_000);
+  assert.ok(ancestors(long, [100_000]).every((isOn) => isOn));
+  assert.ok(descendants(long, [0]).every((isOn) => isOn));
   assert.equal(ways(long, [0], [100_000]).filter((how) => how === 2).length, 100_001);
 });

@@ -82,8 +82,7 @@ class Columns:
         once = EqualSteps(self._tree, self._scopes, known, layers, words)
         if not once.modules and self._scopes.count(0) > MOST_BOXES:
             # A reader cannot close a module around these nodes, so steps may differ in attributes.
-            nearly = self._kinds(roles, ops, statuses, edges, has_attrs=False)
-            known = known._replace(kinds=nearly)
+            known = known._replace(kinds=self._kinds(roles, ops, statuses, edges, has_attrs=False))
             once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
         return {
             "kind": graph_kind(graph),
@@ -113,21 +112,21 @@ class Columns:
             "lost": lost_modules(graph, self._tree, self._scopes, numbers),
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
-            **self._before(),
-            **self._verdict(),
+            "had": self._before(),
+            "verdict": self._verdict(),
             "texts": list(texts),
         }
 
-    def _verdict(self) -> dict[str, Any]:
+    def _verdict(self) -> list[str | int] | None:
         found = verdict(self._graph)
         if found is None:
-            return {}
+            return None
         place, at = found.place, list[str | int]()
         if isinstance(place, str):
             at = ["node", self._edges.numbers[place]]
         elif place is not None:
             at = ["cut", self._graph.cuts.index(place)]
-        return {"verdict": [found.look, printable(found.sentence), *at]}
+        return [found.look, printable(found.sentence), *at]
 
     def _ids(self) -> list[int]:
         """Return how to make each id: above 0 its ordinal, 0 the name, -1 the accumulator of its input.
@@ -138,7 +137,7 @@ class Columns:
         ordinals = Memo(_ordinal)
         found: list[int] = []
         for number, node in enumerate(nodes):
-            if node.names and node.names[0] == node.id:
+            if node.names and node.names[0] == node.id and node.role != "module":
                 found.append(_NAMED)
                 continue
             key, prefix = node.id, function_prefix(node.scope, node.op)
@@ -160,11 +159,11 @@ class Columns:
             if not node.names:
                 found.append(0 if node.op or node.role in ROLES else texts[node.role])
                 continue
-            name, scope = node.names[0], node.scope
-            if scope and name.startswith(scope) and name[len(scope) : len(scope) + 1] == ".":
-                found.append(-texts[name[len(scope) + 1 :]] if len(name) > len(scope) + 1 else texts[name])
-            else:
-                found.append(texts[name])
+            # A folded module says its class with its name.
+            is_folded = node.role == "module" and node.native
+            name, scope = f"{node.names[0]}: {node.native}" if is_folded else node.names[0], node.scope
+            inner = name.removeprefix(f"{scope}.") if scope else name
+            found.append(-texts[inner] if inner and inner != name else texts[name])
         return found
 
     def _flags(self) -> list[int]:
@@ -184,13 +183,9 @@ class Columns:
         for number, node in enumerate(self._nodes):
             if node.saved:
                 kept.add(node, number)
-        found = [0] * len(self._nodes)
-        for number, size in kept.by_account().items():
-            found[number] = bounded(size)
-        for number, node in enumerate(self._nodes):
-            if node.ext or node.role == "module":
-                found[number] = bounded(found[number] + bytes_told(node))
-        return found
+        sizes = kept.by_account()
+        told = [bytes_told(node) if node.ext or node.role == "module" else 0 for node in self._nodes]
+        return [bounded(sizes.get(number, 0) + size) for number, size in enumerate(told)]
 
     def _kinds(
         self,
@@ -210,20 +205,18 @@ class Columns:
         columns = zip(roles, ops, facts.native, facts.outputs, attrs, facts.saved, opaque, statuses, into)  # noqa: B905 (`repeat` has no end)
         return [numbers[kind] for kind in columns]
 
-    def _before(self) -> dict[str, Any]:
+    def _before(self) -> dict[str, Any] | None:
         if not self._had:
-            return {}
+            return None
         parameters, saved = zip(*(self._had.get(scope.path, (0, 0)) for scope in self._tree.scopes), strict=True)
-        below = self._tree.with_below(saved)
-        return {"had": {"parameters": column([*parameters]), "saved": column([*map(bounded, below)])}}
+        return {"parameters": column([*parameters]), "saved": column([*map(bounded, self._tree.with_below(saved))])}
 
     def _scope_block(self, saved: Sequence[int], first: Sequence[int]) -> dict[str, Any]:
-        tree, texts = self._tree, self._texts
-        own = [0] * len(tree.scopes)
+        tree, texts, scopes = self._tree, self._texts, self._tree.scopes
+        own = [0] * len(scopes)
         for node, place, size in zip(self._nodes, self._scopes, saved, strict=True):
             if status(node) != "removed":
                 own[place] += size
-        scopes = tree.scopes
         return {
             "count": len(scopes),
             "parent": column([place - parent if parent != OUTSIDE else 0 for place, parent in enumerate(tree.parents)]),

@@ -12,6 +12,7 @@ from gradir.ir.ids import storage_key
 from gradir.ir.jsontext import TOLD, further_facts, further_text
 from gradir.ir.marks import LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT
 from gradir.ir.memo import Table, exact_key
+from gradir.ir.merged import MERGED
 from gradir.ir.model import Node, Saved
 from gradir.ir.text import size_text, tensor_text, value_text
 from gradir_exporters._page.tables import column
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from gradir.ir import AttrValue, Source
 
 __all__ = ["Facts", "shape_text", "source_text"]
-# The page draws these entries of ``ext``.
-_MARKS: Final = frozenset({LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT})
+# The page draws these entries of ``ext``, or tells their sums.
+_MARKS: Final = frozenset({LINE, LOST, MERGED, OVERLAY, OVERLAYS, STATUS, VERDICT})
 _slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
 
 
@@ -47,9 +48,8 @@ class Facts:
         places: Table[Source | None] = Table([None])
         source = [places[node.source] for node in self._nodes]
         # The first name is a column of the first block.
-        names = {
-            number: node.names for number, node in enumerate(self._nodes) if len(node.names) > 1 or "" in node.names
-        }
+        several = [len(node.names) > 1 or "" in node.names or node.role == "module" for node in self._nodes]
+        names = {number: node.names for number, node in enumerate(self._nodes) if several[number]}
         roles = Table[str]()
         lines = {node.source: node.ext.get(LINE, "") for node in self._nodes if node.ext}
         return {

@@ -75,6 +75,7 @@ def _record(
         "slot": _NOWHERE if cut.slot is None else cut.slot,
         "text": words.text,
         "advice": words.advice,
+        "status": 0,
     }
 
 
@@ -138,7 +139,6 @@ def _channel(title: str, marks: Mapping[int, Mark], count: int, texts: Table[str
     _, words = overlay_legend(marks.values())
     return {
         "name": title,
-        "unit": "",
         "look": column(looks),
         "looks": ["", *LOOKS],
         "said": column(said),
@@ -178,7 +178,7 @@ def change_records(
             "text": change.text,
             "nodes": [numbers[node] for node in change.nodes],
             "scopes": [place(scope) for scope in change.scopes],
-            "fields": [dict(zip(("path", "before", "after"), field, strict=True)) for field in change.fields],
+            "fields": change.fields,
         }
         for change in changes
     ]

@@ -2,28 +2,19 @@ import { column, type Packed, readBlock } from "./block.ts";
 import { rowAt } from "../graph/columns.ts";
 import type { Details, DetailsOfAll, Model } from "./model.ts";
 
-/** The second block, as exporters/gradir_exporters/_page/details.py writes it. */
-export interface DetailsBlock {
-  readonly role: Packed;
-  readonly roles: readonly string[];
-  readonly native: Packed;
-  readonly natives: readonly string[];
-  readonly outputs: readonly (readonly string[])[];
-  readonly attrs: Packed;
+/** By the kind of what is saved the slots. */
+type Slots = readonly (readonly (readonly [name: string, tensor: string, bytes: number | null, state: string])[])[];
+
+/** The second block, as exporters/gradir_exporters/_page/details.py writes it: without names, in its order. */
+export type DetailsBlock = readonly [
+  role: Packed, roles: readonly string[], native: Packed, natives: readonly string[], outputs: readonly (readonly string[])[],
   /** Keys and values in turn. */
-  readonly attributes: readonly (readonly string[])[];
-  readonly source: Packed;
-  readonly sources: readonly string[];
-  readonly lines: readonly string[];
+  attrs: Packed, attributes: readonly (readonly string[])[],
+  source: Packed, sources: readonly string[], lines: readonly string[],
   /** The nodes with more than one name, and the names of each. */
-  readonly names: readonly [readonly number[], readonly (readonly string[])[]];
-  readonly saved: Packed;
-  /** By the kind of what is saved the slots: name, tensor, bytes, state. */
-  readonly slots: readonly (readonly (readonly [string, string, number | null, string])[])[];
-  readonly storage: Packed;
-  readonly storages: readonly string[];
-  readonly origin: Packed;
-}
+  names: readonly [readonly number[], readonly (readonly string[])[]],
+  saved: Packed, slots: Slots, storage: Packed, storages: readonly string[], origin: Packed,
+];
 
 /** The node that made something, by how far before another it stands, and one more; -1 where it is not known. */
 function madeBy(node: number, before: number): number {
@@ -36,31 +27,23 @@ export async function readDetails(root: Document, model: Model): Promise<Details
 }
 
 export function detailsOf(block: DetailsBlock, model: Model): DetailsOfAll {
+  const [roles, roleTexts, natives, nativeTexts, outputs, attrs, attributes, lineOf, sources, lines, [named, namesOf], saves, slotsOf, storages, storageTexts, origins] = block;
   const { count } = model.nodes;
-  const places = (packed: Packed, length = count) => column(length, packed);
-  const role = places(block.role);
-  const native = places(block.native);
-  const attrs = places(block.attrs);
-  const source = places(block.source);
-  const saved = places(block.saved);
+  const [role, native, attr, source, saved] = [roles, natives, attrs, lineOf, saves].map((packed) => column(count, packed));
   // Slots are numbered through the whole graph.
   const firstSlot = new Int32Array(count + 1);
-  for (let node = 0; node < count; node++) {
-    firstSlot[node + 1] = firstSlot[node] + block.slots[saved[node]].length;
-  }
-  const slots = firstSlot[count];
-  const storage = places(block.storage, slots);
-  const origin = places(block.origin, slots);
-  const names = new Map(block.names[0].map((node, at) => [node, block.names[1][at]]));
+  for (let node = 0; node < count; node++) firstSlot[node + 1] = firstSlot[node] + slotsOf[saved[node]].length;
+  const [storage, origin] = [storages, origins].map((packed) => column(firstSlot[count], packed));
+  const names = new Map(named.map((node, at) => [node, namesOf[at]]));
 
   const storageOf = (slot: number): string => {
     const named = storage[slot] > 0 ? slot - storage[slot] : slot;
     const how = storage[named];
     const owner = rowAt(firstSlot, named);
     if (how < 0) {
-      return -how % 2 === 1 ? model.nodes.id(owner - (-how - 1) / 2) : block.storages[-how / 2];
+      return -how % 2 === 1 ? model.nodes.id(owner - (-how - 1) / 2) : storageTexts[-how / 2];
     }
-    return named === slot ? "" : `${model.nodes.id(owner)}.${block.slots[saved[owner]][named - firstSlot[owner]][0]}`;
+    return named === slot ? "" : `${model.nodes.id(owner)}.${slotsOf[saved[owner]][named - firstSlot[owner]][0]}`;
   };
   const baseOf = (node: number): string => {
     for (let edge = model.edges.first[node]; edge < model.edges.first[node + 1]; edge++) {
@@ -71,21 +54,21 @@ export function detailsOf(block: DetailsBlock, model: Model): DetailsOfAll {
     return "";
   };
   return {
-    sources: block.sources,
+    sources,
     sourceOf: source,
     of(node): Details {
-      const told = block.attributes[attrs[node]];
+      const told = attributes[attr[node]];
       const own = model.nodes.name[node];
       return {
         id: model.nodes.id(node),
-        role: block.roles[role[node]],
-        native: block.natives[native[node]],
+        role: roleTexts[role[node]],
+        native: nativeTexts[native[node]],
         names: names.get(node) ?? (own === 0 ? [] : [model.texts[own]]),
-        source: block.sources[source[node]],
-        line: block.lines[source[node]],
+        source: sources[source[node]],
+        line: lines[source[node]],
         attributes: Array.from({ length: told.length / 2 }, (_, at) => [told[2 * at], told[2 * at + 1]] as const),
-        outputs: block.outputs[model.nodes.outputs[node]],
-        saved: block.slots[saved[node]].map(([slot, tensor, bytes, state], at) => {
+        outputs: outputs[model.nodes.outputs[node]],
+        saved: slotsOf[saved[node]].map(([slot, tensor, bytes, state], at) => {
           const number = firstSlot[node] + at;
           return { slot, tensor, bytes, state, storage: storageOf(number), origin: madeBy(node, origin[number]) };
         }),

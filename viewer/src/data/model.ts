@@ -20,17 +20,18 @@ export interface Model {
   readonly nodes: Nodes;
   readonly edges: Edges;
   readonly cuts: readonly Cut[];
-  readonly lost: Lost;
+  /** Modules without a node in which a parameter gets no gradient, and by cut the one whose value it keeps from a node. */
+  readonly lost: readonly [scopes: readonly number[], lines: readonly (readonly [scope: number, into: number])[]];
   readonly channels: readonly Channel[];
   /** What is said of the whole graph, and what of it a click selects. */
-  readonly verdict?: readonly [look: string, words: string, kind?: "cut" | "node", at?: number];
+  readonly verdict: readonly [look: string, words: string, kind?: "cut" | "node", at?: number] | null;
   /** The changes of a diff in the order of its report, empty for one graph. */
   readonly changes: readonly Change[];
   /** By changed node the operation that it was; what modules had in the first graph. Neither of one graph. */
   readonly was?: ReadonlyMap<number, string> | undefined;
   /** By module whose class changed the class that it had. */
   readonly classWas?: ReadonlyMap<number, string>;
-  readonly had?: { readonly parameters: Packed; readonly saved: Packed };
+  readonly had: readonly [parameters: Packed, saved: Packed] | null;
 }
 
 export interface Scopes {
@@ -122,12 +123,6 @@ export interface Edges {
   readonly status: Uint8Array | Int32Array;
 }
 
-/** Modules without a node in which a parameter gets no gradient, and by cut the one whose value it keeps from a node. */
-export interface Lost {
-  readonly scopes: readonly number[];
-  readonly lines: readonly (readonly [scope: number, into: number])[];
-}
-
 export interface Cut {
   readonly kind: string;
   readonly op: string;
@@ -153,7 +148,6 @@ export interface Cut {
 /** What an overlay says: by node a number (NaN where none) or a word, and how each looks. */
 export interface Channel {
   readonly name: string;
-  readonly unit: string;
   /** The look of each node, a place in `looks`; 0 where nothing is said. */
   readonly look: Uint8Array | Int32Array;
   readonly looks: readonly string[];
@@ -173,7 +167,7 @@ export interface Change {
   /** The modules that it is about by itself: those that came, went, or have another class. */
   readonly scopes: readonly number[];
   /** What changed, with both values as texts. */
-  readonly fields: readonly { readonly path: string; readonly before: string; readonly after: string }[];
+  readonly fields: readonly (readonly [path: string, before: string, after: string])[];
 }
 
 /** Everything a file knows of one node, made on demand from the second block of a page. */

@@ -1,18 +1,33 @@
 import { column, fill, type Packed, readBlock, summed } from "./block.ts";
-import type { Channel, Edges, Model, Nodes, Scopes } from "./model.ts";
+import type { Change, Channel, Cut, Edges, Model, Nodes, Scopes } from "./model.ts";
 
-type Columns<T> = { readonly count: number } & { readonly [Name in keyof T as T[Name] extends ArrayBufferView ? Name : never]: Packed };
+/** The columns of scopes, nodes and edges, as exporters/gradir_exporters/_page/ writes them: without names, in its order. */
+type ScopesRow = readonly [
+  count: number, parent: Packed, name: Packed, className: Packed, detail: Packed,
+  calls: Packed, parameters: Packed, own: Packed, trainable: Packed, saved: Packed, alike: Packed,
+];
+type NodesRow = readonly [
+  count: number, scope: Packed, role: Packed, op: Packed, id: Packed, name: Packed,
+  outputs: Packed, saved: Packed, flags: Packed, status: Packed, stands: Packed, home: Packed,
+];
+type EdgesRow = readonly [into: Packed, away: Packed, slot: Packed, output: Packed, kind: Packed, kinds: Edges["kinds"], count: number, status: Packed];
+type CutRow = readonly [
+  kind: string, op: string, names: Cut["names"], shape: string, scope: number, source: string, via: string, meant: string,
+  at: number, into: number, slot: number, text: string, advice: string, status: number,
+];
+type ChannelRow = readonly [name: string, look: Packed, looks: Channel["looks"], said: Packed, legend: Channel["legend"]];
+type ChangeRow = readonly [kind: string, group: string, text: string, nodes: Change["nodes"], scopes: Change["scopes"], fields: Change["fields"]];
 
-/** The first block, as exporters/gradir_exporters/_page/columns.py writes it. */
-export interface ColumnsBlock extends Pick<Model, "title" | "kind" | "framework" | "sides" | "figures" | "texts" | "cuts" | "lost" | "changes" | "steps" | "had" | "verdict"> {
-  /** The dtype and the shape of what is shown of some outputs, as texts. */
-  readonly tensors: readonly (readonly [number, number])[];
-  readonly sizes: readonly number[];
-  readonly scopes: Columns<Scopes>;
-  readonly nodes: Omit<Columns<Nodes>, "dtype" | "shape"> & { readonly id: Packed };
-  readonly edges: Omit<Columns<Edges>, "from" | "to" | "first"> & { readonly into: Packed; readonly away: Packed; readonly kinds: readonly string[] };
-  readonly channels: readonly (Omit<Channel, "look" | "said"> & { readonly look: Packed; readonly said: Packed })[];
-}
+/** The dtype and the shape of what is shown of some outputs, as texts. */
+type Tensors = readonly (readonly [dtype: number, shape: number])[];
+
+/** The first block. */
+export type ColumnsBlock = readonly [
+  title: string, kind: string, framework: string, sides: Model["sides"], figures: Model["figures"],
+  scopes: ScopesRow, steps: Model["steps"], nodes: NodesRow, sizes: readonly number[], tensors: Tensors, edges: EdgesRow,
+  cuts: readonly CutRow[], lost: Model["lost"], channels: readonly ChannelRow[], changes: readonly ChangeRow[],
+  had: Model["had"], verdict: Model["verdict"], texts: Model["texts"],
+];
 
 /** The graph of a page. */
 export async function readModel(root: Document): Promise<Model> {
@@ -20,27 +35,31 @@ export async function readModel(root: Document): Promise<Model> {
 }
 
 export function modelOf(block: ColumnsBlock): Model {
-  const texts = [...block.texts];
-  const scopes = scopesOf(block, texts);
-  const edges = edgesOf(block);
-  const nodes = nodesOf(block, texts, scopes, edges);
-  const { count } = nodes;
-  const channels = block.channels.map((channel) => ({ ...channel, look: column(count, channel.look), said: column(count, channel.said) }));
+  const [title, kind, framework, sides, figures, scopesRow, steps, nodesRow, sizes, tensors, edgesRow, cutRows, lost, channelRows, changeRows, had, verdict, said] = block;
+  const texts = [...said];
+  const scopes = scopesOf(scopesRow, texts);
+  const [count] = nodesRow;
+  const edges = edgesOf(edgesRow, count);
+  const nodes = nodesOf(nodesRow, sizes, tensors, texts, scopes, edges);
+  const cuts = cutRows.map(([kind, op, names, shape, scope, source, via, meant, at, into, slot, text, advice, status]) => (
+    { kind, op, names, shape, scope, source, via, meant, at, into, slot, text, advice, status }
+  ));
+  const channels = channelRows.map(([name, look, looks, said, legend]) => ({ name, look: column(count, look), looks, said: column(count, said), legend }));
+  const changes = changeRows.map(([kind, group, text, nodes, scopes, fields]) => ({ kind, group, text, nodes, scopes, fields }));
   const was = new Map<number, string>();
   const classWas = new Map<number, string>();
-  for (const change of block.changes)
-    for (const { path, before } of change.fields) {
+  for (const change of changes)
+    for (const [path, before] of change.fields) {
       if (path === "op") for (const node of change.nodes) was.set(node, before);
       if (path === "class") for (const scope of change.scopes) classWas.set(scope, before);
     }
-  return { ...block, texts, scopes, nodes, edges, channels, was, classWas };
+  return { title, kind, framework, sides, figures, texts, scopes, steps, nodes, edges, cuts, lost, channels, changes, had, verdict, was, classWas };
 }
 
-function scopesOf({ scopes: packed }: ColumnsBlock, texts: readonly string[]): Scopes {
-  const { count } = packed;
-  const amounts = (name: "calls" | "parameters" | "own" | "trainable" | "saved") => fill(new Float64Array(count), packed[name]);
-  const parent = before(column(count, packed.parent));
-  const name = column(count, packed.name);
+function scopesOf([count, parents, names, classes, details, ...rest]: ScopesRow, texts: readonly string[]): Scopes {
+  const [calls, parameters, own, trainable, saved] = rest.map((packed) => fill(new Float64Array(count), packed));
+  const parent = before(column(count, parents));
+  const name = column(count, names);
   const paths: string[] = [];
   parent.forEach((above, scope) => paths.push((above && paths[above] ? `${paths[above]}.` : "") + texts[name[scope]]));
   parent[0] = -1;
@@ -48,14 +67,14 @@ function scopesOf({ scopes: packed }: ColumnsBlock, texts: readonly string[]): S
     count,
     parent,
     name,
-    className: column(count, packed.className),
-    detail: column(count, packed.detail),
-    calls: amounts("calls"),
-    parameters: amounts("parameters"),
-    own: amounts("own"),
-    trainable: amounts("trainable"),
-    saved: amounts("saved"),
-    alike: before(column(count, packed.alike)),
+    className: column(count, classes),
+    detail: column(count, details),
+    calls,
+    parameters,
+    own,
+    trainable,
+    saved,
+    alike: before(column(count, rest[5])),
     path: (scope) => paths[scope],
   };
 }
@@ -65,14 +84,12 @@ function before(column: Int32Array): Int32Array {
   return column.map((away, at) => at - away);
 }
 
-function edgesOf({ edges: packed, nodes }: ColumnsBlock): Edges {
-  const { count } = packed;
-  const into = column(nodes.count, packed.into);
-  const from = column(count, packed.away);
-  const slot = column(count, packed.slot);
+function edgesOf([intos, away, slots, outputs, kind, kinds, count, statuses]: EdgesRow, nodes: number): Edges {
+  const into = column(nodes, intos);
+  const [from, slot, output, kindOf, status] = [away, slots, outputs, kind, statuses].map((packed) => column(count, packed));
   const to = new Int32Array(count);
-  const first = new Int32Array(nodes.count + 1);
-  for (let node = 0, edge = 0; node < nodes.count; node++) {
+  const first = new Int32Array(nodes + 1);
+  for (let node = 0, edge = 0; node < nodes; node++) {
     for (let place = 0; place < into[node]; place++, edge++) {
       to[edge] = node;
       from[edge] = node - from[edge];
@@ -80,25 +97,22 @@ function edgesOf({ edges: packed, nodes }: ColumnsBlock): Edges {
     }
     first[node + 1] = edge;
   }
-  return { ...packed, from, to, slot, first, output: column(count, packed.output), kind: column(count, packed.kind), status: column(count, packed.status) };
+  return { count, from, to, slot, output, kind: kindOf, kinds, first, status };
 }
 
-function nodesOf({ nodes: packed, tensors, sizes }: ColumnsBlock, texts: string[], scopes: Scopes, edges: Edges): Nodes {
-  const { count } = packed;
-  const [scope, stands] = [packed.scope, packed.stands].map((each) => summed(column(count, each)));
-  const op = column(count, packed.op);
+function nodesOf([count, ...packed]: NodesRow, sizes: readonly number[], tensors: Tensors, texts: string[], scopes: Scopes, edges: Edges): Nodes {
+  const [scope, role, op, made, name, outputs, sizeOf, flags, status, stands, homes] = packed.map((each) => column(count, each));
+  summed(scope);
+  summed(stands);
   const { path } = scopes;
-  const name = column(count, packed.name);
-  const outputs = column(count, packed.outputs);
-  const saved = fill(new Float64Array(count), packed.saved);
+  const saved = new Float64Array(count);
   const dtype = new Int32Array(count);
   const shape = new Int32Array(count);
   for (let node = 0; node < count; node++) {
     if (name[node] < 0) name[node] = texts.push(`${path(scope[node])}.${texts[-name[node]]}`) - 1;
     [dtype[node], shape[node]] = tensors[outputs[node]];
-    saved[node] = sizes[saved[node]];
+    saved[node] = sizes[sizeOf[node]];
   }
-  const made = column(count, packed.id);
   const ids: string[] = [];
   const id = (node: number): string => (ids[node] ??= madeId(node));
   const madeId = (node: number): string => {
@@ -115,7 +129,6 @@ function nodesOf({ nodes: packed, tensors, sizes }: ColumnsBlock, texts: string[
     known ??= new Map(Array.from(op, (_, node) => [id(node), node]));
     return known.get(wanted) ?? -1;
   };
-  const home = column(count, packed.home).map((away, node) => scope[node] + away);
-  const [role, flags, status] = [packed.role, packed.flags, packed.status].map((each) => column(count, each));
+  const home = homes.map((away, node) => scope[node] + away);
   return { count, scope, role, op, name, dtype, shape, saved, flags, status, outputs, stands, home, id, find };
 }

@@ -28,7 +28,7 @@ function before(shown: Shown): Shown {
   const columns: Readonly<Record<string, Int32Array | undefined>> = { op, name, "out[0].dtype": dtype, "out[0].shape": shape, class: className };
   const names = new Map<number, string>();
   for (const change of changes)
-    for (const { path, before, after } of change.fields) {
+    for (const [path, before, after] of change.fields) {
       const column = columns[path];
       // Of a name the last part is seen: the others are those of the modules around it.
       const [old, now] = path === "name" ? [last(before), last(after)] : [before, after];
@@ -36,10 +36,10 @@ function before(shown: Shown): Shown {
       for (const at of path === "class" ? change.scopes : change.nodes)
         if (column && texts[column[at]].endsWith(now)) column[at] = texts.push(old[0] === "(" ? "" : old) - 1;
     }
-  const held = had && { parameters: fill(new Float64Array(model.scopes.count), had.parameters), saved: fill(new Float64Array(model.scopes.count), had.saved) };
+  const [parameters, saved] = (had ?? []).map((packed) => fill(new Float64Array(model.scopes.count), packed));
   return {
     ...shown,
-    model: { ...model, texts, was: undefined, nodes: { ...nodes, op, name, dtype, shape }, scopes: { ...model.scopes, className, ...held } },
+    model: { ...model, texts, was: undefined, nodes: { ...nodes, op, name, dtype, shape }, scopes: { ...model.scopes, className, ...(had && { parameters, saved }) } },
     scopes: { ...scopes, name: (scope) => names.get(scope) ?? scopes.name(scope) },
     // What came leaves no module here, as what went leaves none on the other side.
     wires: { ...wires, status: wires.status.map((status) => [0, 2, 1][status]) },

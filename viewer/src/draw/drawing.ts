@@ -3,6 +3,7 @@
  * second one over it for what changes with every move.
  */
 
+import { h } from "../panels/dom.ts";
 import type { Rectangle } from "../scene/scene.ts";
 import { type Camera, type Size, between, panned, seen, within } from "./camera.ts";
 import { type Hit, hitAt } from "./hits.ts";
@@ -35,11 +36,9 @@ const fast = 6;
 const flight = 220;
 
 export function drawing(onMove: (camera: Camera) => void): Drawing {
-  const element = document.createElement("div");
-  element.className = "drawing";
-  const base = element.appendChild(document.createElement("canvas"));
-  const over = element.appendChild(document.createElement("canvas"));
-  base.className = "base";
+  const base = h("canvas.base");
+  const over = h("canvas");
+  const element = h("div.drawing", base, over);
   let size: Size = { width: 0, height: 0 };
   let camera: Camera = { x: 0, y: 0, k: 1 };
   let painting: Painting | null = null;

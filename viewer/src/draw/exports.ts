@@ -1,5 +1,6 @@
 /** What is seen as a file: an SVG with texts that stay texts, or a PNG at twice the size. */
 
+import { h } from "../panels/dom.ts";
 import { type Camera, type Size, seen } from "./camera.ts";
 import { type Marks, noMarks, paintCaptions, paintMarks, paintOver } from "./over.ts";
 import { paintScene } from "./paint.ts";
@@ -30,9 +31,7 @@ export function svgOf(painting: Painting, camera: Camera, size: Size, selected: 
 /** The view at twice its size. */
 export function canvasOf(painting: Painting, camera: Camera, size: Size, selected: Marks): HTMLCanvasElement {
   const ratio = Math.max(2, devicePixelRatio);
-  const canvas = document.createElement("canvas");
-  canvas.width = size.width * ratio;
-  canvas.height = size.height * ratio;
+  const canvas = h("canvas", { width: size.width * ratio, height: size.height * ratio });
   const context = canvas.getContext("2d")!;
   context.fillStyle = painting.theme("ground");
   context.fillRect(0, 0, canvas.width, canvas.height);
@@ -43,11 +42,9 @@ export function canvasOf(painting: Painting, camera: Camera, size: Size, selecte
 }
 
 export function download(blob: Blob, name: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  const href = URL.createObjectURL(blob);
+  h("a", { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
 const short = (value: number): string => String(Math.round(value * 1000) / 1000);

@@ -1,5 +1,7 @@
 /** Pointers and the wheel, told as what a reader means by them: move, zoom, point, click, open. */
 
+import { set } from "../panels/dom.ts";
+
 export interface Meanings {
   pan(dx: number, dy: number): void;
   zoom(factor: number, x: number, y: number): void;
@@ -33,36 +35,6 @@ export function gestures(element: HTMLElement, meanings: Meanings): void {
     // Else the browser scrolls the page around with two fingers too, and takes the pointers away.
     element.addEventListener("touchmove", (event) => event.touches.length > 1 && event.preventDefault(), { passive: false });
   }
-  element.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0) return;
-    element.setPointerCapture(event.pointerId);
-    const at = local(event);
-    pointers.set(event.pointerId, at);
-    isDrag = pointers.size > 1;
-    start = at;
-  });
-  element.addEventListener("pointermove", (event) => {
-    const at = local(event);
-    const before = pointers.get(event.pointerId);
-    if (before === undefined) {
-      meanings.point(at.x, at.y);
-      return;
-    }
-    if (pointers.size === 2) {
-      const [other] = [...pointers].filter(([id]) => id !== event.pointerId).map(([, place]) => place);
-      const was = Math.hypot(before.x - other.x, before.y - other.y);
-      const is = Math.hypot(at.x - other.x, at.y - other.y);
-      if (was > 0) meanings.zoom(is / was, (at.x + other.x) / 2, (at.y + other.y) / 2);
-      meanings.pan((at.x - before.x) / 2, (at.y - before.y) / 2);
-    } else if (!isFramed || event.pointerType !== "touch") {
-      if (!isDrag && Math.hypot(at.x - start.x, at.y - start.y) > tremble) {
-        isDrag = true;
-        element.classList.add("dragged");
-        meanings.pan(at.x - start.x, at.y - start.y);
-      } else if (isDrag) meanings.pan(at.x - before.x, at.y - before.y);
-    }
-    pointers.set(event.pointerId, at);
-  });
   const end = (event: PointerEvent): void => {
     if (!pointers.delete(event.pointerId)) return;
     element.classList.remove("dragged");
@@ -75,10 +47,40 @@ export function gestures(element: HTMLElement, meanings: Meanings): void {
     else meanings.click(at.x, at.y, event);
     last = { time: isDouble ? -Infinity : event.timeStamp, x: at.x, y: at.y };
   };
-  element.addEventListener("pointerup", end);
-  element.addEventListener("pointercancel", end);
-  // A finger leaves when it ends, and the words that it brought are still to be read.
-  element.addEventListener("pointerleave", ({ pointerType }) => pointerType !== "touch" && meanings.leave());
+  set(element, {
+    pointerdown: (event: PointerEvent) => {
+      if (event.button !== 0) return;
+      element.setPointerCapture(event.pointerId);
+      start = local(event);
+      pointers.set(event.pointerId, start);
+      isDrag = pointers.size > 1;
+    },
+    pointermove: (event: PointerEvent) => {
+      const at = local(event);
+      const before = pointers.get(event.pointerId);
+      if (before === undefined) {
+        meanings.point(at.x, at.y);
+        return;
+      }
+      if (pointers.size === 2) {
+        const [other] = [...pointers].filter(([id]) => id !== event.pointerId).map(([, place]) => place);
+        const was = Math.hypot(before.x - other.x, before.y - other.y);
+        const is = Math.hypot(at.x - other.x, at.y - other.y);
+        if (was > 0) meanings.zoom(is / was, (at.x + other.x) / 2, (at.y + other.y) / 2);
+        meanings.pan((at.x - before.x) / 2, (at.y - before.y) / 2);
+      } else if (!isFramed || event.pointerType !== "touch") {
+        const from = isDrag ? before : start;
+        isDrag ||= Math.hypot(at.x - start.x, at.y - start.y) > tremble;
+        element.classList.toggle("dragged", isDrag);
+        if (isDrag) meanings.pan(at.x - from.x, at.y - from.y);
+      }
+      pointers.set(event.pointerId, at);
+    },
+    pointerup: end,
+    pointercancel: end,
+    // A finger leaves when it ends, and the words that it brought are still to be read.
+    pointerleave: ({ pointerType }: PointerEvent) => pointerType !== "touch" && meanings.leave(),
+  });
   element.addEventListener(
     "wheel",
     (event) => {

@@ -1,5 +1,6 @@
 /** The whole drawing small, with the part that is seen: a press or a drag in it moves the view there. */
 
+import { h } from "../panels/dom.ts";
 import type { Rectangle } from "../scene/scene.ts";
 import type { Painting } from "./painting.ts";
 import { wiped } from "./pen.ts";
@@ -13,11 +14,7 @@ export interface Minimap {
 const most = { width: 190, height: 130 };
 
 export function minimap(onMove: (x: number, y: number) => void): Minimap {
-  const element = document.createElement("canvas");
-  element.className = "minimap";
-  element.setAttribute("role", "img");
-  element.setAttribute("aria-label", "Map of the whole drawing");
-  const picture = document.createElement("canvas");
+  const picture = h("canvas");
   let scale = 1;
   let window_: Rectangle = { x: 0, y: 0, width: 0, height: 0 };
   let painting: Painting | null = null;
@@ -41,12 +38,16 @@ export function minimap(onMove: (x: number, y: number) => void): Minimap {
     const { left, top } = element.getBoundingClientRect();
     onMove((event.clientX - left) / scale, (event.clientY - top) / scale);
   };
-  element.addEventListener("pointerdown", (event) => {
-    element.setPointerCapture(event.pointerId);
-    goTo(event);
-  });
-  element.addEventListener("pointermove", (event) => {
-    if (event.buttons === 1) goTo(event);
+  const element = h("canvas.minimap", {
+    role: "img",
+    "aria-label": "Map of the whole drawing",
+    pointerdown: (event: PointerEvent) => {
+      element.setPointerCapture(event.pointerId);
+      goTo(event);
+    },
+    pointermove: (event: PointerEvent) => {
+      if (event.buttons === 1) goTo(event);
+    },
   });
 
   return {

@@ -3,7 +3,7 @@
 import { statuses } from "../data/model.ts";
 import { listOf } from "../graph/columns.ts";
 import type { Rectangle, SceneLine } from "../scene/scene.ts";
-import { fitted, font } from "../scene/widths.ts";
+import { fitted, font, textWidth } from "../scene/widths.ts";
 import { overlap } from "./camera.ts";
 import { statusSigns } from "./looks.ts";
 import type { Painting } from "./painting.ts";
@@ -28,7 +28,7 @@ export function paintScene(pen: Pen, painting: Painting, window: Rectangle, k: n
     pen.opacity(wanted ? 1 : faded);
     paintBoxes(pen, painting, lit ? visible.filter((box) => !lit[box] === !wanted) : visible, k);
   }
-  paintStubs(pen, painting, window, k);
+  paintStubs(pen, painting, window, k, visible);
 }
 
 function grown(window: Rectangle, by: number): Rectangle {
@@ -232,7 +232,7 @@ function paintStripes(pen: Pen, { places, looks, theme }: Painting, visible: rea
 export const stubLength = 12;
 
 /** A cut: a dashed end with a bar, and what cuts beside it. */
-function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number): void {
+function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number, visible: readonly number[]): void {
   const { shown, places, theme, looks } = painting;
   // With its box or frame; nothing becomes of the whole.
   const isGone = (box: number): boolean => isHidden(painting, looks.status[box] ?? looks.frames[box - looks.status.length] ?? 0);
@@ -261,8 +261,14 @@ function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number):
     const before = said.get(key);
     said.set(key, { words, line: before && before.line !== line ? "" : line, x: Math.max(x, before?.x ?? x), y: end + (above ? 6 : 4), times: (before?.times ?? 0) + 1 });
   }
+  const { boxes, frames } = places.scene;
   for (const { words, line, x, y, times } of said.values()) {
-    pen.text(fitted(words + (line && ` ${line}`), mostWords, true) + (times > 1 ? ` \u00d7${times}` : ""), x + 9, y, font.size, theme("cut"), true, "left");
+    const more = times > 1 ? ` \u00d7${times}` : "";
+    const text = fitted(words + (line && ` ${line}`), mostWords, true) + more;
+    const place = { x: x + 9, y: y - 9, width: textWidth(text, true), height: 9 };
+    // The line gives way to a box, and to a frame that the cut is not in: the details have it.
+    const isFree = !visible.some((at) => overlap(boxes[at], place)) && frames.every((frame) => !overlap(frame, place) || overlap(frame, { ...place, width: 0 }));
+    pen.text(isFree ? text : fitted(words, mostWords, true) + more, place.x, y, font.size, theme("cut"), true, "left");
   }
 }
 

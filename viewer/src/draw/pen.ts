@@ -26,11 +26,7 @@ export interface Pen {
 /** Of the widths that boxes are made by (scene/widths.ts). */
 export const family = '"Helvetica Neue", Helvetica, Arial, "Liberation Sans", sans-serif';
 
-interface Path {
-  moveTo(x: number, y: number): void;
-  lineTo(x: number, y: number): void;
-  bezierCurveTo(x1: number, y1: number, x2: number, y2: number, x: number, y: number): void;
-}
+type Path = Pick<CanvasPath, "moveTo" | "lineTo" | "bezierCurveTo">;
 
 /** Smooth through all corners and vertical at both ends, horizontal of what runs across: cubic parts whose slopes never overshoot a corner. */
 export function curve(path: Path, way: Float64Array, across: boolean): void {

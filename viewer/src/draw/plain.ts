@@ -9,10 +9,10 @@ export function plain(text: string, most = 2000): string {
 }
 
 /** Long names lose their middle: both ends tell more than one. */
-export function shortened(text: string, most: number): string {
-  if (text.length <= most) return text;
-  const head = Math.ceil((most - 1) / 2);
-  return `${text.slice(0, head)}\u2026${text.slice(text.length - (most - 1 - head))}`;
+export function shortened(text: string, kept: number): string {
+  if (text.length <= kept) return text;
+  const tail = Math.floor(kept * 0.4);
+  return `${text.slice(0, kept - tail)}\u2026${tail ? text.slice(-tail) : ""}`;
 }
 
 /** "1.2 M", "34.5 kB": a number with one of the units, each a thousand times the one before. */

@@ -3,6 +3,7 @@
 import type { Model } from "../data/model.ts";
 import { statuses } from "../data/model.ts";
 import { type Shown, shown as shownOf } from "../graph/shown.ts";
+import { h } from "../panels/dom.ts";
 import { Composer } from "../scene/compose.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
 import type { Selected, State } from "../state.ts";
@@ -54,8 +55,7 @@ const after = 1 << statuses.indexOf("removed");
 /** The scale of the smallest words that a drawing is fitted with: what is larger runs off the view. */
 const least = 0.5;
 export function stage(model: Model, initial: State, modelSums: Sums, onMove: () => void): Stage {
-  const element = document.createElement("div");
-  element.className = "stage";
+  const element = h("div.stage");
   let state = initial;
   let shown = shownOf(model, state.switches);
   let composer = new Composer(shown);

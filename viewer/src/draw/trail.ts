@@ -14,8 +14,7 @@ export function litBoxes(shown: Shown, scene: Scene, selected: Selected, trail: 
   const { model } = shown;
   const from = trail === "" ? [] : nodesOf(shown, selected);
   if (from.length === 0) return null;
-  const nodes = trail === "path" ? ways(model, from, endsOf(model)) : new Uint8Array(model.nodes.count);
-  for (const node of trail === "ancestors" ? ancestors(model, from) : trail === "descendants" ? descendants(model, from) : []) nodes[node] = 1;
+  const nodes = trail === "path" ? ways(model, from, endsOf(model)) : (trail === "ancestors" ? ancestors : descendants)(model, from);
   for (const node of from) nodes[node] ||= 1;
   const lit = new Uint8Array(scene.boxes.length);
   nodes.forEach((how, node) => {

@@ -77,22 +77,3 @@ export function depths(parent: ArrayLike<number>): Int32Array {
   }
   return depth;
 }
-
-/** A list of numbers that grows. */
-export class Numbers {
-  private held = new Int32Array(64);
-  length = 0;
-
-  push(value: number): void {
-    if (this.length === this.held.length) {
-      const wider = new Int32Array(this.length * 2);
-      wider.set(this.held);
-      this.held = wider;
-    }
-    this.held[this.length++] = value;
-  }
-
-  done(): Int32Array {
-    return this.held.slice(0, this.length);
-  }
-}

@@ -3,7 +3,7 @@
  */
 import { roles } from "../data/model.ts";
 import type { Model, StepScope } from "../data/model.ts";
-import { flowOrder, grouped, Numbers } from "./columns.ts";
+import { depths, flowOrder, grouped } from "./columns.ts";
 import type { Groups } from "./columns.ts";
 import type { Wires } from "./wiring.ts";
 
@@ -32,7 +32,7 @@ const mostRounds = 6;
  * A container that is never called itself (a `ModuleList`) is not split: where the flow leaves and enters it, what it holds stands in the
  * module around it.
  */
-export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], left: Uint8Array, wires: Wires): Parts {
+export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], left: Int32Array, wires: Wires): Parts {
   const parent = Int32Array.from([...scopes.parent, ...steps.map(([above]) => above)]);
   const scopeOf = (steps.length ? nodes.home : nodes.scope).slice();
   const home = parent.map((_, scope) => scope);
@@ -53,23 +53,17 @@ export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], lef
   }
 }
 
-function split(scopes: Homes, scopeOf: Int32Array, left: Uint8Array, wires: Wires): Parts {
+function split(scopes: Homes, scopeOf: Int32Array, left: Int32Array, wires: Wires): Parts {
   const count = scopes.parent.length;
   const nodes = scopeOf.length;
   const of = Array.from({ length: count }, (_, scope) => scope);
   const parent = Array.from(scopes.parent);
   const part = new Array<number>(count).fill(0);
-  const depth = new Int32Array(count);
-  let deepest = 0;
-  for (let scope = 1; scope < count; scope++) {
-    depth[scope] = depth[scopes.parent[scope]] + 1;
-    deepest = Math.max(deepest, depth[scope]);
-  }
-  const current = new Int32Array(nodes).fill(-1);
-  for (let node = 0; node < nodes; node++) if (left[node]) current[node] = 0;
+  const depth = depths(scopes.parent);
+  const deepest = depth.reduce((most, own) => Math.max(most, own));
+  const current = left.map((isLeft) => (isLeft ? 0 : -1));
   // Edges whose ends are in one part so far.
-  let active: Int32Array = new Int32Array(wires.count);
-  for (let wire = 0; wire < wires.count; wire++) active[wire] = wire;
+  let active = [...wires.from.subarray(0, wires.count).keys()];
   const vertexOf = new Int32Array(nodes);
   const above = new Int32Array(count);
   const taken = new Uint8Array(count);
@@ -78,16 +72,15 @@ function split(scopes: Homes, scopeOf: Int32Array, left: Uint8Array, wires: Wire
       above[scope] = depth[scope] < level ? -1 : depth[scope] === level ? scope : above[scopes.parent[scope]];
     }
     const vertices = contracted(scopeOf, current, above, depth, level, vertexOf);
-    const crossing = new Numbers();
-    const within = new Numbers();
+    const between: number[] = [];
+    const within: number[] = [];
     for (const wire of active) {
       const from = wires.from[wire];
       const to = wires.to[wire];
       if (current[from] !== current[to] || vertexOf[from] < 0 || vertexOf[to] < 0) continue;
-      (vertexOf[from] === vertexOf[to] ? within : crossing).push(wire);
+      (vertexOf[from] === vertexOf[to] ? within : between).push(wire);
     }
-    active = within.done();
-    const between = crossing.done();
+    active = within;
     const component = cycles(vertices, between, wires, vertexOf);
     const rounds = component ? levels(wires, vertexOf, component, current) : undefined;
     const known = new Map<number, number>();
@@ -192,7 +185,7 @@ function contracted(
 }
 
 /** For each vertex the number of its strongly connected component of several vertices, or -1; nothing where there is no cycle. */
-function cycles(vertices: number, between: Int32Array, wires: Wires, vertexOf: Int32Array): Int32Array | undefined {
+function cycles(vertices: number, between: readonly number[], wires: Wires, vertexOf: Int32Array): Int32Array | undefined {
   const tails = between.map((wire) => vertexOf[wires.from[wire]]);
   const heads = between.map((wire) => vertexOf[wires.to[wire]]);
   const out = grouped(tails, vertices);
@@ -200,7 +193,7 @@ function cycles(vertices: number, between: Int32Array, wires: Wires, vertexOf: I
 }
 
 /** Tarjan's algorithm with a stack of its own. */
-export function components({ first, rows }: Groups, heads: Int32Array): Int32Array {
+export function components({ first, rows }: Groups, heads: ArrayLike<number>): Int32Array {
   const vertices = first.length - 1;
   const found = new Int32Array(vertices).fill(-1);
   const index = new Int32Array(vertices);

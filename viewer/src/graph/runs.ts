@@ -1,5 +1,5 @@
 /** A module with very many children shows them in runs that open one by one: nobody reads thousands of boxes at once. */
-import { grouped, Numbers, rowsAt } from "./columns.ts";
+import { grouped, rowsAt } from "./columns.ts";
 import { roles } from "../data/model.ts";
 import type { Model } from "../data/model.ts";
 import type { Wires } from "./wiring.ts";
@@ -16,7 +16,7 @@ const functionRole = roles.indexOf("function");
  * Puts the children of large scopes into runs of about 500, in the order of the file, and runs into runs of runs. Changes `scopeOf` and `parent`;
  * new scopes get the numbers from `parent.length` on. What feeds several runs (a shared weight, an input) stays beside them while such are few.
  */
-export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, parent: number[], wires: Wires): { parent: number; from: number; to: number }[] {
+export function runs(model: Model, scopeOf: Int32Array, boxed: Int32Array, parent: number[], wires: Wires): { parent: number; from: number; to: number }[] {
   const made: { parent: number; from: number; to: number }[] = [];
   const nodes = model.nodes.count;
   const counts = new Int32Array(parent.length);
@@ -39,18 +39,13 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, paren
   const children = grouped(keys, scopes);
   const lines = linesOf(large, keys, scopeOf, parent, wires, nodes);
   const place = new Int32Array(nodes + scopes);
-  for (const scope of large) cut(scope, rowsAt(children, scope), lines.get(scope)!.done());
+  for (const scope of large) cut(scope, rowsAt(children, scope), lines.get(scope)!);
   return made;
 
   /** `pairs` are the items at both ends of its lines. */
-  function cut(scope: number, items: Int32Array, pairs: Int32Array): void {
+  function cut(scope: number, items: Int32Array, pairs: readonly number[]): void {
     items.forEach((item, number) => (place[item] = number));
-    const tails = new Int32Array(pairs.length / 2);
-    const heads = new Int32Array(pairs.length / 2);
-    for (let line = 0; line < tails.length; line++) {
-      tails[line] = place[pairs[2 * line]];
-      heads[line] = place[pairs[2 * line + 1]];
-    }
+    const [tails, heads] = [0, 1].map((end) => pairs.filter((_, at) => at % 2 === end).map((item) => place[item]));
     // Nodes stand after what they take from.
     const order = Array.from(items.keys()).sort((one, other) => first[items[one]] - first[items[other]]);
     const fed = new Uint8Array(items.length);
@@ -110,18 +105,16 @@ function linesOf(
   parent: readonly number[],
   wires: Wires,
   nodes: number,
-): Map<number, Numbers> {
-  const lines = new Map<number, Numbers>();
-  for (const scope of large) lines.set(scope, new Numbers());
+): Map<number, number[]> {
+  const lines = new Map<number, number[]>();
+  for (const scope of large) lines.set(scope, []);
   for (let wire = 0; wire < wires.count; wire++) {
     // Few modules lie within each other, so all pairs of what holds the ends are few.
     for (let to = wires.to[wire]; to !== nodes; to = nodes + above(to)) {
       if (keys[to] < 0) continue;
       for (let from = wires.from[wire]; from !== nodes; from = nodes + above(from)) {
         if (keys[from] !== keys[to] || from === to) continue;
-        const known = lines.get(keys[to])!;
-        known.push(from);
-        known.push(to);
+        lines.get(keys[to])!.push(from, to);
       }
     }
   }

@@ -69,11 +69,10 @@ export function shown(model: Model, switches: Switches): Shown {
   const steps = switches.rollUp ? model.steps : [];
   if (switches.rollUp) roll(model, instead, wires);
   const { count } = model.nodes;
-  const left = new Uint8Array(count);
-  for (let node = 0; node < count; node++) left[node] = instead[node] === node ? 1 : 0;
+  const isItself = (own: number, node: number): number => (own === node ? 1 : 0);
+  const left = instead.map(isItself);
   const host = hosts(model, left, wires, switches);
-  const boxed = new Uint8Array(count);
-  for (let node = 0; node < count; node++) boxed[node] = host[node] === node ? 1 : 0;
+  const boxed = host.map(isItself);
   // Edges of what is written into another box are gone with it.
   keep(wires, (wire) => boxed[wires.from[wire]] === 1);
   const found = parts(model, steps, boxed, wires);
@@ -88,9 +87,9 @@ export function shown(model: Model, switches: Switches): Shown {
   }
   const scopes = described(model, switches.rollUp, scope, parent, of, part, runsFrom, made);
   const equal = (own: number): number => (switches.rollUp ? model.scopes.alike[own] : own);
-  const lost = new Set(model.lost.scopes.map(equal));
+  const lost = new Set(model.lost[0].map(equal));
   for (const own of lost) if (!lost.has(scopes.parent[own])) scopes.parent[own] = scopes.drawn(scopes.parent[own]);
-  const ends = model.lost.lines.map(([own, into]) => [count + equal(own), host[instead[into]] ?? -1]).filter(([, into]) => into >= 0);
+  const ends = model.lost[1].map(([own, into]) => [count + equal(own), host[instead[into]] ?? -1]).filter(([, into]) => into >= 0);
   return { model, switches, instead, host, scope, scopes, lost, wires: ends.length ? withLost(wires, ends) : wires };
 }
 
@@ -110,10 +109,9 @@ const inlineRoles = [parameterRole, ...besideRoles];
 const functionRole = roles.indexOf("function");
 
 /** The node in whose box each is written: a parameter of one operation in that operation's, unless a diff or a cut says something of it. */
-function hosts(model: Model, left: Uint8Array, wires: Wires, { inlineParameters, layers }: Switches): Int32Array {
+function hosts(model: Model, left: Int32Array, wires: Wires, { inlineParameters, layers }: Switches): Int32Array {
   const { role, status, flags, scope, count } = model.nodes;
-  const host = new Int32Array(count).fill(-1);
-  for (let node = 0; node < count; node++) if (left[node]) host[node] = node;
+  const host = left.map((isLeft, node) => (isLeft ? node : -1));
   if (!inlineParameters) return host;
   const consumer = new Int32Array(count).fill(-1);
   const fed = new Uint8Array(count);

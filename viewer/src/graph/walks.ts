@@ -12,41 +12,29 @@ export function consumers(model: Model): Groups {
   return known;
 }
 
-/** All nodes that some nodes depend on, in the order of the file, without these nodes. */
-export function ancestors(model: Model, nodes: Iterable<number>): Int32Array {
+/** By node 1 where some nodes depend on it, and where it is one of them. */
+export function ancestors(model: Model, nodes: Iterable<number>): Uint8Array {
   const { first, from } = model.edges;
-  return reached(model, nodes, (node, meet) => {
-    for (let edge = first[node]; edge < first[node + 1]; edge++) meet(from[edge]);
-  });
+  return reached(model, nodes, (node) => from.subarray(first[node], first[node + 1]));
 }
 
-/** All nodes that depend on some nodes, in the order of the file, without these nodes. */
-export function descendants(model: Model, nodes: Iterable<number>): Int32Array {
+/** By node 1 where it depends on some nodes, and where it is one of them. */
+export function descendants(model: Model, nodes: Iterable<number>): Uint8Array {
   const out = consumers(model);
   const { to } = model.edges;
-  return reached(model, nodes, (node, meet) => {
-    for (const edge of rowsAt(out, node)) meet(to[edge]);
-  });
+  return reached(model, nodes, (node) => rowsAt(out, node).map((edge) => to[edge]));
 }
 
-function reached(model: Model, nodes: Iterable<number>, each: (node: number, meet: (next: number) => void) => void): Int32Array {
+function reached(model: Model, nodes: Iterable<number>, next: (node: number) => Int32Array): Uint8Array {
   const seen = new Uint8Array(model.nodes.count);
   const stack = [...nodes];
-  const starts = stack.slice();
-  for (const node of starts) seen[node] = 1;
-  let count = 0;
-  const meet = (next: number): void => {
-    if (seen[next]) return;
-    seen[next] = 1;
-    count++;
-    stack.push(next);
-  };
-  while (stack.length) each(stack.pop()!, meet);
-  for (const node of starts) seen[node] = 0;
-  const found = new Int32Array(count);
-  let place = 0;
-  for (let node = 0; node < seen.length; node++) if (seen[node]) found[place++] = node;
-  return found;
+  while (stack.length) {
+    const node = stack.pop()!;
+    if (seen[node]) continue;
+    seen[node] = 1;
+    for (const each of next(node)) stack.push(each);
+  }
+  return seen;
 }
 
 /** By node 1 where it lies on a way from some nodes to some ends, 2 where all ways lead through it, else 0. */
@@ -54,11 +42,8 @@ export function ways(model: Model, from: readonly number[], ends: readonly numbe
   const { count } = model.nodes;
   const out = consumers(model);
   const { to } = model.edges;
-  const found = new Uint8Array(count);
-  for (const node of [...descendants(model, from), ...from]) found[node] = 1;
-  const above = new Uint8Array(count);
-  for (const node of [...ancestors(model, ends), ...ends]) above[node] = 1;
-  for (let node = 0; node < count; node++) found[node] &= above[node];
+  const above = ancestors(model, ends);
+  const found = descendants(model, from).map((own, node) => own & above[node]);
   // Nodes stand after what they take from: one that no edge passes by is on every way.
   let farthest = from.reduce((most, node) => Math.max(most, found[node] && node), 0);
   for (let node = 0; node < count; node++) {

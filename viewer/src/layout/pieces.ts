@@ -148,7 +148,7 @@ function withoutCycles(joined: Int32Array, lines: readonly Line[], turned: Uint8
   });
   const count = joined.length;
   const out = grouped(tails, count);
-  const component = tails.length ? components(out, Int32Array.from(heads)) : undefined;
+  const component = tails.length ? components(out, heads) : undefined;
   const numbers = new Int32Array(count).fill(-1);
   const ofComponent = new Map<number, number>();
   let pieces = 0;

@@ -39,7 +39,8 @@ export function waysOf(part: PlacedPiece, at: { left: number; top: number }, aro
     const top = at.top + part.top[rank[lower]];
     if (top < y[box] - 1) way.push(end, top);
     way.push(end, y[box]);
-    ways[number] = straightened(way, turned[number] === 1);
+    const straight = straightened(way);
+    ways[number] = turned[number] === 1 ? backwards(straight) : straight;
   }
 }
 
@@ -60,27 +61,20 @@ export function wayAround(from: Placed, to: Placed, left: number, right: number,
   return Float64Array.of(start, below, side, below + aside, side, above - aside, end, above);
 }
 
-/** Leaves out corners between which a way goes straight on, and turns a way round. */
-function straightened(way: readonly number[], turnRound: boolean): Float64Array {
+/** Leaves out corners that stand twice, or between which a way goes straight on. */
+export function straightened(way: readonly number[]): Float64Array {
   const kept: number[] = [way[0], way[1]];
   for (let place = 2; place < way.length; place += 2) {
     const [x, y] = [way[place], way[place + 1]];
-    const end = kept.length;
-    const [beforeX, beforeY] = [kept[end - 2], kept[end - 1]];
+    const [startX, startY, beforeX, beforeY] = kept.length < 4 ? [NaN, NaN, ...kept] : kept.slice(-4);
     if (Math.abs(x - beforeX) < 0.01 && Math.abs(y - beforeY) < 0.01) continue;
-    if (end >= 4) {
-      const [startX, startY] = [kept[end - 4], kept[end - 3]];
-      const bend = (beforeX - startX) * (y - beforeY) - (x - beforeX) * (beforeY - startY);
-      if (Math.abs(bend) < 0.5) kept.length = end - 2;
-    }
+    if (Math.abs((beforeX - startX) * (y - beforeY) - (x - beforeX) * (beforeY - startY)) < 0.5) kept.length -= 2;
     kept.push(x, y);
   }
   if (kept.length === 2) kept.push(kept[0], kept[1]);
-  if (!turnRound) return Float64Array.from(kept);
-  const round = new Float64Array(kept.length);
-  for (let place = 0; place < kept.length; place += 2) {
-    round[place] = kept[kept.length - 2 - place];
-    round[place + 1] = kept[kept.length - 1 - place];
-  }
-  return round;
+  return Float64Array.from(kept);
+}
+
+function backwards(way: Float64Array): Float64Array {
+  return way.map((_, at) => way[way.length - 2 - at + 2 * (at % 2)]);
 }

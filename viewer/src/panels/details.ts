@@ -97,7 +97,7 @@ function errorOf(details: Details | null): string {
 
 function known(page: Page, { names, native, source, line, base, attributes, outputs, saved }: Details): Child {
   return [
-    facts({ names: names.join(", "), native, source, "view of": base }),
+    facts({ "names": names.join(", "), "native": native, "source": source, "view of": base }),
     line !== "" && h("pre", line),
     source !== "" && editorLink(page.model.title, source),
     below("Attributes", facts(attributes.filter(([key]) => key !== failure))),
@@ -145,15 +145,15 @@ function ofModule(page: Page, at: number): Child {
       button("Copy path", () => copy(page, model.scopes.path(scope))),
     ),
     facts({
-      settings: texts[scopes.detail[scope]],
-      calls: calls[scope],
-      nodes: sums.nodes[scope],
-      parameters: parameters[scope],
+      "settings": texts[scopes.detail[scope]],
+      "calls": calls[scope],
+      "nodes": sums.nodes[scope],
+      "parameters": parameters[scope],
       "own parameters": own[scope] === parameters[scope] ? "" : own[scope],
       "trainable parameters": trainable[scope] === parameters[scope] ? "" : trainable[scope],
-      saved: saved[scope] && bytesText(saved[scope]),
-      cuts: sums.cuts[scope],
-      changes: changed.join(", "),
+      "saved": saved[scope] && bytesText(saved[scope]),
+      "cuts": sums.cuts[scope],
+      "changes": changed.join(", "),
       "equal to": first[scope] === scope ? "" : model.scopes.path(first[scope]),
     }),
     changeFields(model, (change) => change.scopes.includes(scope)),
@@ -167,7 +167,7 @@ function ofCut(page: Page, at: number): Child {
     h("h2", `\u2298 ${reason(page.model.cuts[at])}`),
     text !== "" && h("p", text),
     advice !== "" && h("p.advice", advice),
-    facts({ source, via, meant }),
+    facts({ "source": source, "via": via, "meant": meant }),
     below("Stops at", node >= 0 && nodeButton(page, node)),
     below(slot >= 0 ? `Before input ${slot} of` : "Before", into >= 0 && nodeButton(page, into)),
     below("In", scope > 0 && moduleButton(page, scope)),
@@ -196,7 +196,7 @@ function changeFields({ changes }: Model, isWanted: (change: Model["changes"][nu
   return changes
     .filter(isWanted)
     .map(({ fields }) => {
-      const rows = fields.slice(0, 200).map(({ path, before, after }) => [fieldWords[path] ?? path, before, after]);
+      const rows = fields.slice(0, 200).map(([path, before, after]) => [fieldWords[path] ?? path, before, after]);
       return h("div.fields", table(["field", "before", "after"], rows));
     });
 }

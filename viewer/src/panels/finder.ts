@@ -53,12 +53,11 @@ export function finder(page: Page): Finder {
   });
   found.element.id = "gradir-hits";
   const note = h("p.note");
-  const sheet = h("div.hits", { hidden: true }, note, found.element);
-  const element = h("div.finder", { role: "search" }, input, sheet);
-  element.addEventListener("focusout", ({ relatedTarget }) => {
+  const sheet = h("div.hits", { hidden: true, pointerdown: (event: Event) => event.preventDefault() }, note, found.element);
+  const left = ({ relatedTarget }: FocusEvent): void => {
     if (!element.contains(relatedTarget as Node | null)) open(false);
-  });
-  sheet.addEventListener("pointerdown", (event) => event.preventDefault());
+  };
+  const element = h("div.finder", { role: "search", focusout: left }, input, sheet);
 
   function open(isOpen: boolean): void {
     sheet.hidden = !isOpen;
@@ -75,7 +74,7 @@ export function finder(page: Page): Finder {
     } catch (error) {
       [hits, trouble] = [[], (error as Error).message];
     }
-    timings.search = performance.now() - before;
+    timings.searching = performance.now() - before;
     const modules = new Set(hits.flatMap(({ scope }) => (scope < 0 ? [] : [scope])));
     found.element.hidden = hits.length === 0;
     open(words !== "");

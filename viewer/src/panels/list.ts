@@ -99,24 +99,26 @@ export function list(page: Page, options: ListOptions): List {
     redraw();
   };
 
-  element.addEventListener("scroll", draw, { passive: true });
-  element.addEventListener("click", (event) => {
-    const index = indexOf(event);
-    if (index < 0) return;
-    goTo(index, true);
-    act(index, event);
-  });
-  element.addEventListener("keydown", (event) => {
-    const index = indexOf(event);
-    const { key } = event;
-    if (index < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const far = Math.max(1, Math.floor(element.clientHeight / high) - 1);
-    const to = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: count - 1, PageDown: index + far, PageUp: index - far }[key];
-    if (to === -1 && options.leave) options.leave();
-    else if (to !== undefined) goTo(to, true);
-    else if (key === "Enter" || (key === " " && role === "listbox")) act(index, event);
-    else if (!options.key?.(index, event)) return;
-    event.preventDefault();
+  set(element, {
+    scroll: draw,
+    click: (event: Event) => {
+      const index = indexOf(event);
+      if (index < 0) return;
+      goTo(index, true);
+      act(index, event);
+    },
+    keydown: (event: KeyboardEvent) => {
+      const index = indexOf(event);
+      const { key } = event;
+      if (index < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+      const far = Math.max(1, Math.floor(element.clientHeight / high) - 1);
+      const to = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: count - 1, PageDown: index + far, PageUp: index - far }[key];
+      if (to === -1 && options.leave) options.leave();
+      else if (to !== undefined) goTo(to, true);
+      else if (key === "Enter" || (key === " " && role === "listbox")) act(index, event);
+      else if (!options.key?.(index, event)) return;
+      event.preventDefault();
+    },
   });
   new ResizeObserver(draw).observe(element);
 

@@ -48,13 +48,13 @@ export function modulesTable(page: Page): List {
 
   const buttons = columns.map(([words], at) => button(words, () => sort(at), { tabindex: at === 0 ? 0 : -1, title: `Sort by ${words.toLowerCase()}` }));
   const heads = buttons.map((each) => h("div.cell", { role: "columnheader" }, each));
-  const head = h("div.head", { role: "row", "aria-rowindex": 1 }, heads);
-  roving(head, buttons);
-  head.addEventListener("keydown", (event) => {
+  const toRows = (event: KeyboardEvent): void => {
     if (event.key !== "ArrowDown") return;
     rows.goTo(rows.active, true);
     event.preventDefault();
-  });
+  };
+  const head = h("div.head", { role: "row", "aria-rowindex": 1, keydown: toRows }, heads);
+  roving(head, buttons);
   const rows = list(page, {
     role: "grid",
     label: "Modules",
@@ -63,7 +63,7 @@ export function modulesTable(page: Page): List {
       columns.map(([, valueOf, textOf]) => {
         const value = valueOf(order[index]);
         const text = typeof value === "string" ? value : value > 0 && textOf ? textOf(value) : "";
-        return h("div.cell", { role: "gridcell", title: plain(text, 400) }, plain(text, 200));
+        return h("div.cell", { role: "gridcell", title: plain(text, 400) }, h("bdi", text));
       }),
     key(index, { key }) {
       if (key !== " " && key !== "o") return false;

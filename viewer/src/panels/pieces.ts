@@ -4,11 +4,12 @@ import { type Model, roles } from "../data/model.ts";
 import { numberText } from "../draw/plain.ts";
 import { type Selected, nothing } from "../state.ts";
 import type { Page } from "./context.ts";
-import { type Child, button, h } from "./dom.ts";
+import { type Child, h } from "./dom.ts";
 
-/** A button that selects. */
+/** A button that selects; a path that is too long for its line breaks behind a dot. */
 export function link(page: Page, selected: Selected, words: string): HTMLElement {
-  return button(words, () => page.select(selected), { class: "link" });
+  const parts = words.split(/(?<=\.)/).flatMap((part) => [part, h("wbr")]);
+  return h("button.link", { type: "button", click: () => page.select(selected) }, parts);
 }
 
 export function nodeButton(page: Page, at: number, words = page.model.nodes.id(at)): HTMLElement {
@@ -53,7 +54,7 @@ export function table(heads: readonly string[], rows: readonly (readonly Child[]
         "thead",
         h(
           "tr",
-          heads.map((words) => h("th", { scope: "col" }, words)),
+          heads.map((words) => h("th", { "scope": "col" }, words)),
         ),
       ),
       h(
@@ -61,7 +62,7 @@ export function table(heads: readonly string[], rows: readonly (readonly Child[]
         rows.map(([first, ...rest]) =>
           h(
             "tr",
-            h("th", { scope: "row" }, first),
+            h("th", { "scope": "row" }, first),
             rest.map((cell) => h("td", cell)),
           ),
         ),

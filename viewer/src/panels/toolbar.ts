@@ -64,21 +64,20 @@ export function verdictLine(page: Page): Child {
   const [look, words, kind, at = -1] = page.model.verdict;
   const said = `${lookSign(look)} ${words}`;
   const place = kind ? link(page, { kind, at }, said) : said;
-  const line = h("p.verdict", { tabindex: kind ? null : 0 }, place);
   // Beside the drawing of a narrow window the details are closed.
-  line.addEventListener("click", () => kind && line.closest(".noright") && page.tool("]").click());
+  const line = h("p.verdict", { tabindex: kind ? null : 0, click: () => kind && line.closest(".noright") && page.tool("]").click() }, place);
   line.style.background = `var(--${lookToken(look)})`;
   return line;
 }
 
 function menu(words: string, ...children: Child[]): HTMLDetailsElement {
   const head = h("summary", words);
-  const element = h("details.menu", { name: "gradir-menu" }, head, h("div", children));
-  element.addEventListener("keydown", (event) => {
+  const left = (event: KeyboardEvent): void => {
     if (event.key !== "Escape" || !element.open) return;
     element.open = false;
     head.focus();
     event.preventDefault();
-  });
+  };
+  const element = h("details.menu", { name: "gradir-menu", keydown: left }, head, h("div", children));
   return element;
 }

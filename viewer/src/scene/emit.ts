@@ -4,7 +4,7 @@ import { listOf, rowsAt } from "../graph/columns.ts";
 import { holderOf } from "./buckets.ts";
 import type { Tree } from "./buckets.ts";
 import { turnedBox, turnedWay } from "../layout/turned.ts";
-import { wayAround } from "../layout/routes.ts";
+import { straightened, wayAround } from "../layout/routes.ts";
 import type { Opened } from "./compose.ts";
 import { caption, shapeOn } from "./labels.ts";
 import type { Label } from "./labels.ts";
@@ -153,7 +153,7 @@ function linesOf(
   function throughBorders(line: number, wire: number, middle: Float64Array, outOf?: Opened, into?: Opened): Float64Array | undefined {
     const before = outOf ? inside(outOf, line, wires.from[wire], true) : [];
     const after = into ? inside(into, line, wires.to[wire], false) : [];
-    return before && after && joined([...before.reverse(), middle, ...after]);
+    return before && after && straightened([...before.reverse(), middle, ...after].flatMap((part) => [...part]));
   }
 
   function inside(start: Opened, line: number, node: number, outward: boolean): Float64Array[] | undefined {
@@ -200,18 +200,4 @@ function moved(way: Float64Array, x: number, y: number): Float64Array {
     there[place + 1] = way[place + 1] + y;
   }
   return there;
-}
-
-/** Ways one after the other, without corners that stand twice or lie on a straight line down. */
-function joined(ways: readonly Float64Array[]): Float64Array {
-  const corners: number[] = [];
-  for (const way of ways) {
-    for (let place = 0; place < way.length; place += 2) {
-      const end = corners.length;
-      if (end >= 2 && Math.abs(corners[end - 2] - way[place]) < 0.5 && Math.abs(corners[end - 1] - way[place + 1]) < 0.5) continue;
-      if (end >= 4 && Math.abs(corners[end - 2] - way[place]) < 0.5 && Math.abs(corners[end - 4] - way[place]) < 0.5) corners.length -= 2;
-      corners.push(way[place], way[place + 1]);
-    }
-  }
-  return Float64Array.from(corners);
 }

@@ -1,11 +1,11 @@
 /** The text in boxes and over frames. */
 import { type Model, flag, roles } from "../data/model.ts";
-import { bytesText, scaled } from "../draw/plain.ts";
+import { bytesText, plain, scaled } from "../draw/plain.ts";
 import { type Sums, sharedStatus, sumsOf } from "../draw/sums.ts";
 import { rowsAt } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Tree } from "./buckets.ts";
-import { fitted, font, printable, textWidth } from "./widths.ts";
+import { fitted, font, textWidth } from "./widths.ts";
 
 export interface Label {
   readonly lines: readonly string[];
@@ -95,7 +95,7 @@ function lastOf({ texts, nodes }: Model, node: number): string {
 }
 
 function lastPart(name: string): string {
-  return printable(name.slice(name.lastIndexOf(".") + 1));
+  return plain(name.slice(name.lastIndexOf(".") + 1), 200);
 }
 
 export function tensor(dtype: string, shape: string): string {

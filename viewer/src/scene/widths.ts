@@ -1,6 +1,7 @@
 /** How wide text is in the page's font, without a canvas: Helvetica's widths in thousandths, with some room for wider fonts. */
+import { plain, shortened } from "../draw/plain.ts";
 
-export const font = { size: 12, line: 15, title: 12 } as const;
+export const font = { size: 12, line: 15 } as const;
 
 const narrow = 0.28;
 const widths = new Float64Array(127).fill(0.556);
@@ -42,18 +43,9 @@ export function textWidth(text: string, isTitle = false): number {
   return sum * font.size * room * (isTitle ? bold : 1);
 }
 
-// Controls and what changes the direction of text: a name could pass itself off as another.
-const unprintable = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
-
-/** Text that is drawn as it reads, on one line and not too long. */
-export function printable(text: string, longest = 200): string {
-  const cut = text.length > longest ? `${text.slice(0, longest - 1)}…` : text;
-  return cut.replace(unprintable, "�");
-}
-
 /** A text cut so that it is no wider than some pixels; what stands in the middle goes. */
 export function fitted(text: string, most: number, isTitle = false): string {
-  const clean = printable(text);
+  const clean = plain(text, 200);
   if (textWidth(clean, isTitle) <= most) return clean;
   let [low, high] = [0, clean.length];
   while (low < high) {
@@ -62,9 +54,4 @@ export function fitted(text: string, most: number, isTitle = false): string {
     else high = kept - 1;
   }
   return shortened(clean, low);
-}
-
-function shortened(text: string, kept: number): string {
-  const tail = Math.floor(kept * 0.4);
-  return `${text.slice(0, kept - tail)}…${tail ? text.slice(-tail) : ""}`;
 }
