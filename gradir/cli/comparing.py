@@ -79,7 +79,7 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
             hint = "; --normalize leaves out what that changes"
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
     kinds = [graph_kind(graph) for graph in (a, b)]
-    if kinds[0] != kinds[1]:
+    if kinds[0] != kinds[1] and not found:
         first, second = (f"{'an' if kind == 'autograd' else 'a'} {kind} graph" for kind in kinds)
         report(f"the first graph is {first}, and the second {second}")
     noted = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]

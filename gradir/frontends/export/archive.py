@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
@@ -130,18 +130,19 @@ class _Weights(msgspec.Struct):
     config: dict[str, _Weight]
 
 
-def program_in(data: bytes) -> Program:
-    """Read the program in the bytes of a ``.pt2`` file.
+def program_in(file: BinaryIO) -> Program:
+    """Read the program in a ``.pt2`` file.
 
     Raises:
         FormatError: there is none, or it cannot be read.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(file) as archive:
             name = _graph_name(archive)
             root, model = name.rpartition("models/")[0], name.rpartition("/")[2].removesuffix(".json")
             configs = [f"{root}data/{kind}/{model}_{kind}_config.json" for kind in ("weights", "constants")]
-            texts = _texts(archive, [name, *(each for each in configs if each in archive.NameToInfo)], len(data))
+            names = [name, *(each for each in configs if each in archive.NameToInfo)]
+            texts = _texts(archive, names, available=file.seek(0, io.SEEK_END))
             stated = _decoded(name, texts.pop(name), _Program)
             weights: dict[str, _Weight] = {}
             for place, text in texts.items():

@@ -9,6 +9,7 @@ from gradir.diffs.changes import CAME, UNSET, Finding
 from gradir.diffs.computing import computes_the_same
 from gradir.ir import Saved
 from gradir.ir.cuts import lacking_flow
+from gradir.ir.marks import graph_kind
 from gradir.ir.model import MOST
 from gradir.ir.saved import unknown_slots
 from gradir.ir.text import printable
@@ -26,6 +27,7 @@ _FEWEST: Final = 20
 # Two different models have less than one node in so many in common.
 _IN_COMMON: Final = 10
 _OTHER: Final = {("op",), ("role",)}
+_SETTINGS: Final = frozenset({"detail", "training"})
 # Fields in which nodes of one operation may differ.
 _OF_NO_OPERATION: Final = {"id", "scope", "names", "source", "ext"}
 
@@ -43,6 +45,23 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
     same = computes_the_same(*evidence.graphs, evidence.matched)
     if same is not None:
         yield Finding("same-result", "note", same.transposed, count=same.constants)
+
+
+def graph_kinds(evidence: Evidence) -> Iterator[Finding]:
+    """Report graphs of two kinds, and settings of modules that one of the graphs does not state."""
+    stated = [any(scope.detail for scope in graph.scopes.values()) for graph in evidence.graphs]
+    unknown = tuple(
+        at
+        for at in evidence.left
+        if stated[0] != stated[1]
+        and (evidence.changes[at].subject, evidence.changes[at].kind) == ("scope", "changed")
+        and all(each.path[0] in _SETTINGS and UNSET in (each.before, each.after) for each in evidence.changes[at].fields)
+    )
+    kinds = tuple(graph_kind(graph) for graph in evidence.graphs)
+    if kinds[0] != kinds[1]:
+        yield Finding("graph-kinds", "note", kinds)
+    if unknown:
+        yield Finding("without-settings", "note", changes=(unknown,), details={"side": stated.index(False)})
 
 
 def frameworks(evidence: Evidence) -> Iterator[Finding]:
