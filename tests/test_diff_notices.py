@@ -71,15 +71,3 @@ def test_two_kinds_of_graphs_are_the_first_line_and_list_no_settings_that_one_do
     assert told[0] == "two kinds of graphs: autograd and forward, whose operations differ"
     assert "without settings of modules: the second graph" in told
     assert not any("in_features" in line for line in told)
-
-
-def test_the_graph_of_a_forward_beside_an_autograd_graph_is_said_to_be_that(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    paths = [str(tmp_path / name) for name in ("a.gir", "b.gir")]
-    gradir.save(Graph.of([Node("exp:1", op="exp")]), paths[0])
-    gradir.save(Graph.of([Node("exp:1", op="exp")], producer=Producer(options={"graph": "forward"})), paths[1])
-    assert main(["diff", *paths]) == 0
-    assert capfd.readouterr().err == "gradir: the first graph is an autograd graph, and the second a forward graph\n"
-    assert main(["diff", paths[1], paths[1]]) == 0
-    assert capfd.readouterr().err == ""

@@ -263,7 +263,7 @@ def nested(net, x):
 
 def scan(net, x):
     from torch._higher_order_ops.scan import scan
-    return net.b(scan(lambda carry, row: [net.a(carry + row)] * 2, torch.zeros(4), x)[1])
+    return net.b(scan(lambda carry, row: (net.a(carry + row), row * 2), torch.zeros(4), x)[0])
 
 def map_(net, x):
     from torch._higher_order_ops.map import map

@@ -50,18 +50,19 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
 def graph_kinds(evidence: Evidence) -> Iterator[Finding]:
     """Report graphs of two kinds, and settings of modules that one of the graphs does not state."""
     stated = [any(scope.detail for scope in graph.scopes.values()) for graph in evidence.graphs]
-    unknown = tuple(
-        at
-        for at in evidence.left
-        if stated[0] != stated[1]
-        and (evidence.changes[at].subject, evidence.changes[at].kind) == ("scope", "changed")
-        and all(each.path[0] in _SETTINGS and UNSET in (each.before, each.after) for each in evidence.changes[at].fields)
-    )
+    scopes = [at for at in evidence.left if evidence.changes[at].subject == "scope" and stated[0] != stated[1]]
+    unknown = tuple(at for at in scopes if _is_of_settings(evidence.changes[at]))
     kinds = tuple(graph_kind(graph) for graph in evidence.graphs)
     if kinds[0] != kinds[1]:
         yield Finding("graph-kinds", "note", kinds)
     if unknown:
         yield Finding("without-settings", "note", changes=(unknown,), details={"side": stated.index(False)})
+
+
+def _is_of_settings(change: Change) -> bool:
+    """Return whether a module has settings in one graph alone, and no other change."""
+    are_lost = [each.path[0] in _SETTINGS and UNSET in (each.before, each.after) for each in change.fields]
+    return change.kind == "changed" and all(are_lost)
 
 
 def frameworks(evidence: Evidence) -> Iterator[Finding]:
