@@ -305,6 +305,8 @@ def test_modules_that_a_body_calls_get_their_gradients(name, program):
         f"output:grad.{module}.{kind}" for module in "ab" for kind in ("weight", "bias")
     }
     assert not any("L." in scope for scope in found.scopes)
+    bodies = [node for node in found.nodes.values() if "graph_1" in node.scope]
+    assert all(node.ext["phase"] == "backward" for node in bodies)
 
 
 @pytest.mark.parametrize("name", ["while_", "around"])
