@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -295,7 +296,13 @@ def loss():
 """
 
 
-@pytest.mark.parametrize("name", ["cond", "nested", "scan", "map_", "checkpointed", "inside"])
+def newer(name: str) -> Any:
+    """A case that torch 2.11 traces, or refuses, by itself."""
+    is_older = torch.__version__ < torch.torch_version.TorchVersion("2.13")
+    return pytest.param(name, marks=pytest.mark.skipif(is_older, reason="torch 2.11 does otherwise"))
+
+
+@pytest.mark.parametrize("name", ["cond", "nested", newer("scan"), "map_", "checkpointed", "inside"])
 def test_modules_that_a_body_calls_get_their_gradients(name, program):
     named = program(CALLING.replace("FUNCTION", name))
     assert main(["capture", named, "--graph", "joint", "-o", "loss.gir"]) == 0
@@ -309,7 +316,7 @@ def test_modules_that_a_body_calls_get_their_gradients(name, program):
     assert all(node.ext["phase"] == "backward" for node in bodies)
 
 
-@pytest.mark.parametrize("name", ["while_", "around"])
+@pytest.mark.parametrize("name", ["while_", newer("around")])
 def test_a_backward_that_torch_cannot_trace_is_one_line(name, program, capfd):
     named = program(CALLING.replace("FUNCTION", name))
     assert main(["capture", named, "--graph", "joint"]) == 2

@@ -61,7 +61,7 @@ class _Frame:
     def __init__(self, part: Part, scope: str, caller: _Running | None) -> None:
         self.scope, self.caller, self.outputs = scope, caller, part.outputs
         self.module = caller.call.modules[-1].path if caller is not None and caller.call.modules else ""
-        self.is_backward = caller is not None and (caller.call.is_backward or caller.frame.is_backward)
+        self.is_backward: bool = caller is not None and (caller.call.is_backward or caller.frame.is_backward)
         self.calls: Iterator[Call] = iter(part.calls)
         self.values: dict[str, _Value] = {}
         self.uses = Counter(each.name for call in part.calls for _, value in call.arguments for each in named_in(value))

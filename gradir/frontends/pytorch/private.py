@@ -338,7 +338,7 @@ _DTENSOR: Final = _word("libtorch_cpu:_dtensor", _NOTING, "what a distributed te
 COMMUNICATING: Final = frozenset({"c10d", _FUNCTIONAL, _DTENSOR})
 _FUNCTIONS: Final = "torch.distributed._functional_collectives"
 _NOTHING: Final = ("to leave out what communicates nothing", "it is noted")
-_WRAP: Final = _word(f"{_FUNCTIONS}:_wrap_tensor_autograd", *_NOTHING, since="2.13")
+_WRAP: Final = _word(f"{_FUNCTIONS}:_wrap_tensor_autograd", *_NOTHING, since="2.11")
 # Their operations that communicate nothing.
 SILENT: Final = frozenset({"wait_tensor", _WRAP, "check_for_nan", "mesh_get_process_group"})
 GATHER_WHOLE: Final = _word("libtorch_cpu:_allgather_base_", _NOTING, "it has this name").rstrip("_")
