@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -230,9 +231,21 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
     """
     from gradir import files
 
-    data, name = files.read_bytes(path), files.name_of(path)
+    name = files.name_of(path)
     with files.naming(path):
-        return decoded(data, name)
+        # To know the files of front-ends takes time.
+        if ".gir" not in name and _is_read(name):
+            from gradir.capturing import read
+
+            with files.opened(path) as file:
+                return read(file, name)
+        return decoded(files.read_bytes(path), name)
+
+
+def _is_read(name: str) -> bool:
+    from gradir.claims import reader_of
+
+    return bool(reader_of(name)[0])
 
 
 def decoded(data: bytes, name: str) -> Graph:
@@ -247,10 +260,10 @@ def decoded(data: bytes, name: str) -> Graph:
         return codecs.decode(data)
     except FormatError as error:
         from gradir.capturing import read
-        from gradir.claims import other_format, reader_of
+        from gradir.claims import other_format
 
-        if reader_of(name)[0]:
-            return read(data, name)
+        if _is_read(name):
+            return read(BytesIO(data), name)
         if other := other_format(name):
             raise error.moved(advice=f"it is {other}") from error
         raise

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -109,10 +109,15 @@ def explained(request: CaptureRequest) -> Explanation:
     if "explain" not in found.features:
         # Without a backward there are no values, which is what False asks for.
         plain = replace(request, flow="flow" in found.features, values=request.values or None)
-        return fallbacks.explanation_of(name, captured(plain))
+        graph = captured(replace(plain, graph="joint") if "joint" in found.features else plain)
+        return fallbacks.explanation_of(name, graph)
     name, own = _prepared(request)
     with _failing(name, request):
-        return found.explain(own)
+        try:
+            return found.explain(own)
+        except MadeOtherError as error:
+            made = _of_made(request, error.made)
+    return explained(made)
 
 
 def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
@@ -145,12 +150,12 @@ def recording(request: CaptureRequest) -> Recorder:
     return registry.frontend(name).record(request)
 
 
-def read(data: bytes, path: str) -> Graph:
-    """Return the graph in the bytes of a file that a front-end reads."""
+def read(file: BinaryIO, path: str) -> Graph:
+    """Return the graph in an open file that a front-end reads."""
     name, _ = reader_of(path)
     with registry.frontend.failing(name):
         found: Any = registry.frontend(name)
-        graph: object = found.read(data)
+        graph: object = found.read(file)
     return registry.expect_graph(name, graph)
 
 
@@ -201,9 +206,13 @@ def _captured(request: CaptureRequest) -> _Ran:
         try:
             return _Ran(name, registry.expect_live(name, registry.frontend(name).capture(own)), own)
         except MadeOtherError as error:
-            # Whoever claims what was made has nothing to run, without data or from a seed.
-            made = replace(request, target=error.made, is_program=False, seed=None, fake=False, inputs=(), kwargs=None)
+            made = _of_made(request, error.made)
     return _captured(made)
+
+
+def _of_made(request: CaptureRequest, made: object) -> CaptureRequest:
+    """Return the request for what a program made: whoever claims it has nothing to run, without data or from a seed."""
+    return replace(request, target=made, is_program=False, seed=None, fake=False, inputs=(), kwargs=None)
 
 
 def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:

@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, TypeVar
+from typing import BinaryIO, Final, TypeVar
 
 from gradir.errors import FileError, FormatError, GradirError
 
@@ -85,11 +85,19 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
             return sys.stdin.buffer.read()
         except OSError as error:
             raise FileError(_INPUT, "read", error.strerror, error.errno) from error
+    with opened(path) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def opened(path: str | bytes | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file to read from."""
+    name = os.fsdecode(path)
     with _failing(path, "read"):
         if not name:
             raise ValueError
         with open(name, "rb") as file:
-            return file.read()
+            yield file
 
 
 def check_apart(source: str, target: str) -> None:

@@ -313,8 +313,8 @@ class Frontend(Protocol):
     """How to install the framework, for errors.
 
     Four members are optional. ``files`` maps suffixes of the framework's own files to a description and the command
-    that works. ``reads`` maps suffixes to descriptions of files that the method ``read`` turns from bytes into a graph.
-    ``before`` names front-ends that get an object first if they claim it too and can do the task. The method
+    that works. ``reads`` maps suffixes to descriptions of files, which the method ``read`` gets open and turns into a
+    graph. ``before`` names front-ends that get an object first if they claim it too and can do the task. The method
     ``tensor(dtype, shape)`` makes an input such as ``float32[1,3]`` (default: a number or nested lists).
     """
 

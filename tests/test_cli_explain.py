@@ -291,8 +291,8 @@ def test_the_graph_of_a_forward_is_refused(tmp_path: Path, capsys: pytest.Captur
     gradir.save(graph, path)
     assert main(["explain", str(path)]) == 2
     assert capsys.readouterr().err == (
-        f"gradir: {path}: the graph of a forward does not say where gradient flows: explain the autograd graph, "
-        "captured with --flow\n"
+        f"gradir: {path}: a forward graph does not say where gradients flow; explain the program itself, or a graph "
+        "captured with --flow or --graph joint\n"
     )
 
 

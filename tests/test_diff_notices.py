@@ -10,7 +10,7 @@ from samples import everything
 
 import gradir
 from gradir.cli import main
-from gradir.ir import Graph, Node, Producer, Source
+from gradir.ir import Graph, Node, Producer, Scope, Source
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,17 @@ def test_source_lines_of_one_side_only_are_said_to_be_that(
     assert capfd.readouterr().err == ""
 
 
-def test_the_graph_of_a_forward_beside_an_autograd_graph_is_said_to_be_that(
+def test_two_kinds_of_graphs_are_the_first_line_and_list_no_settings_that_one_does_not_state(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     paths = [str(tmp_path / name) for name in ("a.gir", "b.gir")]
-    gradir.save(Graph.of([Node("exp:1", op="exp")]), paths[0])
-    gradir.save(Graph.of([Node("exp:1", op="exp")], producer=Producer(options={"graph": "forward"})), paths[1])
-    assert main(["diff", *paths]) == 0
-    assert capfd.readouterr().err == "gradir: the first graph is an autograd graph, and the second a forward graph\n"
-    assert main(["diff", paths[1], paths[1]]) == 0
-    assert capfd.readouterr().err == ""
+    scopes = [Scope(path, "Linear", detail="in_features=4", training=True) for path in ("a", "b", "c")]
+    nodes = [Node(f"{path}/mm:1", op="mm", scope=path) for path in ("a", "b", "c")]
+    gradir.save(Graph.of(nodes, scopes), paths[0])
+    bare = [replace(each, detail="", training=None) for each in scopes]
+    gradir.save(Graph.of(nodes, bare, producer=Producer(options={"graph": "forward"})), paths[1])
+    assert main(["diff", *paths]) == 1
+    told = capfd.readouterr().out.splitlines()
+    assert told[0] == "two kinds of graphs: autograd and forward, whose operations differ"
+    assert "without settings of modules: the second graph" in told
+    assert not any("in_features" in line for line in told)

@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch", minversion="2.8")
 from exported_models import exported  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.capturing import read  # noqa: E402
+from gradir import capturing  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.errors import FrontendError, GradirError  # noqa: E402
 from gradir.frontends.export import archive  # noqa: E402
@@ -30,6 +30,10 @@ from gradir.frontends.export import archive  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 PROGRAMS = ("mlp", "tied", "written", "gpt", "cond", "scan", "number")
 STATED = "models/model.json"
+
+
+def read(data: bytes, name: str) -> gradir.Graph:
+    return capturing.read(io.BytesIO(data), name)
 
 
 @cache
@@ -194,6 +198,17 @@ def test_no_pickle_of_an_archive_is_loaded(monkeypatch):
     data = archive_of(stated("mlp"), **{"net/data/sample_inputs/model.pt": trap, "net/data/weights/weight_0": trap})
     monkeypatch.setattr(pickle, "Unpickler", None)
     assert read(data, "net.pt2").nodes.keys() == saved("mlp")[1].nodes.keys()
+
+
+def test_no_weight_of_an_archive_is_read(tmp_path):
+    path = tmp_path / "net.pt2"
+    path.write_bytes(archive_of(stated("mlp")))
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("net/data/weights/weight_0", bytes(2**24))
+    tracemalloc.start()
+    assert gradir.load(path).nodes.keys() == saved("mlp")[1].nodes.keys()
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
 
 
 def test_no_expression_of_an_archive_is_evaluated():

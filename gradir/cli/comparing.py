@@ -67,8 +67,6 @@ def diff_of(a: Graph, b: Graph, options: argparse.Namespace, also_ignored: Seque
 
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
     """Return the diff, and report if another release or other options made one of the graphs."""
-    from gradir.ir.marks import graph_kind
-
     found = diff_of(a, b, options)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
@@ -78,10 +76,6 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
         elif not options.vocabulary and not options.normalize:
             hint = "; --normalize leaves out what that changes"
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
-    kinds = [graph_kind(graph) for graph in (a, b)]
-    if kinds[0] != kinds[1]:
-        first, second = (f"{'an' if kind == 'autograd' else 'a'} {kind} graph" for kind in kinds)
-        report(f"the first graph is {first}, and the second {second}")
     noted = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
     if noted[0] != noted[1] and not options.vocabulary and "source" not in _ignored(options):
         report(

@@ -38,9 +38,13 @@ def explained(graph: Graph) -> Explanation:
     """Return which parameters of a graph get a gradient, and at which of its cuts the others lose it."""
     if graph.producer.options.get("graph") == "forward":
         raise GraphError(
-            "the graph of a forward does not say where gradient flows: explain the autograd graph, captured with --flow"
+            "a forward graph does not say where gradients flow; explain the program itself, or a graph captured with "
+            "--flow or --graph joint"
         )
+    # In a joint graph they are also what the forward takes.
+    lost = {name for cut in graph.cuts if cut.kind == "unreached" for name in cut.names}
     leaves = [node.names for node in graph.nodes.values() if node.role in {"leaf", "parameter"}]
+    leaves = [names for names in leaves if lost.isdisjoint(names)]
     statuses = dict.fromkeys((name for names in leaves for name in names), "reached")
     owned = [cut.names for cut in graph.cuts if cut.kind in _OF_ANY_GRAPH]
     tied = tuple(names for names in (*leaves, *owned) if len(names) > 1)

@@ -122,6 +122,7 @@ def _shared_words(finding: Finding, _: Sequence[Change]) -> str:
 
 _WITHOUT: Final = {
     "without-data": "without data: the {} graph (--fake), where {} runs some operations in other ways",
+    "without-settings": "without settings of modules: the {} graph",
     "without-flow": "without flow: the {} graph (no --flow), "
     "so no place where gradient ends is known to be new or gone",
 }
@@ -240,6 +241,7 @@ def _first(texts: Sequence[str], before_rest: str) -> str:
 
 
 KINDS: Final[dict[str, Kind]] = {
+    "graph-kinds": Kind("top", "two kinds of graphs: {0.subjects[0]} and {0.subjects[1]}, whose operations differ"),
     "same-result": Kind("top", _same_result),
     "summary": Kind("top", "{0.text}"),
     "cuts": Kind("head", _cuts),
@@ -256,6 +258,7 @@ KINDS: Final[dict[str, Kind]] = {
     "without-data": Kind("note", _without),
     "two-models": Kind("note", "two different models: {0.count:,} of {0.before:,} -> {0.after:,} nodes in common"),
     "without-flow": Kind("note", _without),
+    "without-settings": Kind("note", _without),
     "frozen": Kind("note", _frozen),
     "unfrozen": Kind("note", _frozen),
     "tied": Kind("note", lambda finding, _: f"{finding.kind}: {_first(finding.subjects, ' and ')}"),

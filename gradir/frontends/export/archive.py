@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
@@ -44,16 +44,8 @@ _DTYPES: Final = (
     *("complex128", "bool", "bfloat16", *[""] * 14, "uint16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"),
     *("float8_e5m2fnuz", "float8_e8m0fnu", "uint32", "uint64"),
 )
-_LAYOUTS: Final = (
-    "unknown",
-    "sparse_coo",
-    "sparse_csr",
-    "sparse_csc",
-    "sparse_bsr",
-    "sparse_bsc",
-    "_mkldnn",
-    "strided",
-)
+_SPARSE: Final = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
+_LAYOUTS: Final = ("unknown", *_SPARSE, "_mkldnn", "strided")
 _MEMORY_FORMATS: Final = ("unknown", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
 _TABLES: Final[Mapping[str, Sequence[str]]] = {
     "as_scalar_type": _DTYPES,
@@ -130,18 +122,18 @@ class _Weights(msgspec.Struct):
     config: dict[str, _Weight]
 
 
-def program_in(data: bytes) -> Program:
-    """Read the program in the bytes of a ``.pt2`` file.
+def program_in(file: BinaryIO) -> Program:
+    """Read the program in a ``.pt2`` file.
 
     Raises:
         FormatError: there is none, or it cannot be read.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            name = _graph_name(archive)
+        with zipfile.ZipFile(file) as archive:
+            name, available = _graph_name(archive), file.seek(0, io.SEEK_END)
             root, model = name.rpartition("models/")[0], name.rpartition("/")[2].removesuffix(".json")
             configs = [f"{root}data/{kind}/{model}_{kind}_config.json" for kind in ("weights", "constants")]
-            texts = _texts(archive, [name, *(each for each in configs if each in archive.NameToInfo)], len(data))
+            texts = _texts(archive, [name, *(each for each in configs if each in archive.NameToInfo)], available)
             stated = _decoded(name, texts.pop(name), _Program)
             weights: dict[str, _Weight] = {}
             for place, text in texts.items():
@@ -292,8 +284,8 @@ class _Reader:
             modules = [*modules_of(_stack(node.metadata.get("nn_module_stack", "")))]
             for module in modules:
                 _checked(module.path)
-            trace = node.metadata.get("stack_trace", "")
             op, native, _, kinds, _ = operation
+            trace = node.metadata.get("stack_trace", "")
             part.calls.append(Call(op, native, arguments, makes, tensors, kinds, modules, trace))
         part.outputs.extend(self.argument(graph, each) for each in graph.outputs)
 
@@ -332,9 +324,7 @@ def _name(value: Any) -> str:
 def _checked(name: Any) -> str:
     """A name, or the path of a module, that is no longer than those of models are."""
     if not isinstance(name, str) or len(name) > _LONGEST or name.count(".") > _DEEPEST:
-        raise FormatError(
-            f"{excerpt(name)} is no name of a module or a tensor; gradir reads up to {_LONGEST} characters"
-        )
+        raise FormatError(f"{excerpt(name)} is no name of a module or a tensor of at most {_LONGEST} characters")
     return name
 
 

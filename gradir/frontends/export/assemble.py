@@ -61,6 +61,7 @@ class _Frame:
     def __init__(self, part: Part, scope: str, caller: _Running | None) -> None:
         self.scope, self.caller, self.outputs = scope, caller, part.outputs
         self.module = caller.call.modules[-1].path if caller is not None and caller.call.modules else ""
+        self.is_backward: bool = caller is not None and (caller.call.is_backward or caller.frame.is_backward)
         self.calls: Iterator[Call] = iter(part.calls)
         self.values: dict[str, _Value] = {}
         self.uses = Counter(each.name for call in part.calls for _, value in call.arguments for each in named_in(value))
@@ -154,11 +155,11 @@ class _Assembly:
 
     def _add(self, frame: _Frame, call: Call, given: Sequence[_Value] = ()) -> _Frame:
         """Add the node of a call, after that of each tensor which is met first, and return the frame."""
+        call = call._replace(is_backward=call.is_backward or frame.is_backward)
         if self._only_counts(frame, call):
             return frame
         inputs, kinds = [*given], ["data"] * len(given)
-        attrs: dict[str, Any] = {}
-        before = []
+        attrs, before = dict[str, Any](), list[_Value]()
         for name, value in call.arguments:
             named = [*named_in(value)]
             if any(type(each) is Body for each in flat(value)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Set
-from typing import ClassVar, NamedTuple
+from typing import BinaryIO, ClassVar, NamedTuple
 
 from gradir.errors import CaptureError
 from gradir.ir import Graph
@@ -64,8 +64,8 @@ class ExportFrontend:
             program = program_of(request.target)
         return Captured(graph_of(program, Traces(ShownPaths(), (torch.__path__[0],))))
 
-    def read(self, data: bytes) -> Graph:
-        """The graph of the program in the bytes of a ``.pt2`` file, of which no pickle is loaded.
+    def read(self, file: BinaryIO) -> Graph:
+        """The graph of the program in a ``.pt2`` file, of which no weight is read and no pickle loaded.
 
         Raises:
             FormatError: there is no program in it, or none that can be read.
@@ -74,4 +74,4 @@ class ExportFrontend:
         from gradir.frontends.export.assemble import graph_of
         from gradir.frontends.export.traces import Traces, foreign_path
 
-        return graph_of(program_in(data), Traces(foreign_path))
+        return graph_of(program_in(file), Traces(foreign_path))

@@ -13,7 +13,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.export.assemble import named_in
 from gradir.frontends.export.fx import meta_of
 from gradir.frontends.export.program import Call, Input, Named, Part, Program
-from gradir.frontends.export.regions import Region, bytes_of, region_of, storage_of, traced
+from gradir.frontends.export.regions import Region, bytes_of, expect_traced, region_of, storage_of, traced
 from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.reading.outputs import tensors_of
 from gradir.frontends.pytorch.target import Traced, expect_traceable
@@ -35,9 +35,10 @@ def joint_program(target: Any) -> Program:
     if not isinstance(target, Traced):
         expect_traceable()
         return _joined([region_of(target)], None)
-    regions, result = traced(target)
+    found, result = traced(target)
+    regions = [each for each in found if each.is_read]
     if not target.compiles:
-        regions = [_whole(regions, tensors_of(result))]
+        regions = [_whole(found, tensors_of(result))]
     elif not regions:
         raise CaptureError("nothing compiled ran: call what torch.compile returns, or use --graph joint")
     return _joined(regions, target)
@@ -51,6 +52,7 @@ def _whole(found: Sequence[Region], returned: Sequence[torch.Tensor]) -> Region:
         return trained[0]
     # A call that makes its model begins with a break that loses nothing.
     cut = next(filter(None, map(_break, (*trained, *found))), None)
+    expect_traced(found)
     if cut is None or cut.source is None:
         raise CaptureError("torch.compile traced nothing that needs a gradient, so there is no joint graph")
     raise CaptureError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,13 +20,14 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition as
 from torch._guards import CompileContext
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from gradir.errors import CaptureError
+from gradir.errors import CaptureError, SpecError
 from gradir.frontends.export.fx import known_inputs, program_of
 from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program, bare_path
-from gradir.frontends.pytorch.target import Traced
-from gradir.frontends.substitution import replace_function
+from gradir.frontends.pytorch.target import Traced, compiled_code
+from gradir.frontends.substitution import replace_function, substituted
+from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below
-from gradir.spec import called
+from gradir.spec import called, own_error
 
 _VARIABLE: Final = re.compile(r"[LG]\.((?!__)\w[\w.]*)")
 
@@ -40,16 +42,29 @@ def traced(target: Traced) -> tuple[list[Region], object]:
     log.setLevel(logging.ERROR)
     torch.compiler.reset()
     try:
-        result = called(partial(_run, target, backend), getattr(inner, "__qualname__", type(inner).__name__))
+        with warnings.catch_warnings():
+            # AOTAutograd traces the backward in the mode that warns of what fails, which is an error of its own.
+            warnings.filterwarnings("ignore", "Error detected in")
+            result = called(partial(_run, target, backend), getattr(inner, "__qualname__", type(inner).__name__))
+    except SpecError:
+        expect_traced(backend.found)
+        raise
     finally:
         torch.compiler.reset()
         log.setLevel(level)
-    return [region for region in backend.found if region.is_read], result
+    return backend.found, result
+
+
+def expect_traced(found: Sequence[Region]) -> None:
+    """Refuse a program with a graph that AOTAutograd cannot differentiate."""
+    failure = next((region.failure for region in found if region.failure), "")
+    if failure:
+        raise CaptureError(f"torch cannot trace the backward of this loss: {failure}") from None
 
 
 def _run(target: Traced, backend: _Backend) -> object:
     if target.compiles:
-        with torch.compiler.set_stance(force_backend=backend):
+        with compiled_code(force_backend=backend):
             return target.call()
     call = target.call
     inner, args, kwargs = (call.func, call.args, call.keywords) if isinstance(call, partial) else (call, (), {})
@@ -91,7 +106,7 @@ class Region:
         self.start, self.reason = start, reason
         self.compiled_as = str(CompileContext.current_compile_id() or "")
         self.program = Program(Part([], [], []), {})
-        self.is_read = False
+        self.is_read, self.failure = False, ""
         self.named: Sequence[tuple[str, tuple[str, ...]]] = ()
         # The tensors of its first run.
         self.taken, self.returned = tuple[Any, ...](), list[Any]()
@@ -303,8 +318,13 @@ class _Backend:
 
         compiler = aot_autograd(fw_compiler=take, bw_compiler=_run_as_it_is, partition_fn=partition, **self._options)
         # The LSTM of oneDNN has None for a workspace, which AOTAutograd cannot save.
-        with torch.backends.mkldnn.flags(enabled=False):
-            compiled = compiler(module, inputs)
+        try:
+            with substituted(torch.backends.mkldnn, "enabled", False):
+                compiled = compiler(module, inputs)
+        except Exception as error:
+            # Dynamo runs the program without this graph.
+            region.failure = plain_text(own_error(error))
+            raise
 
         def run(*args: object) -> object:
             result = compiled(*args)

@@ -236,6 +236,9 @@ KEPT_APART: Final = "__dynamo_disable"
 # Where the functions are in which torch wraps what the user has it compile.
 WRAPPERS: Final = "torch._dynamo."
 COMPILED_ENDS: Final = _word(f"{DYNAMO}:_maybe_set_eval_frame", _WHOLE, _IN_PARTS, since="2.5")
+# A context that cond, scan and their like enter, and nothing else, to compile the functions that they are given.
+DYNAMO_UTILS: Final = "torch._dynamo.utils"
+COMPILES_BODIES: Final = _word(f"{DYNAMO_UTILS}:disable_cache_limit", "to run all else in eager", "cond cuts gradients")
 function_modes: Final[Callable[[], list[Any]]] = _found("torch.overrides._get_current_function_mode_stack", _WHOLE)
 pop_function_mode: Final[Callable[[], Any]] = _found("torch.overrides._pop_mode", _WHOLE)
 push_function_mode: Final[Callable[[Any], None]] = _found("torch.overrides._push_mode", _WHOLE)
@@ -334,7 +337,7 @@ _DTENSOR: Final = _word("libtorch_cpu:_dtensor", _NOTING, "what a distributed te
 COMMUNICATING: Final = frozenset({"c10d", _FUNCTIONAL, _DTENSOR})
 _FUNCTIONS: Final = "torch.distributed._functional_collectives"
 _NOTHING: Final = ("to leave out what communicates nothing", "it is noted")
-_WRAP: Final = _word(f"{_FUNCTIONS}:_wrap_tensor_autograd", *_NOTHING, since="2.13")
+_WRAP: Final = _word(f"{_FUNCTIONS}:_wrap_tensor_autograd", *_NOTHING, since="2.11")
 # Their operations that communicate nothing.
 SILENT: Final = frozenset({"wait_tensor", _WRAP, "check_for_nan", "mesh_get_process_group"})
 GATHER_WHOLE: Final = _word("libtorch_cpu:_allgather_base_", _NOTING, "it has this name").rstrip("_")

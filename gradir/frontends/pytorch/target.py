@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from importlib import import_module
 from itertools import chain
 from traceback import walk_tb
 from typing import Any, NamedTuple
@@ -19,12 +20,13 @@ from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
 from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.fake import is_standing_in, without_data
-from gradir.frontends.pytorch.private import LOOKED_AT, own_buffers
+from gradir.frontends.pytorch.private import COMPILES_BODIES, DYNAMO_UTILS, LOOKED_AT, own_buffers
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
 from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Modules, ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
+from gradir.frontends.substitution import substituted
 from gradir.ir import Graph
 from gradir.protocols import MadeOtherError, StoppedError
 from gradir.request import CaptureRequest
@@ -141,9 +143,8 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     _set_seed(request)
     recorder = recorder_of(None, request.step)
     result = _made_by(request.target, recorder)
-    # An exported program and a module of torch.fx state their graphs. Nobody has the former without its module.
-    exported = getattr(sys.modules.get("torch.export"), "ExportedProgram", fx.GraphModule)
-    if request.is_program and not request.inputs and isinstance(result, (fx.GraphModule, exported)):
+    # Both state their graphs.
+    if request.is_program and not request.inputs and (_is_exported(result) or isinstance(result, fx.GraphModule)):
         raise MadeOtherError(result)
     before = request.step - 1
     for left in range(0 if isinstance(result, nn.Module) else before, 0, -1):
@@ -158,6 +159,11 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
         return _Ran(recorder, _run_module(partial(_recorded, recorder, call), request, result), call=call)
     model, outputs, _ = _parts(result, request.inputs)
     return _Ran(recorder, outputs, model)
+
+
+def _is_exported(result: object) -> bool:
+    # Nobody has an exported program without its module.
+    return isinstance(result, getattr(sys.modules.get("torch.export"), "ExportedProgram", ()))
 
 
 def expect_traceable() -> None:
@@ -180,7 +186,7 @@ def _traced(request: CaptureRequest) -> object:
         # Functions run as those that a PROGRAM names, which take no arguments.
         target = partial(target, *request.inputs, **(request.kwargs or {}))
         request = replace(request, target=target, inputs=(), kwargs=None)
-    with _without_data(request), torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+    with _without_data(request), compiled_code("force_eager"), warnings.catch_warnings():
         # torch warns of gradir's own hooks.
         warnings.filterwarnings("ignore", "Using `torch.compile")
         ran = run_recorded(request)
@@ -194,6 +200,24 @@ def _traced(request: CaptureRequest) -> object:
             # The next run would go on with the graph of this one.
             buffer.detach_()
     return Traced(ran.call or target, modules, eager, request.graph == "compiled")
+
+
+@contextmanager
+def compiled_code(stance: str = "default", **options: Any) -> Iterator[None]:
+    """Set the stance for the program's compiled code, but not for what ``cond`` and its like compile by themselves.
+
+    They find so which tensors and modules their functions take beside their arguments.
+    """
+    utils = import_module(DYNAMO_UTILS)
+    as_before: Callable[[], AbstractContextManager[None]] = getattr(utils, COMPILES_BODIES)
+
+    @contextmanager
+    def compiling_bodies() -> Iterator[None]:
+        with torch.compiler.set_stance("default"), as_before():
+            yield
+
+    with substituted(utils, COMPILES_BODIES, compiling_bodies), torch.compiler.set_stance(stance, **options):
+        yield
 
 
 def _set_seed(request: CaptureRequest) -> None:
@@ -237,6 +261,8 @@ def explain_target(request: CaptureRequest) -> Explanation:
     optimizer: object = None
     try:
         result = _made_by(request.target, recorder)
+        if _is_exported(result):
+            raise MadeOtherError(result)
         if isinstance(result, nn.Module):
             model = result if model is None else model
             result = _run_module(partial(_recorded, recorder, _call(result, request)), request, result)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gradir.review.rules.graphs import computing, for_all, frameworks, hooked, tensors, totals
+from gradir.review.rules.graphs import computing, for_all, frameworks, graph_kinds, hooked, tensors, totals
 from gradir.review.rules.modules import layers, modules, whole_graph
 from gradir.review.rules.parameters import cuts, frozen, inputs, tied, unowned
 
@@ -21,6 +21,7 @@ __all__ = ["RULES"]
 
 RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
     computing,
+    graph_kinds,
     inputs,
     unowned,
     frameworks,

@@ -9,6 +9,7 @@ from gradir.diffs.changes import CAME, UNSET, Finding
 from gradir.diffs.computing import computes_the_same
 from gradir.ir import Saved
 from gradir.ir.cuts import lacking_flow
+from gradir.ir.marks import graph_kind
 from gradir.ir.model import MOST
 from gradir.ir.saved import unknown_slots
 from gradir.ir.text import printable
@@ -26,6 +27,7 @@ _FEWEST: Final = 20
 # Two different models have less than one node in so many in common.
 _IN_COMMON: Final = 10
 _OTHER: Final = {("op",), ("role",)}
+_SETTINGS: Final = frozenset({"detail", "training"})
 # Fields in which nodes of one operation may differ.
 _OF_NO_OPERATION: Final = {"id", "scope", "names", "source", "ext"}
 
@@ -43,6 +45,24 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
     same = computes_the_same(*evidence.graphs, evidence.matched)
     if same is not None:
         yield Finding("same-result", "note", same.transposed, count=same.constants)
+
+
+def graph_kinds(evidence: Evidence) -> Iterator[Finding]:
+    """Report graphs of two kinds, and settings of modules that one of the graphs does not state."""
+    stated = [any(scope.detail for scope in graph.scopes.values()) for graph in evidence.graphs]
+    scopes = [at for at in evidence.left if evidence.changes[at].subject == "scope" and stated[0] != stated[1]]
+    unknown = tuple(at for at in scopes if _is_of_settings(evidence.changes[at]))
+    kinds = tuple(graph_kind(graph) for graph in evidence.graphs)
+    if kinds[0] != kinds[1]:
+        yield Finding("graph-kinds", "note", kinds)
+    if unknown:
+        yield Finding("without-settings", "note", changes=(unknown,), details={"side": stated.index(False)})
+
+
+def _is_of_settings(change: Change) -> bool:
+    """Return whether a module has settings in one graph alone, and no other change."""
+    are_lost = [each.path[0] in _SETTINGS and UNSET in (each.before, each.after) for each in change.fields]
+    return change.kind == "changed" and all(are_lost)
 
 
 def frameworks(evidence: Evidence) -> Iterator[Finding]:

@@ -97,7 +97,7 @@ def _differences(graph: Graph, program: torch.export.ExportedProgram) -> Iterato
         yield "file: what is read is not what was written"
     file = io.BytesIO()
     torch.export.save(program, file)
-    again = read(file.getvalue(), "model.pt2")
+    again = read(file, "model.pt2")
     fields = [[(n.id, n.op, n.inputs, n.outputs, n.attrs) for n in each.nodes.values()] for each in (again, graph)]
     if fields[0] != fields[1]:
         yield f"pt2: {next((pair for pair in zip(*fields, strict=False) if pair[0] != pair[1]), 'other nodes')}"
