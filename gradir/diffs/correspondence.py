@@ -9,7 +9,7 @@ import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename, tensor_rename
 from gradir.diffs.matching.search import named_ids
-from gradir.diffs.modules import RenamedModules, paired_scopes
+from gradir.diffs.modules import Outline, RenamedModules
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, removed, split_last, storage_key
 from gradir.ir.module_tree import split_path
@@ -41,8 +41,9 @@ class Correspondence:
         self._others = {key for key in a.nodes if self._id(key) != key}
         self._renames = frozenset(matching.renames)
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
-        self.paths: Mapping[str, str] = paired_scopes(a, b, pairs)
-        self._modules = RenamedModules(a, b, pairs if self._renames else (), self.paths)
+        self.outline = Outline.between(a, b, pairs)
+        self.paths: Mapping[str, str] = self.outline.paths
+        self._modules = RenamedModules(a, b, pairs if self._renames else (), self.outline)
         self.modules: Mapping[Rename, int] = self._modules.nodes
         self.tensors: Mapping[tuple[str, str], str] = self._modules.tensors
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
-from gradir.diffs.sequences import cheapest_alignment
+from gradir.diffs.sequences import cheapest_alignment, matched
 from gradir.ir.ids import split_id
-from gradir.ir.module_tree import Above, split_path, upwards
+from gradir.ir.module_tree import Above, split_path, upwards, whole_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from gradir.diffs.changes import Change
     from gradir.ir import Graph, Node, Scope
+    from gradir.ir.module_tree import ModuleTree
 
 _SAME_CLASS: Final = 8
 _SAME_NAME: Final = 2
@@ -25,36 +28,90 @@ _ANY: Final = "*"
 _MOST_LEVELS: Final = 16
 
 
-def paired_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
-    """Return paths of the second graph by those of the first, as most of their nodes say, then by parents and kinds."""
-    # A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
-    pairs = list(pairs)
-    if _keep_their_places(a, b, pairs):
-        return {path: path for path in b.scopes}
-    return _Pairing(a, b).pairs(_scope_votes(a, b, pairs))
+class ChangedModule(NamedTuple):
+    """A module: its path in the second graph, or in the first where only that has it."""
+
+    path: str
+    gone: bool = False
 
 
-def _keep_their_places(a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> bool:
+class Outline:
+    """All modules of two graphs, listed or named by a node, and which one of the first is which of the second.
+
+    ``paths`` are those in the second graph by those in the first. A module that is gone stands where it stood in the
+    order of the model, and one that no graph knows comes last.
+    """
+
+    def __init__(self, trees: tuple[ModuleTree, ModuleTree], paths: Mapping[str, str]) -> None:
+        self.trees = trees
+        self.paths = paths
+        self._was = {new: old for old, new in paths.items()}
+
+    @classmethod
+    def between(cls, a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> Outline:
+        """Return the modules as most of their matched nodes pair them, then their parents and kinds."""
+        # A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
+        trees = whole_tree(a), whole_tree(b)
+        before, after = ({scope.path: scope for scope in tree.scopes} for tree in trees)
+        if _keep_their_places(before, after, pairs):
+            return cls(trees, {path: path for path in after})
+        return cls(trees, _Pairing(before, after).pairs(_scope_votes(before, after, pairs)))
+
+    def was(self, path: str) -> str | None:
+        """Return what the first graph calls a module of the second; nothing of a new one."""
+        return self._was.get(path)
+
+    def module(self, path: str, *, added: bool) -> ChangedModule:
+        """Return the module at a path of the second graph, or of the first."""
+        if added:
+            return ChangedModule(path)
+        now = self.paths.get(path)
+        return ChangedModule(path, gone=True) if now is None else ChangedModule(now)
+
+    def position(self, module: ChangedModule) -> int:
+        """Return a number that grows in the order of the model."""
+        return self._order.setdefault(module, len(self._order))
+
+    def sections(self, changes: Sequence[Change], indices: Iterable[int]) -> list[tuple[ChangedModule, list[int]]]:
+        """Return the indices of some of the changes by module, in the order of the model."""
+        found: dict[ChangedModule, list[int]] = {}
+        for at in indices:
+            module = self.module(changes[at].scope, added=changes[at].kind != "removed")
+            found.setdefault(module, []).append(at)
+        return sorted(found.items(), key=lambda section: self.position(section[0]))
+
+    @cached_property
+    def _order(self) -> dict[ChangedModule, int]:
+        before, after = self.trees
+        there = (
+            {self.module(scope.path, added=False): scope for scope in before.scopes},
+            {ChangedModule(scope.path): scope for scope in after.scopes},
+        )
+        return {module: at for at, (module, _, _) in enumerate(matched(*there))}
+
+
+def _keep_their_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]) -> bool:
     """Return whether each module surely is the one of its path; a module of another kind has nodes and wraps none."""
-    if a.scopes.keys() != b.scopes.keys() or any(old.scope != new.scope for old, new in pairs):
+    if a.keys() != b.keys() or any(old.scope != new.scope for old, new in pairs):
         return False
-    others = {path for path, scope in a.scopes.items() if _kind(scope) != _kind(b.scopes[path])}
-    wrapping = {split_path(path)[0] for path in a.scopes if path} if others else ()
+    others = {path for path, scope in a.items() if _kind(scope) != _kind(b[path])}
+    wrapping = {split_path(path)[0] for path in a if path} if others else ()
     return others.isdisjoint(wrapping) and others <= {old.scope for old, _ in pairs}
 
 
 class _Pairing:
-    def __init__(self, a: Graph, b: Graph) -> None:
-        self._a, self._b = a.scopes, b.scopes
-        self._inside = _inside(a.scopes), _inside(b.scopes)
+    def __init__(self, a: Mapping[str, Scope], b: Mapping[str, Scope]) -> None:
+        self._a, self._b = a, b
+        self._inside = _inside(a), _inside(b)
         self._found: dict[str, str] = {}
-        self._free = set(b.scopes)
+        self._free = set(b)
         # By module of the second graph those in it by their kinds, as far as they may be free.
         self._waiting: dict[str, defaultdict[tuple[str, str, int], deque[str]]] = {}
 
-    def pairs(self, votes: Mapping[tuple[str, str], int]) -> dict[str, str]:
+    def pairs(self, votes: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, str]:
         """Return the paths that are one, those with the most votes first."""
-        for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
+        ordered = sorted(votes, key=lambda pair: (pair[0] != pair[1], sorted(pair)))
+        for old, new in sorted(ordered, key=votes.__getitem__, reverse=True):
             # What shares a wrapper with a module is not that module, however alike it is.
             if self._wrapped(old, old) in {"", new} and self._unwrapped(new, new) in {"", old}:
                 self._add(old, new)
@@ -133,15 +190,20 @@ def _kind(scope: Scope) -> tuple[str, str, int]:
     return scope.class_name, scope.detail, scope.own
 
 
-def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
+def _scope_votes(
+    a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Iterable[tuple[Node, Node]]
+) -> dict[tuple[str, str], tuple[int, int]]:
     """Count by pair of paths the matched nodes below two modules that are one, as far as these nodes show."""
-    # A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it.
+    # A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it. Of modules without a
+    # class, their own nodes tell more than those further inside.
     votes: Counter[tuple[str, str]] = Counter()
+    inside: Counter[tuple[str, str]] = Counter()
     for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
-        for before, after in _levels(a.scopes, b.scopes, old, new):
-            if before in a.scopes and after in b.scopes:
-                votes[a.scopes[before].path, b.scopes[after].path] += count
-    return votes
+        for before, after in _levels(a, b, old, new):
+            if before in a and after in b:
+                is_inside = (before, after) != (old, new) and not _classes(a, b, before, after)
+                (inside if is_inside else votes)[a[before].path, b[after].path] += count
+    return {pair: (votes[pair], inside[pair]) for pair in (*votes, *inside)}
 
 
 def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> Iterator[tuple[str, str]]:
@@ -165,7 +227,8 @@ def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) 
 def _worth(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, is_innermost: bool) -> int:
     # Of modules without a class the nodes in them tell most.
     known = _classes(a, b, old, new) or (_SAME_CLASS if is_innermost else 0)
-    return known + _SAME_NAME * (split_path(old)[1] == split_path(new)[1]) + _ONE
+    # The top level has no name.
+    return known + _SAME_NAME * (split_path(old)[1] == split_path(new)[1] != "") + _ONE
 
 
 def _classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
@@ -190,9 +253,9 @@ class RenamedModules:
     them, and else one by one; ``tensors`` has the roles of those that are about a tensor.
     """
 
-    def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], paths: Mapping[str, str]) -> None:
-        self._tables = a.scopes, b.scopes
-        self._paths, self._news = paths, {*paths.values()}
+    def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], outline: Outline) -> None:
+        self._outline = outline
+        self._known = tuple({scope.path for scope in tree.scopes} for tree in outline.trees)
         shown = Counter(
             found
             for old, new in pairs
@@ -221,9 +284,9 @@ class RenamedModules:
 
     def _is_around_new(self, found: _Shown) -> bool:
         """Return whether the module that has a former name now, or had the new name before, is in one graph only."""
-        before, after = self._tables
-        came = found.old in after and found.old not in self._news
-        return came or (found.new in before and found.new not in self._paths)
+        before, after = self._known
+        came = found.old in after and self._outline.was(found.old) is None
+        return came or (found.new in before and found.new not in self._outline.paths)
 
     def _outermost(self, found: _Shown) -> _Shown:
         """Return the rename that explains this one: with `fn` as `fn.g`, its module `fn.g` is `fn.g.g`."""
@@ -259,10 +322,10 @@ class RenamedModules:
 
     def _is_one(self, found: _Shown) -> bool:
         """Return whether two modules are one, as far as the tables of modules know them."""
-        return not self._are_known(found) or self._paths.get(found.old) == found.new
+        return not self._are_known(found) or self._outline.paths.get(found.old) == found.new
 
     def _are_known(self, found: _Shown) -> bool:
-        before, after = self._tables
+        before, after = self._known
         return found.old in before and found.new in after
 
     def _single(self, counts: Iterable[_Shown], scopes: Collection[Iterable[str]]) -> Iterator[Rename]:

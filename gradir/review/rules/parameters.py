@@ -168,7 +168,7 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
         explained[next(iter(explained))] |= rest
     taken: set[int] = set()
     for word, found in modules.items():
-        whole = _topmost([module.path for module in found if module.whole], evidence.places.trees[1])
+        whole = _topmost([module.path for module in found if module.whole], evidence.wholes.outline.trees[1])
         part = [module.path for module in found if not module.whole]
         figures = {"parameters": sum(each.parameters for each in found), "elements": sum(each.lost for each in found)}
         indices = explained[word] - taken
