@@ -142,7 +142,9 @@ class WholeModules:
         for scope, above, (every, new, in_new, old, busy) in zip(tree.scopes, tree.parents, counts, strict=True):
             found = tops[above] if above != OUTSIDE else None
             is_itself = scope.path in own and not old
-            is_emptied = not busy and every >= _FEWEST_NODES and in_new < every
+            # A path that only lies above modules is one where no table lists the modules.
+            is_module = bool(nodes[scope.path]) or scope.path in graph.scopes or not graph.scopes
+            is_emptied = is_module and not busy and every >= _FEWEST_NODES and in_new < every
             if found is None and scope.path and every == new and (is_itself or is_emptied):
                 found = WholeModule(added, scope.path, is_itself)
             tops.append(found)
