@@ -118,7 +118,7 @@ class Correspondence:
             return "renumbered" if old.op == new.op else ""
         if self._modules.explain(old, new):
             return ""
-        is_moved = old.scope != new.scope and not self._modules.explain_scope(old.scope, new.scope)
+        is_moved = old.scope != new.scope and not self._modules.explain_scope(old.scope)
         return "moved" if is_moved and before.scope != after.scope else "renamed"
 
     def scope_verdict(self, old: Scope, new: Scope) -> Verdict:
@@ -130,7 +130,7 @@ class Correspondence:
         (parent, name), (other_parent, other_name) = split_path(old.path), split_path(new.path)
         if name == other_name and parent != other_parent and self.paths.get(parent) == other_parent:
             return ""
-        return "" if self._modules.explain_scope(old.path, new.path) else "renamed"
+        return "" if self._modules.explain_scope(old.path) else "renamed"
 
     def _id(self, node_id: str) -> str:
         found = self.matched.get(node_id)

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict, deque
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
+from gradir.diffs.matching.renames import Naming, Rename, pattern
 from gradir.diffs.sequences import cheapest_alignment, matched
-from gradir.ir.ids import split_id
+from gradir.ir.ids import encode_component, split_id, split_last
 from gradir.ir.module_tree import Above, split_path, upwards, whole_tree
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ class ChangedModule(NamedTuple):
 
     path: str
     gone: bool = False
+
+
+class Turn(NamedTuple):
+    """What both graphs call a module or a tensor that has another name or place."""
+
+    old: str
+    new: str
+
+    @property
+    def rename(self) -> Rename:
+        """The same for any index."""
+        return Rename(pattern(self.old), pattern(self.new))
 
 
 class Outline:
@@ -79,6 +91,20 @@ class Outline:
             module = self.module(changes[at].scope, added=changes[at].kind != "removed")
             found.setdefault(module, []).append(at)
         return sorted(found.items(), key=lambda section: self.position(section[0]))
+
+    @cached_property
+    def turns(self) -> Mapping[str, Turn]:
+        """For each module with another path, the one in or above it that has another name or place."""
+        found: dict[str, Turn] = {}
+        for old in (scope.path for scope in self.trees[0].scopes if scope.path in self.paths):
+            new = self.paths[old]
+            (above, name), (above_now, name_now) = split_path(old), split_path(new)
+            around = self.paths.get(above)
+            is_below = old and new and around is not None and pattern(around) == pattern(above_now)
+            turn = found.get(above) if is_below and pattern(name) == pattern(name_now) else Turn(old, new)
+            if turn is not None and pattern(old) != pattern(new):
+                found[old] = turn
+        return found
 
     @cached_property
     def _order(self) -> dict[ChangedModule, int]:
@@ -237,14 +263,6 @@ def _classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str)
     return (_SAME_CLASS if one == other else -_SAME_CLASS) if one and other else 0
 
 
-class _Shown(NamedTuple):
-    """A rename that two nodes show, and the modules or paths that it is about in both graphs."""
-
-    rename: Rename
-    old: str
-    new: str
-
-
 class RenamedModules:
     """The renames that hold for whole modules.
 
@@ -256,79 +274,66 @@ class RenamedModules:
     def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], outline: Outline) -> None:
         self._outline = outline
         self._known = tuple({scope.path for scope in tree.scopes} for tree in outline.trees)
-        shown = Counter(
-            found
-            for old, new in pairs
-            if (old.id, old.scope) != (new.id, new.scope)
-            # Not in a set: its order would differ from run to run.
-            for found in dict.fromkeys(map(self._lowest, _shown(old, new)))
-        )
-        counts = Counter({found: count for found, count in shown.items() if self._is_one(found)})
+        counts: Counter[Turn] = Counter()
+        for old, new in pairs:
+            if (old.id, old.scope) != (new.id, new.scope):
+                # Not in a set: its order would differ from run to run. A tensor by itself is a change of its own.
+                turns = dict.fromkeys(filter(None, self._turns(old, new)))
+                counts.update([turn for turn in turns if old.op or turn.old != old.id])
         scopes = [dict.fromkeys(node.scope for node in graph.nodes.values()) for graph in (a, b)] if counts else []
         before, after = (Above(map(pattern, there)) for there in scopes or ((), ()))
         self._renames = {
-            found.rename
-            for found in counts
-            if found.rename.before not in after or found.rename.after not in before or self._is_around_new(found)
+            turn.rename
+            for turn in counts
+            if turn.rename.before not in after or turn.rename.after not in before or self._is_around_new(turn)
         }
         self.nodes: Counter[Rename] = Counter()
         self.tensors: dict[tuple[str, str], str] = {}
         single = set(self._single(counts, scopes)) if self._renames else set()
-        whole = [(self._outermost(found), count) for found, count in counts.items() if found.rename in self._renames]
-        names = _with_fixed_indices(found for found, _ in whole)
-        for found, count in whole:
-            name = Rename(found.old, found.new) if found.rename in single else names[found.rename]
+        whole = [(turn, count) for turn, count in counts.items() if turn.rename in self._renames]
+        names = _with_fixed_indices(turn for turn, _ in whole)
+        for turn, count in whole:
+            name = Rename(*turn) if turn.rename in single else names[turn.rename]
             self.nodes[name] += count
-            if found.old in a.nodes and found.new in b.nodes:
-                self.tensors[name] = b.nodes[found.new].role
-
-    def _is_around_new(self, found: _Shown) -> bool:
-        """Return whether the module that has a former name now, or had the new name before, is in one graph only."""
-        before, after = self._known
-        came = found.old in after and self._outline.was(found.old) is None
-        return came or (found.new in before and found.new not in self._outline.paths)
-
-    def _outermost(self, found: _Shown) -> _Shown:
-        """Return the rename that explains this one: with `fn` as `fn.g`, its module `fn.g` is `fn.g.g`."""
-        before, after = found.rename
-        (around, name), (around_after, name_after) = split_path(before), split_path(after)
-        if after == f"{before}.{name}" and Rename(around, before) in self._renames:
-            return _Shown(Rename(around, before), split_path(found.old)[0], found.old)
-        if before == f"{after}.{name_after}" and Rename(after, around_after) in self._renames:
-            return _Shown(Rename(after, around_after), found.new, split_path(found.new)[0])
-        return found
+            if turn.old in a.nodes and turn.new in b.nodes:
+                self.tensors[name] = b.nodes[turn.new].role
 
     def explain(self, old: Node, new: Node) -> bool:
         """Return whether two nodes of different names differ in these renames alone."""
-        if not self._renames:
-            return False
-        shown = list(_shown(old, new))
-        others = set(Naming.of(old).renames(Naming.of(new))) - {each.rename for each in shown}
-        lowest = [self._lowest(each) for each in shown]
-        return others <= self._renames and all(each.rename in self._renames and self._is_one(each) for each in lowest)
+        before, after = Naming.of(old), Naming.of(new)
+        is_same = before.tail == after.tail or (before.tail, after.tail) == (before.op, after.op)
+        return is_same and all(turn is not None and turn.rename in self._renames for turn in self._turns(old, new))
 
-    def explain_scope(self, old: str, new: str) -> bool:
-        """Return whether two paths of one module differ in such a rename alone."""
-        return self._lowest(_Shown(rename(pattern(old), pattern(new)), old, new)).rename in self._renames
+    def explain_scope(self, path: str) -> bool:
+        """Return whether a module of the first graph has another path by such a rename alone."""
+        turn = self._outline.turns.get(path)
+        return turn is not None and turn.rename in self._renames
 
-    def _lowest(self, shown: _Shown) -> _Shown:
-        """Return the modules that two paths show to have the names, or those right in them where these are not one."""
-        both = shown.old, shown.new
-        found = _Shown(shown.rename, *map(_start, both, shown.rename))
-        prefixes = (f"{prefix}.*" if prefix else _ANY for prefix in shown.rename)
-        inner = [*map(_start, both, prefixes)]
-        below = _Shown(Rename(*map(pattern, inner)), *inner)
-        return found if self._is_one(found) or not self._are_known(below) else below
+    def _turns(self, old: Node, new: Node) -> Iterator[Turn | None]:
+        """Yield what explains the other id and scope of a node; nothing of one that moved to another module."""
+        for before, after in dict.fromkeys([(_path(old), _path(new)), (old.scope, new.scope)]):
+            if pattern(before) == pattern(after):
+                continue
+            (module, tensor), (module_now, tensor_now) = map(self._split, self._known, (before, after))
+            if self._outline.paths.get(module) != module_now:
+                yield None
+            elif pattern(tensor) != pattern(tensor_now):
+                yield Turn(before, after)
+            else:
+                yield self._outline.turns.get(module)
 
-    def _is_one(self, found: _Shown) -> bool:
-        """Return whether two modules are one, as far as the tables of modules know them."""
-        return not self._are_known(found) or self._outline.paths.get(found.old) == found.new
+    @staticmethod
+    def _split(known: Collection[str], path: str) -> tuple[str, str]:
+        """Return a module, and the name of the tensor in it that a path is of."""
+        return (path, "") if path in known else split_last(path)
 
-    def _are_known(self, found: _Shown) -> bool:
+    def _is_around_new(self, turn: Turn) -> bool:
+        """Return whether the module that has a former name now, or had the new name before, is in one graph only."""
         before, after = self._known
-        return found.old in before and found.new in after
+        came = turn.old in after and self._outline.was(turn.old) is None
+        return came or (turn.new in before and turn.new not in self._outline.paths)
 
-    def _single(self, counts: Iterable[_Shown], scopes: Collection[Iterable[str]]) -> Iterator[Rename]:
+    def _single(self, counts: Iterable[Turn], scopes: Collection[Iterable[str]]) -> Iterator[Rename]:
         """Yield renames that some of their modules have not followed."""
         before, after = scopes
         instances = tuple(
@@ -348,7 +353,7 @@ class RenamedModules:
                 yield each
 
 
-def _with_fixed_indices(shown: Iterable[_Shown]) -> dict[Rename, Rename]:
+def _with_fixed_indices(shown: Iterable[Turn]) -> dict[Rename, Rename]:
     """Return by rename what is reported: an index of one name alone is itself if all modules have it."""
     names: dict[Rename, tuple[list[list[str]], list[list[str]]]] = {}
     for found in shown:
@@ -381,22 +386,9 @@ def _instances(patterns: Collection[str], scopes: Iterable[str]) -> dict[str, se
     return found
 
 
-def _shown(old: Node, new: Node) -> Iterator[_Shown]:
-    """Yield the renames of modules that two nodes show with both paths, without that of a tensor's own name."""
-    before, after = Naming.of(old), Naming.of(new)
-    if before.path != after.path:
-        found = before.rename(after)
-        if old.op or found.before != before.path:
-            yield _Shown(found, _path(old), _path(new))
-    if before.scope != after.scope:
-        yield _Shown(rename(before.scope, after.scope), old.scope, new.scope)
-
-
 def _path(node: Node) -> str:
+    """Return the path of the module or tensor in the id of a node."""
     path, rest = split_id(node.id)
-    return path if path or node.op else rest
-
-
-def _start(path: str, prefix: str) -> str:
-    """Return as much of a path as a prefix with ``*`` in it stands for."""
-    return ".".join(path.split(".")[: prefix.count(".") + 1]) if prefix else ""
+    if not node.op:
+        return path or rest
+    return node.scope if path == encode_component(node.scope) else path
