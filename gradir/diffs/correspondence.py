@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from gradir.diffs.matching.renames import Naming, Rename, pattern, rename, tensor_rename
+from gradir.diffs.matching.renames import Naming, Rename, pattern
 from gradir.diffs.matching.search import named_ids
 from gradir.diffs.modules import Outline, RenamedModules
 from gradir.ir.edges import rewired
@@ -158,17 +158,9 @@ class Correspondence:
 
     def _are_renamed(self, old: Node, new: Node) -> bool:
         """Return whether the renames, or another index in the id, explain the other names of a node."""
-        if old.names == new.names or len(old.names) != len(new.names):
-            return False
-        for before, after in zip(old.names, new.names, strict=True):
-            both = pattern(before), pattern(after)
-            if before == after:
-                continue
-            if both[0] == both[1] and old.id == new.id:
-                return False
-            if both[0] != both[1] and self._renames.isdisjoint((rename(*both), tensor_rename(*both))):
-                return False
-        return True
+        both = zip(old.names, new.names, strict=False)
+        is_of_id = old.id != new.id or all(was == now or pattern(was) != pattern(now) for was, now in both)
+        return is_of_id and Naming.of(old).explained(Naming.of(new), self._renames)
 
 
 Slots = dict[str, list[tuple[str, str]]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.diffs.matching.renames import Naming, Rename, pattern
 from gradir.diffs.sequences import cheapest_alignment, matched
 from gradir.ir.ids import encode_component, split_id, split_last
-from gradir.ir.module_tree import Above, split_path, upwards, whole_tree
+from gradir.ir.module_tree import split_path, upwards, whole_tree
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -280,8 +280,7 @@ class RenamedModules:
                 # Not in a set: its order would differ from run to run. A tensor by itself is a change of its own.
                 turns = dict.fromkeys(filter(None, self._turns(old, new)))
                 counts.update([turn for turn in turns if old.op or turn.old != old.id])
-        scopes = [dict.fromkeys(node.scope for node in graph.nodes.values()) for graph in (a, b)] if counts else []
-        before, after = (Above(map(pattern, there)) for there in scopes or ((), ()))
+        before, after = ({*map(pattern, paths if counts else ())} for paths in self._known)
         self._renames = {
             turn.rename
             for turn in counts
@@ -289,11 +288,14 @@ class RenamedModules:
         }
         self.nodes: Counter[Rename] = Counter()
         self.tensors: dict[tuple[str, str], str] = {}
-        single = set(self._single(counts, scopes)) if self._renames else set()
+        # A name stands for all its modules, if none of them stayed where it was.
+        stay = self._known[0] & self._known[1] if counts else set()
+        stay_before, stay_after = ({*map(pattern, stay.difference(turn[side] for turn in counts))} for side in (0, 1))
         whole = [(turn, count) for turn, count in counts.items() if turn.rename in self._renames]
         names = _with_fixed_indices(turn for turn, _ in whole)
         for turn, count in whole:
-            name = Rename(*turn) if turn.rename in single else names[turn.rename]
+            is_single = turn.rename.before in stay_before or turn.rename.after in stay_after
+            name = Rename(*turn) if is_single else names[turn.rename]
             self.nodes[name] += count
             if turn.old in a.nodes and turn.new in b.nodes:
                 self.tensors[name] = b.nodes[turn.new].role
@@ -333,25 +335,6 @@ class RenamedModules:
         came = turn.old in after and self._outline.was(turn.old) is None
         return came or (turn.new in before and turn.new not in self._outline.paths)
 
-    def _single(self, counts: Iterable[Turn], scopes: Collection[Iterable[str]]) -> Iterator[Rename]:
-        """Yield renames that some of their modules have not followed."""
-        before, after = scopes
-        instances = tuple(
-            _instances({each[side] for each in self._renames}, there) for side, there in enumerate(scopes)
-        )
-        still, already = Above(after), Above(before)
-        followed: dict[Rename, tuple[set[str], set[str]]] = {}
-        for found in counts:
-            olds, news = followed.setdefault(found.rename, (set(), set()))
-            olds.add(found.old)
-            news.add(found.new)
-        for each in self._renames:
-            own, own_after = followed[each]
-            kept = instances[0].get(each.before, set()) - own
-            kept_after = instances[1].get(each.after, set()) - own_after
-            if any(path in still for path in kept) or any(path in already for path in kept_after):
-                yield each
-
 
 def _with_fixed_indices(shown: Iterable[Turn]) -> dict[Rename, Rename]:
     """Return by rename what is reported: an index of one name alone is itself if all modules have it."""
@@ -373,17 +356,6 @@ def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
             # Where that leaves one name without the index of a layer that the other has, it says too much.
             parts = same if same.count(_ANY) == min(counts) else parts  # noqa: PLW2901
         yield ".".join(parts)
-
-
-def _instances(patterns: Collection[str], scopes: Iterable[str]) -> dict[str, set[str]]:
-    """Return by pattern the modules that it stands for."""
-    found: dict[str, set[str]] = {each: set() for each in patterns if _ANY in each}
-    for scope in scopes if found else ():
-        for path in upwards(scope):
-            each = found.get(pattern(path))
-            if each is not None:
-                each.add(path)
-    return found
 
 
 def _path(node: Node) -> str:
