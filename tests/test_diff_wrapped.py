@@ -213,11 +213,13 @@ def test_a_wrapped_model_is_the_one_below_it() -> None:
             loss = model(torch.zeros(1, 4, dtype=torch.long)).sum()
         return recorder.capture(loss)
 
-    changes = gradir.diff(graph(GPT()), graph(Parallel(GPT()))).changes
-    assert [(change.kind, change.subject, change.was, change.id, change.what) for change in changes] == [
+    found = gradir.diff(graph(GPT()), graph(Parallel(GPT())))
+    assert [(change.kind, change.subject, change.was, change.id, change.what) for change in found.changes] == [
         ("renamed", "module", "", "module", ""),
         ("added", "scope", "", "", "Parallel"),
     ]
+    (line,) = str(found).split("(whole graph)\n")[1].splitlines()
+    assert line.startswith("  > module (top level) -> module, wrapped by Parallel")
 
 
 @pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])

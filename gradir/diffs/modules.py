@@ -35,7 +35,7 @@ class ChangedModule(NamedTuple):
     gone: bool = False
 
 
-class Turn(NamedTuple):
+class OtherName(NamedTuple):
     """What both graphs call a module or a tensor that has another name or place."""
 
     old: str
@@ -93,17 +93,17 @@ class Outline:
         return sorted(found.items(), key=lambda section: self.position(section[0]))
 
     @cached_property
-    def turns(self) -> Mapping[str, Turn]:
-        """For each module with another path, the one in or above it that has another name or place."""
-        found: dict[str, Turn] = {}
+    def other_names(self) -> Mapping[str, OtherName]:
+        """By path of each module with another path, the one that it is or lies in that has another name or place."""
+        found: dict[str, OtherName] = {}
         for old in (scope.path for scope in self.trees[0].scopes if scope.path in self.paths):
             new = self.paths[old]
             (above, name), (above_now, name_now) = split_path(old), split_path(new)
             around = self.paths.get(above)
             is_below = old and new and around is not None and pattern(around) == pattern(above_now)
-            turn = found.get(above) if is_below and pattern(name) == pattern(name_now) else Turn(old, new)
-            if turn is not None and pattern(old) != pattern(new):
-                found[old] = turn
+            other = found.get(above) if is_below and pattern(name) == pattern(name_now) else OtherName(old, new)
+            if other is not None and pattern(old) != pattern(new):
+                found[old] = other
         return found
 
     @cached_property
@@ -274,44 +274,46 @@ class RenamedModules:
     def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], outline: Outline) -> None:
         self._outline = outline
         self._known = tuple({scope.path for scope in tree.scopes} for tree in outline.trees)
-        counts: Counter[Turn] = Counter()
+        counts: Counter[OtherName] = Counter()
         for old, new in pairs:
             if (old.id, old.scope) != (new.id, new.scope):
                 # Not in a set: its order would differ from run to run. A tensor by itself is a change of its own.
-                turns = dict.fromkeys(filter(None, self._turns(old, new)))
-                counts.update([turn for turn in turns if old.op or turn.old != old.id])
+                other_names = dict.fromkeys(filter(None, self._other_names(old, new)))
+                counts.update([other for other in other_names if old.op or other.old != old.id])
         before, after = ({*map(pattern, paths if counts else ())} for paths in self._known)
         self._renames = {
-            turn.rename
-            for turn in counts
-            if turn.rename.before not in after or turn.rename.after not in before or self._is_around_new(turn)
+            other.rename
+            for other in counts
+            if other.rename.before not in after or other.rename.after not in before or self._is_around_new(other)
         }
         self.nodes: Counter[Rename] = Counter()
         self.tensors: dict[tuple[str, str], str] = {}
         # A name stands for all its modules, if none of them stayed where it was.
         stay = self._known[0] & self._known[1] if counts else set()
-        stay_before, stay_after = ({*map(pattern, stay.difference(turn[side] for turn in counts))} for side in (0, 1))
-        whole = [(turn, count) for turn, count in counts.items() if turn.rename in self._renames]
-        names = _with_fixed_indices(turn for turn, _ in whole)
-        for turn, count in whole:
-            is_single = turn.rename.before in stay_before or turn.rename.after in stay_after
-            name = Rename(*turn) if is_single else names[turn.rename]
+        stay_before, stay_after = ({*map(pattern, stay.difference(other[side] for other in counts))} for side in (0, 1))
+        whole = [(other, count) for other, count in counts.items() if other.rename in self._renames]
+        names = _with_fixed_indices(other for other, _ in whole)
+        for other, count in whole:
+            is_single = other.rename.before in stay_before or other.rename.after in stay_after
+            name = Rename(*other) if is_single else names[other.rename]
             self.nodes[name] += count
-            if turn.old in a.nodes and turn.new in b.nodes:
-                self.tensors[name] = b.nodes[turn.new].role
+            if other.old in a.nodes and other.new in b.nodes:
+                self.tensors[name] = b.nodes[other.new].role
 
     def explain(self, old: Node, new: Node) -> bool:
         """Return whether two nodes of different names differ in these renames alone."""
         before, after = Naming.of(old), Naming.of(new)
         is_same = before.tail == after.tail or (before.tail, after.tail) == (before.op, after.op)
-        return is_same and all(turn is not None and turn.rename in self._renames for turn in self._turns(old, new))
+        return is_same and all(
+            other is not None and other.rename in self._renames for other in self._other_names(old, new)
+        )
 
     def explain_scope(self, path: str) -> bool:
         """Return whether a module of the first graph has another path by such a rename alone."""
-        turn = self._outline.turns.get(path)
-        return turn is not None and turn.rename in self._renames
+        other = self._outline.other_names.get(path)
+        return other is not None and other.rename in self._renames
 
-    def _turns(self, old: Node, new: Node) -> Iterator[Turn | None]:
+    def _other_names(self, old: Node, new: Node) -> Iterator[OtherName | None]:
         """Yield what explains the other id and scope of a node; nothing of one that moved to another module."""
         for before, after in dict.fromkeys([(_path(old), _path(new)), (old.scope, new.scope)]):
             if pattern(before) == pattern(after):
@@ -320,23 +322,23 @@ class RenamedModules:
             if self._outline.paths.get(module) != module_now:
                 yield None
             elif pattern(tensor) != pattern(tensor_now):
-                yield Turn(before, after)
+                yield OtherName(before, after)
             else:
-                yield self._outline.turns.get(module)
+                yield self._outline.other_names.get(module)
 
     @staticmethod
     def _split(known: Collection[str], path: str) -> tuple[str, str]:
         """Return a module, and the name of the tensor in it that a path is of."""
         return (path, "") if path in known else split_last(path)
 
-    def _is_around_new(self, turn: Turn) -> bool:
+    def _is_around_new(self, other: OtherName) -> bool:
         """Return whether the module that has a former name now, or had the new name before, is in one graph only."""
         before, after = self._known
-        came = turn.old in after and self._outline.was(turn.old) is None
-        return came or (turn.new in before and turn.new not in self._outline.paths)
+        came = other.old in after and self._outline.was(other.old) is None
+        return came or (other.new in before and other.new not in self._outline.paths)
 
 
-def _with_fixed_indices(shown: Iterable[Turn]) -> dict[Rename, Rename]:
+def _with_fixed_indices(shown: Iterable[OtherName]) -> dict[Rename, Rename]:
     """Return by rename what is reported: an index of one name alone is itself if all modules have it."""
     names: dict[Rename, tuple[list[list[str]], list[list[str]]]] = {}
     for found in shown:
