@@ -6,7 +6,7 @@ from collections import Counter, defaultdict, deque
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.matching.renames import Naming, Rename, pattern
+from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
 from gradir.diffs.sequences import cheapest_alignment, matched
 from gradir.ir.ids import encode_component, split_id, split_last
 from gradir.ir.module_tree import split_path, upwards, whole_tree
@@ -96,14 +96,21 @@ class Outline:
     def other_names(self) -> Mapping[str, OtherName]:
         """By path of each module with another path, the one that it is or lies in that has another name or place."""
         found: dict[str, OtherName] = {}
+        shown: dict[Rename, OtherName] = {}
         for old in (scope.path for scope in self.trees[0].scopes if scope.path in self.paths):
             new = self.paths[old]
             (above, name), (above_now, name_now) = split_path(old), split_path(new)
             around = self.paths.get(above)
             is_below = old and new and around is not None and pattern(around) == pattern(above_now)
-            other = found.get(above) if is_below and pattern(name) == pattern(name_now) else OtherName(old, new)
+            other: OtherName | None = OtherName(old, new)
+            if is_below and pattern(name) == pattern(name_now):
+                other = found.get(above)
+            elif (short := rename(pattern(old), pattern(new))) != (pattern(old), pattern(new)):
+                # The module around it is gone, but not the one around that.
+                other = shown.get(short, other)
             if other is not None and pattern(old) != pattern(new):
                 found[old] = other
+                shown.setdefault(other.rename, other)
         return found
 
     @cached_property
