@@ -13,7 +13,7 @@ from reports import node_fields, render_text
 import gradir
 from gradir.diffs.changes import Change, FieldChange
 from gradir.diffs.compare import compare
-from gradir.ir import Builder, Cut, Graph, Saved, Scope, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 
 
 def network(stack: str = "layers", first: int = 0, weight: str = "weight", op: str = "relu") -> Graph:
@@ -150,3 +150,24 @@ def test_modules_that_moved_into_a_new_one_are_named_and_not_what_holds_them(aro
     assert str(gradir.diff(other, one)).splitlines()[0] == (
         f"{inside} are now {layers}; Net {around}stages left out; nothing else."
     )
+
+
+def test_a_node_that_went_into_a_new_module_does_not_rename_the_top_level() -> None:
+    def graph(scope: str) -> Graph:
+        sin = f"{scope}/sin:1".lstrip("/")
+        names = {"exp:1": ("x", ""), sin: ("exp:1", scope), "cos:1": (sin, "")}
+        nodes = (
+            Node(name, op=name.rpartition("/")[2][:-2], scope=path, inputs=(Ref(source, 0),))
+            for name, (source, path) in names.items()
+        )
+        return Graph.of([Node("x", role="leaf"), *nodes])
+
+    (change,) = gradir.diff(graph(""), graph("body")).changes
+    assert (change.kind, change.subject, change.was, change.id) == ("moved", "node", "sin:1", "body/sin:1")
+
+
+@pytest.mark.parametrize("edit", ["insert layer", "delete layer"])
+def test_a_layer_is_one_module_without_a_table_of_modules(edit: str) -> None:
+    made = script(plan(60, 5), [edit], 5)
+    whole = [each for each in gradir.diff(made.before, made.after).findings if each.kind.startswith("module-")]
+    assert [each.subjects for each in whole] == [(f"layers.{4 if edit == 'insert layer' else 5}",)]

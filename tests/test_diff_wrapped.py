@@ -11,10 +11,10 @@ from reports import changes_in, entries, headline, listed, notes, of_kind  # noq
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.diffs.changes import Change, Diff, Sides  # noqa: E402
+from gradir.diffs.changes import Diff, Sides  # noqa: E402
 from gradir.diffs.correspondence import Correspondence  # noqa: E402
 from gradir.ir import Node, Scope  # noqa: E402
-from gradir.review.evidence import Renamed, module_tree  # noqa: E402
+from gradir.ir.module_tree import whole_tree  # noqa: E402
 from gradir.review.reviewing import reviewed  # noqa: E402
 from gradir.review.united import United  # noqa: E402
 from gradir.review.wording import change_line  # noqa: E402
@@ -49,12 +49,6 @@ def test_all_wrapped_modules_are_one_line_and_some_of_them_too() -> None:
     where = "blocks.{1,3,5}.mlp.up"
     assert f"  > 3 modules {where} -> {where}.base, each wrapped by Wrapped  24 nodes" in lines
     assert sum(line.startswith("  >") for line in lines) == 1
-
-
-def test_names_below_a_module_that_was_renamed_alone_are_found() -> None:
-    found = Renamed([Change("renamed", "module", "h.3.up.base", was="h.3.up")])
-    assert found.before("h.3.up.base.act") == "h.3.up.act"
-    assert found.before("h.2.up.base.act") == "h.2.up.base.act"
 
 
 def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
@@ -198,7 +192,7 @@ def test_of_renamed_modules_the_page_marks_those_alone() -> None:
     union = United(found).graph
     nodes = [*union.nodes.values()]
     numbers = {key: number for number, key in enumerate(union.nodes)}
-    marks = node_statuses(nodes, numbers, listed(found), module_tree(union))
+    marks = node_statuses(nodes, numbers, listed(found), whole_tree(union))
     moved = {node.scope for node, mark in zip(nodes, marks, strict=True) if STATUSES[mark] == "moved"}
     assert moved
     assert all(scope.split(".")[2:4] == ["attn", "base"] for scope in moved)
@@ -219,11 +213,13 @@ def test_a_wrapped_model_is_the_one_below_it() -> None:
             loss = model(torch.zeros(1, 4, dtype=torch.long)).sum()
         return recorder.capture(loss)
 
-    changes = gradir.diff(graph(GPT()), graph(Parallel(GPT()))).changes
-    assert [(change.kind, change.subject, change.was, change.id, change.what) for change in changes] == [
+    found = gradir.diff(graph(GPT()), graph(Parallel(GPT())))
+    assert [(change.kind, change.subject, change.was, change.id, change.what) for change in found.changes] == [
         ("renamed", "module", "", "module", ""),
         ("added", "scope", "", "", "Parallel"),
     ]
+    (line,) = str(found).split("(whole graph)\n")[1].splitlines()
+    assert line.startswith("  > module (top level) -> module, wrapped by Parallel")
 
 
 @pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])
@@ -238,8 +234,6 @@ def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
             assert other in {one, f"{one}.base"}
 
 
-def test_names_that_have_an_index_more_are_found() -> None:
-    found = Renamed([Change("renamed", "module", "h.*.up.0", was="h.*.up")])
-    assert found.before("h.3.up.0.act") == "h.3.up.act"
-    assert found.before("h.3.up.1.act") == "h.3.up.1.act"
-    assert found.before("h.3.up") == "h.3.up"
+def test_the_page_marks_a_module_whose_name_is_an_index_now() -> None:
+    found = gradir.diff(edited("wrapped-one"), edited("one-in-sequential"))
+    assert [each.scopes for each in listed(found)] == [["blocks.3.mlp.up.0"], ["blocks.3.mlp.up"]]

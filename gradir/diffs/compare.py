@@ -284,8 +284,7 @@ def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
 def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
     """Yield each module whose size differs, in the order of the nodes; ``paths`` are those of ``a`` in ``b``."""
     before, after = sizes(a), sizes(b)
-    # Where there is no table of modules, equal paths are one module.
-    kept = {path: paths.get(path, path) for path in before if path in paths or path not in a.scopes}
+    kept = {path: paths[path] for path in before if path in paths}
     was = {new: path for path, new in kept.items()}
     for path, size in after.items():
         old = before.get(was.get(path, ""), Size()) if path in was else Size()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from gradir.diffs.matching.renames import Naming, Rename, pattern, rename, tensor_rename
+from gradir.diffs.matching.renames import Naming, Rename, pattern
 from gradir.diffs.matching.search import named_ids
-from gradir.diffs.modules import RenamedModules, paired_scopes
+from gradir.diffs.modules import Outline, RenamedModules
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, removed, split_last, storage_key
 from gradir.ir.module_tree import split_path
@@ -41,8 +41,9 @@ class Correspondence:
         self._others = {key for key in a.nodes if self._id(key) != key}
         self._renames = frozenset(matching.renames)
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
-        self.paths: Mapping[str, str] = paired_scopes(a, b, pairs)
-        self._modules = RenamedModules(a, b, pairs if self._renames else (), self.paths)
+        self.outline = Outline.between(a, b, pairs)
+        self.paths: Mapping[str, str] = self.outline.paths
+        self._modules = RenamedModules(a, b, pairs if self._renames else (), self.outline)
         self.modules: Mapping[Rename, int] = self._modules.nodes
         self.tensors: Mapping[tuple[str, str], str] = self._modules.tensors
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
@@ -117,7 +118,7 @@ class Correspondence:
             return "renumbered" if old.op == new.op else ""
         if self._modules.explain(old, new):
             return ""
-        is_moved = old.scope != new.scope and not self._modules.explain_scope(old.scope, new.scope)
+        is_moved = old.scope != new.scope and not self._modules.explain_scope(old.scope)
         return "moved" if is_moved and before.scope != after.scope else "renamed"
 
     def scope_verdict(self, old: Scope, new: Scope) -> Verdict:
@@ -129,7 +130,7 @@ class Correspondence:
         (parent, name), (other_parent, other_name) = split_path(old.path), split_path(new.path)
         if name == other_name and parent != other_parent and self.paths.get(parent) == other_parent:
             return ""
-        return "" if self._modules.explain_scope(old.path, new.path) else "renamed"
+        return "" if self._modules.explain_scope(old.path) else "renamed"
 
     def _id(self, node_id: str) -> str:
         found = self.matched.get(node_id)
@@ -157,17 +158,9 @@ class Correspondence:
 
     def _are_renamed(self, old: Node, new: Node) -> bool:
         """Return whether the renames, or another index in the id, explain the other names of a node."""
-        if old.names == new.names or len(old.names) != len(new.names):
-            return False
-        for before, after in zip(old.names, new.names, strict=True):
-            both = pattern(before), pattern(after)
-            if before == after:
-                continue
-            if both[0] == both[1] and old.id == new.id:
-                return False
-            if both[0] != both[1] and self._renames.isdisjoint((rename(*both), tensor_rename(*both))):
-                return False
-        return True
+        both = zip(old.names, new.names, strict=False)
+        is_of_id = old.id != new.id or all(was == now or pattern(was) != pattern(now) for was, now in both)
+        return is_of_id and Naming.of(old).explained(Naming.of(new), self._renames)
 
 
 Slots = dict[str, list[tuple[str, str]]]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
-from gradir.diffs.sequences import cheapest_alignment
-from gradir.ir.ids import split_id
-from gradir.ir.module_tree import Above, split_path, upwards
+from gradir.diffs.sequences import cheapest_alignment, matched
+from gradir.ir.ids import encode_component, split_id, split_last
+from gradir.ir.module_tree import split_path, upwards, whole_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from gradir.diffs.changes import Change
     from gradir.ir import Graph, Node, Scope
+    from gradir.ir.module_tree import ModuleTree
 
 _SAME_CLASS: Final = 8
 _SAME_NAME: Final = 2
@@ -25,36 +28,123 @@ _ANY: Final = "*"
 _MOST_LEVELS: Final = 16
 
 
-def paired_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
-    """Return paths of the second graph by those of the first, as most of their nodes say, then by parents and kinds."""
-    # A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
-    pairs = list(pairs)
-    if _keep_their_places(a, b, pairs):
-        return {path: path for path in b.scopes}
-    return _Pairing(a, b).pairs(_scope_votes(a, b, pairs))
+class ChangedModule(NamedTuple):
+    """A module: its path in the second graph, or in the first where only that has it."""
+
+    path: str
+    gone: bool = False
 
 
-def _keep_their_places(a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> bool:
+class OtherName(NamedTuple):
+    """What both graphs call a module or a tensor that has another name or place."""
+
+    old: str
+    new: str
+
+    @property
+    def rename(self) -> Rename:
+        """The same for any index."""
+        return Rename(pattern(self.old), pattern(self.new))
+
+
+class Outline:
+    """All modules of two graphs, listed or named by a node, and which one of the first is which of the second.
+
+    ``paths`` are those in the second graph by those in the first. A module that is gone stands where it stood in the
+    order of the model, and one that no graph knows comes last.
+    """
+
+    def __init__(self, trees: tuple[ModuleTree, ModuleTree], paths: Mapping[str, str]) -> None:
+        self.trees = trees
+        self.paths = paths
+        self._was = {new: old for old, new in paths.items()}
+
+    @classmethod
+    def between(cls, a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> Outline:
+        """Return the modules as most of their matched nodes pair them, then their parents and kinds."""
+        # A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
+        trees = whole_tree(a), whole_tree(b)
+        before, after = ({scope.path: scope for scope in tree.scopes} for tree in trees)
+        if _keep_their_places(before, after, pairs):
+            return cls(trees, {path: path for path in after})
+        return cls(trees, _Pairing(before, after).pairs(_scope_votes(before, after, pairs)))
+
+    def was(self, path: str) -> str | None:
+        """Return what the first graph calls a module of the second; nothing of a new one."""
+        return self._was.get(path)
+
+    def module(self, path: str, *, added: bool) -> ChangedModule:
+        """Return the module at a path of the second graph, or of the first."""
+        if added:
+            return ChangedModule(path)
+        now = self.paths.get(path)
+        return ChangedModule(path, gone=True) if now is None else ChangedModule(now)
+
+    def position(self, module: ChangedModule) -> int:
+        """Return a number that grows in the order of the model."""
+        return self._order.setdefault(module, len(self._order))
+
+    def sections(self, changes: Sequence[Change], indices: Iterable[int]) -> list[tuple[ChangedModule, list[int]]]:
+        """Return the indices of some of the changes by module, in the order of the model."""
+        found: dict[ChangedModule, list[int]] = {}
+        for at in indices:
+            module = self.module(changes[at].scope, added=changes[at].kind != "removed")
+            found.setdefault(module, []).append(at)
+        return sorted(found.items(), key=lambda section: self.position(section[0]))
+
+    @cached_property
+    def other_names(self) -> Mapping[str, OtherName]:
+        """By path of each module with another path, the one that it is or lies in that has another name or place."""
+        found: dict[str, OtherName] = {}
+        shown: dict[Rename, OtherName] = {}
+        for old in (scope.path for scope in self.trees[0].scopes if scope.path in self.paths):
+            new = self.paths[old]
+            (above, name), (above_now, name_now) = split_path(old), split_path(new)
+            around = self.paths.get(above)
+            is_below = old and new and around is not None and pattern(around) == pattern(above_now)
+            other: OtherName | None = OtherName(old, new)
+            if is_below and pattern(name) == pattern(name_now):
+                other = found.get(above)
+            elif (short := rename(pattern(old), pattern(new))) != (pattern(old), pattern(new)):
+                # The module around it is gone, but not the one around that.
+                other = shown.get(short, other)
+            if other is not None and pattern(old) != pattern(new):
+                found[old] = other
+                shown.setdefault(other.rename, other)
+        return found
+
+    @cached_property
+    def _order(self) -> dict[ChangedModule, int]:
+        before, after = self.trees
+        there = (
+            {self.module(scope.path, added=False): scope for scope in before.scopes},
+            {ChangedModule(scope.path): scope for scope in after.scopes},
+        )
+        return {module: at for at, (module, _, _) in enumerate(matched(*there))}
+
+
+def _keep_their_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]) -> bool:
     """Return whether each module surely is the one of its path; a module of another kind has nodes and wraps none."""
-    if a.scopes.keys() != b.scopes.keys() or any(old.scope != new.scope for old, new in pairs):
+    if a.keys() != b.keys() or any(old.scope != new.scope for old, new in pairs):
         return False
-    others = {path for path, scope in a.scopes.items() if _kind(scope) != _kind(b.scopes[path])}
-    wrapping = {split_path(path)[0] for path in a.scopes if path} if others else ()
+    others = {path for path, scope in a.items() if _kind(scope) != _kind(b[path])}
+    wrapping = {split_path(path)[0] for path in a if path} if others else ()
     return others.isdisjoint(wrapping) and others <= {old.scope for old, _ in pairs}
 
 
 class _Pairing:
-    def __init__(self, a: Graph, b: Graph) -> None:
-        self._a, self._b = a.scopes, b.scopes
-        self._inside = _inside(a.scopes), _inside(b.scopes)
+    def __init__(self, a: Mapping[str, Scope], b: Mapping[str, Scope]) -> None:
+        self._a, self._b = a, b
+        self._inside = _inside(a), _inside(b)
         self._found: dict[str, str] = {}
-        self._free = set(b.scopes)
+        self._free = set(b)
         # By module of the second graph those in it by their kinds, as far as they may be free.
         self._waiting: dict[str, defaultdict[tuple[str, str, int], deque[str]]] = {}
 
-    def pairs(self, votes: Mapping[tuple[str, str], int]) -> dict[str, str]:
+    def pairs(self, votes: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, str]:
         """Return the paths that are one, those with the most votes first."""
-        for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
+        ordered = sorted(votes, key=lambda pair: (pair[0] != pair[1], sorted(pair)))
+        for old, new in sorted(ordered, key=votes.__getitem__, reverse=True):
             # What shares a wrapper with a module is not that module, however alike it is.
             if self._wrapped(old, old) in {"", new} and self._unwrapped(new, new) in {"", old}:
                 self._add(old, new)
@@ -133,15 +223,20 @@ def _kind(scope: Scope) -> tuple[str, str, int]:
     return scope.class_name, scope.detail, scope.own
 
 
-def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
+def _scope_votes(
+    a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Iterable[tuple[Node, Node]]
+) -> dict[tuple[str, str], tuple[int, int]]:
     """Count by pair of paths the matched nodes below two modules that are one, as far as these nodes show."""
-    # A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it.
+    # A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it. Of modules without a
+    # class, their own nodes tell more than those further inside.
     votes: Counter[tuple[str, str]] = Counter()
+    inside: Counter[tuple[str, str]] = Counter()
     for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
-        for before, after in _levels(a.scopes, b.scopes, old, new):
-            if before in a.scopes and after in b.scopes:
-                votes[a.scopes[before].path, b.scopes[after].path] += count
-    return votes
+        for before, after in _levels(a, b, old, new):
+            if before in a and after in b:
+                is_inside = (before, after) != (old, new) and not _classes(a, b, before, after)
+                (inside if is_inside else votes)[a[before].path, b[after].path] += count
+    return {pair: (votes[pair], inside[pair]) for pair in (*votes, *inside)}
 
 
 def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> Iterator[tuple[str, str]]:
@@ -165,21 +260,14 @@ def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) 
 def _worth(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, is_innermost: bool) -> int:
     # Of modules without a class the nodes in them tell most.
     known = _classes(a, b, old, new) or (_SAME_CLASS if is_innermost else 0)
-    return known + _SAME_NAME * (split_path(old)[1] == split_path(new)[1]) + _ONE
+    # The top level has no name.
+    return known + _SAME_NAME * (split_path(old)[1] == split_path(new)[1] != "") + _ONE
 
 
 def _classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
     """Return the weight of two modules being of one class or of others; 0 if one is not known."""
     one, other = (table[path].class_name if path in table else "" for table, path in ((a, old), (b, new)))
     return (_SAME_CLASS if one == other else -_SAME_CLASS) if one and other else 0
-
-
-class _Shown(NamedTuple):
-    """A rename that two nodes show, and the modules or paths that it is about in both graphs."""
-
-    rename: Rename
-    old: str
-    new: str
 
 
 class RenamedModules:
@@ -190,102 +278,74 @@ class RenamedModules:
     them, and else one by one; ``tensors`` has the roles of those that are about a tensor.
     """
 
-    def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], paths: Mapping[str, str]) -> None:
-        self._tables = a.scopes, b.scopes
-        self._paths, self._news = paths, {*paths.values()}
-        shown = Counter(
-            found
-            for old, new in pairs
-            if (old.id, old.scope) != (new.id, new.scope)
-            # Not in a set: its order would differ from run to run.
-            for found in dict.fromkeys(map(self._lowest, _shown(old, new)))
-        )
-        counts = Counter({found: count for found, count in shown.items() if self._is_one(found)})
-        scopes = [dict.fromkeys(node.scope for node in graph.nodes.values()) for graph in (a, b)] if counts else []
-        before, after = (Above(map(pattern, there)) for there in scopes or ((), ()))
+    def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], outline: Outline) -> None:
+        self._outline = outline
+        self._known = tuple({scope.path for scope in tree.scopes} for tree in outline.trees)
+        counts: Counter[OtherName] = Counter()
+        for old, new in pairs:
+            if (old.id, old.scope) != (new.id, new.scope):
+                # Not in a set: its order would differ from run to run. A tensor by itself is a change of its own.
+                other_names = dict.fromkeys(filter(None, self._other_names(old, new)))
+                counts.update([other for other in other_names if old.op or other.old != old.id])
+        before, after = ({*map(pattern, paths if counts else ())} for paths in self._known)
         self._renames = {
-            found.rename
-            for found in counts
-            if found.rename.before not in after or found.rename.after not in before or self._is_around_new(found)
+            other.rename
+            for other in counts
+            if other.rename.before not in after or other.rename.after not in before or self._is_around_new(other)
         }
         self.nodes: Counter[Rename] = Counter()
         self.tensors: dict[tuple[str, str], str] = {}
-        single = set(self._single(counts, scopes)) if self._renames else set()
-        whole = [(self._outermost(found), count) for found, count in counts.items() if found.rename in self._renames]
-        names = _with_fixed_indices(found for found, _ in whole)
-        for found, count in whole:
-            name = Rename(found.old, found.new) if found.rename in single else names[found.rename]
+        # A name stands for all its modules, if none of them stayed where it was.
+        stay = self._known[0] & self._known[1] if counts else set()
+        stay_before, stay_after = ({*map(pattern, stay.difference(other[side] for other in counts))} for side in (0, 1))
+        whole = [(other, count) for other, count in counts.items() if other.rename in self._renames]
+        names = _with_fixed_indices(other for other, _ in whole)
+        for other, count in whole:
+            is_single = other.rename.before in stay_before or other.rename.after in stay_after
+            name = Rename(*other) if is_single else names[other.rename]
             self.nodes[name] += count
-            if found.old in a.nodes and found.new in b.nodes:
-                self.tensors[name] = b.nodes[found.new].role
-
-    def _is_around_new(self, found: _Shown) -> bool:
-        """Return whether the module that has a former name now, or had the new name before, is in one graph only."""
-        before, after = self._tables
-        came = found.old in after and found.old not in self._news
-        return came or (found.new in before and found.new not in self._paths)
-
-    def _outermost(self, found: _Shown) -> _Shown:
-        """Return the rename that explains this one: with `fn` as `fn.g`, its module `fn.g` is `fn.g.g`."""
-        before, after = found.rename
-        (around, name), (around_after, name_after) = split_path(before), split_path(after)
-        if after == f"{before}.{name}" and Rename(around, before) in self._renames:
-            return _Shown(Rename(around, before), split_path(found.old)[0], found.old)
-        if before == f"{after}.{name_after}" and Rename(after, around_after) in self._renames:
-            return _Shown(Rename(after, around_after), found.new, split_path(found.new)[0])
-        return found
+            if other.old in a.nodes and other.new in b.nodes:
+                self.tensors[name] = b.nodes[other.new].role
 
     def explain(self, old: Node, new: Node) -> bool:
         """Return whether two nodes of different names differ in these renames alone."""
-        if not self._renames:
-            return False
-        shown = list(_shown(old, new))
-        others = set(Naming.of(old).renames(Naming.of(new))) - {each.rename for each in shown}
-        lowest = [self._lowest(each) for each in shown]
-        return others <= self._renames and all(each.rename in self._renames and self._is_one(each) for each in lowest)
-
-    def explain_scope(self, old: str, new: str) -> bool:
-        """Return whether two paths of one module differ in such a rename alone."""
-        return self._lowest(_Shown(rename(pattern(old), pattern(new)), old, new)).rename in self._renames
-
-    def _lowest(self, shown: _Shown) -> _Shown:
-        """Return the modules that two paths show to have the names, or those right in them where these are not one."""
-        both = shown.old, shown.new
-        found = _Shown(shown.rename, *map(_start, both, shown.rename))
-        prefixes = (f"{prefix}.*" if prefix else _ANY for prefix in shown.rename)
-        inner = [*map(_start, both, prefixes)]
-        below = _Shown(Rename(*map(pattern, inner)), *inner)
-        return found if self._is_one(found) or not self._are_known(below) else below
-
-    def _is_one(self, found: _Shown) -> bool:
-        """Return whether two modules are one, as far as the tables of modules know them."""
-        return not self._are_known(found) or self._paths.get(found.old) == found.new
-
-    def _are_known(self, found: _Shown) -> bool:
-        before, after = self._tables
-        return found.old in before and found.new in after
-
-    def _single(self, counts: Iterable[_Shown], scopes: Collection[Iterable[str]]) -> Iterator[Rename]:
-        """Yield renames that some of their modules have not followed."""
-        before, after = scopes
-        instances = tuple(
-            _instances({each[side] for each in self._renames}, there) for side, there in enumerate(scopes)
+        before, after = Naming.of(old), Naming.of(new)
+        is_same = before.tail == after.tail or (before.tail, after.tail) == (before.op, after.op)
+        return is_same and all(
+            other is not None and other.rename in self._renames for other in self._other_names(old, new)
         )
-        still, already = Above(after), Above(before)
-        followed: dict[Rename, tuple[set[str], set[str]]] = {}
-        for found in counts:
-            olds, news = followed.setdefault(found.rename, (set(), set()))
-            olds.add(found.old)
-            news.add(found.new)
-        for each in self._renames:
-            own, own_after = followed[each]
-            kept = instances[0].get(each.before, set()) - own
-            kept_after = instances[1].get(each.after, set()) - own_after
-            if any(path in still for path in kept) or any(path in already for path in kept_after):
-                yield each
+
+    def explain_scope(self, path: str) -> bool:
+        """Return whether a module of the first graph has another path by such a rename alone."""
+        other = self._outline.other_names.get(path)
+        return other is not None and other.rename in self._renames
+
+    def _other_names(self, old: Node, new: Node) -> Iterator[OtherName | None]:
+        """Yield what explains the other id and scope of a node; nothing of one that moved to another module."""
+        for before, after in dict.fromkeys([(_path(old), _path(new)), (old.scope, new.scope)]):
+            if pattern(before) == pattern(after):
+                continue
+            (module, tensor), (module_now, tensor_now) = map(self._split, self._known, (before, after))
+            if self._outline.paths.get(module) != module_now:
+                yield None
+            elif pattern(tensor) != pattern(tensor_now):
+                yield OtherName(before, after)
+            else:
+                yield self._outline.other_names.get(module)
+
+    @staticmethod
+    def _split(known: Collection[str], path: str) -> tuple[str, str]:
+        """Return a module, and the name of the tensor in it that a path is of."""
+        return (path, "") if path in known else split_last(path)
+
+    def _is_around_new(self, other: OtherName) -> bool:
+        """Return whether the module that has a former name now, or had the new name before, is in one graph only."""
+        before, after = self._known
+        came = other.old in after and self._outline.was(other.old) is None
+        return came or (other.new in before and other.new not in self._outline.paths)
 
 
-def _with_fixed_indices(shown: Iterable[_Shown]) -> dict[Rename, Rename]:
+def _with_fixed_indices(shown: Iterable[OtherName]) -> dict[Rename, Rename]:
     """Return by rename what is reported: an index of one name alone is itself if all modules have it."""
     names: dict[Rename, tuple[list[list[str]], list[list[str]]]] = {}
     for found in shown:
@@ -307,33 +367,9 @@ def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
         yield ".".join(parts)
 
 
-def _instances(patterns: Collection[str], scopes: Iterable[str]) -> dict[str, set[str]]:
-    """Return by pattern the modules that it stands for."""
-    found: dict[str, set[str]] = {each: set() for each in patterns if _ANY in each}
-    for scope in scopes if found else ():
-        for path in upwards(scope):
-            each = found.get(pattern(path))
-            if each is not None:
-                each.add(path)
-    return found
-
-
-def _shown(old: Node, new: Node) -> Iterator[_Shown]:
-    """Yield the renames of modules that two nodes show with both paths, without that of a tensor's own name."""
-    before, after = Naming.of(old), Naming.of(new)
-    if before.path != after.path:
-        found = before.rename(after)
-        if old.op or found.before != before.path:
-            yield _Shown(found, _path(old), _path(new))
-    if before.scope != after.scope:
-        yield _Shown(rename(before.scope, after.scope), old.scope, new.scope)
-
-
 def _path(node: Node) -> str:
+    """Return the path of the module or tensor in the id of a node."""
     path, rest = split_id(node.id)
-    return path if path or node.op else rest
-
-
-def _start(path: str, prefix: str) -> str:
-    """Return as much of a path as a prefix with ``*`` in it stands for."""
-    return ".".join(path.split(".")[: prefix.count(".") + 1]) if prefix else ""
+    if not node.op:
+        return path or rest
+    return node.scope if path == encode_component(node.scope) else path

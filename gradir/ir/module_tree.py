@@ -177,7 +177,8 @@ class ModuleTree:
         for row, parent in enumerate(above):
             (tops if parent == OUTSIDE else below[parent]).append(row)
         for rows_below in (tops, *below):
-            _sort_entries(rows_below, table)
+            if len(rows_below) > 1:
+                _sort_entries(rows_below, table)
         order: list[int] = []
         stack = tops[::-1]
         while stack:

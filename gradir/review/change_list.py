@@ -10,7 +10,6 @@ from gradir.diffs.compare import sizes
 from gradir.ir.ids import without_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
-from gradir.review.evidence import Renamed
 from gradir.review.kinds import sections
 from gradir.review.wording import change_text, field_texts, named_changes, nesting, one_line
 
@@ -52,7 +51,6 @@ class _Listing:
         self._paths = sides.names().paths
         self._united = united
         self._changes = named_changes(diff)
-        self._renamed_modules = Renamed(diff.changes)
 
     def changes(self) -> Iterator[ListedChange]:
         found = sections(self._diff)
@@ -132,17 +130,10 @@ class _Listing:
             return []
         if change.kind == "removed":
             return [self._united.path(change.id)]
-        path = change.id
-        marks = path.split(".")
-        if change.subject == "scope" or _ANY not in marks:
-            return [path]
-        before = self._renamed_modules.before
-        return [
-            new
-            for old, new in self._renamed.get(without_indices(path), ())
-            if before(new) == old
-            and all(mark in {_ANY, part} for mark, part in zip(marks, new.split("."), strict=True))
-        ]
+        if change.subject == "scope" or _ANY not in change.id.split("."):
+            return [change.id]
+        pairs = self._renamed.get(without_indices(change.id), ())
+        return [new for old, new in pairs if _stands_for(change.was, old) and _stands_for(change.id, new)]
 
     @cached_property
     def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:
@@ -152,3 +143,9 @@ class _Listing:
             if old != new:
                 found.setdefault(without_indices(new), []).append((old, new))
         return found
+
+
+def _stands_for(marks: str, path: str) -> bool:
+    """Return whether a path is one of those that a name with ``*`` for an index stands for."""
+    both = marks.split("."), path.split(".")
+    return len(both[0]) == len(both[1]) and all(mark in {_ANY, part} for mark, part in zip(*both, strict=True))

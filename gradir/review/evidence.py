@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.changes import CAME, Size
 from gradir.diffs.field_changes import names_field
-from gradir.diffs.sequences import matched
-from gradir.ir import Graph, Scope
+from gradir.diffs.modules import Outline
+from gradir.ir import Graph
 from gradir.ir.edges import sources
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
@@ -22,115 +20,24 @@ from gradir.review.wording import named_changes
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, Diff, FieldChange
+    from gradir.diffs.modules import ChangedModule
     from gradir.ir import Node
     from gradir.vocabulary import Vocabulary
 
 
-class ChangedModule(NamedTuple):
-    """A module: its path in the second graph, or in the first where only that has it."""
-
-    path: str
-    gone: bool = False
-
-
-class ModuleOrder:
-    """The module that each change belongs to, in the order of the module table of the second graph.
-
-    Modules that are gone stand where they stood, and modules that no graph knows come last.
-    """
-
-    def __init__(self, diff: Diff, trees: tuple[ModuleTree, ModuleTree]) -> None:
-        self._gone = {change.id for change in diff.changes if (change.subject, change.kind) == ("scope", "removed")}
-        self._gone.update(growth.path for growth in diff.modules if growth.gone)
-        self._now = {growth.was: growth.path for growth in diff.modules if growth.was}
-        before, after = (tree.scopes for tree in trees)
-        # Twice may be said to be at one path where the diff is none of these graphs.
-        there = (
-            {self._before(scope.path): scope for scope in before},
-            {ChangedModule(scope.path): scope for scope in after},
-        )
-        self._order = {module: at for at, (module, _, _) in enumerate(matched(*there))}
-
-    def of(self, change: Change) -> ChangedModule:
-        """Return the module that a change belongs to."""
-        return self.of_path(change.scope, added=change.kind != "removed")
-
-    def of_path(self, path: str, *, added: bool) -> ChangedModule:
-        """Return the module at a path of the second graph, or of the first."""
-        return ChangedModule(path) if added else self._before(path)
-
-    def position(self, module: ChangedModule | WholeModule) -> int:
-        """Return a number that grows in the order of the model."""
-        if isinstance(module, WholeModule):
-            module = self.of_path(module.path, added=module.added)
-        return self._order.setdefault(module, len(self._order))
-
-    def sections(self, changes: Sequence[Change], indices: Iterable[int]) -> list[tuple[ChangedModule, list[int]]]:
-        """Return the indices of some of the changes by module, in the order of the model."""
-        found: dict[ChangedModule, list[int]] = {}
-        for at in indices:
-            found.setdefault(self.of(changes[at]), []).append(at)
-        return sorted(found.items(), key=lambda section: self.position(section[0]))
-
-    def _before(self, path: str) -> ChangedModule:
-        return ChangedModule(path, gone=True) if path in self._gone else ChangedModule(self._now.get(path, path))
-
-
-def module_tree(graph: Graph) -> ModuleTree:
-    """Return the modules of a graph, with those that only its nodes name."""
-    unlisted = dict.fromkeys(node.scope for node in graph.nodes.values() if node.scope not in graph.scopes)
-    return ModuleTree([*graph.scopes.values(), *map(Scope, unlisted)])
-
-
-_INDEX: Final = re.compile(r"[0-9]+")
-_ANY: Final = "*"
-
-
-class Renamed:
-    """Looks up paths of the second graph among the modules that a diff says were renamed.
-
-    >>> from gradir.diffs.changes import Change
-    >>> renamed = Renamed([Change("renamed", "module", "layers.*.ffn", was="h.*.mlp")])
-    >>> renamed.before("layers.3.ffn.act"), renamed.before("layers.3.attn")
-    ('h.3.mlp.act', 'layers.3.attn')
-    """
-
-    def __init__(self, changes: Iterable[Change]) -> None:
-        self._was: dict[str, tuple[str, str]] = {}
-        for change in changes:
-            was, now = _components(change.was), _components(change.id)
-            # Of two modules that became one, none is what all were called.
-            if (change.subject, change.kind) == ("module", "renamed") and was.count(_ANY) == now.count(_ANY):
-                self._was.setdefault(_any_index(now) if _ANY in now else change.id, (change.id, change.was))
-        self._tree = ModuleTree(map(Scope, self._was))
-
-    def before(self, path: str) -> str:
-        """Return the path that the names of a module had, or the path itself."""
-        parts = _components(path)
-        # One that was renamed alone is there by its own path.
-        row = self._tree.place(path)
-        if row == OUTSIDE:
-            row = self._tree.place(_any_index(parts))
-        if row == OUTSIDE:
-            return path
-        now, before = map(_components, self._was[self._tree.scopes[row].path])
-        own = parts[: len(now)]
-        if any(mark not in {_ANY, part} for mark, part in zip(now, own, strict=True)):
-            return path
-        indices = (part for mark, part in zip(now, own, strict=True) if mark == _ANY)
-        was = (next(indices) if part == _ANY else part for part in before)
-        return ".".join([*was, *parts[len(now) :]])
-
-
-def _any_index(parts: Sequence[str]) -> str:
-    return ".".join([_ANY if _INDEX.fullmatch(part) else part for part in parts])
-
-
-def _components(path: str) -> tuple[str, ...]:
-    return tuple(path.split(".")) if path else ()
+def outline_of(diff: Diff) -> Outline:
+    """Return the modules of a diff; of one that was read, those that its changes name."""
+    if diff and diff.sides is not None:
+        return diff.sides.names().outline
+    removed = [change for change in diff.changes if change.kind == "removed"]
+    paths = {change.scope: change.scope for change in removed}
+    paths.update((growth.was or growth.path, growth.path) for growth in diff.modules)
+    gone = {change.id for change in removed if change.subject == "scope"}
+    gone.update(growth.path for growth in diff.modules if growth.gone)
+    return Outline((ModuleTree([]), ModuleTree([])), {was: now for was, now in paths.items() if was not in gone})
 
 
 # One node that came or went in a module that is still there is reported as a node.
@@ -162,8 +69,9 @@ class Contents(NamedTuple):
 class WholeModules:
     """Finds the topmost modules that came or went as a whole, and what belongs to them."""
 
-    def __init__(self, diff: Diff, graphs: tuple[Graph, Graph], trees: tuple[ModuleTree, ModuleTree]) -> None:
-        self._graphs, self._trees = graphs, trees
+    def __init__(self, diff: Diff) -> None:
+        self.outline = outline_of(diff)
+        self._graphs = (diff.sides.before, diff.sides.after) if diff.sides else (Graph.of([]), Graph.of([]))
         self._saved: Counter[WholeModule] = Counter()
         self._tops: list[list[WholeModule | None]] = [[], []]
         for added in (False, True):
@@ -180,10 +88,20 @@ class WholeModules:
             return self.at(change.scope, added=change.kind == "added")
         return None
 
+    def row(self, change: Change) -> ChangedModule | WholeModule:
+        """Return the module that a change belongs to, or the one that came or went with it."""
+        return self.of(change) or self.outline.module(change.scope, added=change.kind != "removed")
+
     def at(self, path: str, *, added: bool) -> WholeModule | None:
         """Return the topmost module that came or went at or above a path of the second graph, or of the first."""
-        row = self._trees[added].place(path)
+        row = self.outline.trees[added].place(path)
         return None if row == OUTSIDE else self._tops[added][row]
+
+    def position(self, module: ChangedModule | WholeModule) -> int:
+        """Return a number that grows in the order of the model."""
+        if isinstance(module, WholeModule):
+            module = self.outline.module(module.path, added=module.added)
+        return self.outline.position(module)
 
     def contents(self, whole: WholeModule, changes: Sequence[Change]) -> Contents:
         """Return how much is in a module, given its changes."""
@@ -199,7 +117,7 @@ class WholeModules:
 
     def _find_tops(self, diff: Diff, sizes: Mapping[str, tuple[int, int]], *, added: bool) -> None:
         """Find for each module of one graph the topmost whole one that it lies in; ``sizes`` are those of the other."""
-        graph, tree, tops = self._graphs[added], self._trees[added], self._tops[added]
+        graph, tree, tops = self._graphs[added], self.outline.trees[added], self._tops[added]
         mine = [change for change in diff.changes if change.kind == ("added" if added else "removed")]
         if not mine:
             tops += [None] * len(tree.scopes)
@@ -207,44 +125,29 @@ class WholeModules:
         own = {change.id for change in mine if change.subject == "scope"}
         changed = Counter(change.scope for change in mine if change.subject == "node")
         nodes = Counter(node.scope for node in graph.nodes.values())
-        counts = [
-            _Count(
-                nodes[path],
-                changed[path],
-                nodes[path] if path in own else 0,
-                path in graph.scopes and path not in own,
-                bool(nodes[path]) and sizes.get(path, (1, 0)) != (0, 0),
-            )
-            for path in (scope.path for scope in tree.scopes)
-        ]
-        # A module stands behind the one that it lies in.
-        for row in range(len(counts) - 1, -1, -1):
-            if tree.parents[row] != OUTSIDE:
-                counts[tree.parents[row]] = _Count(*map(add, counts[tree.parents[row]], counts[row]))
-        for scope, above, count in zip(tree.scopes, tree.parents, counts, strict=True):
+
+        def below(count: Callable[[str], int]) -> list[int]:
+            return tree.with_below([count(scope.path) for scope in tree.scopes])
+
+        counts = zip(
+            below(lambda path: nodes[path]),
+            below(lambda path: changed[path]),
+            # Nodes in modules that are changes themselves, and listed modules that are no change.
+            below(lambda path: nodes[path] if path in own else 0),
+            below(lambda path: path in graph.scopes and path not in own),
+            # Modules with operations or parameters on the other side.
+            below(lambda path: bool(nodes[path]) and sizes.get(path, (1, 0)) != (0, 0)),
+            strict=True,
+        )
+        for scope, above, (every, new, in_new, old, busy) in zip(tree.scopes, tree.parents, counts, strict=True):
             found = tops[above] if above != OUTSIDE else None
-            is_itself = scope.path in own and not count.old
-            if found is None and scope.path and count.is_whole(itself=is_itself):
+            is_itself = scope.path in own and not old
+            # A path that only lies above modules is one where no table lists the modules.
+            is_module = bool(nodes[scope.path]) or scope.path in graph.scopes or not graph.scopes
+            is_emptied = is_module and not busy and every >= _FEWEST_NODES and in_new < every
+            if found is None and scope.path and every == new and (is_itself or is_emptied):
                 found = WholeModule(added, scope.path, is_itself)
             tops.append(found)
-
-
-class _Count(NamedTuple):
-    """Nodes at and below a module: all, those that are changes, those in modules that are changes themselves.
-
-    ``old`` counts listed modules that are no change, ``busy`` those with operations or parameters on the other side.
-    """
-
-    nodes: int
-    changed: int
-    in_new: int
-    old: int
-    busy: int
-
-    def is_whole(self, *, itself: bool) -> bool:
-        if self.nodes != self.changed:
-            return False
-        return itself or (not self.busy and self.nodes >= _FEWEST_NODES and self.in_new < self.nodes)
 
 
 def _grown(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
@@ -255,23 +158,6 @@ def _grown(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
         elif not added:
             more = growth.before.saved_bytes - growth.after.saved_bytes
             yield growth.was or growth.path, growth.after, more
-
-
-class Places(NamedTuple):
-    """Where in the model the changes of a diff stand."""
-
-    trees: tuple[ModuleTree, ModuleTree]
-    order: ModuleOrder
-    wholes: WholeModules
-    renamed: Renamed
-
-    @classmethod
-    def of(cls, diff: Diff) -> Places:
-        """Return the places in the graphs of a diff; a diff that was read knows no graph."""
-        sides = diff.sides
-        graphs = (sides.before, sides.after) if sides else (Graph.of([]), Graph.of([]))
-        trees = module_tree(graphs[0]), module_tree(graphs[1])
-        return cls(trees, ModuleOrder(diff, trees), WholeModules(diff, graphs, trees), Renamed(diff.changes))
 
 
 _OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})
@@ -290,7 +176,7 @@ class Evidence:
 
     changes: tuple[Change, ...]
     words: Vocabulary
-    places: Places
+    wholes: WholeModules
     common: CommonChange
     """What changed for nearly all operations."""
 
@@ -309,7 +195,7 @@ class Evidence:
         words = vocabulary_of(*graphs)
         common = common_change(diff.changes, graphs, matched, words)
         changes = named_changes(diff)
-        return cls(diff, graphs, matched, changes, words, Places.of(diff), common, range(len(changes)))
+        return cls(diff, graphs, matched, changes, words, WholeModules(diff), common, range(len(changes)))
 
     @cached_property
     def _changed(self) -> frozenset[str]:

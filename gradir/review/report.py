@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import astuple
 
 from gradir.diffs.changes import CAME, Size
+from gradir.diffs.matching.renames import Rename, pattern, rename
+from gradir.diffs.modules import ChangedModule
 from gradir.ir.cuts import cut_text
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
-from gradir.review.evidence import ChangedModule, Places, WholeModule
+from gradir.review.evidence import WholeModules
 from gradir.review.kinds import sections, share
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
 from gradir.review.text import no_difference, render_details, render_text
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gradir.diffs.changes import Change, Diff, Finding, Growth
-    from gradir.review.evidence import ModuleOrder, WholeModules
+    from gradir.review.evidence import WholeModule
 
     Module = ChangedModule | WholeModule
 
@@ -162,20 +164,19 @@ class _Row(NamedTuple):
 
 def table(diff: Diff) -> Iterator[str]:
     """Yield one row for each module with changes, or for several with the same counts."""
-    _, order, wholes, renamed = Places.of(diff)
+    wholes, changes = WholeModules(diff), diff.changes
+    renamed = {Rename(pattern(each.was), pattern(each.id)) for each in changes if each.subject == "module"}
     counts: dict[Module, Counter[str]] = {}
-    for change in diff.changes:
+    for change in changes:
         if change.subject == "node":
-            counts.setdefault(wholes.of(change) or order.of(change), Counter())[change.kind] += 1
+            counts.setdefault(wholes.row(change), Counter())[change.kind] += 1
     scopes = {
-        wholes.of(change) or order.of(change): change
-        for change in diff.changes
-        if change.subject == "scope" and _has_row(change, wholes)
+        wholes.row(change): change for change in changes if change.subject == "scope" and _has_row(change, wholes)
     }
     grown: dict[Module, Size] = {}
     was: dict[Module, str] = {}
     for growth in diff.modules:
-        module = _module(growth, order, wholes)
+        module = _module(growth, wholes)
         sizes = map(astuple, (grown.get(module, Size()), growth.before, growth.after))
         grown[module] = Size(*(so_far + after - before for so_far, before, after in zip(*sizes, strict=True)))
         if growth.was and isinstance(module, ChangedModule):
@@ -184,9 +185,11 @@ def table(diff: Diff) -> Iterator[str]:
         (module, scope.was) for module, scope in scopes.items() if scope.was and isinstance(module, ChangedModule)
     )
     # What a renamed module explains is said of that module.
-    was = {module: before for module, before in was.items() if before != renamed.before(module.path)}
+    was = {
+        module: before for module, before in was.items() if rename(pattern(before), pattern(module.path)) not in renamed
+    }
     together: dict[_Row, list[Module]] = {}
-    for module in sorted(dict.fromkeys((*counts, *grown, *scopes)), key=order.position):
+    for module in sorted(dict.fromkeys((*counts, *grown, *scopes)), key=wholes.position):
         found, size = counts.get(module, Counter()), grown.get(module, Size())
         row = _Row(
             _note(module, scopes.get(module)),
@@ -222,12 +225,12 @@ def table(diff: Diff) -> Iterator[str]:
         yield f"| … {more:,} more modules |{' |' * (6 + last)}"
 
 
-def _module(growth: Growth, order: ModuleOrder, wholes: WholeModules) -> Module:
+def _module(growth: Growth, wholes: WholeModules) -> Module:
     here = ChangedModule(growth.path, growth.gone)
     whole = None if growth.gone else wholes.at(growth.path, added=True)
     # The first graph may have another module at this path, which is gone.
     was = growth.was or growth.path
-    if whole is None and order.of_path(was, added=False) == here:
+    if whole is None and wholes.outline.module(was, added=False) == here:
         whole = wholes.at(was, added=False)
     return whole or here
 

@@ -14,9 +14,10 @@ from gradir.diffs.changes import Sides
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.hunks import script
 from gradir.diffs.ignoring import across, check_names, ignoring, normalized, without_identities
+from gradir.diffs.modules import ChangedModule
 from gradir.gcpause import paused_gc
 from gradir.progress import stage
-from gradir.review.evidence import ChangedModule, Evidence
+from gradir.review.evidence import Evidence
 from gradir.review.kinds import KINDS, SECTIONS, text_of
 from gradir.review.rules import RULES
 from gradir.review.summary import summary
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gradir.diffs.changes import Diff, Finding
+    from gradir.diffs.modules import Outline
     from gradir.ir import Graph
-    from gradir.review.evidence import ModuleOrder
 
 
 def reviewed(
@@ -72,7 +73,7 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
             evidence = dataclasses.replace(evidence, left=[at for at in evidence.left if at not in explained])
             found += findings
         found = [
-            replace(each, text=text_of(each, evidence.changes)) for each in _in_order(found, evidence.places.order)
+            replace(each, text=text_of(each, evidence.changes)) for each in _in_order(found, evidence.wholes.outline)
         ]
         # The sentence is made of the other findings, and stands behind those at the top.
         at = sum(KINDS[finding.kind].section == "top" for finding in found)
@@ -80,16 +81,15 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
     return replace(diff, findings=tuple(found)).between(sides)
 
 
-def _in_order(findings: Sequence[Finding], order: ModuleOrder) -> list[Finding]:
+def _in_order(findings: Sequence[Finding], outline: Outline) -> list[Finding]:
     """Sort what is about the whole graph first, then modules in the order of the model, each before its readers."""
     places: list[tuple[int, int]] = []
     for finding in findings:
         position = 0
         if finding.kind == "same":
-            module = ChangedModule(finding.subjects[0], "gone" in finding.details)
-            position = order.position(module)
+            position = outline.position(ChangedModule(finding.subjects[0], "gone" in finding.details))
         elif finding.kind in {"module-added", "module-removed"}:
-            position = order.position(order.of_path(finding.subjects[0], added=finding.kind == "module-added"))
+            position = outline.position(outline.module(finding.subjects[0], added=finding.kind == "module-added"))
         section = SECTIONS.index(KINDS[finding.kind].section)
         places.append(places[-1] if finding.kind == "reads" else (section, position))
     return [findings[at] for at in sorted(range(len(findings)), key=places.__getitem__)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gradir.diffs.compare import compare
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
-from gradir.review.evidence import Places
+from gradir.review.evidence import outline_of
 from gradir.review.kinds import KINDS, new_places, sections
 from gradir.review.reviewing import reviewed
 from gradir.review.wording import (
@@ -158,7 +158,7 @@ def _every_change(diff: Diff) -> Iterator[Line]:
     )
     yield from _section(first)
     rest = [at for at, change in enumerate(changes) if change.subject in {"node", "scope"}]
-    for module, indices in Places.of(diff).order.sections(changes, rest):
+    for module, indices in outline_of(diff).sections(changes, rest):
         yield from (BLANK, heading(module_name(module.path, gone=module.gone)))
         for at in indices:
             yield from change_lines(changes[at])

@@ -75,7 +75,9 @@ def render_details(diff: Diff, graphs: Graphs, *, palette: Palette = NO_COLOUR, 
 def render_text(
     diff: Diff, graphs: Graphs | None = None, *, palette: Palette = NO_COLOUR, width: int | None = None
 ) -> str:
-    return text.render_text(without_sentence(between(diff, graphs or UNKNOWN)), palette=palette, width=width)
+    known = without_sentence(between(diff, graphs or UNKNOWN))
+    # Without graphs as one that was read.
+    return text.render_text(known if graphs else replace(known), palette=palette, width=width)
 
 
 def markdown(a: Graph, b: Graph, diff: Diff) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.matching import Matching
 from gradir.diffs.merging.values import pick, woven
+from gradir.diffs.modules import Outline
 from gradir.ir import Graph, Scope
 from gradir.ir.module_tree import split_path, upwards
 
@@ -40,13 +40,15 @@ class Places:
     """
 
     def __init__(self, graphs: Sequence[Graph], matchings: Sequence[Matching]) -> None:
-        full = [_with_every_module(graph) for graph in graphs]
-        base = full[0]
-        self._keys: list[dict[str, str]] = [{path: BASE + path for path in base.scopes}]
-        for mark, side, matching in zip((OURS, THEIRS), full[1:], matchings, strict=True):
-            paths = Correspondence(base, side, matching).paths
-            was = {after: before for before, after in paths.items()}
-            self._keys.append({path: BASE + was[path] if path in was else mark + path for path in side.scopes})
+        base = graphs[0]
+        self._keys: list[dict[str, str]] = []
+        for mark, side, matching in zip((OURS, THEIRS), graphs[1:], matchings, strict=True):
+            nodes = matching.nodes.items()
+            outline = Outline.between(base, side, [(base.nodes[old], side.nodes[new]) for old, new in nodes])
+            known, modules = (tree.scopes for tree in outline.trees)
+            self._keys = self._keys or [{scope.path: BASE + scope.path for scope in known}]
+            was = ((scope.path, outline.was(scope.path)) for scope in modules)
+            self._keys.append({path: mark + path if old is None else BASE + old for path, old in was})
         # What both sides put into one place has the key of ours.
         placed = {_place_of(path, self._keys[1]): key for path, key in self._keys[1].items() if key[0] == OURS}
         keys = self._keys[2]
@@ -156,18 +158,6 @@ def _place_of(path: str, keys: Mapping[str, str]) -> _Place:
         return _Place(_NOWHERE, "")
     above, name = split_path(path)
     return _Place(keys[above], name)
-
-
-def _with_every_module(graph: Graph) -> Graph:
-    """Return the graph with a scope for every path in it and above."""
-    found: dict[str, None] = {"": None}
-    for path in (*graph.scopes, *(node.scope for node in graph.nodes.values()), *(cut.scope for cut in graph.cuts)):
-        for each in upwards(path):
-            if each in found:
-                break
-            found[each] = None
-    new = (Scope(path) for path in sorted(found, key=len) if path not in graph.scopes)
-    return Graph.of(graph.nodes.values(), (*graph.scopes.values(), *new), graph.cuts)
 
 
 # The modules of an entry of a list, and what its nodes are, all without the path of the entry.

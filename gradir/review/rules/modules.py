@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
+    from gradir.diffs.modules import ChangedModule
     from gradir.ir import Graph
-    from gradir.review.evidence import ChangedModule, Contents, Evidence, WholeModule
+    from gradir.review.evidence import Contents, Evidence, WholeModule
     from gradir.review.relative_changes import RelativeChanges
 
 # More readers of one module are changes of their own modules, where equal ones are reported together.
@@ -33,14 +34,14 @@ def modules(evidence: Evidence) -> Iterator[Finding]:
     """Report modules that came or went, equal ones together, each before the nodes that read from it now or before."""
     # `itself` says that the module came or went too, not only all nodes in it. `saved` has the bytes of the first of
     # equal modules, the fewest and the most: the first of those that save one tensor counts it.
-    wholes = evidence.places.wholes
+    wholes = evidence.wholes
     owners = {at: whole for at in evidence.left if (whole := wholes.of(evidence.changes[at])) is not None}
     reading = _readers(evidence, owners)
     inside: dict[WholeModule, list[int]] = {}
     for at, whole in owners.items():
         inside.setdefault(whole, []).append(at)
     together: dict[Hashable, dict[WholeModule, Contents]] = {}
-    for whole in sorted(inside, key=evidence.places.order.position):
+    for whole in sorted(inside, key=wholes.position):
         changes = [evidence.changes[at] for at in inside[whole]]
         # Of what lies in it, no settings are told.
         own = [change if change.id == whole.path else replace(change, fields=()) for change in changes]
@@ -66,9 +67,10 @@ def layers(evidence: Evidence) -> Iterator[Finding]:
     # `gone` is there if only the first graph has the modules, and `sizes` if their sizes differ.
     if not evidence.left:
         return
+    outline = evidence.wholes.outline
     sections = [
-        (module, module.path if module.gone else evidence.places.renamed.before(module.path), indices)
-        for module, indices in evidence.places.order.sections(evidence.changes, evidence.left)
+        (module, module.path if module.gone else outline.was(module.path) or module.path, indices)
+        for module, indices in outline.sections(evidence.changes, evidence.left)
     ]
     feeds = (
         _entering(evidence.graphs[0], {_entry(before) for _, before, _ in sections}),
@@ -101,7 +103,7 @@ def _came_or_went(
         "module-added" if first.added else "module-removed",
         "change",
         *_with_changes(members, inside),
-        details={"itself": first.itself, "class": evidence.places.wholes.class_name(first), **figures, "saved": saved},
+        details={"itself": first.itself, "class": evidence.wholes.class_name(first), **figures, "saved": saved},
     )
 
 
@@ -227,7 +229,7 @@ def _around(evidence: Evidence, kind: str, changes: Sequence[Change]) -> Iterato
     places = {
         without_indices(path)
         for inner, outer in (sorted(both, key=len, reverse=True) for both in names)
-        for path in [*upwards(inner)][1:]
+        for path in [*upwards(inner), ""][1:]
         if len(path) >= len(outer)
     }
     for at in evidence.left if places else ():

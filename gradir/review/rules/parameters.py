@@ -10,6 +10,7 @@ from gradir.ir import Ref
 from gradir.ir.cuts import cut_text, lacking_flow
 from gradir.ir.edges import sources
 from gradir.ir.ids import accumulated
+from gradir.ir.module_tree import ModuleTree
 from gradir.ir.name_ranges import ranges
 from gradir.ir.totals import elements
 from gradir.review.evidence import serving
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from gradir.diffs.changes import Change, Level
     from gradir.ir import Graph, Node, Scope
-    from gradir.ir.module_tree import ModuleTree
     from gradir.review.evidence import Evidence
 
 # The kind of cut of a parameter that an opaque function may reach.
@@ -168,7 +168,9 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
         explained[next(iter(explained))] |= rest
     taken: set[int] = set()
     for word, found in modules.items():
-        whole = _topmost([module.path for module in found if module.whole], evidence.places.trees[1])
+        whole = _topmost(
+            [module.path for module in found if module.whole], ModuleTree(evidence.graphs[1].scopes.values())
+        )
         part = [module.path for module in found if not module.whole]
         figures = {"parameters": sum(each.parameters for each in found), "elements": sum(each.lost for each in found)}
         indices = explained[word] - taken
