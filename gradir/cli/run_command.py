@@ -178,7 +178,6 @@ class _Run:
         self._timer.daemon = True
 
     def status(self) -> int:
-        """Run, and tell how it ended."""
         from gradir.capturing import running
         from gradir.cli.waiting import Watchdog
         from gradir.request import CaptureRequest

@@ -308,7 +308,6 @@ def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
 
 
 def _instances(patterns: Collection[str], scopes: Iterable[str]) -> dict[str, set[str]]:
-    """Return by pattern the modules that it stands for."""
     found: dict[str, set[str]] = {each: set() for each in patterns if _ANY in each}
     for scope in scopes if found else ():
         for path in upwards(scope):

@@ -63,8 +63,8 @@ class Ranks(_Data, frozen=True, dict=True):
     ``ranks`` are those with files, of the ``world``. The first of ``groups`` is the largest. ``proved`` counts the
     collectives that all of their group enter in the same order, and ``unreached`` has the parameters without a
     gradient on any rank. ``recorded`` is unset if no file has collectives. ``stopped`` has the ranks
-    without a graph by reason, as in `Rank.stopped`, or ``cut off`` if they waited for a captured step, in which nothing
-    is sent. In the groups ``unaligned``, the steps begin at other collectives, and are not compared.
+    without a graph by reason, as in `Rank.stopped`, or ``cut off`` (by a captured step, which sends nothing). In the
+    groups ``unaligned``, steps begin at different collectives.
     """
 
     world: int

@@ -287,7 +287,6 @@ def _is_of_objects(frame: FrameType | None) -> bool:
 
 
 def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
-    """Return the DistributedDataParallel whose constructor exchanges."""
     inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.DDP)
     return next((outer.f_locals.get("self") for outer in inside if outer.f_code.co_name == "__init__"), None)
 
