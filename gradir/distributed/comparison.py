@@ -169,6 +169,8 @@ def _exchanged(
         first = {rank: those for rank, those in problem.first.items() if rank not in behind}
         if all(cut_off.issuperset(those) for those in first.values()):
             outcome = outcome._replace(problem=None, places={})
+        else:
+            outcome = outcome._replace(problem=problem._replace(first=first))
     if not mixed and outcome.problem is None:
         found = [*swapped(compared)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})

@@ -169,7 +169,7 @@ def _is_of_exchange(error: BaseException) -> bool:
     """Return whether an operation that communicates raised an error, or the engine, which says no more of it."""
     modules = [module_of(frame) for frame, _ in walk_tb(error.__traceback__)]
     # A mode runs each operation from code of its own.
-    last = next((name for name in reversed(modules) if not name.startswith(("gradir.", "torch._ops"))), "")
+    last = next((name for name in reversed(modules) if not name.startswith(("gradir.", private.OPERATIONS))), "")
     return isinstance(error, RuntimeError) and last.startswith((*private.WAITING, "torch.autograd"))
 
 
