@@ -34,11 +34,11 @@ class ReachedBackward(Protocol):
         """
         ...
 
-    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
+    def go_on(self, stepped: Callable[[Graph], None]) -> bool:
         """Let the program run on without its backward, and send nothing, up to the optimizer's step.
 
-        ``stepped`` gets the captured graph with all that was exchanged, or ``None`` if something else came first. It
-        must raise. Return false if the front-end cannot do this.
+        ``stepped`` gets the captured graph with all that was exchanged up to there, or to the next forward or backward.
+        It must raise. Return false if the front-end cannot do this.
         """
         ...
 

@@ -331,10 +331,9 @@ class _Run:
             return None
         return graph
 
-    def _stepped(self, graph: Graph | None) -> None:
+    def _stepped(self, graph: Graph) -> None:
         """Write the file again with what was exchanged up to the optimizer's step, and end the script."""
-        if graph is not None:
-            self._save(graph)
+        self._save(graph)
         raise SystemExit
 
     def _save(self, graph: Graph) -> None:

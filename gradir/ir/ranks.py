@@ -26,7 +26,8 @@ class Rank(Record, frozen=True):
     (a static graph) and ``hook:NAME``. The Nth of several in a group has ``made:N:GROUP``. ``unreduced`` has the
     parameters outside all of these that the optimizer's step changes without an exchange.
 
-    ``offsets`` counts each group's collectives in earlier steps. ``accumulates`` is set if no optimizer's step followed.
+    ``offsets`` counts each group's collectives in earlier steps. ``accumulates`` is set if no optimizer's step
+    followed.
 
     ``stopped`` says why a process has no graph: ``starts`` (waits before its first module), ``waits`` (in its last
     collective), ``fails`` (there), ``raises`` (an error of its own), ``joins`` (it has no more data) or ``ends``

@@ -68,7 +68,7 @@ class Moment:
         traced = self._by_itself() if found is None else found[1].trace
         return traced.graph(collectives=self._request.collectives)
 
-    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:  # noqa: ARG002
+    def go_on(self, stepped: Callable[[Graph], None]) -> bool:  # noqa: ARG002
         """Return false: a gradient that JAX returns is of no optimizer yet."""
         return False
 

@@ -215,7 +215,7 @@ class UntilStep:
     """
 
     def __init__(
-        self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph | None], None], *, sends: bool
+        self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph], None], *, sends: bool
     ) -> None:
         self._exchanged, self._graph, self._stepped, self.sends = exchanged, graph, stepped, sends
         self.is_over = False
@@ -238,9 +238,10 @@ class UntilStep:
         return self._exchanged.with_collectives(self._graph)
 
     def end(self) -> None:
-        """End before a step."""
+        """End before a step, at another forward or backward."""
+        graph = self.graph
         self.close()
-        self._stepped(None)
+        self._stepped(graph if graph.rank is None else replace(graph, rank=replace(graph.rank, accumulates=True)))
 
     def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """End before an operation writes to a parameter, as a step by hand does: its gradient is not a real one."""

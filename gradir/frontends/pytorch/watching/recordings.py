@@ -115,7 +115,7 @@ class Recording:
         self._graph = live.graph
         return live.graph
 
-    def until_step(self, stepped: Callable[[Graph | None], None], *, sends: bool) -> UntilStep:
+    def until_step(self, stepped: Callable[[Graph], None], *, sends: bool) -> UntilStep:
         """Let the program run until the optimizer's step, and give ``stepped`` the graph that was captured last."""
         return UntilStep(self._recorder.exchanged, self._graph, stepped, sends=sends)
 
@@ -325,7 +325,7 @@ class Running(Recorded):
         """Return what was captured, with what was exchanged until the program ended, if no step came."""
         return None if self._until is None or self._until.is_over else self._until.graph
 
-    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
+    def go_on(self, stepped: Callable[[Graph], None]) -> bool:
         """Let the program run on without its backward, up to the optimizer's step."""
         if self._recording is None or not (self._request.collectives or self._is_piped):
             return False
@@ -368,7 +368,7 @@ class _Call:
     def capture(self) -> Graph:
         return self._running.captured(self._tensors, self._frame)
 
-    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
+    def go_on(self, stepped: Callable[[Graph], None]) -> bool:
         return self._running.go_on(stepped)
 
     def explain(self) -> Explanation:
