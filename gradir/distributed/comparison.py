@@ -37,7 +37,7 @@ _SIZES: Final = (
         "attrs.*stride",
         "attrs.*strides",
     ),
-    *("total", "own", "trainable", "detail", "indices"),
+    *("attrs.*numel", "total", "own", "trainable", "detail", "indices"),
 )
 """What follows from the sizes of a rank's parts."""
 
