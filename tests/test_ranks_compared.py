@@ -28,7 +28,7 @@ def net(*, size: int = 2, branch: bool = True) -> Graph:
     value = b.function("mm", [b.tensor("a.w", meta, role="parameter", scope="a")], [meta], scope="a")
     if branch:
         weight = b.tensor("b.w", meta, role="parameter", scope="b")
-        value = b.function("mul", [value, weight], [meta], scope="b")
+        value = b.function("mul", [value, weight], [meta], scope="b", attrs={"self_sym_numel": size})
     b.output(value, "0")
     cuts = [] if branch else [Cut("unreached", ("b.w",), "b"), Cut("unreached", ("b.bias",), "b")]
     return b.build(scopes=[Scope(""), Scope("a"), Scope("b")], cuts=[Cut("unreached", ("c",)), *cuts])
