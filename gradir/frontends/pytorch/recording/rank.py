@@ -214,9 +214,7 @@ class UntilStep:
     If it ``sends``, the program runs on as it is, up to the optimizer's step.
     """
 
-    def __init__(
-        self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph], None], *, sends: bool
-    ) -> None:
+    def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph], None], *, sends: bool) -> None:
         self._exchanged, self._graph, self._stepped, self.sends = exchanged, graph, stepped, sends
         self.is_over = False
         owned = exchanged.modules.owned
