@@ -54,12 +54,12 @@ def _guarded(look: Callable[..., None]) -> Callable[..., None]:
     """Have a fault of gradir's leave the training alone: it is told once, and nothing is looked at any more."""
 
     @wraps(look)
-    def guarded(self: Watching, *args: Any) -> None:
+    def guarded(self: Watching, *args: Any, **kwargs: Any) -> None:
         if self.failed:
             return
         try:
             with self.tape.aside():
-                look(self, *args)
+                look(self, *args, **kwargs)
         except Exception as error:
             if os.environ.get(_DEBUG):
                 raise
