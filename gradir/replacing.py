@@ -106,7 +106,6 @@ def _beside(target: str, ending: str) -> str:
 
 
 def _made(target: str, mode: int) -> tuple[BinaryIO, str]:
-    """Return a new temporary file, open and locked."""
     # The last name is one that no other writer has.
     for number in (*range(_AT_ONCE), os.urandom(8).hex()):
         path = _beside(target, f"{number}.tmp")

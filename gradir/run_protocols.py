@@ -21,6 +21,11 @@ class ReachedBackward(Protocol):
         """Return the loss as a number, or None if it is not one."""
         ...
 
+    @property
+    def is_piped(self) -> bool:
+        """Return whether it belongs to a pipeline's schedule, which runs on as it is, up to the optimizer's step."""
+        ...
+
     def capture(self) -> Graph:
         """Capture the graph of the loss.
 
@@ -29,11 +34,11 @@ class ReachedBackward(Protocol):
         """
         ...
 
-    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
+    def go_on(self, stepped: Callable[[Graph], None]) -> bool:
         """Let the program run on without its backward, and send nothing, up to the optimizer's step.
 
-        ``stepped`` gets the captured graph with all that was exchanged, or ``None`` if something else came first. It
-        must raise. Return false if the front-end cannot do this.
+        ``stepped`` gets the captured graph with all that was exchanged up to there, or to the next forward or backward.
+        It must raise. Return false if the front-end cannot do this.
         """
         ...
 
@@ -71,11 +76,16 @@ class Running(Protocol):
         """Return how many operations ran so far if the program waits for other processes, else None."""
         ...
 
-    def stopped(self, why: str) -> Graph | None:
+    def stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
         """Return a graph without nodes for a step that did not reach its backward, with what it exchanged.
 
-        ``why`` is that of `Rank.stopped`. Return None if there is no process group.
+        ``why`` is that of `Rank.stopped`, and ``error`` what ended the program. Return None if there is no process
+        group.
         """
+        ...
+
+    def finished(self) -> Graph | None:
+        """Return what was captured with what the program exchanged until its end; None if a step ended it before."""
         ...
 
     def explained_failure(self, error: BaseException) -> Explanation | None:

@@ -82,7 +82,6 @@ def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
 
 
 def _module(name: str) -> ModuleSpec:
-    """Find a module, or the ``__main__`` of a package."""
     for called in (name, f"{name}.{_MAIN}"):
         try:
             spec = importlib.util.find_spec(called)

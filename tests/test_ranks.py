@@ -434,6 +434,75 @@ def test_ranks_that_wait_before_their_first_step_leave_files_and_go_on(tmp_path:
     done = command_on_ranks(["run", "-o", "run.{rank}.gir", "--patience", "1", "train.py"], 2, tmp_path)
     assert "still waits for its first step, in forward broadcast float32[" in done.stdout
     found = gradir.ranks(sorted(tmp_path.glob("*.gir")))
-    # A rank that outlives the other may see that it has ended.
+    # A rank that outlives the other may see that it has ended; the first to end does not.
+    assert "starts" in found.stopped
     assert found.stopped.keys() <= {"starts", "fails"}
     assert [(finding.kind, finding.lines[0]) for finding in found.findings] == [("hang", "other roots on world")]
+
+
+PIPELINE = """\
+import sys
+import torch
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleavedZeroBubble
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.relu(self.fc(x))
+
+
+distributed.init_process_group("gloo")
+rank, is_lone, fault = distributed.get_rank(), sys.argv[1] == "lone", sys.argv[2]
+count = 3 if fault == "skips" and rank == 1 else 4
+blocks = nn.ModuleList([Block() for _ in range(1 if is_lone else 2)])
+numbers = range(rank, 2 * len(blocks), 2)
+stages = [PipelineStage(each, at, 2 * len(blocks), torch.device("cpu")) for each, at in zip(blocks, numbers)]
+if fault == "swaps" and rank == 1:
+    receive = stages[0].get_fwd_recv_ops
+    stages[0].get_fwd_recv_ops = lambda number: receive({0: 1, 1: 0}.get(number, number))
+kind = Schedule1F1B if is_lone else ScheduleInterleavedZeroBubble
+loss = nn.functional.mse_loss
+schedule = kind(stages[0] if is_lone else stages, count, loss_fn=loss)
+optimizer = torch.optim.SGD(blocks.parameters(), 0.1)
+rows = torch.arange(8.0 * count).view(2 * count, 4)
+for _ in range(3):
+    schedule.step(*[] if rank else [rows], **{"target": rows} if rank else {})
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "step", "kinds", "line"),
+    [
+        ("lone", "", "1", [], ""),
+        ("several", "", "2", [], ""),
+        ("several", "swaps", "1", ["mixed"], "rank 0 in forward send float32[2, 4] on world with 1 of microbatch 0"),
+        ("lone", "skips", "1", ["hang"], "never received: rank 0 in forward send float32[2, 4] on world with 1"),
+    ],
+)
+def test_an_unedited_pipeline_is_captured_as_its_schedule_runs(
+    kind: str, fault: str, step: str, kinds: list[str], line: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(PIPELINE)
+    arguments = ["run", "-o", "run.{rank}.gir", "--patience", "5", "--step", step, "train.py", kind, fault]
+    done = command_on_ranks(arguments, 2, tmp_path)
+    paths = sorted(tmp_path.glob("*.gir"))
+    found = gradir.ranks(paths)
+    assert [finding.kind for finding in found.findings] == kinds, done.stdout
+    assert line in "\n".join(line for finding in found.findings for line in finding.lines)
+    if fault:
+        return
+    assert (done.returncode, found.stopped) == (0, {})
+    graphs = [gradir.load(path) for path in paths]
+    # Each has one microbatch of all of its stages.
+    parameters = [name for graph in graphs for name, node in graph.nodes.items() if node.role == "parameter"]
+    assert len(parameters) == (4 if kind == "lone" else 8)
+    assert [graph.rank.stage for graph in graphs if graph.rank is not None] == [0, 1]
+    if kind == "lone":
+        links = [(edge.src, edge.dst) for edge in gradir.link(graphs).edges if edge.dst.endswith("recv:1")]
+        assert links == [("stage0/send:1", "stage1/recv:1")]

@@ -167,6 +167,9 @@ def test_the_first_mismatch_is_marked_and_the_mesh_is_a_grid() -> None:
         '<b class="chip g1">B</b> rank 3',
     ]
     assert mesh == [["", "tp 0", "tp 1"], ["dp 0", "0 A", "1 A"], ["dp 1", "2 A", "3 B"]]
+    # No dimension tells the ranks of a place apart if nothing is exchanged in it.
+    alone = (replace(each, rank=replace(each.rank, coordinates={"dp": each.rank.rank // 2})) for each in hanging())
+    assert tables(gradir.ranks(alone).to("html"))[1] == [["", "dp 0", "dp 1"], ["rank", "0 A, 1 A", "2 A, 3 B"]]
     waiting = ["AR<small>world</small>", "✗ AR<small>world</small>"]
     assert lanes == [
         ["", "1", "2"],

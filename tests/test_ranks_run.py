@@ -70,9 +70,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         distributed.destroy_process_group()
 
 
-def ran(last: str, folder: Path) -> gradir.Graph:
+def ran(last: str, folder: Path, *options: str) -> gradir.Graph:
     (folder / "train.py").write_text(SCRIPT + last)
-    assert main(["run", "-o", "run.{rank}.gir", "train.py"]) == 0
+    assert main(["run", "-o", "run.{rank}.gir", *options, "train.py"]) == 0
     return gradir.load(folder / "run.0.gir")
 
 
@@ -118,10 +118,46 @@ def test_wrappers_of_one_group_are_numbered_where_there_are_several(folder: Path
     assert unhashable.rank.wrappers == {"body": ("made:2:world",)}
 
 
+@pytest.mark.parametrize(
+    ("last", "step", "accumulates", "offsets"),
+    [
+        ("step()", 1, False, {}),
+        ("step(step=lambda: None); step()", 1, True, {}),
+        ("step(reduce_each, step=lambda: None)", 1, False, {}),
+        # Those of the constructor are before the second step, which begins behind the first backward.
+        ("body.require_backward_grad_sync = False; step(reduce_each); step()", 2, False, {"world": 3}),
+    ],
+)
+def test_a_step_without_one_of_the_optimizer_and_what_came_before_are_recorded(
+    last: str, step: int, accumulates: bool, offsets: dict[str, int], folder: Path
+) -> None:
+    graph = ran(last, folder, "--step", str(step))
+    assert graph.rank is not None
+    assert (graph.rank.accumulates, dict(graph.rank.offsets)) == (accumulates, offsets)
+
+
+PADDED = """
+x = torch.ones(2, 3)
+sizes = [torch.tensor([0])] * 2
+body(x)
+dist.all_gather(sizes, torch.tensor([2]))
+dist.all_reduce(torch.ones(max(size.item() for size in sizes)))
+step()
+"""
+
+
+@pytest.mark.parametrize(("options", "shape"), [((), "float32[2]"), (("--dry",), "float32[?]")])
+def test_no_size_is_recorded_behind_integers_that_a_dry_step_does_not_receive(
+    options: tuple[str, ...], shape: str, folder: Path
+) -> None:
+    told = [str(each.tensors[0]) for each in ran(PADDED.replace("2])", "2])", 1), folder, *options).collectives]
+    assert (shape in told, told[-1]) == (True, "float32[16]")
+
+
 OBJECTS = """
 def gather():
-    dist.all_gather_object([None, None], "x" * 99)
     dist.all_reduce(torch.ones(3, dtype=torch.uint8))
+    dist.all_gather_object([None, None], "x" * 99)
 
 step(gather)
 """
@@ -129,7 +165,7 @@ step(gather)
 
 def test_the_sizes_of_gathered_objects_are_not_recorded(folder: Path) -> None:
     told = [str(each.tensors[0]) for each in ran(OBJECTS, folder).collectives[-3:]]
-    assert told == ["int64[1]", "uint8[?]", "uint8[3]"]
+    assert told == ["uint8[3]", "int64[1]", "uint8[?]"]
 
 
 def test_a_process_that_aborts_in_a_step_leaves_a_file(folder: Path) -> None:

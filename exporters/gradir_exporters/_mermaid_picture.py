@@ -266,7 +266,6 @@ class Picture:
 
 
 def _accumulated(graph: Graph) -> dict[str, str]:
-    """Return the tensor of each gradient accumulator."""
     tensors: dict[str, str] = {}
     accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
@@ -287,8 +286,6 @@ def _touched(graph: Graph, saved: bool) -> Iterator[str]:
 
 
 class _Tree:
-    """Nested groups by the dotted paths of frames."""
-
     def __init__(self, scopes: Mapping[str, Scope]) -> None:
         self._scopes = scopes
         self._root = Group()

@@ -274,8 +274,6 @@ def _output_shapes(
 
 
 class _Leaving:
-    """Collect the shapes that leave each module."""
-
     def __init__(self, tree: ModuleTree, *, is_told: bool) -> None:
         self._tree = tree
         self._is_told = is_told
@@ -321,7 +319,6 @@ class _Leaving:
         self._unknown[module] |= is_unknown
 
     def shapes(self) -> list[tuple[Shape | None, ...] | None]:
-        """Return the shapes that left each module."""
         return [
             None if unknown or not shapes or len(shapes) > _MOST_SHAPES else tuple(shapes)
             for shapes, unknown in zip(self._shapes, self._unknown, strict=True)

@@ -115,7 +115,6 @@ class _Drawing:
         self._children = _once(graph, children, is_downwards=options.start == "outputs")
 
     def text(self) -> Iterator[str]:
-        """Return every section."""
         for root in self._roots():
             yield self._section(root, self._label(root, 0))
             while self._waiting:

@@ -61,7 +61,6 @@ def complete(words: Sequence[str]) -> None:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield every option of a parser and its commands."""
     parsers = [parser]
     while parsers:
         for action in parsers.pop()._actions:  # noqa: SLF001 (argparse tells them in no other way)

@@ -163,7 +163,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(TROUBLE, f"gradir: {one_line(message)}; see {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse an invalid choice, and suggest a similar one."""
         if action.choices is None or value in action.choices:
             return
         from gradir.hints import did_you_mean

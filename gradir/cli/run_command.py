@@ -51,6 +51,7 @@ _LAST: Final = {
     "starts": "still waits for its first step, in",
     "waits": "waits, and nothing moves, in",
     "fails": "failed behind",
+    "raises": "raised an error behind",
 }
 _MOST_DIGITS: Final = 9
 _LONGEST_STEP: Final = 10.0
@@ -166,14 +167,13 @@ class _Run:
         self._launched = None if options.collectives is False else launched()
         self._error: Exception | None = None
         self._seeing: Mapping[str, Running] = {}
-        self._is_written = self._has_stopped = False
+        self._is_written = self._has_stopped = self._has_started = False
         self._process = os.getpid()
         # Of a script that never steps there is no more to know.
         self._timer = threading.Timer(_LONGEST_STEP, _end, [0])
         self._timer.daemon = True
 
     def status(self) -> int:
-        """Run, and tell how it ended."""
         from gradir.capturing import running
         from gradir.cli.waiting import Watchdog
         from gradir.request import CaptureRequest
@@ -187,10 +187,7 @@ class _Run:
         with running(request, self._reached) as self._seeing, watchdog or nullcontext():
             left = self._script.run(options, lambda: self._is_enough, self._failed)
             self._timer.cancel()
-            calls = sum(each.calls for each in self._seeing.values())
-            is_there = calls or self._has_stopped
-            if not left and is_there and not self._is_enough and self._stopped("ends"):
-                report(f"{name} {calls_of(self._seeing, options.step)}: wrote {options.output} without a graph")
+            if self._ended(is_failure=bool(left)):
                 return 0
         if self._is_enough:
             if self._error is not None:
@@ -207,6 +204,25 @@ class _Run:
             raise SpecError(f"{name} {calls_of(self._seeing, options.step)}: nothing is written")
         return 0
 
+    def _ended(self, *, is_failure: bool) -> bool:
+        """Write what was exchanged up to the end of the script; return whether there is a file without a graph."""
+        from pathlib import Path
+
+        whole = next(filter(None, (each.finished() for each in self._seeing.values())), None)
+        if whole is not None and not (is_failure or self._has_stopped or self._error):
+            self._save(whole)
+        calls = sum(each.calls for each in self._seeing.values())
+        if self._is_enough or not (self._has_started or (not is_failure and (calls or self._has_stopped))):
+            return False
+        if self._stopped("ends"):
+            told = f"{self._script.name} {calls_of(self._seeing, self._options.step)}"
+            report(f"{told}: wrote {self._options.output} without a graph")
+            return not is_failure
+        if self._has_started:
+            # It says that the rank still waits.
+            Path(self._path).unlink()
+        return False
+
     def _waiting(self) -> int | None:
         if self._is_written or self._error is not None:
             return None
@@ -215,7 +231,9 @@ class _Run:
 
     def _failed(self, error: BaseException) -> bool:
         """Write what was exchanged before a script failed; return whether that is no failure, as behind ``Join``."""
-        return self._launched is not None and not isinstance(error, SystemExit) and self._told("fails") == "joins"
+        return (
+            self._launched is not None and not isinstance(error, SystemExit) and self._told("fails", error) == "joins"
+        )
 
     def _stop(self, why: str) -> bool:
         """End a process that waits or is told to end, with what it exchanged; return whether it ends by itself."""
@@ -223,29 +241,30 @@ class _Run:
             _end(TROUBLE)
         return self._has_stopped
 
-    def _told(self, why: str) -> str:
+    def _told(self, why: str, error: BaseException | None = None) -> str:
         """Write as `_stopped`, where an error must not hide that of the script, or end a thread that watches."""
         try:
-            return self._stopped(why)
-        except Exception as error:  # noqa: BLE001
-            report(str(error))
+            return self._stopped(why, error)
+        except Exception as own:  # noqa: BLE001
+            report(str(own))
             return why
 
-    def _stopped(self, why: str) -> str:
+    def _stopped(self, why: str, error: BaseException | None = None) -> str:
         """Write what was exchanged in a step without a backward; return why there is none, or nothing."""
         if self._own is not None or self._is_written or os.getpid() != self._process:
             return ""
-        graph = next(filter(None, (each.stopped(why) for each in self._seeing.values())), None)
+        graph = next(filter(None, (each.stopped(why, error) for each in self._seeing.values())), None)
         if graph is None or graph.rank is None:
             return ""
         # A signal may come in the middle of what follows. A rank that waits before its first step may be right to.
         self._has_stopped = graph.rank.stopped != "starts"
+        self._has_started = not self._has_stopped
         from gradir.distributed.words import said
 
         self._save(graph)
         if graph.rank.stopped in _LAST:
             last = said(graph.collectives[-1]) if graph.collectives else "what exchanged nothing"
-            dry = ", or run with --dry, which sends nothing" if self._has_stopped else ""
+            dry = ", or run with --dry, which sends nothing" if graph.rank.stopped in ("waits", "fails") else ""
             report(
                 f"rank {graph.rank.rank} {_LAST[graph.rank.stopped]} {last}: wrote {self._options.output} without a "
                 f"graph; compare the ranks with 'gradir ranks'{dry}"
@@ -274,9 +293,11 @@ class _Run:
         if is_alone or not call.go_on(self._stepped):
             # As if the script left by itself, which is quiet in a thread too.
             raise SystemExit
-        self._timer.start()
+        if self._is_written:
+            self._timer.start()
 
     def _written(self, call: ReachedBackward) -> Graph | None:
+        """Capture and write a graph, but for that of a pipeline, which is written with the whole step."""
         from msgspec.structs import replace
 
         from gradir import api
@@ -293,26 +314,31 @@ class _Run:
                 graph = replace(graph, rank=Rank(*self._launched))
             if self._own is not None:
                 self._own.write(api.dumps(graph, format=options.format, compress=options.compress))
-            else:
+                self._is_written = True
+            elif options.go_on or graph.rank is None or not (call.is_piped or graph.rank.backend):
                 self._save(graph)
+            elif not call.is_piped:
+                # As long as no step of the optimizer came.
+                self._save(replace(graph, rank=replace(graph.rank, accumulates=True)))
         except Exception as error:  # noqa: BLE001 (it is not the script's, and is raised again when that has ended)
             self._error = error
             if options.go_on:
                 report(str(error))
             return None
-        self._is_written = True
-        if self._own is None:
-            rest = "" if options.go_on else f"; {self._script.name} ends here (--go-on lets it run on)"
-            print(one_line(f"wrote {options.output}: {summary(graph)}{rest}"), file=sys.stderr)
         return graph
 
-    def _stepped(self, graph: Graph | None) -> None:
+    def _stepped(self, graph: Graph) -> None:
         """Write the file again with what was exchanged up to the optimizer's step, and end the script."""
-        if graph is not None:
-            self._save(graph)
+        self._save(graph)
         raise SystemExit
 
     def _save(self, graph: Graph) -> None:
         from gradir import api
 
         api.save(graph, self._path, format=self._options.format, compress=self._options.compress)
+        if graph.rank is not None and graph.rank.stopped:
+            return
+        if not self._is_written:
+            rest = "" if self._options.go_on else f"; {self._script.name} ends here (--go-on lets it run on)"
+            print(one_line(f"wrote {self._options.output}: {summary(graph)}{rest}"), file=sys.stderr)
+        self._is_written = True

@@ -123,7 +123,6 @@ class _Run:
         self._is_live = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def status(self) -> int:
-        """Run, answer, and tell how it ended."""
         from gradir.claims import unable
         from gradir.watches.watch_formats import Head, json_line
 

@@ -44,8 +44,6 @@ class _RepeatedError(Exception):
 
 # A dict would lose a repeated key, and a plain tuple could not be told from a list.
 class _Members(tuple[tuple[str, Any], ...]):
-    """The members of an object, including repeated keys."""
-
     __slots__ = ()
 
 

@@ -154,7 +154,6 @@ class _Changes:
         return verdict, (*fields, *setting_changes(old, new, self._words))
 
     def _order(self) -> Iterator[Change]:
-        """Yield one change for all that stands elsewhere."""
         nodes, scopes, cuts = (out_of_place(*both) for both in (self._nodes, self._scopes, self._cuts))
         found = {}
         if nodes:
@@ -257,7 +256,6 @@ def cut_name(cut: Cut) -> str:
 
 
 def _change(kind: Kind, record: Node | Scope | Cut, fields: Iterable[FieldChange] = ()) -> Change:
-    """Return a change of a record as a whole."""
     found = tuple(fields)
     if isinstance(record, Scope):
         return Change(kind, "scope", record.path, record.path, record.class_name, found)

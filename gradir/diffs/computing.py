@@ -177,8 +177,6 @@ class _Reader:
 
 
 class _Step(NamedTuple):
-    """One operation with its operands."""
-
     terms: Terms
     node: Node
     operands: list[Value]
@@ -197,7 +195,6 @@ class _Step(NamedTuple):
         return self.node.op.strip(_IN_PLACE)
 
     def number(self, key: str, default: float) -> float | None:
-        """Return an attribute that is a finite number."""
         value = self.node.attrs.get(key, default)
         return float(value) if type(value) in {int, float} and isfinite(value) else None  # type: ignore[arg-type]
 

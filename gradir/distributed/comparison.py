@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -16,8 +16,9 @@ from gradir.distributed.missing import MADE, SILENT, missing, place_in
 from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import swapped
 from gradir.distributed.reading import RankFile, graph_in, read
-from gradir.distributed.simulation import POINT_TO_POINT, Mismatch, Outcome, Stuck, simulated
+from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulated
 from gradir.distributed.timeline import pictured
+from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, going_on, later, unaligned
 from gradir.distributed.words import said, span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
@@ -36,11 +37,10 @@ _SIZES: Final = (
         "attrs.*stride",
         "attrs.*strides",
     ),
-    *("total", "own", "trainable", "detail", "indices"),
+    *("attrs.*numel", "total", "own", "trainable", "detail", "indices"),
 )
 """What follows from the sizes of a rank's parts."""
 
-_WAITING: Final = ("starts", "waits")
 _FEW: Final = 4
 _MOST_NODES: Final = 60_000
 """So many nodes of distinct graphs are read and held, which takes a second and some tens of megabytes."""
@@ -96,18 +96,15 @@ def examined(sources: Iterable[object]) -> Ranks:
         unlike[line,] = [one.rank.rank for members in left for one in members]
     findings = [Finding("graphs", tuple(sorted(numbers)), lines) for lines, numbers in unlike.items()]
     compared.sort(key=lambda one: one.rank.rank)
-    outcome, problems = _exchanged(ranks, compared, is_sample=len(ranks) < world)
+    apart = unaligned(ranks)
+    outcome, problems, cut_off = _exchanged(ranks, compared, is_sample=len(ranks) < world, is_aligned=not apart)
     nowhere, some = _without_gradient(unreached.values())
     ranks_there = tuple(one.rank.rank for one in ranks)
     # A process that recorded what it exchanges names what carries its messages, even if it exchanged nothing.
     recorded = any(one.rank.backend or one.collectives for one in ranks)
-    stopped: dict[str, tuple[int, ...]] = {}
-    for one in ranks:
-        if one.rank.stopped:
-            stopped[one.rank.stopped] = (*stopped.get(one.rank.stopped, ()), one.rank.rank)
-    found = Ranks(
-        world, ranks_there, tuple(groups), (*problems, *findings, *some), outcome.done, nowhere, recorded, stopped
-    )
+    stopped = _stopped(ranks, cut_off)
+    every = (*problems, *findings, *some)
+    found = Ranks(world, ranks_there, tuple(groups), every, outcome.done, nowhere, recorded, stopped, apart)
     return found.with_files(lambda: tuple(map(graph_in, firsts)), lambda: pictured(ranks, outcome, said))
 
 
@@ -145,36 +142,53 @@ def _without_gradient(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tuple
 
 
 def _exchanged(
-    ranks: Sequence[RankFile], compared: Sequence[RankFile], *, is_sample: bool
-) -> tuple[Outcome, list[Finding]]:
+    ranks: Sequence[RankFile], compared: Sequence[RankFile], *, is_sample: bool, is_aligned: bool
+) -> tuple[Outcome, list[Finding], Container[int]]:
+    """Return how the collectives end, what is found of them, and the ranks that a captured step cut off."""
+    if not is_aligned:
+        return Outcome(0, None), [*missing(compared, is_aligned=False)], ()
     files = {one.rank.rank: one for one in ranks}
     joined = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
     programs = {rank: one.collectives for rank, one in files.items()}
     outcome = simulated(programs, {rank: one.rank.groups for rank, one in files.items()}, joined)
-    # The last message of a rank without a graph is for the rest of the step, or for the next one. The others do not
-    # take it, since they end at their own backward.
-    later = joined | {
-        one.rank.rank
-        for one in ranks
-        if one.rank.stopped and one.collectives and one.collectives[-1].op in POINT_TO_POINT
-    }
-    if isinstance(outcome.problem, Stuck) and outcome.problem.first and later.issuperset(outcome.problem.first):
-        outcome = outcome._replace(problem=None, places={})
+    open_ranks, behind = going_on(ranks, outcome), later(ranks)
     own = [each for each in outcome.mixed if _are_of_own_modules(each, files)]
     if own and outcome.problem is None:
         # The places may be those of what is no finding.
         outcome = outcome._replace(places={})
     mixed = _mixed([each for each in outcome.mixed if each not in own], 0 if own else outcome.mixed_count)
+    cut_off = {rank for rank, why in open_ranks.items() if why == CUT_OFF}
+    left = {
+        rank: sent
+        for rank, sent in outcome.unreceived.items()
+        if files[rank].rank.groups[sent.group][sent.peer or 0] not in cut_off | behind
+    }
+    outcome = outcome._replace(unreceived=left)
+    problem = outcome.problem
+    if isinstance(problem, Stuck) and problem.first:
+        first = {rank: those for rank, those in problem.first.items() if rank not in behind}
+        if all(cut_off.issuperset(those) for those in first.values()):
+            outcome = outcome._replace(problem=None, places={})
+        else:
+            outcome = outcome._replace(problem=problem._replace(first=first))
     if not mixed and outcome.problem is None:
         found = [*swapped(compared)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
         mixed = mixed or [*_of_other_wrappers(compared)]
-    waiting = {one.rank.rank for one in ranks if one.rank.stopped in _WAITING}
-    hangs = [*_hangs(outcome, waiting, is_sample=is_sample)]
+    waiting = {one.rank.rank for one in ranks if one.rank.stopped in WAITING}
+    stopped = {one.rank.rank for one in ranks if one.rank.stopped in STOPPED} - cut_off - behind
+    hangs = [*_hangs(outcome, waiting, stopped, open_ranks, is_sample=is_sample)]
     if not hangs and not mixed:
-        stopped = [one for one in ranks if one.rank.stopped in (*_WAITING, "fails") and one.rank.rank not in later]
-        hangs = [*_stopped_in(stopped)]
-    return outcome, [*hangs, *mixed, *missing(compared)]
+        hangs = [*_stopped_in([files[rank] for rank in sorted(stopped)])]
+    return outcome, [*hangs, *mixed, *missing(compared)], cut_off
+
+
+def _stopped(ranks: Iterable[RankFile], cut_off: Container[int]) -> Mapping[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for one in ranks:
+        if why := CUT_OFF if one.rank.rank in cut_off else one.rank.stopped:
+            found[why] = (*found.get(why, ()), one.rank.rank)
+    return found
 
 
 def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:
@@ -231,21 +245,28 @@ def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mappin
     return [Finding("mixed", tuple(sorted({rank for issued in several for rank in issued})), tuple(lines))]
 
 
-def _hangs(outcome: Outcome, waiting: Container[int], *, is_sample: bool) -> Iterator[Finding]:
+def _hangs(
+    outcome: Outcome, waiting: Container[int], stopped: Set[int], open_ranks: Mapping[int, str], *, is_sample: bool
+) -> Iterator[Finding]:
     problem, unreceived = outcome.problem, outcome.unreceived
     if isinstance(problem, Mismatch):
         (label, _), issued = problem.group, problem.issued
         yield Finding("hang", tuple(sorted(issued)), (f"{problem.reason} on {label}", *_said_by(issued)))
     elif isinstance(problem, Stuck) and not is_sample:
         # Ranks in a circle that really waited did not survive it.
-        is_sure = problem.first or any(rank in waiting for rank in problem.waiting)
+        is_sure = any(rank in waiting for rank in problem.waiting)
+        if problem.first:
+            is_sure = any(rank not in open_ranks for those in problem.first.values() for rank in those)
         kind: Kind = "hang" if is_sure else "may hang"
-        lines = _hanging(problem) if problem.first else list(_said_by(problem.waiting))
+        lines = _hanging(problem) if problem.first and is_sure else [*_said_by(problem.waiting)]
+        if not is_sure:
+            those = {rank for each in problem.first.values() for rank in each}
+            lines += [f"{span([rank])} {why}" for rank, why in open_ranks.items() if rank in those]
         yield Finding(kind, tuple(sorted(problem.waiting)), tuple(lines))
     elif unreceived and not is_sample:
-        # Who sends need not wait for the other, and may.
+        # Who sends need not wait for the other, and may. In a schedule, the others ran on to its end.
         lines = [f"never received: {line}" for line in _said_by(unreceived)]
-        yield Finding("may hang", tuple(sorted(unreceived)), tuple(lines))
+        yield Finding("may hang" if stopped.isdisjoint(unreceived) else "hang", tuple(sorted(unreceived)), tuple(lines))
 
 
 def _hanging(stuck: Stuck) -> list[str]:

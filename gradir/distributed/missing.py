@@ -9,18 +9,17 @@ from typing import Final
 from gradir.distributed.model import Finding
 from gradir.distributed.reading import RankFile, graph_in
 from gradir.distributed.simulation import POINT_TO_POINT, Key
+from gradir.distributed.windows import NO_SYNC, UNFINISHED
 from gradir.distributed.words import span
 from gradir.ir import Graph, Node
 from gradir.ir.text import counted
 
-_UNFINISHED: Final = "unfinished"
-_NO_SYNC: Final = "no_sync"
 _HOOK: Final = "hook:"
 _UNCALLED: Final = "uncalled"
 MADE: Final = "made:"
-SILENT: Final = frozenset({_NO_SYNC, _UNCALLED})
+SILENT: Final = frozenset({NO_SYNC, _UNCALLED})
 _STATES: Final[Mapping[str, str]] = {
-    _NO_SYNC: "no gradient is reduced in this backward (no_sync)",
+    NO_SYNC: "no gradient is reduced in this backward (no_sync)",
     "static": "the order of the gradients is that of the first step",
     _UNCALLED: "no gradient is reduced, since its own forward was not called, only that of a module in it",
     "unused": "the ranks exchange which gradients are to come",
@@ -29,16 +28,17 @@ _State = tuple[str, ...] | None
 _MOST: Final = 4
 
 
-def missing(ranks: Sequence[RankFile]) -> Iterator[Finding]:
-    """Find left-out exchanges in the collectives of ranks and the states of their wrappers."""
+def missing(ranks: Sequence[RankFile], *, is_aligned: bool = True) -> Iterator[Finding]:
+    """Find left-out exchanges in the states of wrappers and, of steps that begin alike, in the collectives."""
     graphs = _Graphs(ranks)
     known: set[int] = set()
     for finding in (*_unfinished(ranks, graphs), *_states(ranks, graphs)):
         known.update(finding.ranks)
         yield finding
     yield from _nowhere(ranks, graphs)
-    # A rank whose reason is known does not reduce what it would have to.
-    yield from _left_out([one for one in ranks if one.rank.rank not in known], ranks, graphs)
+    # A rank whose reason is known does not reduce what it would have to, and one that goes on may do so yet.
+    some = (one for one in ranks if one.rank.rank not in known and not one.rank.accumulates)
+    yield from _left_out(some if is_aligned else (), ranks, graphs)
 
 
 class _Graphs:
@@ -80,7 +80,7 @@ def _inside(graph: Graph, path: str) -> Iterator[Node]:
 def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
     waiting: defaultdict[tuple[str, ...], list[RankFile]] = defaultdict(list)
     for one in ranks:
-        paths = [path for path, state in one.rank.wrappers.items() if _UNFINISHED in state]
+        paths = [path for path, state in one.rank.wrappers.items() if UNFINISHED in state]
         if paths:
             own = graphs(one)
             names = [cut.names[0] for cut in own.cuts if cut.names and not cut.is_place]
@@ -133,10 +133,13 @@ def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
                 state = one.rank.wrappers.get(path)
                 if state is None and path and path not in graphs(one).scopes:
                     continue
+                # A step over several backwards may have more of them on one rank.
+                if state and NO_SYNC in state and one.rank.accumulates:
+                    continue
                 known = (
                     None
                     if state is None
-                    else tuple(word for word in state if word != _UNFINISHED and not word.startswith(MADE))
+                    else tuple(word for word in state if word != UNFINISHED and not word.startswith(MADE))
                 )
                 by_state[known].append(one.rank.rank)
             if len(by_state) > 1 or any(state and _UNCALLED in state for state in by_state):

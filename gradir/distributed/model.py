@@ -63,7 +63,8 @@ class Ranks(_Data, frozen=True, dict=True):
     ``ranks`` are those with files, of the ``world``. The first of ``groups`` is the largest. ``proved`` counts the
     collectives that all of their group enter in the same order, and ``unreached`` has the parameters without a
     gradient on any rank. ``recorded`` is unset if no file has collectives. ``stopped`` has the ranks
-    without a graph by reason, as in `Rank.stopped`.
+    without a graph by reason, as in `Rank.stopped`, or ``cut off`` (by a captured step, which sends nothing). In the
+    groups ``unaligned``, steps begin at different collectives.
     """
 
     world: int
@@ -74,6 +75,7 @@ class Ranks(_Data, frozen=True, dict=True):
     unreached: tuple[str, ...] = ()
     recorded: bool = True
     stopped: Mapping[str, tuple[int, ...]] = {}
+    unaligned: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.findings)

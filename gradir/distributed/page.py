@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
@@ -142,10 +142,11 @@ def _look(number: int) -> str:
 
 def _mesh(places: Mapping[int, Mapping[str, int]], group_of: Mapping[int, int]) -> Iterator[str]:
     dimensions = [*next(iter(places.values()))]
-    grids: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
+    grids: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
     for rank, place in places.items():
         at = tuple(place[dimension] for dimension in dimensions)
-        grids.setdefault(at[:-2], {})[at[-2:]] = rank
+        # Ranks are at one place if they differ in a dimension in which nothing is exchanged.
+        grids.setdefault(at[:-2], {}).setdefault(at[-2:], []).append(rank)
     yield f"<h2>Mesh {_text(' × '.join(dimensions))}</h2>"
     if len(places) > _MOST_PLACES:
         yield f"<p>{counted(len(places), 'rank')}: too many to draw.</p>"
@@ -163,8 +164,7 @@ def _mesh(places: Mapping[int, Mapping[str, int]], group_of: Mapping[int, int]) 
         yield f"<thead><tr><td></td>{heads}</tr></thead><tbody>"
         for row_at in rows:
             names = " ".join(f"{dimensions[-2]} {number}" for number in row_at) or "rank"
-            places_of = (ranks.get((*row_at, column)) for column in columns)
-            cells = "".join("<td></td>" if rank is None else _place(rank, group_of.get(rank)) for rank in places_of)
+            cells = "".join(_place(ranks.get((*row_at, column), ()), group_of) for column in columns)
             yield f'<tr><th scope="row">{_text(names) or "rank"}</th>{cells}</tr>'
         yield "</tbody></table></div>"
 
@@ -173,10 +173,11 @@ def _chip(number: int) -> str:
     return f'<b class="chip {_look(number)}">{_letter(number)}</b>'
 
 
-def _place(rank: int, group: int | None) -> str:
-    if group is None:
-        return f"<td>{rank}</td>"
-    return f'<td class="{_look(group)}">{rank} {_letter(group)}</td>'
+def _place(ranks: Sequence[int], group_of: Mapping[int, int]) -> str:
+    groups = {group_of.get(rank) for rank in ranks}
+    look = "".join(f' class="{_look(group)}"' for group in groups if group is not None and len(groups) == 1)
+    names = (f"{rank} {_letter(group_of[rank])}" if rank in group_of else str(rank) for rank in ranks)
+    return f"<td{look}>{', '.join(names)}</td>"
 
 
 def _timeline(picture: Picture, group_of: Mapping[int, int]) -> Iterator[str]:

@@ -119,7 +119,9 @@ _Holders = dict[tuple[str, _Members], list[RankFile]]
 
 def _check_one_run(ranks: Sequence[RankFile]) -> None:
     """Refuse ranks that are not all of one run; the file that is named is one that differs from most."""
-    most = Counter((one.rank.world, one.rank.stages) for one in ranks).most_common(1)[0][0]
+    # A rank that came to no schedule does not know its stage.
+    whole = [one for one in ranks if not one.rank.stopped] or ranks
+    most = Counter((one.rank.world, one.rank.stages) for one in whole).most_common(1)[0][0]
     first = next(one for one in ranks if (one.rank.world, one.rank.stages) == most)
     # A thousand ranks have few lists, and few groups, which are compared by identity.
     checked: set[tuple[int, frozenset[tuple[str, int]]]] = set()
@@ -133,7 +135,7 @@ def _check_one_run(ranks: Sequence[RankFile]) -> None:
                 f"{one.name} is rank {rank.rank} of {rank.world}, and {first.name} rank {first.rank.rank} of "
                 f"{first.rank.world}: give the files of one run"
             )
-        if rank.stages != first.rank.stages:
+        if rank.stages != first.rank.stages and not rank.stopped:
             raise GradirError(
                 f"{one.name} is of a pipeline of {rank.stages} stages, and {first.name} of {first.rank.stages}: "
                 "give the files of one run, captured in one way"

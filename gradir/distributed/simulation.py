@@ -48,12 +48,12 @@ class Mismatch(NamedTuple):
 class Stuck(NamedTuple):
     """Ranks that wait for ever, and how many collectives those issued that have ended.
 
-    ``first`` wait for a rank that has ended; if there are none, the ranks wait in a circle.
+    ``first`` has those that wait for ranks that have ended, and these; if there are none, the ranks wait in a circle.
     """
 
     waiting: Mapping[int, Collective]
     ended: Mapping[int, int]
-    first: tuple[int, ...]
+    first: Mapping[int, Sequence[int]]
 
 
 class Outcome(NamedTuple):
@@ -230,8 +230,8 @@ class _Run:
 
     def _stuck(self, waiting: Mapping[int, Collective]) -> Stuck:
         ended = {rank: self._at[rank] for rank in self._at if rank not in waiting}
-        first = [rank for rank, issued in waiting.items() if not ended.keys().isdisjoint(self._missing(rank, issued))]
-        return Stuck(waiting, ended, tuple(first))
+        gone = {rank: [*filter(ended.__contains__, self._missing(rank, issued))] for rank, issued in waiting.items()}
+        return Stuck(waiting, ended, {rank: those for rank, those in gone.items() if those})
 
     def _missing(self, rank: int, issued: Collective) -> Sequence[int]:
         room = self._rooms[rank][issued.group]

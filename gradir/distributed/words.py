@@ -29,10 +29,13 @@ _STOPPED: Final[Mapping[str, str]] = {
     "starts": "waited in the last collective before its first step",
     "waits": "waited in the last collective",
     "fails": "failed, or another rank ended",
+    "raises": "raised an error of its own",
+    "cut off": "waited for a captured step, in which gradir sends nothing",
     "joins": "had no more data, and joined the exchanges of the others",
     "ends": "ended before the captured step",
 }
 _UNRECORDED: Final = "no collectives recorded, so a hang or mixed tensors are not ruled out"
+_UNALIGNED: Final = "the captured steps begin at different ones"
 _MOST: Final = 8
 _MOST_LINES: Final = 40
 
@@ -147,7 +150,9 @@ def title(finding: Finding) -> str:
 
 def rest(ranks: Ranks) -> Iterator[tuple[str, str]]:
     """What is proved of the collectives, and which parameters have no gradient anywhere; names stand by themselves."""
-    if not any(finding.kind in ("hang", "may hang") for finding in ranks.findings):
+    if ranks.unaligned:
+        yield f"no collectives compared: {_UNALIGNED} on ", ", ".join(ranks.unaligned)
+    elif not any(finding.kind in ("hang", "may hang") for finding in ranks.findings):
         if ranks.proved or any(group.collectives for group in ranks.groups):
             mixed = any(finding.kind == "mixed" for finding in ranks.findings)
             but = "; some mix tensors" if mixed else ""

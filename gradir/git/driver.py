@@ -175,7 +175,6 @@ def _made(path: Path) -> Path:
 
 
 def _script_text() -> bytes:
-    """Return the script's text."""
     return Path(__file__).with_name("gradir.sh").read_bytes()
 
 

@@ -19,8 +19,6 @@ _MOST_ENDS: Final = 4
 
 
 class _Shape(NamedTuple):
-    """The possible suffixes of a component."""
-
     ends: bool
     branches: tuple[tuple[str, int], ...]
 

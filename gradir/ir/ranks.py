@@ -26,8 +26,12 @@ class Rank(Record, frozen=True):
     (a static graph) and ``hook:NAME``. The Nth of several in a group has ``made:N:GROUP``. ``unreduced`` has the
     parameters outside all of these that the optimizer's step changes without an exchange.
 
+    ``offsets`` counts each group's collectives in earlier steps. ``accumulates`` is set if no optimizer's step
+    followed.
+
     ``stopped`` says why a process has no graph: ``starts`` (waits before its first module), ``waits`` (in its last
-    collective), ``fails`` (there), ``joins`` (it has no more data) or ``ends`` (before the captured step).
+    collective), ``fails`` (there), ``raises`` (an error of its own), ``joins`` (it has no more data) or ``ends``
+    (before the captured step).
     """
 
     rank: Count
@@ -42,10 +46,12 @@ class Rank(Record, frozen=True):
     microbatches: Count = 0
     wrappers: Mapping[str, tuple[str, ...]] = NOTHING
     unreduced: tuple[str, ...] = ()
+    offsets: Mapping[str, Count] = NOTHING
+    accumulates: bool = False
     stopped: str = ""
 
     def __post_init__(self) -> None:
-        for field in ("coordinates", "groups", "local", "wrappers"):
+        for field in ("coordinates", "groups", "local", "wrappers", "offsets"):
             force_setattr(self, field, frozen(getattr(self, field)))
         if self.device is not _CPU and self.device == _CPU:
             force_setattr(self, "device", _CPU)

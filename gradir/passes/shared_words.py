@@ -72,8 +72,6 @@ def _component(text: str) -> str:
 
 
 class _Translator:
-    """Translate one graph."""
-
     def __init__(self, graph: Graph, *, with_modules: bool) -> None:
         self._graph = graph
         self._with_modules = with_modules

@@ -202,7 +202,6 @@ def _text(value: AttrValue) -> str:
 
 
 def _elements(shape: Shape | None) -> int | None:
-    """Return the number of elements, or ``None`` if unknown."""
     if shape is None or not all(isinstance(size, int) for size in shape):
         return None
     return bounded(prod(size for size in shape if isinstance(size, int)))

@@ -100,7 +100,6 @@ def but_for_sizes(changes: RelativeChanges) -> Hashable:
 
 
 def _but_for_sizes(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashable:
-    """Return both values of a field, without sizes."""
     is_tensor = isinstance(before.value, TensorMeta) or isinstance(after.value, TensorMeta)
     if is_tensor or path[0] in COUNTS or path[-1] in {"shape", "bytes"}:
         return ()

@@ -122,7 +122,6 @@ class _Following:
             self._behind = serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
 
     def has(self, change: Change) -> bool:
-        """Return whether a change is no edit by itself."""
         if change.subject == "scope":
             return change.kind == "changed" and all(field.path[0] in _COUNTS for field in change.fields)
         if change.kind == "removed":

@@ -166,12 +166,10 @@ def _every_change(diff: Diff) -> Iterator[Line]:
 
 
 def _whole_graph(findings: Sequence[Finding], changes: Sequence[Change]) -> list[Line]:
-    """Return the lines of what belongs to no module."""
     return _section([line for finding in findings for line in _finding_lines(finding, changes)])
 
 
 def _section(lines: Sequence[Line], title: str = "(whole graph)") -> list[Line]:
-    """Return lines below their title, if there are any."""
     return [BLANK, heading(title), *lines] if lines else []
 
 

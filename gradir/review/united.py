@@ -238,7 +238,6 @@ class _Drawing:
                 self._show_each(chain.from_iterable(found))
 
     def graph(self, hops: int) -> Graph:
-        """Return the part of the union."""
         kept = near(self._union, self._shown, hops, self._instead)
         part = within(self._with_standing(kept), kept)
         counted = {

@@ -86,7 +86,6 @@ class EqualSteps:
 
 
 def _common(tree: ModuleTree, scopes: set[int]) -> int:
-    """Return the innermost module around all of these."""
     while len(scopes) > 1:
         deepest = max(tree.levels[scope] for scope in scopes)
         scopes = {tree.parents[scope] if tree.levels[scope] == deepest else scope for scope in scopes}

@@ -183,7 +183,6 @@ class _Modules:
             self._add_similar(children, others)
 
     def _add_entries(self, children: Sequence[str], others: Sequence[str]) -> None:
-        """Match the entries of two lists."""
         if not children or not others:
             return
         here, there = self._before.labels["tight"], self._after.labels["tight"]

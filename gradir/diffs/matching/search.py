@@ -199,7 +199,6 @@ class _Search:
         return self.costs.of_shares(matching, shares), -own
 
     def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
-        """Return the rank of each node as one number."""
         weight, rows = len(self._before) + 1, zip(shares, matching, self._by_id, strict=False)
         return [share * weight - (other == same >= 0) for share, other, same in rows]
 

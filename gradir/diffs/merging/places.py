@@ -135,7 +135,6 @@ class Places:
                 self._chosen[key] = self._chosen[key]._replace(name=str(number))
 
     def _is_left(self, key: str) -> bool:
-        """Return whether neither side took a module away."""
         return key[0] != BASE or all(key in places for places in self._places[1:])
 
     def _find_path(self, key: str) -> None:

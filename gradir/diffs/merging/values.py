@@ -225,7 +225,6 @@ class Figures:
         ]
 
     def _meet(self) -> bool:
-        """Return whether a size may follow from both edits."""
         # If the edits differ and made a size the same, both may be factors of it, such as a batch and a length in a
         # flat size. A size that only one side has does not include the other's edit.
         base, ours, theirs = (
@@ -261,7 +260,6 @@ def _by_element(slot: Saved) -> int | None:
 
 
 def _elements(types: Types) -> int:
-    """Return the number of elements of the first input."""
     first = types[0] if types else None
     return 0 if first is None else tensor_elements(first)
 

@@ -150,7 +150,6 @@ def program_in(file: BinaryIO) -> Program:
 
 
 def _graph_name(archive: zipfile.ZipFile) -> str:
-    """The file in an archive that has the graph."""
     names = [name for name in archive.NameToInfo if name.endswith(".json") and "models/" in name]
     names = [name for name in names if name.endswith("models/model.json")] or names
     names += [name for name in archive.NameToInfo if name.rpartition("/")[2] == _BEFORE_2_8]
@@ -266,7 +265,6 @@ class _Reader:
         return value
 
     def fill(self, graph: _Graph, part: Part) -> None:
-        """Fill in a part."""
         part.inputs.extend(_name(next(iter(each.values()), None)) for each in graph.inputs)
         for node in graph.nodes:
             operation = operation_of(node.target)
@@ -291,7 +289,6 @@ class _Reader:
 
 
 def _stack(text: str) -> dict[str, tuple[str, str]]:
-    """The modules that a node states: ``key,path,class;key,path,class``."""
     found = {}
     for entry in filter(None, text.split(";")):
         key, _, rest = entry.partition(",")

@@ -204,7 +204,6 @@ class _Assembly:
         return frame
 
     def _saved(self, node_id: str, call: Call, kept: Kept, memory: int) -> Saved:
-        """The slot of an output that a backward takes."""
         slot = f"result{kept.output}" if len(call.tensors) > 1 else "result"
         tensor, own = call.tensors[kept.output], storage_key(node_id, slot)
         # The outputs of an operation that lends no memory are in one each.

@@ -94,13 +94,11 @@ class _Reader:
         return Body(path.rpartition(".")[2], self._part(module, path))
 
     def declare(self, name: str, value: object) -> None:
-        """Note an input of the whole program."""
         role, names = self._known.get(name, ("input", (name,)))
         tensor = value if isinstance(value, torch.Tensor) else None
         self.inputs[name] = Input(role, names, meta_of(tensor), tensor is not None and tensor.requires_grad)
 
     def attribute(self, path: str, value: torch.Tensor) -> Named:
-        """A tensor that a module of the program holds."""
         tensor, is_parameter = self._held.get(path, (value, isinstance(value, nn.Parameter)))
         names = tuple(self._owners.get(id(tensor), [path]))
         role = "parameter" if is_parameter else "buffer"
@@ -119,7 +117,6 @@ class _PartReader:
         self._values: dict[fx.Node, Any] = {}
 
     def read(self, part: Part, *, is_top: bool) -> None:
-        """Fill in a part."""
         inputs, calls, outputs = part  # lists, as `_Reader` makes them
         for node in self._module.graph.nodes:
             name = self._reader.start + node.name
@@ -223,7 +220,6 @@ class _PartReader:
 
 
 def _value_of(node: fx.Node) -> Any:
-    """Return the metadata of a node's value."""
     return next((node.meta[key] for key in ("val", "example_value", "tensor_meta") if key in node.meta), _UNKNOWN)
 
 
@@ -260,7 +256,6 @@ def _scalar(value: Any) -> Any:
 
 
 def _symbol(value: Any) -> str:
-    """The text of a symbolic number."""
     expression = getattr(value.node, "expr", None) if hasattr(value, "node") else None
     if expression is None:
         return plain_text(str(value))

@@ -130,7 +130,6 @@ def _renamed(value: Any, links: Mapping[str, str]) -> Any:
 
 
 def _kept_by_eager(graph: Graph) -> Iterator[tuple[str, str, int]]:
-    """Yield the bytes that eager keeps by module."""
     saved = SavedBytes[str](graph.nodes)
     for node in graph.nodes.values():
         saved.add(node, node.scope)

@@ -267,7 +267,6 @@ class _Names:
         return None
 
     def input(self, source: str, tensor: object) -> tuple[str, tuple[str, ...]]:
-        """Return the role and the names of an input."""
         bare = bare_path(source)
         owned = self._owned.get(id(tensor)) or self._by_name.get(self._known(bare) or "")
         if owned is not None:

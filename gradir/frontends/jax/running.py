@@ -60,13 +60,15 @@ class Moment:
     def loss(self) -> None:
         """Nothing: the function is not called yet."""
 
+    is_piped = False
+
     def capture(self) -> Graph:
         """Capture the graph of the function whose gradient is asked for."""
         found = self._step(runs=False)
         traced = self._by_itself() if found is None else found[1].trace
         return traced.graph(collectives=self._request.collectives)
 
-    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:  # noqa: ARG002
+    def go_on(self, stepped: Callable[[Graph], None]) -> bool:  # noqa: ARG002
         """Return false: a gradient that JAX returns is of no optimizer yet."""
         return False
 
@@ -205,8 +207,11 @@ class Running:
     def waiting(self) -> None:
         """Do not tell: what is traced sends nothing."""
 
-    def stopped(self, why: str) -> None:
+    def stopped(self, why: str, error: BaseException | None = None) -> None:
         """Return nothing, since what is traced sends nothing."""
+
+    def finished(self) -> None:
+        """Return nothing, for the same reason."""
 
     def explained_failure(self, error: BaseException) -> None:
         """Explain no error: JAX says itself which operation has no derivative."""

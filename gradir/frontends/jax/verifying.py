@@ -38,7 +38,6 @@ def verify(live: LiveGraph) -> Verification:
 
 
 def _whole(live: LiveGraph) -> Traced:
-    """Trace `jax.vjp` of the whole function."""
     trace = live.trace
     values, count = [*trace.differentiated, *trace.others], len(trace.differentiated)
 

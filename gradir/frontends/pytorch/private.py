@@ -324,9 +324,12 @@ _MICROBATCH: Final = ("to tell the microbatch of a message", "it is not told")
 _ARGUMENTS: Final = _word(f"{PIPELINES}.stage:args_recv_info", *_MICROBATCH)
 RECEIVED: Final = (_ARGUMENTS, _word(f"{PIPELINES}.stage:grad_recv_info", *_MICROBATCH))
 SENT: Final = _word(f"{PIPELINES}.stage:fwd_cache", *_MICROBATCH)
+# The function that computes the gradients of a stage's inputs before those of its parameters.
+INPUTS_FIRST: Final = _word(f"{PIPELINES}._backward:stage_backward_input", *_STAGES)
 JOIN: Final = "torch.distributed.algorithms.join"
 # The modules in which a process waits for others.
-WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", "torch._ops")
+OPERATIONS: Final = "torch._ops"
+WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", OPERATIONS)
 _NOTING: Final = "to note what processes exchange"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)

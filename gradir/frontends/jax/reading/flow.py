@@ -62,7 +62,6 @@ class _Forward:
         self._readers: dict[int, list[Record | Value]] = grouped(chain[tuple[int, Record | Value]](reads, ends))
 
     def spread(self) -> None:
-        """Mark what is active or tainted."""
         waiting: deque[Record | Value] = deque([*self._flat.varying, *self._flat.records])
         queued = {id(each) for each in waiting}
         while waiting:

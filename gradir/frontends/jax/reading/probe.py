@@ -151,8 +151,6 @@ def _order(kept: Kept) -> tuple[int, int]:
 
 
 def _distinct(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: int) -> list[Kept]:
-    """Return each kept value once, without constants."""
-
     def behind(var: Any) -> tuple[int, ...]:
         needed = _needed(forward, [var])
         return tuple(slot for var, slot in zip(forward.invars, slots, strict=True) if id(var) in needed)

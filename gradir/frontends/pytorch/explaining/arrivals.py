@@ -214,7 +214,6 @@ class Judge:
 
     @cached_property
     def _repeated(self) -> dict[tuple[object, Place | None], list[GradFn]]:
-        """The functions of each line."""
         steps = ((fn, self._step(fn)) for fn in self._live.grad_fns)
         return grouped(((step.func, step.place), fn) for fn, step in steps if step is not None)
 

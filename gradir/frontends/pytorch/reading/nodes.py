@@ -30,8 +30,6 @@ _OUTSIDE_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "caller"})
 
 
 class _Caller(str):
-    """An empty path that is not the model's."""
-
     __slots__ = ()
 
 

@@ -101,7 +101,6 @@ class _Search:
         self._objects = 0
 
     def look_at(self, value: object, steps: _Steps | None, owner: _Object | None, depth: int) -> None:
-        """Note a leaf, or open a container or object."""
         if issubclass(type(value), torch.Tensor):
             if owner is None or id(value) not in self._tensors:
                 self.found.append((Leaf(value, steps), None))

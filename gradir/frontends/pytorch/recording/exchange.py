@@ -34,8 +34,8 @@ from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import frames_of
-from gradir.ir import Collective
+from gradir.frontends.walks import frames_from, frames_of
+from gradir.ir import Collective, TensorMeta
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.recording.rank import Exchanged, UntilStep
@@ -56,6 +56,10 @@ _CALLED: Final[Mapping[str, str]] = {
 # The argument with what the process gives, the first of these that there is.
 _GIVEN: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
 _NEW_GROUP: Final = "new_group"
+# These give each process values of the others.
+_GATHERING: Final = frozenset({"all_gather", "all_reduce", "all_to_all", "gather"})
+# These are in no order that all ranks of a group have.
+_POINT_TO_POINT: Final = frozenset({"recv", "send"})
 
 
 @lru_cache(maxsize=4096)
@@ -85,6 +89,8 @@ class Exchange:
         self.parts = Parts()
         # Whether any of it was in a backward.
         self.has_backward = False
+        # Whether integers of other ranks, which may be sizes, were to be received in a step that sends nothing.
+        self._is_guessing = False
         # The first stage of this process in the pipeline that sent or received, of how many, and its microbatches.
         self.pipeline: tuple[int, int, int] | None = None
         self.operands = Operands()
@@ -97,18 +103,24 @@ class Exchange:
         self.operations = 0
         self.thread = threading.get_ident()
         self._messages: list[_Message] = []
+        # By the name of each group, how many collectives the earlier steps had.
+        self.offsets: Counter[str] = Counter()
         self._metadata = MetadataReader()
         self._places = Places()
 
     @property
     def sends(self) -> bool:
         """Whether what is issued is sent; in a dry step nothing is, from its first call of a module on."""
-        return self._dry_from is None or not any(self.timeline.frames[self._dry_from :])
+        is_dry = self._dry_from is not None and any(self.timeline.frames[self._dry_from :])
+        # The stages of a pipeline tell each other what they are going to send.
+        return not is_dry or self.pipeline is not None
 
     def begin(self, *, is_dry: bool) -> None:
         """Begin another step, and forget what was exchanged so far."""
+        entered = (each.group for each in self._messages if each.collective.op not in _POINT_TO_POINT)
+        self.offsets.update(group.group_name for group in entered)
         self._messages.clear()
-        self.has_backward = False
+        self.has_backward = self._is_guessing = False
         self._dry_from = len(self.timeline.frames) if is_dry else None
 
     def stop_sending(self, until: UntilStep | None) -> None:
@@ -148,15 +160,20 @@ class Exchange:
             self._made[group.group_name] += 1
             self.wrappers[id(wrapper)] = weakref.ref(wrapper), self._made[group.group_name], group
         stages: Sequence[Any] = ()
-        if private.PIPELINES in sys.modules and (found_stages := _stages_around(frame)):
+        if found_stages := stages_around(frame):
             microbatches, stages = found_stages
             first = min(stage.stage_index for stage in stages)
             self.pipeline = self.pipeline or (first, stages[0].num_stages, microbatches)
         operands = self.operands.of(_given(name.removesuffix("_"), arguments), node, frame, phase)
         # A process that left ``Join`` before the others shadows what they exchange.
         is_shadow = any(each.f_code.co_name == "__exit__" for each in frames_of(frame, private.JOIN))
+        is_guess = self._is_guessing and not any(isinstance(each, torch.Tensor) for each in operands)
         for told in self._told(name, arguments, frame, stages):
-            self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands, is_shadow))
+            shaped = replace(told, tensors=_without_shapes(told.tensors), splits=()) if is_guess else told
+            is_count = any(tensor.dtype in ("int32", "int64") for tensor in told.tensors)
+            self._is_guessing |= is_count and phase == "forward" and told.op in _GATHERING and not self.sends
+            one = replace(shaped, phase=phase)
+            self._messages.append(_Message(one, group, node, module, place, operands, is_shadow))
 
     def note_new_group(self) -> None:
         """Note that the thread waits for the others in the making of a group, to which all ranks have to come."""
@@ -200,9 +217,13 @@ class Exchange:
         metas, reduced = tuple(map(self._metadata.of_tensor, given)), _reduction_of(arguments, frame)
         # Each rank pads an object to the largest of all, which a step that sends nothing does not know.
         if any(tensor.dtype == torch.uint8 for tensor in given) and _is_of_objects(frame):
-            metas = tuple([replace(meta, shape=None) for meta in metas])
+            metas = _without_shapes(metas)
         number = _microbatch_of(given[0], stages) if len(given) == 1 else None
         yield Collective("", _CALLED.get(bare, bare), "", peer, reduced, metas, splits, microbatch=number)
+
+
+def _without_shapes(metas: Iterable[TensorMeta]) -> tuple[TensorMeta, ...]:
+    return tuple([replace(meta, shape=None) for meta in metas])
 
 
 class ExchangeMode(DispatchMode):
@@ -268,7 +289,8 @@ def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
     return next((outer.f_locals.get("self") for outer in inside), None)
 
 
-def _stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
+def stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
+    """Return the number of microbatches, and the stages of this process, of a pipeline's schedule that runs a frame."""
     for inner in frames_of(frame, private.PIPELINES):
         schedule = inner.f_locals.get("self")
         microbatches = getattr(schedule, private.MICROBATCHES, None)
@@ -277,6 +299,17 @@ def _stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
         if type(microbatches) is int and all(hasattr(stage, "stage_index") for stage in stages):
             return microbatches, stages
     return None
+
+
+def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
+    """Yield the outputs of the first microbatch of the stages of this process, but for the one whose backward runs."""
+    _, stages = stages_around(frame) or (0, ())
+    running = [each.f_locals.get("self") for each in frames_from(frame)]
+    for stage in stages:
+        cached = getattr(stage, private.SENT, {})
+        if cached and not any(stage is each for each in running):
+            outputs, _ = cached[min(cached)]
+            yield from (each for each in outputs if isinstance(each, torch.Tensor) and each.requires_grad)
 
 
 def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:

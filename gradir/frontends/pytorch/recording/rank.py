@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -90,7 +91,7 @@ class Exchanged:
         self.modules = modules
         self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
         self.ids.update(live.grad_fns)
-        if self._is_dry:
+        if self._is_dry and not any(each.pipeline for each in self._exchanges.values()):
             live = live.with_options({"dry": True})
         self.names = OperandNames(modules, live.grad_fns)
         return live._replace(graph=self.with_collectives(live.graph))
@@ -101,13 +102,18 @@ class Exchanged:
         rank = rank_of(self.groups, self.modules, self._device)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None:
-            rank = replace(rank, wrappers=dict(self._wrappers(graph)))
+            rank = replace(rank, wrappers=dict(self._wrappers(graph)), offsets=self._offsets())
         elif found:
             raise CaptureError("the process group is gone: capture before destroy_process_group")
         if rank is not None and pipeline is not None:
             stage, stages, microbatches = pipeline
             rank = replace(rank, stage=stage, stages=stages, microbatches=microbatches)
         return replace(graph, rank=rank, collectives=tuple(found))
+
+    def _offsets(self) -> dict[str, int]:
+        counts = sum((each.offsets for each in self._exchanges.values()), Counter[str]())
+        labels = {label: counts[group.group_name] for label, group in self.groups.met.items()}
+        return {label: count for label, count in labels.items() if count}
 
     def _wrappers(self, graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
         every = (item for each in self._exchanges.values() for item in each.wrappers.items())
@@ -203,24 +209,37 @@ def _has_finished(reducer: Any) -> bool:
 
 
 class UntilStep:
-    """Sends nothing until an optimizer steps or the program writes to a parameter, and tells what was exchanged."""
+    """Sends nothing until an optimizer steps or the program writes to a parameter, and tells what was exchanged.
 
-    def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph | None], None]) -> None:
-        self._exchanged, self._graph, self._stepped = exchanged, graph, stepped
+    If it ``sends``, the program runs on as it is, up to the optimizer's step.
+    """
+
+    def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph], None], *, sends: bool) -> None:
+        self._exchanged, self._graph, self._stepped, self.sends = exchanged, graph, stepped, sends
+        self.is_over = False
         owned = exchanged.modules.owned
         self._storages = {*map(storage_of, (each.tensor for each in owned))} - {None}
         self._hook = register_optimizer_step_pre_hook(self._before_step)
-        exchanged.stop_sending(self)
+        if not sends:
+            exchanged.stop_sending(self)
 
     def close(self) -> None:
         """Note no more."""
+        self.is_over = True
         self._hook.remove()
-        self._exchanged.stop_sending(None)
+        if not self.sends:
+            self._exchanged.stop_sending(None)
+
+    @property
+    def graph(self) -> Graph:
+        """The captured graph, with what was exchanged so far."""
+        return self._exchanged.with_collectives(self._graph)
 
     def end(self) -> None:
-        """End before a step."""
+        """End before a step, at another forward or backward."""
+        graph = self.graph
         self.close()
-        self._stepped(None)
+        self._stepped(graph if graph.rank is None else replace(graph, rank=replace(graph.rank, accumulates=True)))
 
     def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """End before an operation writes to a parameter, as a step by hand does: its gradient is not a real one."""
@@ -239,12 +258,13 @@ class UntilStep:
         self._end_at_step(optimizer)
 
     def _end_at_step(self, optimizer: Optimizer | None) -> None:
-        graph, owned = self._exchanged.with_collectives(self._graph), self._exchanged.modules.owned
+        graph, owned = self.graph, self._exchanged.modules.owned
         self.close()
         if optimizer is not None:
             stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
             owned = [each for each in owned if id(each.tensor) in stepped]
-        if graph.rank is not None:
+        # Of messages between stages, no count tells the backward from what follows it.
+        if graph.rank is not None and not self.sends:
             names = tuple(_unreduced(graph, graph.rank, len(self._graph.collectives), owned))
             graph = replace(graph, rank=replace(graph.rank, unreduced=names))
         self._stepped(graph)

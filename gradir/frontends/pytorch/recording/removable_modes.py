@@ -43,8 +43,6 @@ class _Dropped(GeneratorExit):
 
 
 class _Stack(NamedTuple):
-    """A stack of modes of the running thread."""
-
     modes: Callable[[], list[Any]]
     pop: Callable[[], Any]
     push: Callable[[Any], None]
@@ -66,8 +64,6 @@ class _Stack(NamedTuple):
 
 
 class _Mode:
-    """Leaves the stack of the thread that entered it."""
-
     stack: ClassVar[_Stack]
     left: ClassVar[type]
     thread = 0

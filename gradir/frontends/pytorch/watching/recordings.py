@@ -1,23 +1,21 @@
-"""The calls of backward that a program makes, and a recording of what runs before one, to capture or explain it."""
+"""A recording of what runs before a call of backward, to capture or explain it."""
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import torch
 from msgspec.structs import replace
 from torch import nn
-from torch.autograd.graph import GradientEdge
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
@@ -26,80 +24,19 @@ from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, number_of
 from gradir.frontends.pytorch.recorder import Recorder
+from gradir.frontends.pytorch.recording.exchange import other_outputs, stages_around
 from gradir.frontends.pytorch.recording.modes import set_modes
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.rank import UntilStep
 from gradir.frontends.pytorch.recording.steps import plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
-from gradir.frontends.pytorch.watching.optimizers import Optimizers, Patches, Scaling, may_be_scale
+from gradir.frontends.pytorch.watching.backwards import Backwards, module_of
+from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.frontends.walks import frames_from
 from gradir.ir import Graph
 from gradir.protocols import Reached
 from gradir.request import CaptureRequest
-
-
-class Listener(Protocol):
-    """Gets each call."""
-
-    def before_backward(self, tensors: object, frame: FrameType) -> bool | None:
-        """Look at the tensors of a call, which does not run if this is true or raises."""
-        ...
-
-    def before_failing(self, tensors: object, frame: FrameType) -> None:
-        """Look at the tensors of a call that is going to raise, since they have no graph."""
-        ...
-
-    def after_backward(self, tensors: object) -> None:
-        """Note that a call has ended, by an error too."""
-        ...
-
-
-class Backwards(Patches):
-    """Tells a listener of the calls of ``Tensor.backward`` and ``torch.autograd.backward``."""
-
-    def __init__(self, listener: Listener) -> None:
-        super().__init__()
-        self._listener = listener
-        self._process = os.getpid()
-        self._of_thread = threading.local()
-
-    def __enter__(self) -> Backwards:
-        for place in (torch.Tensor, torch.autograd):
-            self.patch(place, "backward", self._telling)
-        return self
-
-    def _telling(self, backward: Callable[..., None]) -> Callable[..., None]:
-        @wraps(backward)
-        def told(*args: Any, **kwargs: Any) -> None:
-            given = args[0] if args else kwargs.pop("tensors", None)
-            # It may be something that can be gone through once.
-            tensors = given if isinstance(given, (torch.Tensor, GradientEdge, type(None))) else tuple(given)
-            if not self._is_call():
-                return backward(tensors, *args[1:], **kwargs)
-            self._of_thread.is_inside = True
-            several = tensors if type(tensors) is tuple else (tensors,)
-            has_graph = all(getattr(each, "requires_grad", each is not None) for each in several)
-            looked = self._listener.before_backward if has_graph else self._listener.before_failing
-            try:
-                if looked(tensors, sys._getframe(1)):
-                    return None
-                return backward(tensors, *args[1:], **kwargs)
-            finally:
-                self._of_thread.is_inside = False
-                self._listener.after_backward(tensors)
-
-        return told
-
-    def _is_call(self) -> bool:
-        # Calls inside another one, as by a checkpoint, and calls in a forked process do not count.
-        return (
-            not getattr(self._of_thread, "is_inside", False)
-            and not torch.compiler.is_compiling()
-            and private.current_backward() == -1
-            and os.getpid() == self._process
-        )
-
 
 # These causes are at the line where the optimizer was made.
 _OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "not_registered", "replaced"})
@@ -134,10 +71,11 @@ class Recording:
         """Record no more."""
         self._recorder.leave(sys.exc_info()[1])
 
-    def forget_anew(self, left: int = 0) -> None:
+    def forget_anew(self, left: int = 0, *, has_ended: bool = True) -> None:
         """Note that a backward has run: what was called before it is older than the next one, with so many to go."""
         self._recorder.called_anew()
-        if self._request.collectives:
+        # What a backward that raised has exchanged belongs to the step that failed.
+        if self._request.collectives and has_ended:
             self._recorder.exchanged.begin(is_dry=self._request.dry and left == 1)
 
     @property
@@ -145,10 +83,12 @@ class Recording:
         """How many operations ran, where the program waits for other processes."""
         return self._recorder.exchanged.waiting if self._request.collectives else None
 
-    def stopped(self, why: str) -> Graph | None:
+    def stopped(self, why: str, error: BaseException | None) -> Graph | None:
         """Return a graph without nodes, with what was exchanged since the last backward."""
         if not self._request.collectives:
             return None
+        if error is not None and not _is_of_exchange(error):
+            why = "raises"
         thread = sys._current_frames().get(threading.main_thread().ident or 0)
         owner = _owner_of(filter(has_parameters, self._recorder.called), thread)
         return self._recorder.exchanged.stopped(why, self._recorder.modules(owner))
@@ -158,20 +98,26 @@ class Recording:
         """The modules that were called from outside any other."""
         return self._recorder.called
 
-    def captured(self, tensors: object, frame: FrameType) -> Graph:
-        """Capture the graph of a call, with what was exchanged if that is asked for."""
+    def captured(self, tensors: object, frame: FrameType, *, is_piped: bool) -> Graph:
+        """Capture the graph of a call, with what was exchanged if that is asked for.
+
+        In a pipeline's schedule, the graph has the first microbatch of each stage, and its backward is the real one.
+        """
+        if is_piped:
+            several = tensors if isinstance(tensors, (tuple, list)) else (tensors,)
+            tensors = (*several, *other_outputs(frame))
         # A module that does nothing for the loss belongs to the graph where the optimizer of this backward has it.
         meant = _trained_by(self._optimizers.of_backward(), self._recorder.called)
         parts = filter(has_parameters, self._recorder.forget_others(tensors, but=meant))
         live = self._recorder.live_capture(tensors, model=_owner_of(parts, frame))
-        if self._request.collectives:
+        if self._request.collectives and not is_piped:
             live = self._recorder.exchanged.with_dry_backward(live)
         self._graph = live.graph
         return live.graph
 
-    def until_step(self, stepped: Callable[[Graph | None], None]) -> UntilStep:
-        """Send nothing until the optimizer's step, and give ``stepped`` the graph that was captured last."""
-        return UntilStep(self._recorder.exchanged, self._graph, stepped)
+    def until_step(self, stepped: Callable[[Graph], None], *, sends: bool) -> UntilStep:
+        """Let the program run until the optimizer's step, and give ``stepped`` the graph that was captured last."""
+        return UntilStep(self._recorder.exchanged, self._graph, stepped, sends=sends)
 
     def modules(self, frame: FrameType) -> Modules:
         """Return all that ran, with their parameters and names."""
@@ -217,6 +163,14 @@ class Recording:
         with suppress(CaptureError):
             return recorder.explain(error, model=_owner_of(recorder.called, frame))
         return None
+
+
+def _is_of_exchange(error: BaseException) -> bool:
+    """Return whether an operation that communicates raised an error, or the engine, which says no more of it."""
+    modules = [module_of(frame) for frame, _ in walk_tb(error.__traceback__)]
+    # A mode runs each operation from code of its own.
+    last = next((name for name in reversed(modules) if not name.startswith(("gradir.", private.OPERATIONS))), "")
+    return isinstance(error, RuntimeError) and last.startswith((*private.WAITING, "torch.autograd"))
 
 
 def _trained_by(optimizers: Sequence[Optimizer], modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
@@ -284,10 +238,13 @@ class Running(Recorded):
         self._scaling = Scaling()
         self._raised: BaseException | None = None
         self._until: UntilStep | None = None
+        # Whether a schedule's backward was counted, whose other microbatches belong to the same step.
+        self._is_piped = False
 
     def __enter__(self) -> Running:
         self._backwards.__enter__()
         self._optimizers.__enter__()
+        self._optimizers.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         if self._request.flow:
             self._scaling.__enter__()
         self._record_in_time()
@@ -303,8 +260,11 @@ class Running(Recorded):
         """Count a call, and hand it on if it is the one; return whether it ran already."""
         if self._raised is not None:
             raise self._raised
+        if self._is_piped:
+            return False
         if self._until is not None:
             self._until.end()
+        self._is_piped = stages_around(frame) is not None
         self.calls += 1
         if self.calls != self._step:
             return False
@@ -314,19 +274,26 @@ class Running(Recorded):
         except BaseException as error:
             self._raised = error
             raise
-        return self._until is not None
+        return self._until is not None and not self._until.sends
 
     def before_failing(self, tensors: object, frame: FrameType) -> None:
         """Explain what has no graph; torch alone knows what else to say of it."""
         if self._request.flow and self.calls + 1 == self._step:
             self.before_backward(tensors, frame)
 
-    def after_backward(self, tensors: object) -> None:  # noqa: ARG002 (as a listener has it)
+    def after_backward(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002
         """Begin or end to record."""
-        if self._until is not None:
-            return
+        if self._until is None and not self._is_piped:
+            self._begin_anew(has_ended=has_ended)
+
+    def _before_step(self, *_: object) -> None:
+        if self._is_piped and self._until is None:
+            self._is_piped = False
+            self._begin_anew(has_ended=True)
+
+    def _begin_anew(self, *, has_ended: bool) -> None:
         if self._recording is not None:
-            self._recording.forget_anew(self._step - self.calls)
+            self._recording.forget_anew(self._step - self.calls, has_ended=has_ended)
         self._record_in_time()
 
     @property
@@ -334,9 +301,9 @@ class Running(Recorded):
         """How many operations ran, where the program waits for other processes."""
         return None if self._recording is None else self._recording.waiting
 
-    def stopped(self, why: str) -> Graph | None:
+    def stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
         """Return a graph without nodes, with what was exchanged since the last backward."""
-        return None if self._recording is None else self._recording.stopped(why)
+        return None if self._recording is None else self._recording.stopped(why, error)
 
     def explained(self, outputs: object, frame: FrameType | None = None) -> Explanation:
         """Explain what the program has made, as if it called backward of it."""
@@ -347,13 +314,22 @@ class Running(Recorded):
 
     def captured(self, tensors: object, frame: FrameType) -> Graph:
         """Capture the graph of a call."""
-        return self._noted().captured(tensors, frame)
+        return self._noted().captured(tensors, frame, is_piped=self._is_piped)
 
-    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
+    @property
+    def is_piped(self) -> bool:
+        """Whether the backward is one of a pipeline's schedule."""
+        return self._is_piped
+
+    def finished(self) -> Graph | None:
+        """Return what was captured, with what was exchanged until the program ended, if no step came."""
+        return None if self._until is None or self._until.is_over else self._until.graph
+
+    def go_on(self, stepped: Callable[[Graph], None]) -> bool:
         """Let the program run on without its backward, up to the optimizer's step."""
-        if self._recording is None or not self._request.collectives:
+        if self._recording is None or not (self._request.collectives or self._is_piped):
             return False
-        self._until = self._recording.until_step(stepped)
+        self._until = self._recording.until_step(stepped, sends=self._is_piped)
         return True
 
     def _noted(self) -> Recording:
@@ -385,10 +361,14 @@ class _Call:
     def loss(self) -> float | None:
         return number_of(self._tensors)
 
+    @property
+    def is_piped(self) -> bool:
+        return self._running.is_piped
+
     def capture(self) -> Graph:
         return self._running.captured(self._tensors, self._frame)
 
-    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
+    def go_on(self, stepped: Callable[[Graph], None]) -> bool:
         return self._running.go_on(stepped)
 
     def explain(self) -> Explanation:

@@ -19,13 +19,14 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
 from gradir.frontends.pytorch.watching.kept import Kept
 from gradir.frontends.pytorch.watching.movements import Movements, Norms
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of, parameters_of
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
-from gradir.frontends.pytorch.watching.recordings import Backwards, Recorded, Recording, leaves_around
+from gradir.frontends.pytorch.watching.recordings import Recorded, Recording, leaves_around
 from gradir.frontends.pytorch.watching.tape import Tape, compute_again
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
@@ -53,12 +54,12 @@ def _guarded(look: Callable[..., None]) -> Callable[..., None]:
     """Have a fault of gradir's leave the training alone: it is told once, and nothing is looked at any more."""
 
     @wraps(look)
-    def guarded(self: Watching, *args: Any) -> None:
+    def guarded(self: Watching, *args: Any, **kwargs: Any) -> None:
         if self.failed:
             return
         try:
             with self.tape.aside():
-                look(self, *args)
+                look(self, *args, **kwargs)
         except Exception as error:
             if os.environ.get(_DEBUG):
                 raise
@@ -144,13 +145,12 @@ class Watching(Recorded):
         self.before_backward(tensors, frame)
 
     @_guarded
-    def after_backward(self, tensors: object) -> None:  # noqa: ARG002 (as a listener has it)
+    def after_backward(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002 (as a listener has it)
         """Note that the gradients are there."""
         if self._recording is not None:
             self._recording.forget_anew()
         self._movements.after_backward()
-        value = number_of(self._loss)
-        if value is not None and not math.isfinite(value):
+        if (value := number_of(self._loss)) is not None and not math.isfinite(value):
             self._tell_lost(value)
         if (optimizer := self._optimizers.stepping or self._by_hand) is not None:
             self._look_at_gradients(optimizer)

@@ -1,0 +1,60 @@
+"""Which ranks go on behind their files: a file has one step of a run, and the next one is not known."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from gradir.distributed.reading import RankFile
+from gradir.distributed.simulation import POINT_TO_POINT, Key, Outcome, Stuck
+
+UNFINISHED: Final = "unfinished"
+NO_SYNC: Final = "no_sync"
+CUT_OFF: Final = "cut off"
+WAITING: Final = ("starts", "waits")
+STOPPED: Final = (*WAITING, "fails")
+
+
+def unaligned(ranks: Iterable[RankFile]) -> tuple[str, ...]:
+    """Return the groups in which the steps of ranks begin at other collectives, which can be those of other steps."""
+    found: defaultdict[Key, set[int]] = defaultdict(set)
+    for one in ranks:
+        for key in one.rank.groups.items():
+            found[key].add(one.rank.offsets.get(key[0], 0))
+    return tuple(dict.fromkeys(label for (label, _), offsets in found.items() if len(offsets) > 1))
+
+
+def going_on(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int, str]:
+    """Return the ranks that may exchange more in this step, and why that is so."""
+    problem = outcome.problem
+    waiting = problem.waiting if isinstance(problem, Stuck) else {} if problem is None else None
+    # Only a pipeline's schedule runs on as it is.
+    captured = {one.rank.rank for one in ranks if not one.rank.stopped and one.rank.stage is None}
+    found: dict[int, str] = {}
+    for one in ranks:
+        rank, states = one.rank, {word for words in one.rank.wrappers.values() for word in words}
+        if rank.stopped in STOPPED and one.collectives and waiting is not None and rank.rank not in waiting:
+            members = rank.groups.get(one.collectives[-1].group, ())
+            # A rank that has what it waited for was not sent it: nothing is sent in a captured backward.
+            if not (outcome.mixed or captured.isdisjoint(members)):
+                found[rank.rank] = CUT_OFF
+        elif rank.stopped or UNFINISHED in states:
+            continue
+        elif rank.accumulates:
+            found[rank.rank] = "goes on without a step of the optimizer, and may still come to it"
+        elif NO_SYNC in states:
+            found[rank.rank] = "reduces in a later backward (no_sync), and may come to it there"
+    return found
+
+
+def later(ranks: Iterable[RankFile]) -> set[int]:
+    """Return the ranks that wait for what the others do behind their captured steps.
+
+    The last message of a rank without a graph is for the rest of the step, or for the next one, which all ranks of a
+    schedule have in their files.
+    """
+    found = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
+    last = {one.rank.rank: one.collectives[-1] for one in ranks if one.rank.stopped and one.collectives}
+    by_hand = {one.rank.rank for one in ranks if one.rank.stage is None}
+    return found | {rank for rank, issued in last.items() if issued.op in POINT_TO_POINT and rank in by_hand}

@@ -1,0 +1,85 @@
+"""Ranks that go on behind their files, of which no hang is claimed, since a file has one step of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+import gradir
+from gradir.ir import Builder, Collective, Graph, Rank, TensorMeta
+
+REDUCE = Collective("backward", "all_reduce", "world", tensors=(TensorMeta("float32", (4,)),))
+BROADCAST = Collective("forward", "broadcast", "world", 0, tensors=(TensorMeta("float32", (2,)),))
+SEND = Collective("forward", "send", "world", 1, tensors=REDUCE.tensors)
+
+
+def graph() -> Graph:
+    b = Builder()
+    b.output(b.function("t", [b.tensor("w", TensorMeta("float32", (4, 4)), role="parameter")], REDUCE.tensors))
+    return b.build()
+
+
+def ranked(rank: int, issued: Sequence[Collective], **fields: object) -> Graph:
+    whole = graph() if not fields.get("stopped") else Graph({})
+    head = replace(Rank(rank, 2, groups={"world": (0, 1)}), **fields)
+    return replace(whole, rank=head, collectives=tuple(issued))
+
+
+@pytest.mark.parametrize(
+    ("issued", "fields", "kinds", "line"),
+    [
+        ([], {}, ["hang"], "rank 1 has ended after 0 collectives"),
+        (
+            [],
+            {"accumulates": True},
+            ["may hang"],
+            "rank 1 goes on without a step of the optimizer, and may still come to it",
+        ),
+        (
+            [],
+            {"wrappers": {"": ("no_sync",)}},
+            ["may hang", "missing"],
+            "rank 1 reduces in a later backward (no_sync), and may come to it there",
+        ),
+        # Its next forward raises.
+        ([], {"accumulates": True, "wrappers": {"": ("unfinished",)}}, ["hang", "missing"], "rank 1 has ended after 0"),
+        ([], {"accumulates": True, "wrappers": {"": ("no_sync",)}}, ["may hang"], "rank 1 goes on without a step"),
+        ([BROADCAST], {"accumulates": True}, ["hang"], "other operations on world"),
+        ([BROADCAST], {"offsets": {"world": 3}}, [], "the captured steps begin at different ones on"),
+        ([], {"stopped": "raises"}, ["hang"], "rank 1: no graph, raised an error of its own"),
+        # It was there, and was not sent what the other gave in its captured step.
+        ([REDUCE], {"stopped": "waits"}, [], "rank 1: no graph, waited for a captured step"),
+        ([REDUCE], {"stopped": "fails"}, [], "rank 1: no graph, waited for a captured step"),
+        ([BROADCAST], {"stopped": "fails"}, ["hang"], "rank 1 in forward broadcast"),
+    ],
+)
+def test_a_hang_is_claimed_of_a_rank_that_surely_does_not_come(
+    issued: Sequence[Collective], fields: dict[str, object], kinds: list[str], line: str
+) -> None:
+    wrappers = {"": ()} if "wrappers" in fields else {}
+    found = gradir.ranks([ranked(0, [REDUCE], wrappers=wrappers), ranked(1, issued, **fields)])
+    assert [finding.kind for finding in found.findings] == kinds
+    for form in ("text", "markdown", "html"):
+        assert line in found.to(form)
+
+
+def test_what_follows_a_captured_step_is_not_claimed() -> None:
+    found = gradir.ranks([ranked(0, [REDUCE, REDUCE]), ranked(1, [REDUCE], stopped="fails")])
+    assert not found
+    assert found.stopped == {"cut off": (1,)}
+    # Others have ended too, and one of them before it came.
+    found = gradir.ranks([ranked(0, [REDUCE], stopped="waits"), ranked(1, [REDUCE], stopped="fails")])
+    assert [finding.lines[0].partition(":")[0] for finding in found.findings] == ["stopped"]
+    both = [ranked(rank, [REDUCE], stopped="raises") for rank in range(2)]
+    assert not gradir.ranks(both)
+
+
+@pytest.mark.parametrize(("stage", "kinds"), [(None, ["may hang"]), (0, ["hang"])])
+def test_a_message_that_a_schedule_does_not_receive_hangs_its_sender(stage: int | None, kinds: list[str]) -> None:
+    # A step by hand ends at its backward, and a schedule runs on.
+    stages = 0 if stage is None else 2
+    sender = ranked(0, [SEND], stopped="waits", stage=stage, stages=stages)
+    found = gradir.ranks([sender, ranked(1, [], stage=stage, stages=stages)])
+    assert [finding.kind for finding in found.findings] == kinds
