@@ -24,7 +24,7 @@ from gradir.errors import CaptureError, SpecError
 from gradir.frontends.export.fx import known_inputs, program_of
 from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program, bare_path
 from gradir.frontends.pytorch.target import Traced, compiled_code
-from gradir.frontends.substitution import replace_function, substituted
+from gradir.frontends.substitution import replace_function
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below
 from gradir.spec import called, own_error
@@ -318,7 +318,7 @@ class _Backend:
         compiler = aot_autograd(fw_compiler=take, bw_compiler=_run_as_it_is, partition_fn=partition, **self._options)
         # The LSTM of oneDNN has None for a workspace, which AOTAutograd cannot save.
         try:
-            with substituted(torch.backends.mkldnn, "enabled", False):
+            with torch.backends.mkldnn.flags(enabled=False):
                 compiled = compiler(module, inputs)
         except Exception as error:
             # Dynamo runs the program without this graph.
