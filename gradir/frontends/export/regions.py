@@ -318,7 +318,7 @@ class _Backend:
         compiler = aot_autograd(fw_compiler=take, bw_compiler=_run_as_it_is, partition_fn=partition, **self._options)
         # The LSTM of oneDNN has None for a workspace, which AOTAutograd cannot save.
         try:
-            with torch.backends.mkldnn.flags(enabled=False):
+            with torch.backends.mkldnn.flags(False, None, None, None):
                 compiled = compiler(module, inputs)
         except Exception as error:
             # Dynamo runs the program without this graph.
