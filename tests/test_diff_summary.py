@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -130,6 +131,37 @@ def test_what_only_has_the_sizes_of_a_new_module_is_no_edit() -> None:
 
     found = gradir.diff(graph("exp"), graph("sin", "cos", "cos"))
     assert found.findings[0].text == "exp became sin in h.{0,1}; Layer put in as wide; nothing else."
+
+
+@pytest.mark.parametrize(
+    ("widths", "settings"),
+    [((8, 8, 8), "(8)"), ((8, 16, 32), "")],
+)
+def test_modules_of_one_class_that_came_or_went_are_told_together(widths: tuple[int, ...], settings: str) -> None:
+    def graph(*widths: int) -> Graph:
+        b = Builder()
+        value = b.tensor("x", TensorMeta("float32", (4,)))
+        for at, width in enumerate(widths):
+            value = b.function("batch_norm", [value], [TensorMeta("float32", (width,))], scope=f"bn{at}")
+        b.output(b.function("tanh" if widths else "exp", [value], [TensorMeta("float32", (4,))]))
+        return b.build(scopes=[Scope(""), *(Scope(f"bn{at}", "BatchNorm2d", str(each)) for at, each in enumerate(widths))])
+
+    phrases = (gradir.diff(graph(*both[0]), graph(*both[1])).findings[0].text for both in ((widths, ()), ((), widths)))
+    assert [text.split("; ")[1] for text in phrases] == [
+        f"BatchNorm2d{settings} {{bn0,bn1,bn2}} left out", f"BatchNorm2d{settings} put in as {{bn0,bn1,bn2}}"
+    ]  # fmt: skip
+
+
+def test_a_module_of_another_name_that_a_table_lists_no_more_is_told_as_a_module() -> None:
+    def graph(name: str, scopes: Sequence[Scope]) -> Graph:
+        b = Builder()
+        weight = b.tensor(f"{name}.weight", TensorMeta("float32", (4,)), role="parameter", scope=name)
+        scaled = b.function("mul", [b.tensor("x", TensorMeta("float32", (4,))), weight], [], scope=name)
+        b.output(b.function("tanh", [scaled], [], scope=name))
+        return b.build(scopes=scopes)
+
+    found = gradir.diff(graph("head", [Scope("head", "Linear", "4")]), graph("lm", []))
+    assert sentence(found) == "head is now lm; Linear(4) lm left out; nothing else."
 
 
 @given(valid_pairs)
