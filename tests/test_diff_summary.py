@@ -144,7 +144,9 @@ def test_modules_of_one_class_that_came_or_went_are_told_together(widths: tuple[
         for at, width in enumerate(widths):
             value = b.function("batch_norm", [value], [TensorMeta("float32", (width,))], scope=f"bn{at}")
         b.output(b.function("tanh" if widths else "exp", [value], [TensorMeta("float32", (4,))]))
-        return b.build(scopes=[Scope(""), *(Scope(f"bn{at}", "BatchNorm2d", str(each)) for at, each in enumerate(widths))])
+        return b.build(
+            scopes=[Scope(""), *(Scope(f"bn{at}", "BatchNorm2d", str(each)) for at, each in enumerate(widths))]
+        )
 
     phrases = (gradir.diff(graph(*both[0]), graph(*both[1])).findings[0].text for both in ((widths, ()), ((), widths)))
     assert [text.split("; ")[1] for text in phrases] == [

@@ -237,11 +237,11 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
     if gone or came:
         first = f"{described}, " if 0 < len(described) <= _LONGEST else ""
         texts = [_counted(names) for names in (gone, came) if names]
+        how = "in" if gone and came else "put into" if came else "left out of"
         if sorted(gone) == sorted(came):
-            return f"{first}{texts[0]} replaced in"
-        if gone and came:
-            return f"{first}{texts[0]} became {texts[1]} in"
-        return f"{first}{texts[0]} {'put into' if came else 'left out of'}"
+            # They are not the ones that were there.
+            texts, how = texts[:1], "replaced in"
+        return f"{first}{' became '.join(texts)} {how}"
     fields = [
         field
         for change in changes
