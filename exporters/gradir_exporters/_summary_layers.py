@@ -278,11 +278,7 @@ class _Leaving:
         self._tree = tree
         self._is_told = is_told
         self._shapes: list[dict[Shape | None, None]] = [{} for _ in tree.scopes]
-        was_called = [scope.calls > 0 for scope in tree.scopes]
-        for place in reversed(range(len(was_called))):
-            if was_called[place] and tree.parents[place] != OUTSIDE:
-                was_called[tree.parents[place]] = True
-        self._unknown = [not called for called in was_called]
+        self._unknown = [not calls for calls in tree.with_below([scope.calls for scope in tree.scopes])]
         self._seen: set[tuple[object, ...]] = set()
 
     def note(

@@ -232,24 +232,14 @@ def _topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
     """Return these modules, or those above them in which no other module owns parameters."""
     listed = set(paths)
     rows = [(row, scope.path in listed, scope.own > 0) for row, scope in enumerate(tree.scopes)]
-    others = _with_above((row for row, is_listed, owns in rows if owns and not is_listed), tree)
-    among = _with_above((row for row, is_listed, _ in rows if is_listed), tree) - others
+    others = tree.with_above(row for row, is_listed, owns in rows if owns and not is_listed)
+    among = tree.with_above(row for row, is_listed, _ in rows if is_listed) - others
     # One that is not among these owns parameters itself, and so does one below it that is not listed.
     return [
         tree.scopes[row].path
         for row, is_listed, _ in rows
         if (tree.parents[row] not in among if row in among else is_listed)
     ]
-
-
-def _with_above(rows: Iterable[int], tree: ModuleTree) -> set[int]:
-    found: set[int] = set()
-    for row in rows:
-        for above in tree.and_above(row):
-            if above in found:
-                break
-            found.add(above)
-    return found
 
 
 def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> set[int]:
