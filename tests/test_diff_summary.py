@@ -166,6 +166,24 @@ def test_a_module_of_another_name_that_a_table_lists_no_more_is_told_as_a_module
     assert sentence(found) == "head is now lm; Linear(4) lm left out; nothing else."
 
 
+def test_operations_that_gave_way_to_others_of_their_kinds_did_not_become_them() -> None:
+    def graph(stack: str, head: str) -> Graph:
+        b = Builder()
+        value = b.tensor("x", TensorMeta("float32", (4,)))
+        classes = {f"{stack}.0": "Layer", f"{stack}.1": "Layer", head: "Linear"}
+        for path, name in classes.items():
+            weight = b.tensor(f"{path}.weight", TensorMeta("float32", (4,)), role="parameter", scope=path)
+            for op in ["mul", "sin"] if name == "Layer" else ["mul"]:
+                inputs = [value, weight] if op == "mul" else [value]
+                value = b.function(op, inputs, [TensorMeta("float32", (4,))], scope=path)
+        b.output(value)
+        return b.build(scopes=[Scope(""), Scope(stack, "ModuleList"), *map(Scope, classes, classes.values())])
+
+    # The head has the former name of the stack, so none of its nodes is one that was there.
+    said = gradir.diff(graph("layers", "head"), graph("stack", "layers")).findings[0].text
+    assert said == "{layers,head} are now {stack,layers}; parameter, mul replaced in layers; nothing else."
+
+
 @given(valid_pairs)
 def test_every_form_has_it(pair: tuple[Graph, Graph]) -> None:
     found = gradir.diff(*pair)
