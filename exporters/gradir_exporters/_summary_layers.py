@@ -284,7 +284,6 @@ class _Leaving:
     def note(
         self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool, stands_for: tuple[int, ...] = ()
     ) -> None:
-        """Add a tensor that goes from one module into another."""
         key = (maker, taker, shape, is_folded, bool(stands_for))
         if key in self._seen:
             return

@@ -113,7 +113,6 @@ def _figure(before: int, after: int, text: Callable[[int], str]) -> str:
 
 
 def _cut_figures(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[str]:
-    """Yield a line for each kind of cut that came or went."""
     for finding in findings[:_MOST_CUTS]:
         first = changes[finding.changes[0][0]]
         if first.cut is not None:

@@ -217,7 +217,6 @@ def _whole_module(changes: Sequence[Change], *, itself: bool) -> tuple[tuple[str
 
 
 def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
-    """Return what was done to a module, in words before its path."""
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):

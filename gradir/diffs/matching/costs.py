@@ -156,7 +156,6 @@ class Costs:
 
 
 def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:
-    """Count the labels that each side has beyond those of the other."""
     here, there = Counter(before), Counter(after)
     return (here - there).total(), (there - here).total()
 

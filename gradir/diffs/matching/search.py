@@ -137,7 +137,6 @@ class _Search:
         return Matching(nodes, tuple(sorted(self.costs.renames(there))), cost)
 
     def best(self) -> tuple[list[int], int]:
-        """Return the cheapest matching that the search finds, and its cost."""
         found, cost = self._cheapest()
         kept = self._kept_in_wrappers(found)
         if kept == found:

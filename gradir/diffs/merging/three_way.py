@@ -271,7 +271,6 @@ def _lasting(record: R) -> R:
 
 
 def _own_elements(nodes: Mapping[str, Node], key: Callable[[str], str]) -> Counter[str]:
-    """Count the elements of the parameters of each module that are nodes."""
     found: Counter[str] = Counter()
     for node in nodes.values():
         if node.role == "parameter":
@@ -289,7 +288,6 @@ def _sums(base: Mapping[str, int], ours: Mapping[str, int], theirs: Mapping[str,
 
 
 def _with_totals(scopes: Sequence[Scope]) -> list[Scope]:
-    """Return the modules with the counts of those in them."""
     tree = ModuleTree(scopes)
     sums = {count: tree.with_below([scope.own + getattr(scope, count) for scope in tree.scopes]) for count in COUNTS}
     rows = [tree.place(scope.path) for scope in scopes]

@@ -101,7 +101,6 @@ def _growth(evidence: Evidence, changes: list[Change]) -> Iterator[Finding]:
 
 
 def _without_gradient(graph: Graph) -> set[str]:
-    """Return the parameters that are not in a graph because of the places that cut them off."""
     names = {name for cut in graph.cuts if cut.is_place for name in cut.names}
     return names.difference(*(node.names for node in graph.nodes.values())) if names else names
 
