@@ -320,10 +320,7 @@ class _Leaving:
         ]
 
     def _may_be_the_callers(self, below: int) -> bool:
-        """Return whether the model's caller may have made a tensor.
-
-        A module that the caller ran beside the model, such as a criterion, has its class for its path.
-        """
+        # A module that the caller ran beside the model, such as a criterion, has its class for its path.
         if below == OUTSIDE:
             return True
         scope = self._tree.scopes[below]

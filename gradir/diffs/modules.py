@@ -367,7 +367,6 @@ def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
 
 
 def _path(node: Node) -> str:
-    """Return the path of the module or tensor in the id of a node."""
     path, rest = split_id(node.id)
     if not node.op:
         return path or rest

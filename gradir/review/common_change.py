@@ -31,8 +31,6 @@ _PROPERTIES: Final = ("dtype", "device", "layout", "shape")
 
 
 class _Same(NamedTuple):
-    """A property of outputs, or the size of one dimension, with its value before and after."""
-
     what: str
     before: Any
     after: Any

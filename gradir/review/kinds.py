@@ -195,7 +195,6 @@ def _module(finding: Finding, changes: Sequence[Change]) -> str:
 
 
 def _reads(finding: Finding, changes: Sequence[Change]) -> str:
-    """Return each node that reads from a new module, or read from one that went, with its edges."""
     paths, of = finding.subjects, finding.details["of"]
     rest = "" if len(paths) == 1 else ", and so for each" if list(paths) == of else f", and so for {ranges(paths)}"
     texts = []

@@ -358,7 +358,6 @@ def stay_in_place(a: Graph, b: Graph, nodes: Mapping[str, str]) -> bool:
 
 
 def _have_the_same_entries(a: Graph, b: Graph) -> bool:
-    """Return whether both graphs have nodes in the same entries of lists."""
     before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
     one, other = (
         {path for scope in scopes for path in upwards(scope) if path.rpartition(".")[2].isdecimal()}

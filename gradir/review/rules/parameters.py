@@ -166,10 +166,9 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
     if any(explained.values()) and all(stands_last(evidence.changes[at]) for at in rest):
         explained[next(iter(explained))] |= rest
     taken: set[int] = set()
+    tree = ModuleTree(evidence.graphs[1].scopes.values())
     for word, found in modules.items():
-        whole = _topmost(
-            [module.path for module in found if module.whole], ModuleTree(evidence.graphs[1].scopes.values())
-        )
+        whole = _topmost([module.path for module in found if module.whole], tree)
         part = [module.path for module in found if not module.whole]
         figures = {"parameters": sum(each.parameters for each in found), "elements": sum(each.lost for each in found)}
         indices = explained[word] - taken
@@ -183,7 +182,6 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen]]]:
-    """Yield the modules of which parameters were ``frozen``, then those of which some were ``unfrozen``."""
     before, after = (graph.scopes for graph in evidence.graphs)
     matched = [
         (before[was], after[change.id])
