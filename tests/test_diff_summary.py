@@ -134,24 +134,26 @@ def test_what_only_has_the_sizes_of_a_new_module_is_no_edit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("widths", "settings"),
-    [((8, 8, 8), "(8)"), ((8, 16, 32), "")],
+    ("details", "left_out", "put_in"),
+    [
+        (["8", "8", "8"], "Norm(8) {m0,m1,m2} left out", "Norm(8) put in as {m0,m1,m2}"),
+        (["8", "16", "32"], "Norm {m0,m1,m2} left out", "Norm put in as {m0,m1,m2}"),
+        (["p=0.1", "p=0.5", "p=0.5"], "Norm(p=0.1) m0 left out", "Norm(p=0.1) put in as m0"),
+    ],
 )
-def test_modules_of_one_class_that_came_or_went_are_told_together(widths: tuple[int, ...], settings: str) -> None:
-    def graph(*widths: int) -> Graph:
+def test_modules_that_came_or_went_are_told_together_but_for_sizes(
+    details: list[str], left_out: str, put_in: str
+) -> None:
+    def graph(*details: str) -> Graph:
         b = Builder()
         value = b.tensor("x", TensorMeta("float32", (4,)))
-        for at, width in enumerate(widths):
-            value = b.function("batch_norm", [value], [TensorMeta("float32", (width,))], scope=f"bn{at}")
-        b.output(b.function("tanh" if widths else "exp", [value], [TensorMeta("float32", (4,))]))
-        return b.build(
-            scopes=[Scope(""), *(Scope(f"bn{at}", "BatchNorm2d", str(each)) for at, each in enumerate(widths))]
-        )
+        for at in range(len(details)):
+            value = b.function("norm", [value], [TensorMeta("float32", (4,))], scope=f"m{at}")
+        b.output(b.function("tanh" if details else "exp", [value], [TensorMeta("float32", (4,))]))
+        return b.build(scopes=[Scope(""), *(Scope(f"m{at}", "Norm", each) for at, each in enumerate(details))])
 
-    phrases = (gradir.diff(graph(*both[0]), graph(*both[1])).findings[0].text for both in ((widths, ()), ((), widths)))
-    assert [text.split("; ")[1] for text in phrases] == [
-        f"BatchNorm2d{settings} {{bn0,bn1,bn2}} left out", f"BatchNorm2d{settings} put in as {{bn0,bn1,bn2}}"
-    ]  # fmt: skip
+    for before, after, said in ((details, [], left_out), ([], details, put_in)):
+        assert gradir.diff(graph(*before), graph(*after)).findings[0].text.split("; ")[1] == said
 
 
 def test_a_module_of_another_name_that_a_table_lists_no_more_is_told_as_a_module() -> None:

@@ -13,6 +13,7 @@ from gradir.ir.model import ROLES
 from gradir.ir.text import counted, word
 from gradir.review.evidence import Evidence, serving
 from gradir.review.kinds import KINDS
+from gradir.review.relative_changes import WHOLE_NUMBER
 from gradir.review.wording import list_modules, operation_text, settings, what_text, words
 
 if TYPE_CHECKING:
@@ -146,8 +147,8 @@ def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Followin
     """Return what was done in which modules; what only follows stands there if nothing else does."""
     places: dict[tuple[str, str], list[str]] = {}
     left_out: dict[tuple[str, str], list[str]] = {}
-    # Modules of one class that came or went are told together, with their settings if these are equal.
-    with_settings: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    # Modules that came or went and differ in sizes alone are told together by their class.
+    with_settings: dict[tuple[str, str], dict[tuple[str, str], tuple[str, str]]] = {}
     for finding in findings:
         own = [evidence.changes[at] for at in finding.changes[0]]
         into = left_out if all(map(following.has, own)) else places
@@ -163,15 +164,15 @@ def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Followin
                 own = [_without(each, differing) for each in own]
             edit = (_edit(own, evidence.words.accumulators), "")
         else:
-            edit, described = _whole_module(own, itself=finding.details.get("itself", True))
-            with_settings.setdefault(edit, set()).add(described)
+            edit, described, of_class = _whole_module(own, itself=finding.details.get("itself", True))
+            with_settings.setdefault(edit, {})[described] = of_class
         into.setdefault(edit, []).extend(finding.subjects)
     if not (places or phrases):
         places = left_out
     phrases = []
     for edit, paths in places.items():
-        told = with_settings.get(edit, ())
-        before, after = next(iter(told)) if len(told) == 1 else edit
+        told = with_settings.get(edit, {edit: edit})
+        before, after = next(iter(told if len(told) == 1 else told.values()))
         phrases.append(f"{before} {list_modules(dict.fromkeys(paths))}{after}")
     return phrases
 
@@ -204,16 +205,15 @@ def _is_moved(change: Change) -> bool:
     return change.kind == "moved" and not change.fields
 
 
-def _whole_module(changes: Sequence[Change], *, itself: bool) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return words before and after the path of a module that came or went, without its settings and with them."""
+def _whole_module(changes: Sequence[Change], *, itself: bool) -> list[tuple[str, str]]:
+    """Return words around the path of a module that came or went: but for sizes, with settings, and with its class."""
     is_gone = any(each.kind == "removed" for each in changes)
     if not itself:
-        edit = "all of", " left out" if is_gone else " put in"
-        return edit, edit
+        return [("all of", " left out" if is_gone else " put in")] * 3
     module = min((change for change in changes if change.subject == "scope"), key=lambda change: len(change.id))
-    names = (word(module.what), what_text(module)) if module.what else ("module", "module")
-    short, long = ((name, " left out") if is_gone else (f"{name} put in as", "") for name in names)
-    return short, long
+    whole = what_text(module) if module.what else "module"
+    names = (WHOLE_NUMBER.sub("#", whole), whole, word(module.what or "module"))
+    return [(name, " left out") if is_gone else (f"{name} put in as", "") for name in names]
 
 
 def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
