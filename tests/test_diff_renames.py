@@ -171,3 +171,20 @@ def test_a_layer_is_one_module_without_a_table_of_modules(edit: str) -> None:
     made = script(plan(60, 5), [edit], 5)
     whole = [each for each in gradir.diff(made.before, made.after).findings if each.kind.startswith("module-")]
     assert [each.subjects for each in whole] == [(f"layers.{4 if edit == 'insert layer' else 5}",)]
+
+
+@pytest.mark.parametrize(("was", "now"), [("net.layers", "layers"), ("layers", "net.layers"), ("layers", "net.blocks")])
+def test_the_table_of_a_report_leaves_out_former_names_that_a_renamed_module_explains(was: str, now: str) -> None:
+    def graph(path: str, *layers: str) -> Graph:
+        b = Builder()
+        value = b.tensor("x", META[0])
+        for number, ops in enumerate(layers):
+            for op in ops.split():
+                value = b.function(op, [value], META, scope=f"{path}.{number}")
+        b.output(value)
+        layer_scopes = (Scope(f"{path}.{number}", "Layer") for number in range(len(layers)))
+        return b.build(scopes=[Scope(""), Scope(path, "ModuleList"), *layer_scopes])
+
+    diff = gradir.diff(graph(was, "sin log", "exp sqrt", "cos abs"), graph(now, "sin log", "exp sqrt", "cos abs tanh"))
+    rows = [line.split(" | ")[0] for line in diff.to("markdown").splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{now}.2`"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -130,6 +131,59 @@ def test_what_only_has_the_sizes_of_a_new_module_is_no_edit() -> None:
 
     found = gradir.diff(graph("exp"), graph("sin", "cos", "cos"))
     assert found.findings[0].text == "exp became sin in h.{0,1}; Layer put in as wide; nothing else."
+
+
+@pytest.mark.parametrize(
+    ("details", "left_out", "put_in"),
+    [
+        (["8", "8", "8"], "Norm(8) {m0,m1,m2} left out", "Norm(8) put in as {m0,m1,m2}"),
+        (["8", "16", "32"], "Norm {m0,m1,m2} left out", "Norm put in as {m0,m1,m2}"),
+        (["p=0.1", "p=0.5", "p=0.5"], "Norm(p=0.1) m0 left out", "Norm(p=0.1) put in as m0"),
+    ],
+)
+def test_modules_that_came_or_went_are_told_together_but_for_sizes(
+    details: list[str], left_out: str, put_in: str
+) -> None:
+    def graph(*details: str) -> Graph:
+        b = Builder()
+        value = b.tensor("x", TensorMeta("float32", (4,)))
+        for at in range(len(details)):
+            value = b.function("norm", [value], [TensorMeta("float32", (4,))], scope=f"m{at}")
+        b.output(b.function("tanh" if details else "exp", [value], [TensorMeta("float32", (4,))]))
+        return b.build(scopes=[Scope(""), *(Scope(f"m{at}", "Norm", each) for at, each in enumerate(details))])
+
+    for before, after, said in ((details, [], left_out), ([], details, put_in)):
+        assert gradir.diff(graph(*before), graph(*after)).findings[0].text.split("; ")[1] == said
+
+
+def test_a_module_of_another_name_that_a_table_lists_no_more_is_told_as_a_module() -> None:
+    def graph(name: str, scopes: Sequence[Scope]) -> Graph:
+        b = Builder()
+        weight = b.tensor(f"{name}.weight", TensorMeta("float32", (4,)), role="parameter", scope=name)
+        scaled = b.function("mul", [b.tensor("x", TensorMeta("float32", (4,))), weight], [], scope=name)
+        b.output(b.function("tanh", [scaled], [], scope=name))
+        return b.build(scopes=scopes)
+
+    found = gradir.diff(graph("head", [Scope("head", "Linear", "4")]), graph("lm", []))
+    assert sentence(found) == "head is now lm; Linear(4) lm left out; nothing else."
+
+
+def test_operations_that_gave_way_to_others_of_their_kinds_did_not_become_them() -> None:
+    def graph(stack: str, head: str) -> Graph:
+        b = Builder()
+        value = b.tensor("x", TensorMeta("float32", (4,)))
+        classes = {f"{stack}.0": "Layer", f"{stack}.1": "Layer", head: "Linear"}
+        for path, name in classes.items():
+            weight = b.tensor(f"{path}.weight", TensorMeta("float32", (4,)), role="parameter", scope=path)
+            for op in ["mul", "sin"] if name == "Layer" else ["mul"]:
+                inputs = [value, weight] if op == "mul" else [value]
+                value = b.function(op, inputs, [TensorMeta("float32", (4,))], scope=path)
+        b.output(value)
+        return b.build(scopes=[Scope(""), Scope(stack, "ModuleList"), *map(Scope, classes, classes.values())])
+
+    # The head has the former name of the stack, so none of its nodes is one that was there.
+    said = gradir.diff(graph("layers", "head"), graph("stack", "layers")).findings[0].text
+    assert said == "{layers,head} are now {stack,layers}; parameter, mul replaced in layers; nothing else."
 
 
 @given(valid_pairs)

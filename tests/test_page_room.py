@@ -125,3 +125,15 @@ def test_a_review_lists_the_cause_before_what_follows_from_it(browser: Browser) 
         # The first of them is the one that n goes to.
         drawing(page).press("n")
         assert page.ask("selection") == {"kind": "change", "name": "0"}
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_is_found_stands_below_the_field_and_within_the_window(browser: Browser, width: int) -> None:
+    html = gradir.diff(layered(), changed(layered())).to("html", title="Model: before \u2192 after")
+    with browser.opened(html, viewport={"width": width, "height": 844}) as page:
+        drawing(page).press("/")
+        page.page.keyboard.type("gelu")
+        page.page.locator(".hits").wait_for()
+        field, found = (page.page.locator(each).bounding_box() for each in (".finder input", ".hits"))
+        assert 0 <= found["x"] <= found["x"] + found["width"] <= width
+        assert 0 <= found["y"] - (field["y"] + field["height"]) <= 4

@@ -44,7 +44,6 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types
 
 @contextmanager
 def _chosen_program() -> Iterator[None]:
-    """Let the graphviz package run the chosen program."""
     # Writing DOT starts faster without it.
     import shutil
 

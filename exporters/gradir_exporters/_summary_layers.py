@@ -278,17 +278,12 @@ class _Leaving:
         self._tree = tree
         self._is_told = is_told
         self._shapes: list[dict[Shape | None, None]] = [{} for _ in tree.scopes]
-        was_called = [scope.calls > 0 for scope in tree.scopes]
-        for place in reversed(range(len(was_called))):
-            if was_called[place] and tree.parents[place] != OUTSIDE:
-                was_called[tree.parents[place]] = True
-        self._unknown = [not called for called in was_called]
+        self._unknown = [not calls for calls in tree.with_below([scope.calls for scope in tree.scopes])]
         self._seen: set[tuple[object, ...]] = set()
 
     def note(
         self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool, stands_for: tuple[int, ...] = ()
     ) -> None:
-        """Add a tensor that goes from one module into another."""
         key = (maker, taker, shape, is_folded, bool(stands_for))
         if key in self._seen:
             return
@@ -325,10 +320,7 @@ class _Leaving:
         ]
 
     def _may_be_the_callers(self, below: int) -> bool:
-        """Return whether the model's caller may have made a tensor.
-
-        A module that the caller ran beside the model, such as a criterion, has its class for its path.
-        """
+        # A module that the caller ran beside the model, such as a criterion, has its class for its path.
         if below == OUTSIDE:
             return True
         scope = self._tree.scopes[below]

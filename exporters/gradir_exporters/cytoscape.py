@@ -79,7 +79,6 @@ def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:
 
 
 def _modules(graph: Graph, ids: dict[str, str]) -> Iterator[_Element]:
-    """Yield the compound node of each scope with nodes, and put its id into ``ids``."""
     for scope in dict.fromkeys(node.scope for node in graph.nodes.values() if node.scope):
         path, parent = "", ""
         for part in scope.split(".", _MAX_NESTING - 1):

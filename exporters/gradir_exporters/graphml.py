@@ -109,10 +109,7 @@ def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterat
 
 
 class _Details:
-    """Write the data elements with JSON, node by node in order.
-
-    The JSON of many nodes is written at once, which is faster.
-    """
+    """Write the data elements with JSON, node by node in order; that of many nodes at once, which is faster."""
 
     def __init__(self, graph: Graph, options: GraphmlOptions) -> None:
         nodes = graph.nodes.values()

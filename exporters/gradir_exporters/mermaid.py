@@ -70,7 +70,6 @@ class MermaidExporter:
 
 
 def _depths(graph: Graph, options: MermaidOptions) -> Iterator[int | None]:
-    """Yield the depths to try: the whole graph, then each depth of its modules."""
     yield None
     nodes = graph.nodes.values()
     has_modules = graph.scopes or any(node.scope or node.role == "module" for node in nodes)

@@ -153,8 +153,6 @@ def _value_facts(kind: str, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
 
 
 class _Facts:
-    """Write the attributes of nodes; equal texts are made once."""
-
     def __init__(self, options: ModelExplorerOptions) -> None:
         self._options = options
         self._attrs = MappingMemo(partial(_value_facts, "attr"))

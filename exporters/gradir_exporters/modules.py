@@ -76,7 +76,6 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
 
 
 def _kinds(tree: ModuleTree) -> list[int]:
-    """Return a number for each module that equal ones share."""
     numbers: Table[tuple[object, ...]] = Table()
     kinds = [0] * len(tree.scopes)
     for place in reversed(range(len(tree.scopes))):

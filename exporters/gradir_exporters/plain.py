@@ -96,8 +96,6 @@ def _brief_facts(node: Node) -> Iterator[str]:
 
 
 class _Written:
-    """Texts by value, since the words, tensors and attributes of nodes recur."""
-
     def __init__(self) -> None:
         self.words = Memo(word)
         self.tensors = Memo(_tensor)

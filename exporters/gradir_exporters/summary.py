@@ -229,10 +229,7 @@ def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
 
 
 def _as_csv(rows: Sequence[Row], totals: Totals) -> str:
-    """Return comma-separated values: one line a module, without the totals.
-
-    A name that a spreadsheet would take for a formula has an apostrophe before it.
-    """
+    # A name that a spreadsheet would take for a formula has an apostrophe before it.
     import csv
     import io
 

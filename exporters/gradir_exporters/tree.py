@@ -100,8 +100,6 @@ class _Line(NamedTuple):
 
 
 class _Drawing:
-    """Draw one graph; a node that was drawn is only referred to."""
-
     def __init__(self, graph: Graph, options: TreeOptions) -> None:
         self._nodes, self._options, self._branches = graph.nodes, options, _BRANCHES[options.style]
         self._seen: set[str] = set()

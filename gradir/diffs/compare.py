@@ -200,7 +200,6 @@ def _without_counts() -> Fields:
 
 
 def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
-    """Return a change of the whole graph with an example of each kind."""
     return Change("changed", "graph", what, fields=tuple(FieldChange((name,), *pair) for name, pair in found.items()))
 
 

@@ -78,7 +78,6 @@ def _transposed(a: Graph, b: Graph, matched: Mapping[str, str]) -> frozenset[str
 
 
 def _sizes(node: Node, nr: int = 0) -> tuple[int, ...]:
-    """Return the shape of an output, if its sizes are numbers."""
     shape = node.outputs[nr].shape if nr < len(node.outputs) else None
     return tuple(size for size in shape or () if isinstance(size, int))
 

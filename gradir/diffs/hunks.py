@@ -180,7 +180,6 @@ def identical(one: Any, other: Any) -> bool:
 
 
 def _have_same_types(ones: Sequence[object], others: Sequence[object]) -> bool:
-    """Return whether equal records are surely equal in type too."""
     one, other = (
         exact_key([values for record in records for field in _VALUES if (values := getattr(record, field, None))])
         for records in (ones, others)

@@ -160,7 +160,6 @@ class _Pairing:
         return self._found
 
     def _add_by_name(self, paths: Iterable[str], *, are_alike: bool) -> None:
-        """Add modules of equal names in matched parents, of the same kind or of any."""
         for path in paths:
             parent, name = split_path(path)
             if path not in self._found and parent in self._found:
@@ -368,7 +367,6 @@ def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
 
 
 def _path(node: Node) -> str:
-    """Return the path of the module or tensor in the id of a node."""
     path, rest = split_id(node.id)
     if not node.op:
         return path or rest

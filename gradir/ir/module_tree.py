@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import prod
@@ -219,6 +219,16 @@ class ModuleTree:
         while place != OUTSIDE:
             yield place
             place = self.parents[place]
+
+    def with_above(self, places: Iterable[int], known: Collection[int] = ()) -> set[int]:
+        """Return modules and those above them, up to the first that is in a set of ``known`` ones."""
+        found: set[int] = set()
+        for inner in places:
+            for place in self.and_above(inner):
+                if place in found or place in known:
+                    break
+                found.add(place)
+        return found
 
 
 class _Prefixes:

@@ -31,8 +31,6 @@ _PROPERTIES: Final = ("dtype", "device", "layout", "shape")
 
 
 class _Same(NamedTuple):
-    """A property of outputs, or the size of one dimension, with its value before and after."""
-
     what: str
     before: Any
     after: Any
@@ -123,8 +121,6 @@ def _operations(graph: Graph, accumulators: Collection[str]) -> int:
 
 
 class _Common:
-    """What more than half of the changed nodes have in common."""
-
     def __init__(
         self,
         changes: Sequence[Change],
@@ -179,7 +175,6 @@ class _Common:
         return f"sizes of {which} changed nodes: {', '.join(texts)}"
 
     def casts_text(self) -> str:
-        """Count the casts that came or went with another dtype."""
         counts = zip(map(len, self._casts), ("left out", "put in"), strict=True)
         texts = [f"{count:,} {what}" for count, what in counts if count]
         return f"casts: {', '.join(texts)}" if texts else ""
@@ -215,7 +210,6 @@ class _Common:
         )
 
     def explains_field(self, field: FieldChange) -> bool:
-        """Return whether a field of a node says nothing beside what changed for all."""
         what = field.path[-1]
         if field.path[0] in {"out", "saved"} and len(field.path) > 2:
             if what == "shape":

@@ -150,7 +150,6 @@ def _uniform(finding: Finding, _: Sequence[Change]) -> str:
 
 
 def _cut(finding: Finding, changes: Sequence[Change]) -> str:
-    """Return parameters that get no gradient any more, or get one again."""
     cuts, gone = finding.changes
     nodes = f", {counted(len(gone), 'node')} {'removed' if finding.kind == 'cut-added' else 'added'}" if gone else ""
     first = changes[cuts[0]]
@@ -196,7 +195,6 @@ def _module(finding: Finding, changes: Sequence[Change]) -> str:
 
 
 def _reads(finding: Finding, changes: Sequence[Change]) -> str:
-    """Return each node that reads from a new module, or read from one that went, with its edges."""
     paths, of = finding.subjects, finding.details["of"]
     rest = "" if len(paths) == 1 else ", and so for each" if list(paths) == of else f", and so for {ranges(paths)}"
     texts = []
@@ -210,7 +208,6 @@ def _reads(finding: Finding, changes: Sequence[Change]) -> str:
 
 
 def _same(finding: Finding, _: Sequence[Change]) -> str:
-    """Return the heading above the changes of one module or of equal ones."""
     paths, count = finding.subjects, len(finding.changes[0])
     title = modules_text(paths, gone="gone" in finding.details)
     what = "change" if count == 1 else f"{count:,} changes"
@@ -227,7 +224,6 @@ def _hooked(finding: Finding, _: Sequence[Change]) -> str:
 
 
 def _tensors(finding: Finding, _: Sequence[Change]) -> str:
-    """Return properties of tensors that changed, with the commonest values."""
     what = " and ".join(finding.details) or "saved tensors"
     pairs = [pair for found in finding.details.values() for pair in found]
     values = [" -> ".join("-" if each is None else size_text(each) for each in pair) for pair in pairs]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import astuple
 
 from gradir.diffs.changes import CAME, Size
-from gradir.diffs.matching.renames import Rename, pattern, rename
+from gradir.diffs.matching.renames import pattern, rename
 from gradir.diffs.modules import ChangedModule
 from gradir.ir.cuts import cut_text
 from gradir.ir.name_ranges import ranges
@@ -113,7 +113,6 @@ def _figure(before: int, after: int, text: Callable[[int], str]) -> str:
 
 
 def _cut_figures(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[str]:
-    """Yield a line for each kind of cut that came or went."""
     for finding in findings[:_MOST_CUTS]:
         first = changes[finding.changes[0][0]]
         if first.cut is not None:
@@ -165,7 +164,7 @@ class _Row(NamedTuple):
 def table(diff: Diff) -> Iterator[str]:
     """Yield one row for each module with changes, or for several with the same counts."""
     wholes, changes = WholeModules(diff), diff.changes
-    renamed = {Rename(pattern(each.was), pattern(each.id)) for each in changes if each.subject == "module"}
+    renamed = {rename(pattern(each.was), pattern(each.id)) for each in changes if each.subject == "module"}
     counts: dict[Module, Counter[str]] = {}
     for change in changes:
         if change.subject == "node":

@@ -13,6 +13,7 @@ from gradir.ir.model import ROLES
 from gradir.ir.text import counted, word
 from gradir.review.evidence import Evidence, serving
 from gradir.review.kinds import KINDS
+from gradir.review.relative_changes import WHOLE_NUMBER
 from gradir.review.wording import list_modules, operation_text, settings, what_text, words
 
 if TYPE_CHECKING:
@@ -146,14 +147,16 @@ def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Followin
     """Return what was done in which modules; what only follows stands there if nothing else does."""
     places: dict[tuple[str, str], list[str]] = {}
     left_out: dict[tuple[str, str], list[str]] = {}
+    # Modules that came or went and differ in sizes alone are told together by their class.
+    with_settings: dict[tuple[str, str], dict[tuple[str, str], tuple[str, str]]] = {}
     for finding in findings:
-        path, own = finding.subjects[0], [evidence.changes[at] for at in finding.changes[0]]
+        own = [evidence.changes[at] for at in finding.changes[0]]
         into = left_out if all(map(following.has, own)) else places
         if all(map(_is_of_text, own)):
             edit = ("other source lines or variables in", "")
         elif all(each.kind == "changed" and each.subject == "node" and all(map(_is_edge, each.fields)) for each in own):
             edit = ("other inputs in", "")
-        elif finding.kind == "same" and not _is_whole(own, path):
+        elif finding.kind == "same" and not _is_whole(own):
             if "sizes" in finding.details:
                 # The sizes of the first module are not those of the others, but what else is set may be.
                 alike = {_description([evidence.changes[at] for at in places]) for places in finding.changes}
@@ -161,11 +164,17 @@ def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Followin
                 own = [_without(each, differing) for each in own]
             edit = (_edit(own, evidence.words.accumulators), "")
         else:
-            edit = _whole_module(own, path, itself=finding.details.get("itself", True))
+            edit, described, of_class = _whole_module(own, itself=finding.details.get("itself", True))
+            with_settings.setdefault(edit, {})[described] = of_class
         into.setdefault(edit, []).extend(finding.subjects)
     if not (places or phrases):
         places = left_out
-    return [f"{before} {list_modules(dict.fromkeys(paths))}{after}" for (before, after), paths in places.items()]
+    phrases = []
+    for edit, paths in places.items():
+        told = with_settings.get(edit, {edit: edit})
+        before, after = next(iter(told if len(told) == 1 else told.values()))
+        phrases.append(f"{before} {list_modules(dict.fromkeys(paths))}{after}")
+    return phrases
 
 
 def _without(change: Change, names: Collection[str]) -> Change:
@@ -187,27 +196,27 @@ def _is_edge(field: FieldChange) -> bool:
     return field.path[0] in {"in", "names"} or (field.path[0] == "saved" and field.path[-1] in {"origin", "storage"})
 
 
-def _is_whole(changes: Sequence[Change], path: str) -> bool:
+def _is_whole(changes: Sequence[Change]) -> bool:
     """Return whether a module came or went that has no nodes, or those of others."""
-    own = [each for each in changes if not _is_moved(each)]
-    return [(each.subject, each.id, each.kind in CAME) for each in own] == [("scope", path, True)]
+    return [(each.subject, each.kind in CAME) for each in changes if not _is_moved(each)] == [("scope", True)]
 
 
 def _is_moved(change: Change) -> bool:
     return change.kind == "moved" and not change.fields
 
 
-def _whole_module(changes: Sequence[Change], path: str, *, itself: bool) -> tuple[str, str]:
+def _whole_module(changes: Sequence[Change], *, itself: bool) -> list[tuple[str, str]]:
+    """Return words around the path of a module that came or went: but for sizes, with settings, and with its class."""
     is_gone = any(each.kind == "removed" for each in changes)
     if not itself:
-        return "all of", " left out" if is_gone else " put in"
-    own = (change for change in changes if change.subject == "scope" and change.id == path)
-    name = next((what_text(change) for change in own if change.what), "module")
-    return (name, " left out") if is_gone else (f"{name} put in as", "")
+        return [("all of", " left out" if is_gone else " put in")] * 3
+    module = min((change for change in changes if change.subject == "scope"), key=lambda change: len(change.id))
+    whole = what_text(module) if module.what else "module"
+    names = (WHOLE_NUMBER.sub("#", whole), whole, word(module.what or "module"))
+    return [(name, " left out") if is_gone else (f"{name} put in as", "") for name in names]
 
 
 def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
-    """Return what was done to a module, in words before its path."""
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
@@ -227,9 +236,11 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
     if gone or came:
         first = f"{described}, " if 0 < len(described) <= _LONGEST else ""
         texts = [_counted(names) for names in (gone, came) if names]
-        if gone and came:
-            return f"{first}{texts[0]} became {texts[1]} in"
-        return f"{first}{texts[0]} {'put into' if came else 'left out of'}"
+        how = "in" if gone and came else "put into" if came else "left out of"
+        if sorted(gone) == sorted(came):
+            # They are not the ones that were there.
+            texts, how = texts[:1], "replaced in"
+        return f"{first}{' became '.join(texts)} {how}"
     fields = [
         field
         for change in changes

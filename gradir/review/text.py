@@ -133,7 +133,6 @@ def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
 
 
 def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Line]:
-    """Return the sentence, the counts and the notes, wrapped in a narrow terminal."""
     texts = [one_line(each.text) for each in findings]
     at = sum(KINDS[each.kind].section == "top" for each in findings)
     return [Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wrapped(text, width)]

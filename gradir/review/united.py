@@ -172,7 +172,6 @@ def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) ->
 
 
 def _lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
-    """Yield the inputs that a node had and has no more."""
     present = {edge.src for edge in edges_into(new) if edge.input_nr >= 0}
     for edge in edges_into(old):
         found = _known(edge.ref, names, nodes) if edge.input_nr >= 0 else None
@@ -198,8 +197,6 @@ def drawn_part(diff: Diff, united: United, hops: int = 1, *, with_explained: boo
 
 
 class _Whole(NamedTuple):
-    """A module that came or went, which stands for those of the paths."""
-
     finding: Finding
     paths: Sequence[str]
 

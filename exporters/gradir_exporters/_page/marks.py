@@ -16,7 +16,7 @@ from gradir_exporters._page.details import shape_text, source_text
 from gradir_exporters._page.tables import column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gradir.ir import Cut, Graph, Node
     from gradir.ir.marks import ListedChange, Mark
@@ -84,13 +84,13 @@ def lost_modules(graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers:
 
     ``lines`` has, for each cut, the module whose value it keeps from a node.
     """
-    used = {0, *_with_outer(tree, scopes, set())}
+    used = {0, *tree.with_above(scopes)}
     holders: dict[str, int] = {}
     for cut in graph.cuts:
         place = tree.place(cut.scope)
         if not cut.is_place and cut.kind != _HIDDEN and place not in used:
             holders.update(dict.fromkeys(cut.names, place))
-    tops = _drawn(tree, _with_outer(tree, holders.values(), used))
+    tops = _drawn(tree, tree.with_above(holders.values(), used))
     lines: dict[tuple[int, int], int] = {}
     for cut in graph.cuts:
         for name in cut.names if cut.into in numbers else ():
@@ -98,16 +98,6 @@ def lost_modules(graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers:
                 key = tops[place], numbers[cut.into]
                 lines[key] = max(place, lines.get(key, 0))
     return {"scopes": [*tops], "lines": [[place, into] for (_, into), place in lines.items()]}
-
-
-def _with_outer(tree: ModuleTree, places: Iterable[int], known: set[int]) -> set[int]:
-    found: set[int] = set()
-    for inner in places:
-        place = inner
-        while place != OUTSIDE and place not in found and place not in known:
-            found.add(place)
-            place = tree.parents[place]
-    return found
 
 
 def _drawn(tree: ModuleTree, found: set[int]) -> dict[int, int]:

@@ -110,7 +110,6 @@ class Costs:
         return set().union(*(before.renames(after) for before, after in self._renamed(matching)))
 
     def _renamed(self, matching: Sequence[int]) -> Counter[tuple[Naming, Naming]]:
-        """Count the matched nodes by their namings before and after, if these differ."""
         names, other_names = self.before.name_labels, self.after.name_labels
         pairs = [
             (node, other) for node, other in enumerate(matching) if other >= 0 and names[node] != other_names[other]
@@ -156,7 +155,6 @@ class Costs:
 
 
 def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:
-    """Count the labels that each side has beyond those of the other."""
     here, there = Counter(before), Counter(after)
     return (here - there).total(), (there - here).total()
 

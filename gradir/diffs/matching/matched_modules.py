@@ -91,7 +91,6 @@ class _Tree:
         return path
 
     def saying(self, path: str) -> tuple[Counter[int], Counter[int]]:
-        """Count the loose and the tight labels in a module."""
         nodes: list[int] = []
         stack = [path]
         while stack:
@@ -102,7 +101,6 @@ class _Tree:
         return Counter([loose[node] for node in nodes]), Counter([tight[node] for node in nodes])
 
     def contents(self, path: str) -> frozenset[tuple[str, int]]:
-        """Return the kinds of the modules in one, each with its name."""
         return frozenset((pattern(_last(child)), self.labels["shape"][child]) for child in self.children[path])
 
     def _add(self, path: str) -> None:
@@ -128,8 +126,6 @@ class _Tree:
 
 
 class _Modules:
-    """Matches the modules of two trees from the root down."""
-
     def __init__(self, before: _Tree, after: _Tree) -> None:
         self._before, self._after = before, after
         self._found: dict[str, str] = {}
@@ -137,7 +133,6 @@ class _Modules:
         self._queue: deque[tuple[str, str]] = deque()
 
     def matched(self) -> dict[str, str]:
-        """Return paths of the second graph by those of the first."""
         self._add_replaced("", "")
         self._descend()
         self._add_moved()

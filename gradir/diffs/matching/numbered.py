@@ -203,7 +203,6 @@ class NumberedGraph:
 
 
 def _reversed(references: Sequence[Iterable[int]]) -> list[list[int]]:
-    """Return for each node the others that refer to it."""
     found: list[list[int]] = [[] for _ in references]
     for node, targets in enumerate(references):
         for target in targets:

@@ -137,7 +137,6 @@ class _Search:
         return Matching(nodes, tuple(sorted(self.costs.renames(there))), cost)
 
     def best(self) -> tuple[list[int], int]:
-        """Return the cheapest matching that the search finds, and its cost."""
         found, cost = self._cheapest()
         kept = self._kept_in_wrappers(found)
         if kept == found:
@@ -359,7 +358,6 @@ def stay_in_place(a: Graph, b: Graph, nodes: Mapping[str, str]) -> bool:
 
 
 def _have_the_same_entries(a: Graph, b: Graph) -> bool:
-    """Return whether both graphs have nodes in the same entries of lists."""
     before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
     one, other = (
         {path for scope in scopes for path in upwards(scope) if path.rpartition(".")[2].isdecimal()}

@@ -22,7 +22,7 @@ from gradir.ir.edges import edges_into
 from gradir.ir.fields import fields_of
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.model import MOST, bounded
-from gradir.ir.module_tree import OUTSIDE, ModuleTree
+from gradir.ir.module_tree import ModuleTree
 from gradir.ir.totals import parameter_elements
 from gradir.ir.validate import check_all
 
@@ -271,7 +271,6 @@ def _lasting(record: R) -> R:
 
 
 def _own_elements(nodes: Mapping[str, Node], key: Callable[[str], str]) -> Counter[str]:
-    """Count the elements of the parameters of each module that are nodes."""
     found: Counter[str] = Counter()
     for node in nodes.values():
         if node.role == "parameter":
@@ -289,15 +288,10 @@ def _sums(base: Mapping[str, int], ours: Mapping[str, int], theirs: Mapping[str,
 
 
 def _with_totals(scopes: Sequence[Scope]) -> list[Scope]:
-    """Return the modules with the counts of those in them."""
     tree = ModuleTree(scopes)
-    sums = [{count: scope.own + getattr(scope, count) for count in COUNTS} for scope in tree.scopes]
-    for at in reversed(range(len(sums))):
-        if tree.parents[at] != OUTSIDE:
-            for count in COUNTS:
-                sums[tree.parents[at]][count] += sums[at][count]
-    by_path = {scope.path: counts for scope, counts in zip(tree.scopes, sums, strict=True)}
+    sums = {count: tree.with_below([scope.own + getattr(scope, count) for scope in tree.scopes]) for count in COUNTS}
+    rows = [tree.place(scope.path) for scope in scopes]
     return [
-        replace(scope, **{count: min(MOST, max(0, number)) for count, number in by_path[scope.path].items()})
-        for scope in scopes
+        replace(scope, **{count: min(MOST, max(0, sums[count][row])) for count in COUNTS})
+        for scope, row in zip(scopes, rows, strict=True)
     ]

@@ -265,7 +265,6 @@ def _elements(types: Types) -> int:
 
 
 def _sizes(node: Node, types: Types) -> Iterator[tuple[Hashable, Any]]:
-    """Yield each size of a node and of its inputs by its place."""
     for kind, tensors in (("in", types), ("out", node.outputs)):
         for number, tensor in enumerate(tensors):
             for at, size in enumerate((tensor and tensor.shape) or ()):

@@ -107,7 +107,6 @@ def totals(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _in_common(evidence: Evidence) -> dict[str, Any]:
-    """Count by role the nodes that are the same in both graphs, and those of each graph."""
     other = {each.id for each in evidence.changes if each.subject == "node" and each.kind in ("added", "changed")}
     after = evidence.graphs[1].nodes
     found = {}

@@ -187,7 +187,6 @@ def whole_graph(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_rename(change: Change) -> bool:
-    """Return whether a change says only that a module or a tensor has another name."""
     return change.subject == "module" or (change.subject, change.kind, change.fields) == ("scope", "renamed", ())
 
 

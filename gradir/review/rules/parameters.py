@@ -101,7 +101,6 @@ def _growth(evidence: Evidence, changes: list[Change]) -> Iterator[Finding]:
 
 
 def _without_gradient(graph: Graph) -> set[str]:
-    """Return the parameters that are not in a graph because of the places that cut them off."""
     names = {name for cut in graph.cuts if cut.is_place for name in cut.names}
     return names.difference(*(node.names for node in graph.nodes.values())) if names else names
 
@@ -167,10 +166,9 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
     if any(explained.values()) and all(stands_last(evidence.changes[at]) for at in rest):
         explained[next(iter(explained))] |= rest
     taken: set[int] = set()
+    tree = ModuleTree(evidence.graphs[1].scopes.values())
     for word, found in modules.items():
-        whole = _topmost(
-            [module.path for module in found if module.whole], ModuleTree(evidence.graphs[1].scopes.values())
-        )
+        whole = _topmost([module.path for module in found if module.whole], tree)
         part = [module.path for module in found if not module.whole]
         figures = {"parameters": sum(each.parameters for each in found), "elements": sum(each.lost for each in found)}
         indices = explained[word] - taken
@@ -184,7 +182,6 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen]]]:
-    """Yield the modules of which parameters were ``frozen``, then those of which some were ``unfrozen``."""
     before, after = (graph.scopes for graph in evidence.graphs)
     matched = [
         (before[was], after[change.id])
@@ -232,24 +229,14 @@ def _topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
     """Return these modules, or those above them in which no other module owns parameters."""
     listed = set(paths)
     rows = [(row, scope.path in listed, scope.own > 0) for row, scope in enumerate(tree.scopes)]
-    others = _with_above((row for row, is_listed, owns in rows if owns and not is_listed), tree)
-    among = _with_above((row for row, is_listed, _ in rows if is_listed), tree) - others
+    others = tree.with_above(row for row, is_listed, owns in rows if owns and not is_listed)
+    among = tree.with_above(row for row, is_listed, _ in rows if is_listed) - others
     # One that is not among these owns parameters itself, and so does one below it that is not listed.
     return [
         tree.scopes[row].path
         for row, is_listed, _ in rows
         if (tree.parents[row] not in among if row in among else is_listed)
     ]
-
-
-def _with_above(rows: Iterable[int], tree: ModuleTree) -> set[int]:
-    found: set[int] = set()
-    for row in rows:
-        for above in tree.and_above(row):
-            if above in found:
-                break
-            found.add(above)
-    return found
 
 
 def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> set[int]:
