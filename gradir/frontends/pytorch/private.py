@@ -330,6 +330,8 @@ JOIN: Final = "torch.distributed.algorithms.join"
 # The modules in which a process waits for others.
 OPERATIONS: Final = "torch._ops"
 WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", OPERATIONS)
+# Parts of what DistributedDataParallel raises of the model, in a process whose exchanges went well.
+REFUSALS: Final = ("expects same model across all ranks", "appears not to match", "Expected to have finished reduction")
 _NOTING: Final = "to note what processes exchange"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
