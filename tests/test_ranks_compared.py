@@ -22,13 +22,14 @@ def reduce(size: int = 4, group: str = "world", **more: object) -> Collective:
     return Collective("backward", "all_reduce", group, reduce="sum", tensors=tensors, node="mm:1", **more)
 
 
-def net(*, size: int = 2, branch: bool = True) -> Graph:
+def net(*, size: int = 2, start: int = 0, branch: bool = True) -> Graph:
     b = Builder()
     meta = TensorMeta("float32", (size, 2))
+    attrs = {"self_sym_numel": size, "start": start, "end": size, "pad": [0, 3 - size]}
     value = b.function("mm", [b.tensor("a.w", meta, role="parameter", scope="a")], [meta], scope="a")
     if branch:
         weight = b.tensor("b.w", meta, role="parameter", scope="b")
-        value = b.function("mul", [value, weight], [meta], scope="b", attrs={"self_sym_numel": size})
+        value = b.function("mul", [value, weight], [meta], scope="b", attrs=attrs)
     b.output(value, "0")
     cuts = [] if branch else [Cut("unreached", ("b.w",), "b"), Cut("unreached", ("b.bias",), "b")]
     return b.build(scopes=[Scope(""), Scope("a"), Scope("b")], cuts=[Cut("unreached", ("c",)), *cuts])
@@ -199,6 +200,7 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
     found = gradir.ranks([ranked(0), ranked(1), ranked(2, graph=net(size=3)), ranked(3)])
     assert [(group.ranks, group.uneven) for group in found.groups] == [(WORLD, True)]
     assert not found
+    assert gradir.ranks([ranked(0), ranked(1), ranked(2, graph=net(start=1)), ranked(3)]).findings
     paths = [tmp_path / f"{rank}.gir" for rank in range(4)]
     for rank, path in enumerate(paths):
         form, compress = (("json", None), ("msgpack", None), ("json", "gzip"), ("msgpack", "gzip"))[rank]

@@ -28,16 +28,8 @@ from gradir.ir.text import counted
 from gradir.ir.totals import totals
 
 _SIZES: Final = (
-    *(
-        "out[*].shape",
-        "saved.*.shape",
-        "saved.*.bytes",
-        "attrs.*size",
-        "attrs.*sizes",
-        "attrs.*stride",
-        "attrs.*strides",
-    ),
-    *("attrs.*numel", "total", "own", "trainable", "detail", "indices"),
+    *("out[*].shape", "saved.*.shape", "saved.*.bytes", "total", "own", "trainable", "detail", "indices"),
+    *map("attrs.{}".format, ("*size", "*sizes", "*stride", "*strides", "*numel", "end", "length", "pad")),
 )
 """What follows from the sizes of a rank's parts."""
 
