@@ -136,11 +136,7 @@ def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
                 # A step over several backwards may have more of them on one rank.
                 if state and NO_SYNC in state and one.rank.accumulates:
                     continue
-                known = (
-                    None
-                    if state is None
-                    else tuple(word for word in state if word != UNFINISHED and not word.startswith(MADE))
-                )
+                known = state and tuple(word for word in state if word != UNFINISHED and not word.startswith(MADE))
                 by_state[known].append(one.rank.rank)
             if len(by_state) > 1 or any(state and _UNCALLED in state for state in by_state):
                 alike[tuple((state, tuple(numbers)) for state, numbers in by_state.items())].append(path or "the model")

@@ -345,8 +345,6 @@ _NOTHING: Final = ("to leave out what communicates nothing", "it is noted")
 _WRAP: Final = _word(f"{_FUNCTIONS}:_wrap_tensor_autograd", *_NOTHING, since="2.11")
 # Their operations that communicate nothing.
 SILENT: Final = frozenset({"wait_tensor", _WRAP, "check_for_nan", "mesh_get_process_group"})
-GATHER_WHOLE: Final = _word("libtorch_cpu:_allgather_base_", _NOTING, "it has this name").rstrip("_")
-REDUCE_WHOLE: Final = _word("libtorch_cpu:_reduce_scatter_base_", _NOTING, "it has this name").rstrip("_")
 _IMITATES: Final = "to make a rank of any number in one process"
 _NOT_IMITATED: Final = "it cannot be made"
 # The backend that sends nothing.
