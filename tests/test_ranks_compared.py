@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from ranks_by_hand import net, ranked, reduce
 
 import gradir
 from gradir.cli import main
 from gradir.distributed.simulation import Mismatch, Stuck, simulated
-from gradir.ir import Builder, Collective, Cut, Graph, Node, Rank, Scope, Source, TensorMeta
+from gradir.ir import Collective, Graph, Node, Rank, Source, TensorMeta
 
 WORLD = (0, 1, 2, 3)
-
-
-def reduce(size: int = 4, group: str = "world", **more: object) -> Collective:
-    tensors = (TensorMeta("float32", (size,)),)
-    return Collective("backward", "all_reduce", group, reduce="sum", tensors=tensors, node="mm:1", **more)
-
-
-def net(*, size: int = 2, start: int = 0, branch: bool = True) -> Graph:
-    b = Builder()
-    meta = TensorMeta("float32", (size, 2))
-    attrs = {"self_sym_numel": size, "start": start, "end": size, "pad": [0, 3 - size]}
-    value = b.function("mm", [b.tensor("a.w", meta, role="parameter", scope="a")], [meta], scope="a")
-    if branch:
-        weight = b.tensor("b.w", meta, role="parameter", scope="b")
-        value = b.function("mul", [value, weight], [meta], scope="b", attrs=attrs)
-    b.output(value, "0")
-    cuts = [] if branch else [Cut("unreached", ("b.w",), "b"), Cut("unreached", ("b.bias",), "b")]
-    return b.build(scopes=[Scope(""), Scope("a"), Scope("b")], cuts=[Cut("unreached", ("c",)), *cuts])
-
-
-def ranked(
-    rank: int,
-    collectives: Sequence[Collective] = (),
-    *,
-    graph: Graph | None = None,
-    groups=None,
-    world: int = 4,
-    **of_pipeline: int,
-) -> Graph:
-    rank_record = Rank(rank, world, groups=groups or {"world": tuple(range(world))}, **of_pipeline)
-    return replace(graph or net(), rank=rank_record, collectives=tuple(collectives))
 
 
 def test_ranks_that_do_the_same_are_one_group_and_proved() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import ranks_by_hand
 from msgspec.structs import replace
 
 import gradir
-from gradir.ir import Builder, Collective, Graph, Rank, TensorMeta
+from gradir.ir import Collective, Graph, TensorMeta
 
 REDUCE = Collective("backward", "all_reduce", "world", tensors=(TensorMeta("float32", (4,)),))
 BROADCAST = Collective("forward", "broadcast", "world", 0, tensors=(TensorMeta("float32", (2,)),))
@@ -16,16 +17,8 @@ SEND = Collective("forward", "send", "world", 1, tensors=REDUCE.tensors)
 METRIC = Collective("forward", "all_reduce", "world", tensors=(TensorMeta("float32", (1,)),), operands=("sum:1",))
 
 
-def graph() -> Graph:
-    b = Builder()
-    b.output(b.function("t", [b.tensor("w", TensorMeta("float32", (4, 4)), role="parameter")], REDUCE.tensors))
-    return b.build()
-
-
 def ranked(rank: int, issued: Sequence[Collective], **fields: object) -> Graph:
-    whole = graph() if not fields.get("stopped") else Graph({})
-    head = replace(Rank(rank, 2, groups={"world": (0, 1)}), **fields)
-    return replace(whole, rank=head, collectives=tuple(issued))
+    return ranks_by_hand.ranked(rank, issued, graph=Graph({}) if fields.get("stopped") else None, world=2, **fields)
 
 
 @pytest.mark.parametrize(
