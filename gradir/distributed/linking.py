@@ -44,16 +44,15 @@ def linked(sources: Iterable[object]) -> Linked:
     """
     ranks = read(sources)
     _check_stages(ranks)
-    messages = exchanged(ranks)
-    troubles = list(messages.troubles)
+    channels, troubles = exchanged(ranks)
     files = {one.rank.rank: one for one in ranks}
-    chosen, left = _first_pipeline(messages.channels)
+    chosen, left = _first_pipeline(channels)
     if left:
         troubles.append(f"{span(left)} are other pipelines, which are not drawn")
     graphs = {rank: graph_in(files[rank]) for rank in sorted(chosen)}
     links: list[Link] = []
     taken: set[tuple[int, str]] = set()
-    for channel in messages.channels:
+    for channel in channels:
         if channel.sender in chosen:
             found, problems = _links_of(channel, graphs, files, taken)
             links += found

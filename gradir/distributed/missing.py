@@ -87,7 +87,9 @@ def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]
             # Frozen behind the wrapper's back, a parameter is in the graphs of the others alone.
             there = (node.id for graph in graphs.all for node in graph.nodes.values() if node.role == "parameter")
             names = names or [name for name in dict.fromkeys(there) if name not in own.nodes]
-            waiting[tuple(name for name in names if any(_is_below(name, path) for path in paths))].append(one)
+            waiting[
+                tuple(name for name in names if any(not path or name.startswith(f"{path}.") for path in paths))
+            ].append(one)
     for lacking, members in waiting.items():
         lines = [f"waits for the gradients of {_listed(lacking)}, and reduces no bucket that lacks one"]
         modules = dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in lacking)))
@@ -114,10 +116,6 @@ def _nowhere(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
         lines += [f"used in {_listed(places)}"] if places else []
         lines.append("these copies part: wrap the module that holds them, or reduce their gradients")
         yield Finding("missing", numbers, tuple(lines))
-
-
-def _is_below(name: str, path: str) -> bool:
-    return not path or name.startswith(f"{path}.")
 
 
 def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:

@@ -228,7 +228,6 @@ class ExchangeMode(DispatchMode):
         self._sends = sends
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and note it where it communicates."""
         spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
         if any(issubclass(kind, spread) for kind in types):
             # What one of these does to its parts, such as to exchange them, is told only if it is left to itself.
@@ -277,7 +276,6 @@ def _is_of_objects(frame: FrameType | None) -> bool:
 
 
 def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
-    """Return the DistributedDataParallel whose constructor exchanges."""
     inside = (outer for outer in frames_of(frame, private.DDP) if outer.f_code.co_name == "__init__")
     return next((outer.f_locals.get("self") for outer in inside), None)
 
