@@ -50,7 +50,7 @@ def going_on(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int, str]:
         elif NO_SYNC in states:
             found[rank.rank] = "reduces in a later backward (no_sync), and may come to it there"
         elif rank.stage is None and rank.rank not in due:
-            found[rank.rank] = "may come to it after its captured step"
+            found[rank.rank] = "may come to it after its captured step: capture the next step to know"
     return found
 
 
