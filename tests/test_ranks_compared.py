@@ -3,48 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from ranks_by_hand import net, ranked, reduce
 
 import gradir
 from gradir.cli import main
 from gradir.distributed.simulation import Mismatch, Stuck, simulated
-from gradir.ir import Builder, Collective, Cut, Graph, Node, Rank, Scope, Source, TensorMeta
+from gradir.ir import Collective, Graph, Node, Rank, Source, TensorMeta
 
 WORLD = (0, 1, 2, 3)
-
-
-def reduce(size: int = 4, group: str = "world", **more: object) -> Collective:
-    tensors = (TensorMeta("float32", (size,)),)
-    return Collective("backward", "all_reduce", group, reduce="sum", tensors=tensors, node="mm:1", **more)
-
-
-def net(*, size: int = 2, branch: bool = True) -> Graph:
-    b = Builder()
-    meta = TensorMeta("float32", (size, 2))
-    value = b.function("mm", [b.tensor("a.w", meta, role="parameter", scope="a")], [meta], scope="a")
-    if branch:
-        weight = b.tensor("b.w", meta, role="parameter", scope="b")
-        value = b.function("mul", [value, weight], [meta], scope="b", attrs={"self_sym_numel": size})
-    b.output(value, "0")
-    cuts = [] if branch else [Cut("unreached", ("b.w",), "b"), Cut("unreached", ("b.bias",), "b")]
-    return b.build(scopes=[Scope(""), Scope("a"), Scope("b")], cuts=[Cut("unreached", ("c",)), *cuts])
-
-
-def ranked(
-    rank: int,
-    collectives: Sequence[Collective] = (),
-    *,
-    graph: Graph | None = None,
-    groups=None,
-    world: int = 4,
-    **of_pipeline: int,
-) -> Graph:
-    rank_record = Rank(rank, world, groups=groups or {"world": tuple(range(world))}, **of_pipeline)
-    return replace(graph or net(), rank=rank_record, collectives=tuple(collectives))
 
 
 def test_ranks_that_do_the_same_are_one_group_and_proved() -> None:
@@ -199,6 +170,7 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
     found = gradir.ranks([ranked(0), ranked(1), ranked(2, graph=net(size=3)), ranked(3)])
     assert [(group.ranks, group.uneven) for group in found.groups] == [(WORLD, True)]
     assert not found
+    assert gradir.ranks([ranked(0), ranked(1), ranked(2, graph=net(start=1)), ranked(3)]).findings
     paths = [tmp_path / f"{rank}.gir" for rank in range(4)]
     for rank, path in enumerate(paths):
         form, compress = (("json", None), ("msgpack", None), ("json", "gzip"), ("msgpack", "gzip"))[rank]

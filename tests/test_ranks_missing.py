@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from ranks_by_hand import ranked
 
 import gradir
 from gradir.ir import Builder, Collective, Cut, Graph, Rank, Scope, Source, TensorMeta
@@ -29,13 +30,8 @@ def reduced(*paths: str) -> Collective:
 
 
 def of_ranks(*sides: tuple[Graph, dict[str, tuple[str, ...]], list[Collective]]) -> gradir.Ranks:
-    world = tuple(range(len(sides)))
     return gradir.ranks(
-        replace(
-            each,
-            rank=Rank(rank, len(sides), groups={"world": world}, wrappers=wrappers),
-            collectives=tuple(collectives),
-        )
+        ranked(rank, collectives, graph=each, world=len(sides), wrappers=wrappers)
         for rank, (each, wrappers, collectives) in enumerate(sides)
     )
 

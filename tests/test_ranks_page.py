@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,46 +15,26 @@ import jsonschema
 import pytest
 from browser import Browser, Opened
 from msgspec.structs import replace
+from ranks_by_hand import net, ranked, reduce
 from samples import hostile
 
 import gradir
 from gradir.cli import main
 from gradir.distributed.model import Finding, Group, Ranks
-from gradir.ir import Builder, Collective, Cut, Graph, Rank, Scope, Source, TensorMeta
+from gradir.ir import Builder, Collective, Cut, Graph, Rank, Source, TensorMeta
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "gir-ranks-1.0.schema.json"
 EVIL = "</style></script><img src=x onerror=alert(1)>\"'&\u202e\x1b[31m"
 
 
-def reduce(size: int = 4, source: Source | None = None) -> Collective:
-    tensors = (TensorMeta("float32", (size,)),)
-    return Collective("backward", "all_reduce", "world", reduce="sum", tensors=tensors, node="b/mul:1", source=source)
-
-
-def net(*, branch: bool = True) -> Graph:
-    b = Builder()
-    meta = TensorMeta("float32", (2, 2))
-    value = b.function("mm", [b.tensor("a.w", meta, role="parameter", scope="a")], [meta], scope="a")
-    if branch:
-        weight = b.tensor("b.w", meta, role="parameter", scope="b")
-        value = b.function("mul", [value, weight], [meta], scope="b")
-    b.output(value, "0")
-    cuts = [] if branch else [Cut("unreached", ("b.w",), "b")]
-    return b.build(scopes=[Scope(""), Scope("a"), Scope("b")], cuts=[Cut("unreached", ("c",)), *cuts])
+def placed(rank: int, issued: Sequence[Collective] = (), **more: Any) -> Graph:
+    return ranked(rank, issued, coordinates={"dp": rank // 2, "tp": rank % 2}, **more)
 
 
 def hanging() -> list[Graph]:
     """Four ranks, the last of which has left out a module."""
-    groups = {"world": (0, 1, 2, 3)}
-    full = [
-        replace(net(), rank=_placed(rank, groups), collectives=(reduce(), reduce(2, Source("train.py", 7))))
-        for rank in range(3)
-    ]
-    return [*full, replace(net(branch=False), rank=_placed(3, groups), collectives=(reduce(),))]
-
-
-def _placed(rank: int, groups: dict[str, tuple[int, ...]]) -> Rank:
-    return Rank(rank, 4, coordinates={"dp": rank // 2, "tp": rank % 2}, groups=groups)
+    full = [placed(rank, [reduce(node="b/mul:1"), reduce(2, source=Source("train.py", 7))]) for rank in range(3)]
+    return [*full, placed(3, [reduce(node="b/mul:1")], graph=net(branch=False))]
 
 
 @contextmanager
@@ -183,20 +163,16 @@ def test_the_first_mismatch_is_linked_and_mixed_tensors_are_no_proof() -> None:
     assert '<a href="#mismatch">' in html
     assert html.count('id="mismatch"') == 1
     sides = [replace(reduce(), phase="forward", scope=scope) for scope in ("a", "b")]
-    groups = {"world": (0, 1, 2, 3)}
-    mixed = [replace(net(), rank=_placed(rank, groups), collectives=(sides[rank // 3],)) for rank in range(4)]
-    html = gradir.ranks(mixed).to("html")
+    html = gradir.ranks(placed(rank, [sides[rank // 3]]) for rank in range(4)).to("html")
     assert '<p class="names">1 collective, each entered' in html
     assert html.count("✗ AR") == 4
 
 
 def test_ranks_without_a_graph_have_no_empty_table() -> None:
-    groups = {"world": (0, 1, 2, 3)}
-    stopped = [
-        Graph({}, rank=replace(_placed(rank, groups), stopped="waits" if rank else "fails"), collectives=(reduce(),))
-        for rank in range(4)
-    ]
-    html = gradir.ranks(stopped).to("html")
+    whys = ("fails", "waits", "waits", "waits")
+    html = gradir.ranks(ranked(rank, [reduce()], graph=Graph({}), stopped=why) for rank, why in enumerate(whys)).to(
+        "html"
+    )
     assert "groups of ranks" not in html
     assert "no graph, waited in the last collective" in html
 
@@ -210,12 +186,8 @@ def test_few_ranks_in_a_large_mesh_make_no_large_page() -> None:
 
 
 def test_of_many_ranks_and_collectives_those_around_the_mismatch_are_shown() -> None:
-    groups = {"world": tuple(range(40))}
     lists = [[reduce(1 + number) for number in range(200)], [reduce(1 + number) for number in range(120)]]
-    ranks = [
-        replace(net(), rank=Rank(rank, 40, groups=groups), collectives=tuple(lists[rank == 7])) for rank in range(40)
-    ]
-    html = gradir.ranks(ranks).to("html")
+    html = gradir.ranks(ranked(rank, lists[rank == 7], world=40) for rank in range(40)).to("html")
     *_, (heads, *rows) = tables(html)
     assert (heads[1], heads[-1]) == ("97", "144")
     assert [row[0] for row in rows] == ["ranks 0-6, 8-39", "rank 7"]

@@ -168,6 +168,24 @@ def test_the_sizes_of_gathered_objects_are_not_recorded(folder: Path) -> None:
     assert told == ["uint8[3]", "int64[1]", "uint8[?]"]
 
 
+REFUSED = """
+body = DDP(nn.ModuleDict({"a": nn.Linear(3, 4), "b": nn.Linear(3, 4)}))
+body.module.forward = body.module["a"].forward
+step(step=lambda: None)
+step()
+"""
+
+
+def test_what_torch_refuses_without_an_exchange_is_an_error_of_the_program(folder: Path) -> None:
+    (folder / "train.py").write_text(SCRIPT + REFUSED)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "-o", "run.{rank}.gir", "--step", "2", "train.py"])
+    assert ended.value.code == 1
+    left = gradir.load(folder / "run.0.gir").rank
+    assert left is not None
+    assert left.stopped == "raises"
+
+
 def test_a_process_that_aborts_in_a_step_leaves_a_file(folder: Path) -> None:
     abort = "import os\nhead.register_forward_hook(lambda *_: [dist.all_reduce(torch.ones(2)), os.abort()])\nstep()"
     (folder / "train.py").write_text(SCRIPT + abort)

@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import ranks_by_hand
 from msgspec.structs import replace
 
 import gradir
-from gradir.ir import Builder, Collective, Graph, Rank, TensorMeta
+from gradir.ir import Collective, Graph, TensorMeta
 
 REDUCE = Collective("backward", "all_reduce", "world", tensors=(TensorMeta("float32", (4,)),))
 BROADCAST = Collective("forward", "broadcast", "world", 0, tensors=(TensorMeta("float32", (2,)),))
 SEND = Collective("forward", "send", "world", 1, tensors=REDUCE.tensors)
-
-
-def graph() -> Graph:
-    b = Builder()
-    b.output(b.function("t", [b.tensor("w", TensorMeta("float32", (4, 4)), role="parameter")], REDUCE.tensors))
-    return b.build()
+METRIC = Collective("forward", "all_reduce", "world", tensors=(TensorMeta("float32", (1,)),), operands=("sum:1",))
 
 
 def ranked(rank: int, issued: Sequence[Collective], **fields: object) -> Graph:
-    whole = graph() if not fields.get("stopped") else Graph({})
-    head = replace(Rank(rank, 2, groups={"world": (0, 1)}), **fields)
-    return replace(whole, rank=head, collectives=tuple(issued))
+    return ranks_by_hand.ranked(rank, issued, graph=Graph({}) if fields.get("stopped") else None, world=2, **fields)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +68,28 @@ def test_what_follows_a_captured_step_is_not_claimed() -> None:
     assert [finding.lines[0].partition(":")[0] for finding in found.findings] == ["stopped"]
     both = [ranked(rank, [REDUCE], stopped="raises") for rank in range(2)]
     assert not gradir.ranks(both)
+
+
+@pytest.mark.parametrize(
+    ("issued", "fields", "kinds"),
+    [
+        ([METRIC], {}, ["may hang"]),
+        ([METRIC, METRIC], {}, ["may hang"]),
+        ([METRIC], {"stopped": "ends"}, ["hang"]),
+        ([METRIC], {"stage": 0, "stages": 1}, ["hang"]),
+        # These belong to a step, and so does what leads to one of them.
+        ([METRIC, REDUCE], {}, ["hang"]),
+        ([replace(METRIC, scope="mlp")], {}, ["hang"]),
+        ([replace(METRIC, operands=("w",))], {}, ["hang"]),
+        ([replace(SEND, op="recv")], {}, ["hang"]),
+    ],
+)
+def test_what_belongs_to_no_step_may_be_exchanged_after_it(
+    issued: Sequence[Collective], fields: dict[str, object], kinds: list[str]
+) -> None:
+    other = {name: fields[name] for name in fields if name != "stopped"}
+    found = gradir.ranks([ranked(0, issued, **other), ranked(1, [], **fields)])
+    assert [finding.kind for finding in found.findings if "hang" in finding.kind] == kinds
 
 
 @pytest.mark.parametrize(("stage", "kinds"), [(None, ["may hang"]), (0, ["hang"])])

@@ -289,7 +289,7 @@ class _Run:
         graph = self._written(call)
         if self._options.go_on:
             return
-        is_alone = self._own is not None or graph is None or graph.rank is None
+        is_alone = self._own is not None or graph is None or graph.rank is None or not graph.rank.backend
         if is_alone or not call.go_on(self._stepped):
             # As if the script left by itself, which is quiet in a thread too.
             raise SystemExit

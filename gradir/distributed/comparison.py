@@ -28,16 +28,8 @@ from gradir.ir.text import counted
 from gradir.ir.totals import totals
 
 _SIZES: Final = (
-    *(
-        "out[*].shape",
-        "saved.*.shape",
-        "saved.*.bytes",
-        "attrs.*size",
-        "attrs.*sizes",
-        "attrs.*stride",
-        "attrs.*strides",
-    ),
-    *("attrs.*numel", "total", "own", "trainable", "detail", "indices"),
+    *("out[*].shape", "saved.*.shape", "saved.*.bytes", "total", "own", "trainable", "detail", "indices"),
+    *map("attrs.{}".format, ("*size", "*sizes", "*stride", "*strides", "*numel", "end", "length", "pad")),
 )
 """What follows from the sizes of a rank's parts."""
 
@@ -105,7 +97,7 @@ def examined(sources: Iterable[object]) -> Ranks:
     stopped = _stopped(ranks, cut_off)
     every = (*problems, *findings, *some)
     found = Ranks(world, ranks_there, tuple(groups), every, outcome.done, nowhere, recorded, stopped, apart)
-    return found.with_files(lambda: tuple(map(graph_in, firsts)), lambda: pictured(ranks, outcome, said))
+    return found.with_files(lambda: tuple(map(graph_in, firsts)), lambda: pictured(ranks, outcome))
 
 
 def _group(members: Sequence[RankFile], graph: Graph) -> Group:
@@ -223,7 +215,7 @@ def _of_other_wrappers(ranks: Iterable[RankFile]) -> Iterator[Finding]:
         if len(by_number) > 1:
             lines = ["the sizes fit, the tensors do not:"]
             for number, members in by_number.items():
-                place = _place(graph_in(members[0]), path).removeprefix(", ")
+                place = place_in(graph_in(members[0]), path)
                 those = span(one.rank.rank for one in members)
                 lines.append(f"{those} in the reduction of model {number} of those wrapped on {label} ({place})")
             yield Finding(

@@ -44,16 +44,15 @@ def linked(sources: Iterable[object]) -> Linked:
     """
     ranks = read(sources)
     _check_stages(ranks)
-    messages = exchanged(ranks)
-    troubles = list(messages.troubles)
+    channels, troubles = exchanged(ranks)
     files = {one.rank.rank: one for one in ranks}
-    chosen, left = _first_pipeline(messages.channels)
+    chosen, left = _first_pipeline(channels)
     if left:
         troubles.append(f"{span(left)} are other pipelines, which are not drawn")
     graphs = {rank: graph_in(files[rank]) for rank in sorted(chosen)}
     links: list[Link] = []
     taken: set[tuple[int, str]] = set()
-    for channel in messages.channels:
+    for channel in channels:
         if channel.sender in chosen:
             found, problems = _links_of(channel, graphs, files, taken)
             links += found
@@ -151,15 +150,15 @@ def _in_order(links: Sequence[Link]) -> list[int]:
     for link in links:
         sorter.add(link.channel.receiver, link.channel.sender)
     try:
-        found = list(sorter.static_order())
+        sorter.prepare()
     except CycleError as error:
         ring = ", ".join(map(str, error.args[1]))
         raise GradirError(f"ranks {ring} send to each other in a circle, which is no graph of one forward") from None
-    depth: dict[int, int] = {}
-    for rank in found:
-        senders = [link.channel.sender for link in links if link.channel.receiver == rank]
-        depth[rank] = 1 + max((depth[sender] for sender in senders), default=-1)
-    return sorted(found, key=lambda rank: (depth[rank], rank))
+    found: list[int] = []
+    while ready := sorted(sorter.get_ready()):
+        sorter.done(*ready)
+        found += ready
+    return found
 
 
 def _unlinked_stages(order: Sequence[int], files: Mapping[int, RankFile], chosen: Iterable[int]) -> Iterator[str]:

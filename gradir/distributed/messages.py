@@ -23,19 +23,12 @@ class Channel(NamedTuple):
     tensors: tuple[tuple[TensorMeta, ...], ...]
 
 
-class Messages(NamedTuple):
-    """The channels between ranks, by sender and receiver, and what could not be matched, in words."""
-
-    channels: tuple[Channel, ...]
-    troubles: tuple[str, ...]
-
-
 _Way = tuple[Key, int, int]
 """A group, who sends and who receives."""
 
 
-def exchanged(ranks: Sequence[RankFile]) -> Messages:
-    """Match each send with its receive, by process group and in order, and return the channels that lead forward.
+def exchanged(ranks: Sequence[RankFile]) -> tuple[list[Channel], list[str]]:
+    """Match each send with its receive, by group and in order, and return the channels that lead forward, and troubles.
 
     Gradients go towards an earlier stage or, without stages, back to the rank that sent first.
     """
@@ -58,7 +51,7 @@ def exchanged(ranks: Sequence[RankFile]) -> Messages:
                 troubles.append(f"{pair}, and which of it are gradients cannot be told: none of it is linked")
         elif _sends_first(ranks, way):
             channels.append(Channel(sender, receiver, key[0], tensors))
-    return Messages(tuple(sorted(channels, key=lambda one: one[:3])), tuple(troubles))
+    return sorted(channels, key=lambda one: one[:3]), troubles
 
 
 def _matched(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[TensorMeta, ...], ...]], list[str]]:
@@ -79,10 +72,10 @@ def _matched(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[TensorMe
             troubles.append(f"{count} {what} cannot be matched: rank {missing[0]} has no file")
             continue
         pairs = list(zip(sent[way], received[way], strict=False))
-        apart = next((number for number, (one, other) in enumerate(pairs) if not _fit(one, other)), None)
+        apart = next((number for number, (one, other) in enumerate(pairs) if _said(one) != _said(other)), None)
         if apart is not None:
             left, right = pairs[apart]
-            sides = f"sent as {_sizes(left)} in {left.phase} and received as {_sizes(right)} in {right.phase}"
+            sides = f"sent as {_said(left)} and received as {_said(right)}"
             troubles.append(f"message {apart + 1} {what} is {sides}: what follows it is not linked")
             pairs = pairs[:apart]
         elif len(sent[way]) != len(received[way]):
@@ -106,12 +99,8 @@ def _messages(one: RankFile) -> Iterator[tuple[_Way, Collective]]:
         yield ((key, rank, other) if issued.op == "send" else (key, other, rank)), issued
 
 
-def _fit(sent: Collective, received: Collective) -> bool:
-    return sent.phase == received.phase and _sizes(sent) == _sizes(received)
-
-
-def _sizes(issued: Collective) -> str:
-    return ", ".join(map(str, issued.tensors))
+def _said(issued: Collective) -> str:
+    return f"{', '.join(map(str, issued.tensors))} in {issued.phase}"
 
 
 def _sends_first(ranks: Iterable[RankFile], way: _Way) -> bool:

@@ -87,7 +87,9 @@ def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]
             # Frozen behind the wrapper's back, a parameter is in the graphs of the others alone.
             there = (node.id for graph in graphs.all for node in graph.nodes.values() if node.role == "parameter")
             names = names or [name for name in dict.fromkeys(there) if name not in own.nodes]
-            waiting[tuple(name for name in names if any(_is_below(name, path) for path in paths))].append(one)
+            waiting[
+                tuple(name for name in names if any(not path or name.startswith(f"{path}.") for path in paths))
+            ].append(one)
     for lacking, members in waiting.items():
         lines = [f"waits for the gradients of {_listed(lacking)}, and reduces no bucket that lacks one"]
         modules = dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in lacking)))
@@ -116,10 +118,6 @@ def _nowhere(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
         yield Finding("missing", numbers, tuple(lines))
 
 
-def _is_below(name: str, path: str) -> bool:
-    return not path or name.startswith(f"{path}.")
-
-
 def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
     """Find wrappers that differ in their state or are missing where the module is not, and those not called."""
     by_stage: defaultdict[int | None, list[RankFile]] = defaultdict(list)
@@ -136,11 +134,7 @@ def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
                 # A step over several backwards may have more of them on one rank.
                 if state and NO_SYNC in state and one.rank.accumulates:
                     continue
-                known = (
-                    None
-                    if state is None
-                    else tuple(word for word in state if word != UNFINISHED and not word.startswith(MADE))
-                )
+                known = state and tuple(word for word in state if word != UNFINISHED and not word.startswith(MADE))
                 by_state[known].append(one.rank.rank)
             if len(by_state) > 1 or any(state and _UNCALLED in state for state in by_state):
                 alike[tuple((state, tuple(numbers)) for state, numbers in by_state.items())].append(path or "the model")

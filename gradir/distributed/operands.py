@@ -72,7 +72,6 @@ def swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
 
 
 def _issued_on(label: str, program: Iterable[Collective], made: Mapping[str, int]) -> _Issued:
-    """Return what a rank issues to a group, with the known histories of the tensors."""
     found: _Issued = []
     for each in program:
         if each.group == label and each.op not in POINT_TO_POINT:

@@ -9,7 +9,7 @@ from typing import Final
 from gradir import registry
 from gradir.distributed.model import Ranks
 from gradir.distributed.timeline import Picture
-from gradir.distributed.words import headline, rest, row, span, stops, title
+from gradir.distributed.words import headline, rest, row, said, span, stops, title
 from gradir.errors import ExportError
 from gradir.ir import Graph
 from gradir.ir.text import counted, printable
@@ -206,7 +206,7 @@ def _timeline(picture: Picture, group_of: Mapping[int, int]) -> Iterator[str]:
             look = f"{_FORWARD if issued.phase == _FORWARD else 'backward'}{' bad' if is_bad else ''}"
             code = f"{'✗ ' * is_bad}{_code(issued.op)}"
             words = f"<small>{_text(issued.group[:_LABEL])}</small>"
-            yield f'<td{mark * is_bad} class="{look}" title="{_text(picture.said(issued))}">{_text(code)}{words}</td>'
+            yield f'<td{mark * is_bad} class="{look}" title="{_text(said(issued))}">{_text(code)}{words}</td>'
         if lane.marked == len(lane.issued):
             yield f'<td{mark} class="bad">✗ ended</td>'
         yield "</tr>"

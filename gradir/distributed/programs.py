@@ -83,11 +83,9 @@ class Program:
         return len(self._rows)
 
     def __getitem__(self, place: int) -> Collective:
-        """Return the collective at a place."""
         return self.record(self._rows[place])
 
     def __iter__(self) -> Iterator[Collective]:
-        """Yield each in order."""
         return map(self.record, self._rows)
 
     def kinds(self) -> Iterator[tuple[Collective, int]]:

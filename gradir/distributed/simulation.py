@@ -27,10 +27,8 @@ _EXCHANGING: Final = ("post_backward", *(f"_{name}" for name in ("all_gather", "
 Key = tuple[str, tuple[int, ...]]
 """A process group: its label and the ranks in it, in its order."""
 
-
 Groups = Mapping[str, tuple[int, ...]]
 """The groups of a rank by label."""
-
 
 _Line = tuple[str, str, int]
 """A group, a file and a line in it."""
@@ -205,11 +203,11 @@ class _Run:
         return ""
 
     def _note_mixed(self, here: Mapping[int, Collective]) -> None:
-        others = {id(issued): issued for issued in here.values()}
+        first, *others = {id(issued): issued for issued in here.values()}.values()
         if any(rank in self._joined for rank in here):
             return
-        if are_of_other_tensors(tuple(others.values())) or self._are_elsewhere(here):
-            kind = frozenset((issued.phase, issued.op, issued.scope, issued.node) for issued in others.values())
+        if any(_is_other(first, each) for each in others) or self._are_elsewhere(here):
+            kind = frozenset((each.phase, each.op, each.scope, each.node) for each in (first, *others))
             self._add_mixed(kind, dict(here), {rank: self._at[rank] for rank in here})
 
     def _are_elsewhere(self, here: Mapping[int, Collective]) -> bool:
@@ -240,21 +238,16 @@ class _Run:
         return [member for member in room.present if member not in room.here]
 
 
-def are_of_other_tensors(issued: Sequence[Collective]) -> bool:
+def _is_other(one: Collective, other: Collective) -> bool:
     """Return whether collectives that fit surely belong to different tensors.
 
     They do in different phases, with different reductions, of different modules in the forward, and of different
     gradients in the backward. Two buckets of gradients that have one in common are the same bucket.
 
     >>> one, other = (Collective("forward", "all_gather", "world", scope=name) for name in ("image", "text"))
-    >>> are_of_other_tensors([one, other]), are_of_other_tensors([one, one])
+    >>> _is_other(one, other), _is_other(one, one)
     (True, False)
     """
-    first, *others = issued
-    return any(_is_other(first, each) for each in others)
-
-
-def _is_other(one: Collective, other: Collective) -> bool:
     if one.phase != other.phase or (one.reduce != other.reduce and one.reduce and other.reduce):
         return True
     if one.phase == "forward":

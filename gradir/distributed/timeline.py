@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -33,18 +33,14 @@ class Row(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Rows of collectives, how many ranks have none of them, and the places of ranks in a mesh, by dimension.
-
-    ``said`` writes a collective in a few words.
-    """
+    """Rows of collectives, how many ranks have none of them, and the places of ranks in a mesh, by dimension."""
 
     rows: tuple[Row, ...]
     left: int
     mesh: Mapping[int, Mapping[str, int]]
-    said: Callable[[Collective], str]
 
 
-def pictured(ranks: Sequence[RankFile], outcome: Outcome, said: Callable[[Collective], str]) -> Picture:
+def pictured(ranks: Sequence[RankFile], outcome: Outcome) -> Picture:
     """Return a picture with a row for each rank or, if these are many, for each list of collectives."""
     marks = outcome.places
     alike: dict[object, list[RankFile]] = {}
@@ -66,4 +62,4 @@ def pictured(ranks: Sequence[RankFile], outcome: Outcome, said: Callable[[Collec
     dimensions = {tuple(each) for each in mesh.values()}
     is_mesh = len(dimensions) == 1 and () not in dimensions
     shown = tuple(sorted(rows))
-    return Picture(shown, len(ranks) - sum(len(row.ranks) for row in rows), mesh if is_mesh else {}, said)
+    return Picture(shown, len(ranks) - sum(len(row.ranks) for row in rows), mesh if is_mesh else {})

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import islice
 from typing import Final
 
 from gradir.distributed.reading import RankFile
 from gradir.distributed.simulation import POINT_TO_POINT, Key, Outcome, Stuck
+from gradir.ir import Collective
+from gradir.ir.ids import without_ordinal
 
 UNFINISHED: Final = "unfinished"
 NO_SYNC: Final = "no_sync"
@@ -32,6 +35,7 @@ def going_on(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int, str]:
     # Only a pipeline's schedule runs on as it is.
     captured = {one.rank.rank for one in ranks if not one.rank.stopped and one.rank.stage is None}
     found: dict[int, str] = {}
+    due = _due(ranks, problem, outcome.places) if isinstance(problem, Stuck) else set()
     for one in ranks:
         rank, states = one.rank, {word for words in one.rank.wrappers.values() for word in words}
         if rank.stopped in STOPPED and one.collectives and waiting is not None and rank.rank not in waiting:
@@ -45,7 +49,31 @@ def going_on(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int, str]:
             found[rank.rank] = "goes on without a step of the optimizer, and may still come to it"
         elif NO_SYNC in states:
             found[rank.rank] = "reduces in a later backward (no_sync), and may come to it there"
+        elif rank.stage is None and rank.rank not in due:
+            found[rank.rank] = "may come to it after its captured step: capture the next step to know"
     return found
+
+
+def _due(ranks: Iterable[RankFile], stuck: Stuck, places: Mapping[int, int]) -> Set[int]:
+    """Return the ranks for which others wait in what belongs to a step, or would do next."""
+    labels: dict[tuple[int, int], set[str]] = {}
+    found: set[int] = set()
+    for one in ranks:
+        if one.rank.rank in stuck.first:
+            place = places[one.rank.rank]
+            rest = islice(one.collectives, place, None)
+            key = id(one.collectives), place
+            if key not in labels:
+                labels[key] = {issued.group for issued in rest if not _may_follow(issued)}
+            found.update(member for label in labels[key] for member in one.rank.groups[label])
+    return found
+
+
+def _may_follow(issued: Collective) -> bool:
+    """Return whether the program may exchange this after a step too, as it does a metric."""
+    is_outside = issued.phase == "forward" and not issued.scope and issued.op not in POINT_TO_POINT
+    # The id of a parameter, which stands for its gradient too, has no number.
+    return is_outside and all(without_ordinal(name) != name for name in issued.operands)
 
 
 def later(ranks: Iterable[RankFile]) -> set[int]:

@@ -246,7 +246,6 @@ class _Reader:
         return part
 
     def argument(self, graph: _Graph, argument: Mapping[str, Any]) -> Any:
-        """An argument as the records of a program have it."""
         kind, value = _one(argument)
         if kind in _TABLES:
             value = _entry(kind, value) if type(value) is int else None
@@ -307,7 +306,6 @@ def _tensors(value: Any, deep: int = 3) -> Any:
 
 
 def _one(stated: Mapping[str, Any]) -> tuple[str, Any]:
-    """The key and the value of an object that has one."""
     if len(stated) != 1:
         raise FormatError(f"expected an object with one key, got {len(stated)} keys: {excerpt([*stated][:3])}")
     return next(iter(stated.items()))
@@ -338,7 +336,6 @@ def _size(value: Mapping[str, Any]) -> int | str:
 
 
 def _expression(value: Mapping[str, Any]) -> Any:
-    """The text of an expression, or the number that stands in its place."""
     stated = value.get("as_expr")
     if isinstance(stated, dict):
         return plain_text(size_text(str(stated.get("expr_str"))))
@@ -346,7 +343,6 @@ def _expression(value: Mapping[str, Any]) -> Any:
 
 
 def _number(graph: _Graph, value: Any) -> Any:
-    """A number among the arguments, by its name or as it is."""
     name = value.get("as_name") if isinstance(value, dict) else None
     for known in (graph.sym_int_values, graph.sym_float_values, graph.sym_bool_values):
         if isinstance(name, str) and name in known:

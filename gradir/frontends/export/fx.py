@@ -106,7 +106,6 @@ class _Reader:
         return Named(self.start + path)
 
     def weights(self, path: str) -> list[str]:
-        """The tensors that a module and those below it hold."""
         names = [name for name in self._held if name.startswith(f"{path}.")]
         return [self.attribute(name, self._held[name][0]).name for name in names]
 
@@ -175,7 +174,6 @@ class _PartReader:
         return Call(op, native, arguments, names, tensors, kinds, stack, trace, is_opaque, weights)
 
     def _operation(self, node: fx.Node) -> tuple[Operation, list[tuple[str, Any]], Module | None]:
-        """Return the operation of a node, its arguments, and the module that it calls, if any."""
         taken = [self._argument(each) for each in node.args]
         by_name = {name: self._argument(each) for name, each in node.kwargs.items()}
         if node.op == "call_module":
@@ -201,7 +199,6 @@ class _PartReader:
         return None
 
     def _argument(self, value: Any) -> Any:
-        """An argument with the values, and texts of the symbols, in the place of nodes."""
         if isinstance(value, fx.Node):
             return self._values.get(value)
         if isinstance(value, (list, tuple)):
@@ -235,7 +232,6 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _shaped(name: str, value: Any) -> Any:
-    """The outputs of a node in the lists that it returns them in."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "dtype"):
         return [_shaped(f"{name}[{number}]", each) for number, each in enumerate(value)]
     return _scalar(value) if isinstance(value, (*_SCALARS, type(None))) else Named(name)

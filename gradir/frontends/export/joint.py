@@ -187,7 +187,6 @@ def _break(region: Region) -> Cut | None:
 
 
 def _again(region: Region) -> Cut | None:
-    """Return why a graph was compiled anew, if it was."""
     if region.compiled_as.rpartition("/")[2] in ("", "0"):
         return None
     from torch._dynamo.utils import get_compilation_metrics

@@ -226,7 +226,6 @@ class _Names:
         self._roots = {}
 
     def stack(self, stack: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the modules of a node with their eager paths."""
         found = {}
         for key, (text, kind) in stack.items():
             number, _, call = str(key).partition("@")
@@ -248,7 +247,6 @@ class _Names:
                 return
 
     def _path(self, bare: str, kind: Any) -> str:
-        """Return the path of a module that the eager run did not have."""
         known = self._known(bare)
         fitting = None if known is not None else next((each for each in self._waiting if each[0] is kind), None)
         if fitting is not None:

@@ -330,6 +330,8 @@ JOIN: Final = "torch.distributed.algorithms.join"
 # The modules in which a process waits for others.
 OPERATIONS: Final = "torch._ops"
 WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", OPERATIONS)
+# Parts of what DistributedDataParallel raises of the model, in a process whose exchanges went well.
+REFUSALS: Final = ("expects same model across all ranks", "appears not to match", "Expected to have finished reduction")
 _NOTING: Final = "to note what processes exchange"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
@@ -343,8 +345,6 @@ _NOTHING: Final = ("to leave out what communicates nothing", "it is noted")
 _WRAP: Final = _word(f"{_FUNCTIONS}:_wrap_tensor_autograd", *_NOTHING, since="2.11")
 # Their operations that communicate nothing.
 SILENT: Final = frozenset({"wait_tensor", _WRAP, "check_for_nan", "mesh_get_process_group"})
-GATHER_WHOLE: Final = _word("libtorch_cpu:_allgather_base_", _NOTING, "it has this name").rstrip("_")
-REDUCE_WHOLE: Final = _word("libtorch_cpu:_reduce_scatter_base_", _NOTING, "it has this name").rstrip("_")
 _IMITATES: Final = "to make a rank of any number in one process"
 _NOT_IMITATED: Final = "it cannot be made"
 # The backend that sends nothing.

@@ -40,19 +40,8 @@ from gradir.ir import Collective, TensorMeta
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.recording.rank import Exchanged, UntilStep
 
-# The operation that one is which torch has in several ways; those not named have their own name.
-_CALLED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced"), "all_gather"),
-    **dict.fromkeys(("all_gather_into_tensor_out", private.GATHER_WHOLE, "allgather"), "all_gather"),
-    **dict.fromkeys(("allgather_coalesced", "allgather_into_tensor_coalesced"), "all_gather"),
-    **dict.fromkeys(("all_reduce_coalesced", "allreduce", "allreduce_coalesced"), "all_reduce"),
-    **dict.fromkeys(("all_to_all_single", "alltoall", "alltoall_base", "shard_dim_alltoall"), "all_to_all"),
-    **dict.fromkeys(("irecv", "recv_any_source"), "recv"),
-    "isend": "send",
-    "monitored_barrier": "barrier",
-    **dict.fromkeys(("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"), "reduce_scatter"),
-    **dict.fromkeys(("reduce_scatter_tensor_out", private.REDUCE_WHOLE), "reduce_scatter"),
-}
+# Operations that torch has in several ways, whose names contain these, mostly with other underscores.
+_CALLED: Final = ("all_gather", "all_reduce", "all_to_all", "barrier", "recv", "reduce_scatter", "send")
 # The argument with what the process gives, the first of these that there is.
 _GIVEN: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
 _NEW_GROUP: Final = "new_group"
@@ -60,6 +49,11 @@ _NEW_GROUP: Final = "new_group"
 _GATHERING: Final = frozenset({"all_gather", "all_reduce", "all_to_all", "gather"})
 # These are in no order that all ranks of a group have.
 _POINT_TO_POINT: Final = frozenset({"recv", "send"})
+
+
+def _called(name: str) -> str:
+    bare = name.replace("_", "")
+    return next((op for op in _CALLED if op.replace("_", "") in bare), plain_text(name))
 
 
 @lru_cache(maxsize=4096)
@@ -205,9 +199,8 @@ class Exchange:
         if name == "batch_p2p_ops":
             columns = (arguments[column] for column in ("op_list", "peer_list", "tensors"))
             for way, peer, tensor in zip(*columns, strict=True):
-                op = _CALLED.get(way, plain_text(way))
                 number, meta = _microbatch_of(tensor, stages), self._metadata.of_tensor(tensor)
-                yield Collective("", op, "", int(peer), tensors=(meta,), microbatch=number)
+                yield Collective("", _called(way), "", int(peer), tensors=(meta,), microbatch=number)
             return
         bare = name.removesuffix("_")
         given = _given(bare, arguments)
@@ -219,7 +212,7 @@ class Exchange:
         if any(tensor.dtype == torch.uint8 for tensor in given) and _is_of_objects(frame):
             metas = _without_shapes(metas)
         number = _microbatch_of(given[0], stages) if len(given) == 1 else None
-        yield Collective("", _CALLED.get(bare, bare), "", peer, reduced, metas, splits, microbatch=number)
+        yield Collective("", _called(bare), "", peer, reduced, metas, splits, microbatch=number)
 
 
 def _without_shapes(metas: Iterable[TensorMeta]) -> tuple[TensorMeta, ...]:
@@ -235,7 +228,6 @@ class ExchangeMode(DispatchMode):
         self._sends = sends
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and note it where it communicates."""
         spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
         if any(issubclass(kind, spread) for kind in types):
             # What one of these does to its parts, such as to exchange them, is told only if it is left to itself.
@@ -284,7 +276,6 @@ def _is_of_objects(frame: FrameType | None) -> bool:
 
 
 def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
-    """Return the DistributedDataParallel whose constructor exchanges."""
     inside = (outer for outer in frames_of(frame, private.DDP) if outer.f_code.co_name == "__init__")
     return next((outer.f_locals.get("self") for outer in inside), None)
 

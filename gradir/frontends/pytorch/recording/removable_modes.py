@@ -83,7 +83,6 @@ class _Mode:
             self.__class__ = self.left
 
     def leave(self) -> None:
-        """Remove the last mode of the stack, as torch does."""
         super().__exit__(None, None, None)  # type: ignore[misc]
 
 

@@ -170,7 +170,8 @@ def _is_of_exchange(error: BaseException) -> bool:
     modules = [module_of(frame) for frame, _ in walk_tb(error.__traceback__)]
     # A mode runs each operation from code of its own.
     last = next((name for name in reversed(modules) if not name.startswith(("gradir.", private.OPERATIONS))), "")
-    return isinstance(error, RuntimeError) and last.startswith((*private.WAITING, "torch.autograd"))
+    is_refusal = any(part in str(error) for part in private.REFUSALS)
+    return isinstance(error, RuntimeError) and not is_refusal and last.startswith((*private.WAITING, "torch.autograd"))
 
 
 def _trained_by(optimizers: Sequence[Optimizer], modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
