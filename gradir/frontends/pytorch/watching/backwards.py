@@ -23,15 +23,12 @@ class Listener(Protocol):
 
     def before_backward(self, tensors: object, frame: FrameType) -> bool | None:
         """Look at the tensors of a call, which does not run if this is true or raises."""
-        ...
 
     def before_failing(self, tensors: object, frame: FrameType) -> None:
         """Look at the tensors of a call that is going to raise, since they have no graph."""
-        ...
 
     def after_backward(self, tensors: object, *, has_ended: bool) -> None:
         """Note that a call has ended, or that it raised."""
-        ...
 
 
 class Backwards(Patches):

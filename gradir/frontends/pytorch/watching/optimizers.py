@@ -39,11 +39,9 @@ class Stepping(Protocol):
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Look at an optimizer whose step begins."""
-        ...
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Look at an optimizer whose step has ended."""
-        ...
 
 
 class Made:
