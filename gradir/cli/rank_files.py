@@ -61,7 +61,6 @@ def launched(environment: Mapping[str, str] | None = None) -> tuple[int, int] | 
 
 
 def _number(told: Mapping[str, str], name: str) -> int | None:
-    """Return the number in a variable, None if it is not set."""
     text = told.get(name)
     if not text:
         return None

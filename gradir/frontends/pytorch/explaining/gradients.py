@@ -233,7 +233,6 @@ class Gradients:
         return Arrival("some")
 
     def _cancels(self, fn: GradFn, slot: int) -> bool:
-        """Return whether what a function passes on is nothing beside what came to it."""
         came, went, *_ = self._passed[fn]
         passed_on = went[slot] if slot < len(went) and any(came) else None
         return passed_on is not None and passed_on.largest <= _NOTHING * self.came_to(fn)

@@ -56,8 +56,6 @@ _ASSUMED: Final = Made("", None)
 
 
 class _AllMade:
-    """The optimizers, or the schedulers, that a program made, and the lines at which it did."""
-
     def __init__(self) -> None:
         self.of: WeakKeyDictionary[Any, Made] = WeakKeyDictionary()
         self.lines: dict[tuple[str, Place | None], Made] = {}
