@@ -228,7 +228,6 @@ class _Run:
         return False
 
     def _replay(self) -> None:
-        """Explain the step that was not finite or that raised, in a second run."""
         from gradir.cli.replaying import replayed
         from gradir.watches.model import Finding
 

@@ -70,7 +70,7 @@ class _Literals:
         for each, after in pairwise([*dis.get_instructions(code), None]):
             if each is not None and each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
                 numbers = set(_numbers_in(each.argval))
-                # torch makes a float of an integer that it is given, and nothing of the index in ``weights[1]``.
+                # torch makes a float of an integer that it is given, but not of an index as in ``weights[1]``.
                 is_index = after is not None and (after.opname == "BINARY_SUBSCR" or after.argrepr == "[]")
                 floats = () if is_index else ((float, value) for _, value in numbers)
                 self._found.setdefault(_line(code, each.offset), set()).update(numbers, floats)

@@ -223,7 +223,6 @@ class Gradients:
         return self._rounded(size, leaf, accumulator)
 
     def _rounded(self, size: Size, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
-        """Return whether what arrives at a leaf is something, or what rounding leaves of numbers that cancel."""
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
             rounding = torch.finfo(leaf.dtype).eps * _ROUNDINGS

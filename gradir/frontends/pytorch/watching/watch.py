@@ -318,7 +318,6 @@ class Watching(Recorded):
         return known if optimizer is None else self._parameters.name_of(optimizer, tensor)
 
     def _find_again(self) -> bool:
-        """Find the operation that makes a loss or a gradient not finite, from the losses since the last step."""
         for computed in () if self._is_lost else compute_again(self.tape, self._name_of):
             causes = [each for each in computed.found.causes if each.level == "error" and each.kind in _BROKEN]
             how = "found by computing the loss of this step once more"
