@@ -73,7 +73,6 @@ class Exporter(Protocol[OptionsT_contra]):
         Raises:
             ExportError: the format cannot represent this graph.
         """
-        ...
 
 
 @runtime_checkable
@@ -93,7 +92,6 @@ class ListsChanges(Protocol):
         ``had`` maps the path of each module of the first graph to its number of parameter elements, with submodules,
         and its own saved bytes. ``sides`` are both graphs with their names.
         """
-        ...
 
 
 @runtime_checkable
@@ -102,7 +100,6 @@ class Reports(Protocol):
 
     def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
         """Return a page with the style, the escaped markup and the named graphs of a report."""
-        ...
 
 
 class Renderer(Protocol[OptionsT_contra]):
@@ -122,7 +119,6 @@ class Renderer(Protocol[OptionsT_contra]):
         Raises:
             ExportError: the format cannot represent this diff.
         """
-        ...
 
 
 class Pass(Protocol[OptionsT_contra]):
@@ -144,7 +140,6 @@ class Pass(Protocol[OptionsT_contra]):
         Raises:
             PassError: the pass cannot do what the options ask for.
         """
-        ...
 
 
 class Verification(NamedTuple):
@@ -205,7 +200,6 @@ class LiveCapture(Protocol):
     @property
     def graph(self) -> Graph:
         """Return the graph."""
-        ...
 
 
 class Recorder(Protocol):
@@ -223,7 +217,6 @@ class Recorder(Protocol):
         Raises:
             CaptureError: no tensor among the outputs has a graph.
         """
-        ...
 
     def forward(self, *, model: object = None, params: Names | None = None) -> Graph:
         """Return the graph of every operation that ran inside the context, recorded with ``flow=True``.
@@ -235,7 +228,6 @@ class Recorder(Protocol):
         Raises:
             CaptureError: the flow was not recorded.
         """
-        ...
 
     def with_collectives(self, graph: Graph) -> Graph:
         """Return a graph of this recording with its rank and all collectives until now.
@@ -243,7 +235,6 @@ class Recorder(Protocol):
         Raises:
             CaptureError: the recorder was not made with ``collectives=True``, or the process group is gone.
         """
-        ...
 
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
@@ -253,7 +244,6 @@ class Recorder(Protocol):
         Raises:
             CaptureError: there is no graph, or its backward cannot run, or runs only once.
         """
-        ...
 
     def explain(
         self,
@@ -277,7 +267,6 @@ class Recorder(Protocol):
         Raises:
             CaptureError: the flow was not recorded, nothing ran, or the subject has no tensor.
         """
-        ...
 
 
 class StoppedError(SpecError):
@@ -327,7 +316,6 @@ class Frontend(Protocol):
 
         gradir asks about the target, and if nobody claims it about the contents of its tuples, lists and dicts.
         """
-        ...
 
     def capture(self, request: CaptureRequest) -> LiveCapture:
         """Capture nested tensors, or the outputs of a module or function for its inputs.
@@ -339,7 +327,6 @@ class Frontend(Protocol):
             MadeOtherError: the program made something for another front-end.
             CaptureError: the target cannot be run, or has no graph.
         """
-        ...
 
     def verify(self, live: Any, *, keep_graph: bool = True) -> Verification:
         """Run a real backward pass and compare it with the capture.
@@ -347,7 +334,6 @@ class Frontend(Protocol):
         Raises:
             CaptureError: backward cannot run, or runs only once and the graph is kept.
         """
-        ...
 
     def explain(self, request: CaptureRequest) -> Explanation:
         """Run a target and explain its outputs or its error.
@@ -357,7 +343,6 @@ class Frontend(Protocol):
         Raises:
             CaptureError: the target cannot be run, or returns no tensor.
         """
-        ...
 
     def record(self, request: CaptureRequest) -> Recorder:
         """Return a recorder; see `gradir.record`.
@@ -365,7 +350,6 @@ class Frontend(Protocol):
         Raises:
             CaptureError: the model is no module (raised on entering).
         """
-        ...
 
     def run_alike(self, request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
         """Run a program and write its weights, inputs, outputs and gradients to a file.
@@ -375,15 +359,12 @@ class Frontend(Protocol):
         Raises:
             CaptureError: the program cannot be run, or returns nothing with a gradient.
         """
-        ...
 
     def seed(self, number: int) -> None:
         """Set the seed of the framework's random numbers."""
-        ...
 
     def release(self) -> int:
         """Free captured graphs that the program has dropped, and return the number of functions."""
-        ...
 
     def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:
         """Run the program inside as one rank of a world whose other ranks do not exist.
@@ -391,14 +372,12 @@ class Frontend(Protocol):
         Raises:
             CaptureError: the framework cannot, or the program made no process group (raised on leaving).
         """
-        ...
 
     def watching(self, told: Told, *, model: object = None, optimizers: Any = ()) -> AbstractContextManager[Watching]:
         """Watch the steps of a training inside the context, without changing it.
 
         ``told`` gets each record, and its errors pass through the program. ``model`` and ``optimizers`` already exist.
         """
-        ...
 
     def running(self, request: CaptureRequest, reached: Reached) -> AbstractContextManager[Running]:
         """Record modules and lines inside the context, and count the calls of backward.
@@ -406,4 +385,3 @@ class Frontend(Protocol):
         ``reached`` is called before the call number ``step`` runs, and its errors pass through the program. Leaving the
         context undoes all patches of the framework.
         """
-        ...

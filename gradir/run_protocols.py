@@ -19,12 +19,10 @@ class ReachedBackward(Protocol):
     @property
     def loss(self) -> float | None:
         """Return the loss as a number, or None if it is not one."""
-        ...
 
     @property
     def is_piped(self) -> bool:
         """Return whether it belongs to a pipeline's schedule, which runs on as it is, up to the optimizer's step."""
-        ...
 
     def capture(self) -> Graph:
         """Capture the graph of the loss.
@@ -32,7 +30,6 @@ class ReachedBackward(Protocol):
         Raises:
             CaptureError: it cannot be captured.
         """
-        ...
 
     def go_on(self, stepped: Callable[[Graph], None]) -> bool:
         """Let the program run on without its backward, and send nothing, up to the optimizer's step.
@@ -40,7 +37,6 @@ class ReachedBackward(Protocol):
         ``stepped`` gets the captured graph with all that was exchanged up to there, or to the next forward or backward.
         It must raise. Return false if the front-end cannot do this.
         """
-        ...
 
     def explain(self) -> Explanation:
         """Explain the loss with the program's optimizers.
@@ -48,7 +44,6 @@ class ReachedBackward(Protocol):
         Raises:
             CaptureError: it cannot be explained, or the flow is not recorded.
         """
-        ...
 
 
 Reached = Callable[[ReachedBackward], "bool | None"]
@@ -61,7 +56,6 @@ class Running(Protocol):
     @property
     def calls(self) -> int:
         """Return the number of calls of backward so far."""
-        ...
 
     def explained(self, outputs: object) -> Explanation:
         """Explain outputs of the program, as if it called backward on them.
@@ -69,12 +63,10 @@ class Running(Protocol):
         Raises:
             CaptureError: they cannot be explained, or the flow is not recorded.
         """
-        ...
 
     @property
     def waiting(self) -> int | None:
         """Return how many operations ran so far if the program waits for other processes, else None."""
-        ...
 
     def stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
         """Return a graph without nodes for a step that did not reach its backward, with what it exchanged.
@@ -82,15 +74,12 @@ class Running(Protocol):
         ``why`` is that of `Rank.stopped`, and ``error`` what ended the program. Return None if there is no process
         group.
         """
-        ...
 
     def finished(self) -> Graph | None:
         """Return what was captured with what the program exchanged until its end; None if a step ended it before."""
-        ...
 
     def explained_failure(self, error: BaseException) -> Explanation | None:
         """Explain an error before the first backward; return None if no operation raised it."""
-        ...
 
 
 Told = Callable[["Modules | Step | Finding"], None]
@@ -103,17 +92,13 @@ class Watching(Protocol):
     @property
     def steps(self) -> int:
         """Return the number of optimizer steps so far."""
-        ...
 
     @property
     def backwards(self) -> int:
         """Return the number of calls of backward so far."""
-        ...
 
     def ended(self) -> None:
         """Find what only the end of a training shows."""
-        ...
 
     def explained_failure(self, error: BaseException) -> Explanation | None:
         """Explain an error before the first backward; return None if no operation raised it."""
-        ...

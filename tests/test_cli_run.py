@@ -39,6 +39,23 @@ print("compiled", counting.frame_count)
 """
 
 
+COMPILED_GRADIENT = """\
+import torch
+
+torch._dynamo.config.trace_autograd_ops = True
+
+
+@torch.compile(backend="eager", fullgraph=True)
+def slope(x):
+    return torch.autograd.grad(x.sin().sum(), x)[0]
+
+
+x = torch.zeros(1, requires_grad=True)
+print(slope(x).item())
+x.sum().backward()
+"""
+
+
 @pytest.fixture(autouse=True)
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the scripts, to be in; afterwards nothing of a run is left."""
@@ -100,6 +117,13 @@ def test_a_run_compiles_nothing_anew(scripts: Path, capfd: Read) -> None:
     lines = {node.source.line for node in nodes if node.source is not None}
     assert lines == {line_of(COMPILED, "run("), line_of(COMPILED, ".sum()")}
     torch._dynamo.reset()
+
+
+def test_a_gradient_in_a_compiled_function_is_traced_as_ever(scripts: Path) -> None:
+    (scripts / "compiled.py").write_text(COMPILED_GRADIENT)
+    line = [sys.executable, "-m", "gradir", "run", "-o", "loss.gir", "--go-on", "compiled.py"]
+    done = forked.run(line, text=True)
+    assert (done.returncode, done.stdout) == (0, "1.0\n"), done.stderr
 
 
 @pytest.mark.parametrize("step", ["1", "2", "13"])

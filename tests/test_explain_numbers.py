@@ -25,6 +25,7 @@ SIDE = ("side.weight", "side.bias")
 class Log:
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.last = 0.0
 
     def info(self, text: str, *values: float, step: float = 0) -> None:
         self.lines.append(text % values)
@@ -93,6 +94,11 @@ def a_check(m: Any, x: torch.Tensor) -> torch.Tensor:
     return m["main"](x).sum() * math.sqrt(2)
 
 
+def an_integer_for_a_float(m: Any, x: torch.Tensor) -> torch.Tensor:
+    LOG.last = m["side"](x).sum().item()
+    return m["main"](x + torch.bernoulli(x, 1)).sum()
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -103,6 +109,7 @@ def a_check(m: Any, x: torch.Tensor) -> torch.Tensor:
         a_text,
         a_print,
         a_check,
+        an_integer_for_a_float,
     ],
 )
 def test_a_number_that_decides_or_is_shown_cuts_nothing(program: Program) -> None:

@@ -108,7 +108,6 @@ def _place_of(options: argparse.Namespace) -> str:
 
 
 def _captured(options: argparse.Namespace) -> Loaded:
-    """Capture the program, as the chosen rank if there is one."""
     if options.world is None:
         return captured(options, "capture", "program")
     from gradir import capturing

@@ -108,7 +108,6 @@ def _expect_two(options: argparse.Namespace, against: Source) -> None:
 
 
 def _compared(options: argparse.Namespace, expected: Loaded, now: Loaded, programs: Sequence[str], folder: str) -> int:
-    """Show the changes and how to accept them, and return the exit status."""
     found = two_graphs.compare(expected, now, options, programs, folder)
     found.show(options)
     if options.update:

@@ -99,7 +99,6 @@ def _version(name: str) -> str:
 
 
 def _plug_ins(group: str) -> Iterator[tuple[str, str]]:
-    """Return the plug-ins, each with its distribution and the kind of error if it cannot be loaded."""
     from importlib import metadata
 
     from gradir import registry

@@ -132,7 +132,6 @@ def _seconds(text: str) -> float:
 
 
 def _load(options: argparse.Namespace, source: Source, exporter: str) -> Loaded:
-    """Load the graph with its overlays, as the exporter shows them."""
     from gradir import files, registry
 
     if not source.is_program:

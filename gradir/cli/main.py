@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Python looks for cycles once more as it ends, which takes longer than most commands have worked.
         atexit.register(gc.freeze)
     try:
-        status = _run(given, is_process=is_process)
+        return _run(given, is_process=is_process)
     except (GradirError, GradirWarning) as error:
         # A warning is raised where the interpreter was told to take warnings for errors.
         report(str(error))
@@ -115,7 +115,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = type(error).__name__
         report(f"internal error, {name}: {error}; {_DEBUG}=1 shows where")
         return TROUBLE
-    return status
 
 
 def _run(arguments: Sequence[str], *, is_process: bool) -> int:

@@ -125,7 +125,6 @@ def capture_ranks(options: argparse.Namespace) -> int:
 
 
 def _sampled(options: argparse.Namespace, captures: _Ranks) -> Sequence[int]:
-    """Return the ranks to capture, from the collectives of the first one, or none if that failed."""
     from gradir import api
 
     if not captures.run([0], "--graph", "autograd", "--collectives") or captures.ended[0].status:

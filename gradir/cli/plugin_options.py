@@ -79,7 +79,6 @@ def add_pass_options(parser: Parser) -> None:
 
 
 def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an option as the help shows them."""
     if schema.get("type") == "boolean":
         return {"action": "store_true"}
     if "prefixItems" in schema:

@@ -85,6 +85,5 @@ def _is_installed(name: str) -> bool:
 
 
 def _print(lines: list[str]) -> None:
-    """Print lines without control characters."""
     for line in "".join(lines).removesuffix("\n").split("\n"):
         print(one_line(line), file=sys.stderr)

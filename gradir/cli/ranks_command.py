@@ -31,7 +31,6 @@ _BY_SUFFIX: Final = {".html": "html", ".json": "json", ".md": "markdown"}
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="the .gir files of the ranks of one run")
     output = parser.group("output")
     parser.group("comparison").add_argument(
@@ -52,7 +51,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare and print."""
     from pathlib import PurePath
 
     from gradir import files, link

@@ -59,7 +59,6 @@ _LONGEST_STEP: Final = 10.0
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.usage = "%(prog)s [OPTIONS] SCRIPT [ARGS ...]\n       %(prog)s SCRIPT [ARGS ...] -o FILE [--step N]"
     group = parser.group("input")
     group.add_argument(
@@ -90,7 +89,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the script, and write when it is there."""
     from gradir import files
     from gradir.cli.suffixes import check_graph_name
 
@@ -231,9 +229,8 @@ class _Run:
 
     def _failed(self, error: BaseException) -> bool:
         """Write what was exchanged before a script failed; return whether that is no failure, as behind ``Join``."""
-        return (
-            self._launched is not None and not isinstance(error, SystemExit) and self._told("fails", error) == "joins"
-        )
+        is_failure = not isinstance(error, SystemExit)
+        return self._launched is not None and is_failure and self._told("fails", error) == "joins"
 
     def _stop(self, why: str) -> bool:
         """End a process that waits or is told to end, with what it exchanged; return whether it ends by itself."""

@@ -24,7 +24,6 @@ __all__ = ["TwoGraphs", "compare"]
 # The forms that show both graphs; any other shows one.
 _TOLD: Final = (comparing.TEXT, "markdown")
 
-
 # Findings of which the forward graph knows nothing.
 _OF_GRADIENT: Final = frozenset(
     {"cuts", "cut-added", "cut-removed", "lost-inputs", "gained-inputs", "frozen", "unfrozen", "unowned"}
@@ -71,12 +70,8 @@ class TwoGraphs(NamedTuple):
         told = comparing.shown(self.autograd, options).decode()
         is_text = options.format == comparing.TEXT
         if not self:
-            nothing = (
-                self._nothing()
-                if is_text
-                else self.forward is not None and "### Autograd and forward graph: no difference\n"
-            )
-            return nothing or told
+            nothing = "" if self.forward is None else "### Autograd and forward graph: no difference\n"
+            return (self._nothing() if is_text else nothing) or told
         if self.forward is None or not self.forward:
             return told
         from gradir.review.text import headline
@@ -102,9 +97,8 @@ class TwoGraphs(NamedTuple):
         if (kind := graph_kind(sides.before)) != "autograd":
             return f"no difference in the {kind} graph\n"
         if self.forward is None:
-            return (
-                f"no difference in the autograd graph; the forward graph was not compared: {one_line(self.missing)}\n"
-            )
+            why = one_line(self.missing)
+            return f"no difference in the autograd graph; the forward graph was not compared: {why}\n"
         nodes = self.forward.sides.after.nodes.values() if self.forward.sides else ()
         opaque = sum(node.opaque for node in nodes)
         inside = f"; what runs inside {opaque} opaque operation{'s' * (opaque > 1)} was not compared" if opaque else ""

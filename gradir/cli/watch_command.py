@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from gradir.protocols import Watching
     from gradir.watches.model import Finding, Modules, Number, Step, Watch
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Run a training script to its end and find what goes wrong from step to step."
 
 EXAMPLES = (
@@ -167,7 +165,6 @@ class _Run:
             files.write_bytes(self._path, shown.encode())
 
     def _run_script(self) -> tuple[object, KeyboardInterrupt | None]:
-        """Run the script and judge its end; return its exit status and the interruption."""
         from gradir.capturing import watching
 
         left: object = None
@@ -226,13 +223,11 @@ class _Run:
         raise SystemExit
 
     def _failed(self, error: BaseException) -> bool:
-        """Record that the script raised; the result lets its traceback be printed."""
         self._collected.ended = f"the script raised {type(error).__name__}"
         self._backward = self._backwards
         return False
 
     def _replay(self) -> None:
-        """Explain the step that was not finite or that raised, in a second run."""
         from gradir.cli.replaying import replayed
         from gradir.watches.model import Finding
 

@@ -90,7 +90,6 @@ class Replay:
     """The steps of a function in the order in which they run."""
 
     def __init__(self, trace: Trace) -> None:
-        """Give each leaf its number; nothing runs."""
         self.steps: list[Step] = []
         self._records = trace.flat.records
         self._outputs = [value for _, value in trace.outputs]

@@ -48,11 +48,9 @@ class Library(Protocol):
 
     def call_of(self, library: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
         """A call of a module on its inputs whose first argument is what is differentiated; ``None`` of all else."""
-        ...
 
     def note_modules(self, library: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:
         """Have a watch note the modules that run while it is entered."""
-        ...
 
 
 def find_call(target: Any, inputs: Sequence[Any]) -> Call:

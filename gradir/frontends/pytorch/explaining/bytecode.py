@@ -6,6 +6,7 @@ import dis
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
+from itertools import pairwise
 from operator import itemgetter
 from types import CodeType, FunctionType
 from typing import Final, NamedTuple
@@ -63,17 +64,18 @@ def use_of(place: Place) -> str:
 
 
 class _Literals:
-    """The numbers that stand in the lines of a code."""
-
     def __init__(self, code: CodeType) -> None:
         self._code = code
         self._found: dict[int | None, set[tuple[type, object]]] = {}
-        for each in dis.get_instructions(code):
-            if each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
-                self._found.setdefault(_line(code, each.offset), set()).update(_numbers_in(each.argval))
+        for each, after in pairwise([*dis.get_instructions(code), None]):
+            if each is not None and each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
+                numbers = set(_numbers_in(each.argval))
+                # torch makes a float of an integer that it is given, but not of an index as in ``weights[1]``.
+                is_index = after is not None and (after.opname == "BINARY_SUBSCR" or after.argrepr == "[]")
+                floats = () if is_index else ((float, value) for _, value in numbers)
+                self._found.setdefault(_line(code, each.offset), set()).update(numbers, floats)
 
     def beside(self, instruction: int) -> Set[tuple[type, object]]:
-        """Return those in the line of an instruction, with their types."""
         return self._found.get(_line(self._code, instruction), frozenset())
 
 

@@ -268,10 +268,8 @@ class Flowing:
         self._find_exits()
 
     def _find_exits(self) -> None:
-        entry, last = (
-            bytecode.find_last_entry(self.flow, self.ends, self.wanted),
-            max((value.maker for value in self.ends), default=FROM_OUTSIDE),
-        )
+        entry = bytecode.find_last_entry(self.flow, self.ends, self.wanted)
+        last = max((value.maker for value in self.ends), default=FROM_OUTSIDE)
         stopped = 0
         for stop in self.stops:
             stopped |= stop.leaves
@@ -362,7 +360,6 @@ class Flowing:
         return folded(read.value, self._of_leaves, inside, is_of_leaves)
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
-        """Yield the values that custom Functions make and something outside them takes."""
         for inside, reads in (*((step.inside, step.inputs) for step in self.flow.steps), (None, ends)):
             for read in reads:
                 maker = self.flow.step_of(read.value)

@@ -63,7 +63,6 @@ class _Writes:
         self._known: dict[int | Value, tuple[list[int], list[dict[At, Step]]]] = {}
 
     def after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[At, Step]:
-        """Return the first writes after a step to what it saved."""
         # Where torch does not show what is stale, its memory is known by the value that first had it.
         storage: int | Value | None = self._only_written(saving, slot) if saved is None else storage_of(saved)
         if storage is None:

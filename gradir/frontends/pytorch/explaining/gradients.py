@@ -223,7 +223,6 @@ class Gradients:
         return self._rounded(size, leaf, accumulator)
 
     def _rounded(self, size: Size, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
-        """Return whether what arrives at a leaf is something, or what rounding leaves of numbers that cancel."""
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
             rounding = torch.finfo(leaf.dtype).eps * _ROUNDINGS
@@ -233,7 +232,6 @@ class Gradients:
         return Arrival("some")
 
     def _cancels(self, fn: GradFn, slot: int) -> bool:
-        """Return whether what a function passes on is nothing beside what came to it."""
         came, went, *_ = self._passed[fn]
         passed_on = went[slot] if slot < len(went) and any(came) else None
         return passed_on is not None and passed_on.largest <= _NOTHING * self.came_to(fn)

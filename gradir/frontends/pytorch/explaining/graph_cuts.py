@@ -100,8 +100,6 @@ def operation_of(stops: Sequence[Stop]) -> str:
 
 
 class _Ends:
-    """Knows which nodes of a graph the steps of a flow made."""
-
     def __init__(self, flowing: Flowing, live: LiveGraph) -> None:
         self._flowing = flowing
         self._made = dict(_made(flowing.flow, live))

@@ -249,7 +249,6 @@ class Losses:
         self.tell(kind, told, operation_of(stops), dict.fromkeys(shown), place, detail=detail, pattern=pattern)
 
     def _describe_foreign(self, leaves: Iterable[Value]) -> str:
-        """Describe parameters of models that were not recorded, with the variables or the classes of these."""
         foreign = find_foreign(self.flow, self.subject.aside, leaves)
         takers = (self.flowing.first_takers.get(leaf) for leaf in foreign)
         calls = ([*calls_from(self.flow.steps[taker].call)] for taker in takers if taker is not None)

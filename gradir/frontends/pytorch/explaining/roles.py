@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
 from gradir.frontends.walks import reached
 
 _COMPARING: Final = frozenset(
@@ -195,7 +195,7 @@ class Sums:
                 return counts
             value, sign, carries = waiting.pop()
             carries = carries and value in self._flowing.carrying
-            step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
+            step = self._flow.step_of(value)
             if step is not None and is_plain(step):
                 first, second = (read.value for read in step.inputs)
                 is_less = plain_name(step.func).startswith("sub")

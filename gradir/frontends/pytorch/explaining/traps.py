@@ -283,7 +283,6 @@ class Births:
         return any(tensor is not None and self._state_of(tensor) == _BROKEN for tensor in found)
 
     def _broken_leaf(self, fn: GradFn) -> str:
-        """Return the name of a leaf that a function takes, itself or through a view, if it is not finite."""
         for child, _ in fn.next_functions:
             taken = child
             while taken is not None and neutral_name(type(taken).__name__) in SHOWING:

@@ -250,8 +250,6 @@ class NotedSources(Protocol):
 
     def source(self, number: int) -> Source | None:
         """Return the line that made the node of this number."""
-        ...
 
     def variable(self, number: int) -> str | None:
         """Return the variable that was assigned the result of the node of this number."""
-        ...

@@ -35,7 +35,6 @@ class Noter(Noting, Protocol):
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation."""
-        ...
 
 
 class _Dropped(GeneratorExit):

@@ -64,7 +64,6 @@ class _Watch:
         self.received: dict[int, set[int | None]] = {}
 
     def note(self, fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
-        """Note that a node runs; a prehook."""
         self._leave()
         # The profile is of nodes, and the operations inside one would be ten times as many. The engine undoes this.
         private.record_functions(False)

@@ -23,15 +23,12 @@ class Listener(Protocol):
 
     def before_backward(self, tensors: object, frame: FrameType) -> bool | None:
         """Look at the tensors of a call, which does not run if this is true or raises."""
-        ...
 
     def before_failing(self, tensors: object, frame: FrameType) -> None:
         """Look at the tensors of a call that is going to raise, since they have no graph."""
-        ...
 
     def after_backward(self, tensors: object, *, has_ended: bool) -> None:
         """Note that a call has ended, or that it raised."""
-        ...
 
 
 class Backwards(Patches):
@@ -54,9 +51,9 @@ class Backwards(Patches):
 
         @wraps(grad)
         def told(*args: Any, **kwargs: Any) -> Any:
-            outputs, frame = args[0] if args else kwargs.get("outputs"), sys._getframe(1)
-            if private.PIPELINES in sys.modules and _is_of_stage(frame) and self._is_call():
-                self._listener.before_backward(outputs, frame)
+            if self._is_call() and private.PIPELINES in sys.modules and _is_of_stage(sys._getframe(1)):
+                outputs = args[0] if args else kwargs.get("outputs")
+                self._listener.before_backward(outputs, sys._getframe(1))
                 self._listener.after_backward(outputs, has_ended=True)
             return grad(*args, **kwargs)
 
@@ -89,10 +86,11 @@ class Backwards(Patches):
         return told
 
     def _is_call(self) -> bool:
-        # Calls inside another one, as by a checkpoint, and calls in a forked process do not count.
+        # Calls inside another one, as by a checkpoint, and calls in a forked process do not count. The first of these
+        # is all that dynamo traces.
         return (
-            not getattr(self._of_thread, "is_inside", False)
-            and not torch.compiler.is_compiling()
+            not torch.compiler.is_compiling()
+            and not getattr(self._of_thread, "is_inside", False)
             and private.current_backward() == -1
             and os.getpid() == self._process
         )

@@ -158,7 +158,6 @@ class Movements:
         known.still = still
 
     def _told(self, optimizer: Optimizer, known: _OfOptimizer, least: int) -> Iterator[Cause]:
-        """Yield the parameters that have not moved for so long, by what keeps them."""
         names = [name for name, each in known.still.items() if known.steps - each.since + 1 >= least]
         if not names:
             return

@@ -39,11 +39,9 @@ class Stepping(Protocol):
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Look at an optimizer whose step begins."""
-        ...
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Look at an optimizer whose step has ended."""
-        ...
 
 
 class Made:
@@ -58,8 +56,6 @@ _ASSUMED: Final = Made("", None)
 
 
 class _AllMade:
-    """The optimizers, or the schedulers, that a program made, and the lines at which it did."""
-
     def __init__(self) -> None:
         self.of: WeakKeyDictionary[Any, Made] = WeakKeyDictionary()
         self.lines: dict[tuple[str, Place | None], Made] = {}

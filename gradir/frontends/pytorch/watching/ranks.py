@@ -58,7 +58,6 @@ class Replicas:
         return True
 
     def _others(self, step: int) -> dict[int, str] | None:
-        """Return the values of the other ranks after a step, ``None`` before all have written theirs."""
         store = _store()
         keys = {rank: f"{_KEY}/{step}/{rank}" for rank in range(1, distributed.get_world_size())}
         if store is None or not store.check([*keys.values()]):

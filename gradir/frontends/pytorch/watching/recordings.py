@@ -188,7 +188,6 @@ def _owner_of(parts: Iterable[nn.Module], frame: FrameType | None) -> nn.Module 
 
 
 def _modules_around(frame: FrameType | None) -> Iterator[nn.Module]:
-    """The modules in the variables of a call and those around it, and in the attributes of whose method each is."""
     for each in frames_from(frame):
         known = each.f_locals
         arguments = each.f_code.co_varnames[: each.f_code.co_argcount]
@@ -239,8 +238,8 @@ class Running(Recorded):
         self._scaling = Scaling()
         self._raised: BaseException | None = None
         self._until: UntilStep | None = None
-        # Whether a schedule's backward was counted, whose other microbatches belong to the same step.
-        self._is_piped = False
+        self.is_piped = False
+        """Whether a schedule's backward was counted, whose other microbatches belong to the same step."""
 
     def __enter__(self) -> Running:
         self._backwards.__enter__()
@@ -261,11 +260,11 @@ class Running(Recorded):
         """Count a call, and hand it on if it is the one; return whether it ran already."""
         if self._raised is not None:
             raise self._raised
-        if self._is_piped:
+        if self.is_piped:
             return False
         if self._until is not None:
             self._until.end()
-        self._is_piped = stages_around(frame) is not None
+        self.is_piped = stages_around(frame) is not None
         self.calls += 1
         if self.calls != self._step:
             return False
@@ -284,12 +283,12 @@ class Running(Recorded):
 
     def after_backward(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002
         """Begin or end to record."""
-        if self._until is None and not self._is_piped:
+        if self._until is None and not self.is_piped:
             self._begin_anew(has_ended=has_ended)
 
     def _before_step(self, *_: object) -> None:
-        if self._is_piped and self._until is None:
-            self._is_piped = False
+        if self.is_piped and self._until is None:
+            self.is_piped = False
             self._begin_anew(has_ended=True)
 
     def _begin_anew(self, *, has_ended: bool) -> None:
@@ -315,12 +314,7 @@ class Running(Recorded):
 
     def captured(self, tensors: object, frame: FrameType) -> Graph:
         """Capture the graph of a call."""
-        return self._noted().captured(tensors, frame, is_piped=self._is_piped)
-
-    @property
-    def is_piped(self) -> bool:
-        """Whether the backward is one of a pipeline's schedule."""
-        return self._is_piped
+        return self._noted().captured(tensors, frame, is_piped=self.is_piped)
 
     def finished(self) -> Graph | None:
         """Return what was captured, with what was exchanged until the program ended, if no step came."""
@@ -328,9 +322,9 @@ class Running(Recorded):
 
     def go_on(self, stepped: Callable[[Graph], None]) -> bool:
         """Let the program run on without its backward, up to the optimizer's step."""
-        if self._recording is None or not (self._request.collectives or self._is_piped):
+        if self._recording is None or not (self._request.collectives or self.is_piped):
             return False
-        self._until = self._recording.until_step(stepped, sends=self._is_piped)
+        self._until = self._recording.until_step(stepped, sends=self.is_piped)
         return True
 
     def _noted(self) -> Recording:

@@ -279,7 +279,6 @@ class _Again:
         self._made: dict[Operation, Sequence[torch.Tensor]] = {}
 
     def result(self, wanted: Result) -> torch.Tensor:
-        """Compute a result, and all behind it in the order of the first time."""
         for operation in _behind(wanted):
             self._made[operation] = tensors_of(self._run(operation))
         return self._given(wanted)

@@ -139,10 +139,8 @@ class Watching(Recorded):
         if self._recording is not None:
             self._explain(tensors, frame)
 
-    @_guarded
-    def before_failing(self, tensors: object, frame: FrameType) -> None:
-        """Explain what has no graph."""
-        self.before_backward(tensors, frame)
+    # It explains what has no graph, too.
+    before_failing = before_backward
 
     @_guarded
     def after_backward(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002 (as a listener has it)
@@ -320,7 +318,6 @@ class Watching(Recorded):
         return known if optimizer is None else self._parameters.name_of(optimizer, tensor)
 
     def _find_again(self) -> bool:
-        """Find the operation that makes a loss or a gradient not finite, from the losses since the last step."""
         for computed in () if self._is_lost else compute_again(self.tape, self._name_of):
             causes = [each for each in computed.found.causes if each.level == "error" and each.kind in _BROKEN]
             how = "found by computing the loss of this step once more"
@@ -366,7 +363,6 @@ class Watching(Recorded):
                 self._tell(finding)
 
     def _tell_lost(self, value: float) -> None:
-        """Tell of a loss that is not finite, and of one that grew until it was."""
         if self._is_lost:
             return
         losses = self._losses[-_GROWING:]
