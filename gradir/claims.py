@@ -150,7 +150,6 @@ def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Coll
 
 
 def _general(names: Mapping[str, type[Frontend]]) -> list[str]:
-    """Return the front-ends that are not for a part of another one's objects."""
     return [name for name, kind in names.items() if not getattr(kind, "before", ())]
 
 

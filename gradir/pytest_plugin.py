@@ -240,7 +240,6 @@ class GradientFlow:
 
 
 def _failing(found: Explanation) -> str:
-    """Return why a test fails, or an empty text."""
     from msgspec.structs import replace
 
     unknown = [cause for cause in found.causes if cause.kind == "unrecorded" and cause.level == "info"]

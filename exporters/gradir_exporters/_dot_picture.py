@@ -6,7 +6,7 @@ Boxes are named by position (``n0``, and ``n5s0`` for a saved slot of ``n5``), s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -33,7 +33,6 @@ from gradir_exporters._box_words import (
     inlined,
 )
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, shown, shown_of_saved, tooltip
-from gradir_exporters._dot_lengths import Lengths, entry_lengths, past_saved
 
 # The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, FAR any other.
 # OF_MANY is for one of many lines at a box: the boxes that it feeds then stand near their consumers, not in one row.
@@ -65,6 +64,10 @@ class DotOptions(PictureOptions, frozen=True, kw_only=True):
     caption: Annotated[str, msgspec.Meta(description="a line of text below the picture")] = ""
 
 
+# The ranks that edges span, by their head and then their tail; an edge that is not listed spans one.
+Lengths: TypeAlias = "dict[int, dict[int, int]]"
+# In place of a depth: the node has an input from outside its module, or is in none.
+_FED: Final = -1
 # One node to draw: its key, role, label and tooltip, the last two escaped. Making a plain tuple takes a tenth of the
 # time of a named one.
 Box: TypeAlias = "tuple[str, str, str, str]"
@@ -99,7 +102,6 @@ class Picture:
     """A graph as boxes in nested groups and lines, which are made while they are read."""
 
     def __init__(self, graph: Graph, options: DotOptions) -> None:
-        """Read a graph."""
         graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
         self._options = options
         self._nodes = list(graph.nodes.values())
@@ -280,3 +282,72 @@ class _Groups(dict[str, Group]):
             group = child
         self[scope] = group
         return group
+
+
+def entry_lengths(nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
+    """Return the lengths of the edges that first enter a module with its own parameters.
+
+    dot frames modules side by side as soon as they share a rank. A longer edge at the entry keeps the parameters
+    below the module before, so that modules stand in a column.
+    """
+    scopes = [node.scope for node in nodes]
+    rises = _rises(scopes, tails)
+    first: dict[str, int] = {}
+    lengths: Lengths = {}
+    for head, rise in rises.items():
+        scope = scopes[head]
+        entered = first.setdefault(scope, head)
+        if rise:
+            by_tail = {tail: rise + 1 for tail in tails[head] if tail < entered and not _inside(scopes[tail], scope)}
+            if by_tail:
+                lengths[head] = by_tail
+    return lengths
+
+
+def past_saved(lengths: Lengths, nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
+    """Return the lengths with one more rank for edges that leave a module past its saved tensors."""
+    scopes = [node.scope if node.saved else "" for node in nodes]
+    longer = dict(lengths)
+    for head, node in enumerate(nodes):
+        scope = node.scope
+        for tail in tails[head]:
+            saver = scopes[tail]
+            if saver and saver != scope and not _inside(scope, saver):
+                usual = lengths.get(head, {})
+                longer[head] = {**longer.get(head, usual), tail: usual.get(tail, 1) + 1}
+    return longer
+
+
+def _rises(scopes: Sequence[str], tails: Sequence[Sequence[int]]) -> dict[int, int]:
+    rises = _own_depths(scopes, tails)
+    for head in reversed(rises):
+        rise = rises[head] - 1
+        if rise > 0:
+            for tail in tails[head]:
+                if rises.get(tail, rise) < rise and scopes[tail] == scopes[head]:
+                    rises[tail] = rise
+    return rises
+
+
+def _own_depths(scopes: Sequence[str], tails: Sequence[Sequence[int]]) -> dict[int, int]:
+    own = [_FED] * len(scopes)  # of a node that only its module feeds: its distance from the top
+    fed: dict[int, int] = {}
+    for head, scope in enumerate(scopes):
+        if not scope:
+            continue
+        depth, is_fed = 0, False
+        for tail in tails[head]:
+            above = own[tail]
+            if above == _FED or scopes[tail] != scope:
+                is_fed = True
+            elif above >= depth:
+                depth = above + 1
+        if is_fed:
+            fed[head] = depth
+        else:
+            own[head] = depth
+    return fed
+
+
+def _inside(scope: str, outer: str) -> bool:
+    return scope.startswith(outer) and scope[len(outer) : len(outer) + 1] in {"", "."}

@@ -182,7 +182,6 @@ def without_identities(graph: Graph) -> Graph:
 
 
 def _is_same(node: Node, source: Ref, nodes: Mapping[str, Node]) -> bool:
-    """Return whether the only output has the sizes of the input, and all of them are known."""
     outputs = nodes[source.id].outputs
     if len(node.outputs) != 1 or source.output_nr >= len(outputs):
         return False

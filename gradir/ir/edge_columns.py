@@ -20,7 +20,6 @@ class EdgeColumns:
     """The edges by consumer: edges ``first[n]`` to ``first[n + 1]`` lead into node ``n``."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        """Read the edges into some nodes."""
         self.numbers = {node.id: number for number, node in enumerate(nodes)}
         self.counts: list[int] = []
         self.source: list[int] = []

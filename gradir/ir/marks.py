@@ -298,7 +298,6 @@ def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
 
 
 def _sums(pairs: Iterable[tuple[AttrScalar, ...]]) -> tuple[AttrScalar, ...]:
-    """Return the sums of pairs, or an empty tuple if all are zero."""
     return tuple(map(sum, zip(*filter(any, pairs), strict=True)))
 
 

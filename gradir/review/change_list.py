@@ -150,6 +150,5 @@ def _is_of_several(name: str) -> bool:
 
 
 def _stands_for(marks: str, path: str) -> bool:
-    """Return whether a path is one of those that a name with ``*`` for an index stands for."""
     both = marks.split("."), path.split(".")
     return len(both[0]) == len(both[1]) and all(mark in {_ANY, part} for mark, part in zip(*both, strict=True))

@@ -132,7 +132,6 @@ class Watch(Record, frozen=True):
         return f"S{first.place_as(shown)[1:]}: {cause.words(shown).text}{detail}{where}{more}."
 
     def __bool__(self) -> bool:
-        """Return whether something is wrong."""
         return self.level == "error"
 
     def to(self, format: str) -> str:

@@ -255,7 +255,6 @@ class _Names:
         return known or bare.partition(".")[2].partition(".")[2]
 
     def _known(self, bare: str) -> str | None:
-        """Return the path of what is below a module that has one."""
         above, rest = bare, ""
         while above:
             if above in self._roots:

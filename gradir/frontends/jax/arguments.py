@@ -137,7 +137,6 @@ def _number(path: Sequence[Any]) -> int | None:
 
 
 def _labels(paths: Sequence[Sequence[Any]], numbers: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Return a name for each path, none of which are equal."""
     labels, insides = [], []
     for path in paths:
         number = _number(path)

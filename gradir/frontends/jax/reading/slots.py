@@ -257,7 +257,6 @@ def _takes_made(region: Region, record: Record, aval: Any) -> bool:
 
 
 def _is_outside(value: Value, branch: Branch) -> bool:
-    """Return whether a value is made outside the conditional that a branch is of."""
     if value.record is None:
         return value.kind != "carry" or len(value.loops) <= len(branch.loops)
     around = chain(value.record.context.branch, lambda each: each.outer)

@@ -177,7 +177,6 @@ class SavedReader:
         return tuple(filter(None, read))
 
     def _read(self, fn: GradFn, node_id: str, slot: Slot, raw: Any, siblings: tuple[Any, ...] | None) -> Saved | None:
-        """Read what is saved in a slot, or in one of the ``siblings`` in it."""
         name, _, unpacked = slot
         try:
             if raw.unpack_hook is not None:
