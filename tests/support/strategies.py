@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gradir.ir import Builder, Cut, Graph, NonFinite, Producer, Saved, Scope, Source, TensorMeta
 from gradir.ir.build import Value
 
-many = settings(max_examples=5 * settings().max_examples)
+many = settings(max_examples=10 * settings().max_examples)
 """For a property of many cases, each of which takes no time."""
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
