@@ -172,8 +172,8 @@ S = jax.ShapeDtypeStruct
 SQUARE = S((3, 3), jnp.float32)
 ARGUMENTS = (dict.fromkeys(LEAVES, SQUARE), SQUARE, [S((), jnp.int32)] * MOST_BRANCHES)
 
-few = settings(max_examples=6, suppress_health_check=list(HealthCheck), derandomize=True)
-many = settings(max_examples=25, suppress_health_check=list(HealthCheck), derandomize=True)
+few = settings(max_examples=15, suppress_health_check=list(HealthCheck), derandomize=True)
+many = settings(max_examples=60, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 def function_of(program: Program) -> object:

@@ -11,7 +11,7 @@ from mutant_checks import checked, quietly
 from mutant_sources import good_document, graphs
 from mutation import KINDS, mutant, mutated
 
-COUNT = 400
+COUNT = 1_000
 
 
 @pytest.mark.parametrize("kind", KINDS)
