@@ -174,6 +174,11 @@ def a_bounded_one(m: Any, x: torch.Tensor) -> torch.Tensor:
     return m["main"](x).sum() * side
 
 
+def a_divisor_of_one_beside_a_column(m: Any, x: torch.Tensor) -> torch.Tensor:
+    weights = m["side"](x).sum().mul(0).exp().tolist()  # HERE
+    return (x[:, 1] * m["main"](x)[:, 0] / weights).sum()
+
+
 def a_factor_of_one_beside_an_index(m: Any, x: torch.Tensor) -> torch.Tensor:
     weights = m["side"](x).sum().mul(0).exp().reshape(1).tolist()  # HERE
     return m["main"](x)[1, 0] * weights[0]
@@ -188,6 +193,7 @@ def a_factor_of_one_beside_an_index(m: Any, x: torch.Tensor) -> torch.Tensor:
         a_list_of_them,
         what_an_inner_function_takes,
         a_bounded_one,
+        a_divisor_of_one_beside_a_column,
         a_factor_of_one_beside_an_index,
     ],
 )

@@ -6,7 +6,6 @@ import dis
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from itertools import pairwise
 from operator import itemgetter
 from types import CodeType, FunctionType
 from typing import Final, NamedTuple
@@ -63,17 +62,23 @@ def use_of(place: Place) -> str:
     return uses.pop() if len(uses) == 1 else SHOWN if uses <= {COMPARED, SHOWN} else ""
 
 
+# May stand between a number in brackets and the instruction that takes what it is an index of.
+_OF_AN_INDEX: Final = _SILENT | {"BUILD_SLICE", "BUILD_TUPLE"}
+
+
 class _Literals:
     def __init__(self, code: CodeType) -> None:
         self._code = code
         self._found: dict[int | None, set[tuple[type, object]]] = {}
-        for each, after in pairwise([*dis.get_instructions(code), None]):
-            if each is not None and each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
+        # torch makes a float of an integer that it is given, but not of an index as in ``weights[:, 1]``.
+        is_index = False
+        for each in reversed([*dis.get_instructions(code)]):
+            if each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
                 numbers = set(_numbers_in(each.argval))
-                # torch makes a float of an integer that it is given, but not of an index as in ``weights[1]``.
-                is_index = after is not None and (after.opname == "BINARY_SUBSCR" or after.argrepr == "[]")
                 floats = () if is_index else ((float, value) for _, value in numbers)
                 self._found.setdefault(_line(code, each.offset), set()).update(numbers, floats)
+            elif each.opname not in _OF_AN_INDEX:
+                is_index = each.opname in {"BINARY_SUBSCR", "BINARY_SLICE"} or each.argrepr == "[]"
 
     def beside(self, instruction: int) -> Set[tuple[type, object]]:
         return self._found.get(_line(self._code, instruction), frozenset())
