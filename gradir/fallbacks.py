@@ -13,7 +13,7 @@ from gradir.errors import CaptureError, GraphError
 from gradir.explanations.from_cuts import explained
 from gradir.explanations.model import Examined, Explanation
 from gradir.ir import Graph
-from gradir.ir.order import postorder
+from gradir.ir.edges import postorder
 from gradir.ir.validate import problems
 from gradir.protocols import Frontend, Verification
 from gradir.request import FEATURES, CaptureRequest

@@ -10,10 +10,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from gradir.ir import Graph, Source
-from gradir.ir.excerpt import shortened
 from gradir.ir.marks import LINE
 from gradir.ir.memo import Memo
-from gradir.ir.text import printable
+from gradir.ir.text import printable, shortened
 
 # By how it is shown, what Python calls a file.
 _FILES: Final[dict[str, set[str]]] = {}

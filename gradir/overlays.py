@@ -18,11 +18,10 @@ from msgspec.structs import replace
 from gradir.errors import ExportError, FormatError
 from gradir.hints import did_you_mean
 from gradir.ir import AttrValue, Graph
-from gradir.ir.excerpt import said, shortened
 from gradir.ir.frozen import NOTHING
 from gradir.ir.json_documents import DocumentKind
 from gradir.ir.marks import OVERLAY, OVERLAYS, STEPS, VERDICT, Mark, flops, milliseconds
-from gradir.ir.text import counted, number_text, printable
+from gradir.ir.text import counted, number_text, printable, said, shortened
 
 __all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "costs", "decode", "encode", "overlaid"]
 

@@ -19,8 +19,7 @@ from definitions import text as schema_text
 from report_schemas import schemas
 from schema_change import breaking_changes
 
-from gradir.codecs.document import FORMAT, Document, layout
-from gradir.codecs.versions import NEWEST, RELEASED
+from gradir.codecs.document import FORMAT, NEWEST, RELEASED, Document, layout
 from gradir.ir import Node, Scope
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.head import Head

@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.reading.outputs import flatten  # noqa: E402
 from gradir.frontends.pytorch.reading.saved import as_shown  # noqa: E402
 from gradir.frontends.pytorch.reading.walk import walk  # noqa: E402
 from gradir.ir import Cut, Edge, Graph, Ref, TensorMeta  # noqa: E402
-from gradir.ir.order import postorder  # noqa: E402
+from gradir.ir.edges import postorder  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402
 
 nn = torch.nn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from gradir_exporters._overlay_looks import FILLS
+from gradir_exporters._palette import FILLS
 from gradir_exporters.dot import _THEMES, to_pydot
 
 import gradir

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from dot_pictures import Picture, drawn_text, intended, run_dot
 from gradir_exporters._box_words import failure_lines
-from gradir_exporters._mermaid_text import shown
+from gradir_exporters._mermaid_picture import shown
 from gradir_exporters.dot import to_pydot
 from hostile_texts import HOSTILE_TEXTS
 from mermaid_pictures import parsed

@@ -18,8 +18,7 @@ from strategies import graphs
 import gradir
 from gradir.codecs import encoding_of
 from gradir.codecs.compression import compression_of
-from gradir.codecs.document import layout
-from gradir.codecs.versions import RELEASED
+from gradir.codecs.document import RELEASED, layout
 from gradir.ir import Collective, Cut, Graph, Node, Rank, Saved, Scope
 
 DOCS = (Path(__file__).parents[1] / "docs" / "format.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ from strategies import graphs
 
 from gradir.errors import GraphError
 from gradir.ir import Builder, Cut, Edge, Graph, Node, Ref, Saved, TensorMeta
+from gradir.ir.edges import postorder
 from gradir.ir.ids import IdAllocator, encode_component
-from gradir.ir.order import postorder
 from gradir.ir.totals import totals
 from gradir.ir.validate import check, problems
 

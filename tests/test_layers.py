@@ -25,7 +25,7 @@ CORE = "The core does not know the exporters"
 
 FORBIDDEN = [
     ("gradir/ir/model.py", "import torch", FRAMEWORKS),
-    ("gradir/ir/order.py", "def late() -> None:\n    import torch", FRAMEWORKS),
+    ("gradir/ir/edges.py", "def late() -> None:\n    import torch", FRAMEWORKS),
     ("gradir/codecs/codec.py", "import numpy", FRAMEWORKS),
     ("gradir/vocabulary/pytorch.py", "import torch", FRAMEWORKS),
     ("gradir/api.py", "import gradir.frontends.pytorch.frontend", REGISTRY),

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from gradir_exporters._mermaid_picture import Picture
-from gradir_exporters._mermaid_text import escaped, shown
+from gradir_exporters._mermaid_picture import Picture, escaped, shown
 from gradir_exporters.mermaid import MermaidOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st

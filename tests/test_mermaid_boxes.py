@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from gradir_exporters._mermaid_picture import Picture
-from gradir_exporters._mermaid_text import shown
+from gradir_exporters._mermaid_picture import Picture, shown
 from mermaid_pictures import META, PLAIN, boxes_in, export, groups_in
 from samples import everything
 

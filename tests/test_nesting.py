@@ -20,7 +20,7 @@ from gradir import codecs
 from gradir.codecs.strict import check_keys
 from gradir.diffs.diff_json import decode as decode_diff
 from gradir.errors import FormatError
-from gradir.ir.nesting import DEEPEST, is_too_deep
+from gradir.ir.jsontext import DEEPEST, is_too_deep
 
 HEAD = b'{"format":"gir","version":"1.0",'
 NODES = HEAD + b'"nodes":[\n{"id":"a"},\n'

@@ -70,10 +70,10 @@ for of in ("scope", "cut", "slot", "tensor", "source"):
             assert len(texts) == (2 if others[name] is False else 3), (of, name, exporter)
 """,
     "the version that it came with is asked for": """
-from gradir.codecs import versions
+from gradir.codecs import document
 for name, value in VALUES.items():
-    assert str(versions.lowest_for(graph(of="scope", **{name: value}))) == "1.1"
-assert str(versions.lowest_for(graph(of="scope"))) == "1.0"
+    assert str(document.lowest_for(graph(of="scope", **{name: value}))) == "1.1"
+assert str(document.lowest_for(graph(of="scope"))) == "1.0"
 from gradir.codecs.strict import check_canonical
 for form in ("json", "msgpack"):
     stated = gradir.dumps(graph(of="scope", **VALUES), format=form)

@@ -16,7 +16,7 @@ import json, sys, warnings
 import gradir
 from gradir import codecs
 from gradir.cli import main
-from gradir.codecs import versions
+from gradir.codecs import document
 from gradir.codecs.strict import check_canonical, check_keys
 from gradir.codecs.codec import check_known
 from gradir.diffs.merging.three_way import merged
@@ -83,7 +83,7 @@ keys = ["format", "version", "requires", "producer", "stream", "stamp", "lane", 
 assert [*json.loads(gradir.dumps(WHOLE))] == [*keys, "scopes", "cuts", "marks", "nodes"]
 start = lines.index('"marks":[')
 assert lines[start + 1 : start + 4] == ['{"node":"exp:1","size":1},', '{"node":"x","size":2}', '],']
-assert str(versions.lowest_for(WHOLE)) == "1.1" and str(versions.lowest_for(BARE)) == "1.0"
+assert str(document.lowest_for(WHOLE)) == "1.1" and str(document.lowest_for(BARE)) == "1.0"
 """,
     "what no file can hold": """
 for name, value, said in (

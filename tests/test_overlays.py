@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 from dot_pictures import Picture, drawn_text, run_dot
-from gradir_exporters._overlay_looks import FILLS
+from gradir_exporters._palette import FILLS
 from gradir_exporters.dot import to_pydot
 from hypothesis import assume, given
 from hypothesis import strategies as st

@@ -21,8 +21,8 @@ from strategies import graphs
 
 import gradir
 from gradir import codecs
-from gradir.codecs import document, versions
-from gradir.codecs.versions import NEWEST, RELEASED, Version
+from gradir.codecs import document
+from gradir.codecs.document import NEWEST, RELEASED, Version
 from gradir.errors import FormatError, GradirWarning
 from gradir.ir import Graph, Node, Scope
 
@@ -146,9 +146,8 @@ def version_before(monkeypatch: pytest.MonkeyPatch) -> None:
         return {**document, "nodes": nodes}
 
     older = Version(0, 9)
-    for module in (versions, document):
-        monkeypatch.setattr(module, "RELEASED", (older, *RELEASED))
-    monkeypatch.setattr(versions, "STEPS", {older: rename})
+    monkeypatch.setattr(document, "RELEASED", (older, *RELEASED))
+    monkeypatch.setattr(document, "STEPS", {older: rename})
 
 
 OLD_TEXT = {"format": "gir", "version": "0.9", "nodes": [{"title": "a"}, {"title": "b", "in": [["a", 0]]}]}

@@ -1,21 +1,96 @@
-"""The looks of the boxes of ``dot`` and ``mermaid``, and the options that both have."""
+"""What ``dot`` and ``mermaid`` share: the graph to draw, their options, and the lines, places and looks of boxes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
-from gradir.ir.marks import SIGNS, overlay_mark, status, times
+from gradir.errors import warn
+from gradir.ir.marks import SIGNS, is_layer, overlay_mark, status, times
+from gradir.pictures import LARGE
 from gradir.protocols import Options
 from gradir_exporters._box_words import CONTEXT, NO_VALUE, Legend, Words, border, cut_looks, legend
-from gradir_exporters._overlay_looks import overlay_legend, overlay_text
+from gradir_exporters._palette import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from gradir.ir import Node
+    from gradir.ir import Graph, Node
     from gradir.ir.cuts import Stub
+
+_WIDTH: Final = 36
+_COLUMNS: Final = 3
+# Splits a word that is too long for a line, such as a path or the name of a parameter.
+_PARTS: Final = re.compile(r"[^./_,:]*[./_,:]*")
+# The role of a box that stands for omitted nodes, and the kind of the line between it and the box beside it.
+MORE: Final = "more"
+_ENDS: Final = ("before", "behind")
+
+
+def box_lines(text: str) -> list[str]:
+    """Return the lines of a text; long words break behind a dot and the like.
+
+    >>> box_lines("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
+    ['no_grad (linear) at net.py:41:', 'encoder.layers.0.attention.weight', 'and 2 more']
+    >>> box_lines("a_model_with_a_long_name.encoder_layers.first")
+    ['a_model_with_a_long_name.encoder_', 'layers.first']
+    """
+    lines = [""]
+    for word in text.split(" "):
+        for place, part in enumerate(_parts(word)):
+            line = lines[-1]
+            with_part = f"{line} {part}" if line and not place else f"{line}{part}"
+            if not line or len(with_part) <= _WIDTH:
+                lines[-1] = with_part
+            else:
+                lines.append(part)
+    return lines
+
+
+def rows_below(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Return the lines that put boxes in rows below one box, or below nothing.
+
+    >>> list(rows_below(["output"], ["a", "b", "c", "d"]))
+    [('output', 'a'), ('output', 'b'), ('output', 'c'), ('a', 'd')]
+    """
+    for number, box in enumerate(boxes):
+        if number >= _COLUMNS:
+            yield boxes[number - _COLUMNS], box
+        elif above:
+            yield above[0], box
+
+
+def _parts(word: str) -> Iterator[str]:
+    if len(word) <= _WIDTH:
+        yield word
+        return
+    line = ""
+    for part in _PARTS.findall(word):
+        if line and len(line) + len(part) > _WIDTH:
+            yield line
+            line = ""
+        line += part
+        while len(line) > _WIDTH:
+            yield line[:_WIDTH]
+            line = line[_WIDTH:]
+    yield line
+
+
+def boxes_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
+    """Return the boxes that say how many nodes are left out before and behind one."""
+    for end, count in zip(_ENDS, counts, strict=True):
+        if count:
+            yield f"{key}{end}", f"… {count:,} more"
+
+
+def lines_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
+    """Return the lines between that box and those beside it, as the keys of their ends."""
+    before, behind = counts
+    if before:
+        yield f"{key}{_ENDS[0]}", key
+    if behind:
+        yield key, f"{key}{_ENDS[1]}"
 
 
 class PictureOptions(Options, frozen=True, kw_only=True):
@@ -79,3 +154,26 @@ class Looks:
             roles.add("saved")
         notes = words.notes(nodes, framed=framed, marked=self.is_marked, joined=joined)
         return legend(title, roles, kinds, looks, [*notes])
+
+
+def drawn_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
+    """Return the graph to draw and its caption; a folded graph is drawn as it is.
+
+    Warns:
+        GradirWarning: the graph is drawn smaller than it is.
+    """
+    is_small = len(graph.nodes) <= LARGE and not any(map(is_layer, graph.nodes.values()))
+    if is_small or is_folded(graph):
+        return graph, caption
+    # Imported for a large graph and for layers alone: to draw a small one should start fast.
+    from gradir.passes import smallest
+
+    small = smallest(graph)
+    if small.graph is not graph:
+        warn(f"{small.note}; --all, in Python all=True, draws every node; --depth, --rollup, --drop, --focus choose")
+    return small.graph, "; ".join(filter(None, (caption, small.note)))
+
+
+def is_folded(graph: Graph) -> bool:
+    """Return whether a module with submodules is one node already."""
+    return any(node.role == "module" and not is_layer(node) for node in graph.nodes.values())

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
 from gradir.ir import Graph, Node, TensorMeta
 from gradir.ir.edges import sources
-from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
 from gradir.ir.marks import (
     ELIDED,
@@ -28,7 +27,7 @@ from gradir.ir.memo import Memo
 from gradir.ir.model import Scope, first_known
 from gradir.ir.module_tree import class_text
 from gradir.ir.saved import whole_number
-from gradir.ir.text import counted, printable, short_bytes
+from gradir.ir.text import counted, printable, short_bytes, shortened
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:

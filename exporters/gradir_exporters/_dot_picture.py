@@ -14,7 +14,7 @@ import msgspec
 
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
-from gradir.ir.edge_columns import EdgeColumns
+from gradir.ir.edges import EdgeColumns
 from gradir.ir.frames import frames, module_of
 from gradir.ir.marks import is_lost, left_out, stands_for_several
 from gradir.ir.memo import Memo
@@ -22,8 +22,15 @@ from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
-from gradir_exporters._box_looks import Looks, PictureOptions
+from gradir_exporters._box_looks import (
+    MORE,
+    Looks,
+    PictureOptions,
+    box_lines,
+    boxes_left_out,
+    lines_left_out,
+    rows_below,
+)
 from gradir_exporters._box_words import (
     CUT,
     Legend,

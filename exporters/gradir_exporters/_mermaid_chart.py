@@ -6,26 +6,20 @@ Import it only to draw: mermaid-py is slow to import.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
 from gradir.ir.marks import SIGNS
 from gradir.ir.text import quoted
-from gradir_exporters._box_lines import MORE
+from gradir_exporters._box_looks import MORE
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
-from gradir_exporters._mermaid_picture import BESIDE, Box
+from gradir_exporters._mermaid_picture import BESIDE, Box, Group, Picture, escaped, joined, shown
 from gradir_exporters._mermaid_picture import LINE as LINE_BOX
-from gradir_exporters._mermaid_text import escaped, joined, shown
 from gradir_exporters._palette import CUT as CUT_COLOUR
 from gradir_exporters._palette import LINE, PALETTE, RIM, TEXT, UNKNOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gradir_exporters._mermaid_picture import Group, Picture
 
 _TEXT, _LINE = TEXT[0], LINE[0]
 _WIDE = frozenset({"parameter", "output", "module", *SIGNS})

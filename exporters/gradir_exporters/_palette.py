@@ -1,11 +1,52 @@
-"""The colours of static pictures, as in the page."""
+"""The colours of static pictures, as in the page, and the text and legend of overlays in every picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gradir_exporters._overlay_looks import FILLS
+from gradir.ir.marks import LOOKS, Mark
+from gradir.ir.text import number_text
+
+# The colours of the looks under dark and light text, with a contrast of at least 4.5 (WCAG AA). The steps are those of
+# YlGnBu (ColorBrewer), which colour-blind people can tell apart. An alarm also has a sign.
+FILLS: Final[Mapping[str, tuple[str, str]]] = {
+    "quiet": ("#e8e8e8", "#343a41"),
+    "good": ("#a9d3ee", "#1f4b70"),
+    "step 1": ("#ffffd9", "#23282e"),
+    "step 2": ("#c7e9b4", "#1f3a45"),
+    "step 3": ("#7fcdbb", "#1c4d62"),
+    "step 4": ("#41b6c4", "#1b5f80"),
+    "step 5": ("#35a0d0", "#1f6f9f"),
+    "caution": ("#f7c873", "#755500"),
+    "alarm": ("#f58a5b", "#a33d17"),
+}
+
+# A legend lists this many labels of one look, and the number of the others.
+_MOST_WORDS: Final = 8
+_SIGNS: Final = {"alarm": "x ", "caution": "! "}
+
+
+def overlay_text(mark: Mark) -> str:
+    """Return the text of a mark; an alarm has a sign, so that it needs no colour."""
+    if isinstance(mark.value, float):
+        return f"{'at most ' if mark.is_mixed else ''}{number_text(mark.value)}"
+    return f"{_SIGNS.get(mark.look, '')}{mark.value}{' and others' if mark.is_mixed else ''}"
+
+
+def overlay_legend(marks: Iterable[Mark]) -> tuple[str, dict[str, str]]:
+    """Return the title of an overlay's legend, and the text of each look in order."""
+    title, labels = "", dict[str, dict[str, None]]()
+    for mark in marks:
+        title = mark.title
+        labels.setdefault(mark.look, {})[mark.label] = None
+    texts: dict[str, str] = {}
+    for look in filter(labels.__contains__, LOOKS):
+        words = sorted(labels[look])
+        more = [f"{len(words) - _MOST_WORDS:,} more"] if len(words) > _MOST_WORDS else []
+        texts[look] = f"{_SIGNS.get(look, '')}{', '.join(words[:_MOST_WORDS] + more)}"
+    return title, texts
+
 
 TEXT: Final = ("#1f2328", "#e9eef3")
 LINE: Final = ("#57606a", "#8b949e")

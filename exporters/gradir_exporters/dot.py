@@ -12,14 +12,12 @@ from gradir.ir.marks import SIGNS
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._box_lines import MORE
+from gradir_exporters._box_looks import MORE, drawn_by_default
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._dot_labels import cell, shown
 from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
-from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters._palette import CUT as CUT_COLOUR
-from gradir_exporters._palette import LINE, PALETTE, RIM, TEXT, UNKNOWN
-from gradir_exporters._readable import drawn_by_default
+from gradir_exporters._palette import FILLS, LINE, PALETTE, RIM, TEXT, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

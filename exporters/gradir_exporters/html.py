@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
+from gradir.ir import Graph
 from gradir.ir.jsontext import json_text
+from gradir.ir.marks import ListedChange
 from gradir.ir.text import counted, printable
 from gradir.progress import stage
 from gradir.protocols import Options
 from gradir.webpage import hashed, head
 from gradir_exporters._page.columns import Columns
 from gradir_exporters._page.tables import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradir.ir import Graph
-    from gradir.ir.marks import ListedChange
 
 __all__ = ["HtmlExporter", "HtmlOptions"]
 

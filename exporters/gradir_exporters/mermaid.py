@@ -7,18 +7,15 @@ greatest depth at which it fits.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
 
 from gradir.errors import ExportError, warn
+from gradir.ir import Graph
 from gradir.passes import fold, scope_depth
 from gradir.protocols import Options
+from gradir_exporters._box_looks import drawn_by_default, is_folded
 from gradir_exporters._mermaid_picture import MermaidOptions, Picture
-from gradir_exporters._readable import drawn_by_default, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gradir.ir import Graph
 
 __all__ = ["MermaidExporter", "MermaidOptions"]
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import add
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
 from gradir.errors import ExportError
+from gradir.ir import Graph
 from gradir.ir.jsontext import json_lines, json_text
+from gradir.ir.model import Shape
 from gradir.ir.text import amount, counted, printable, short_bytes, size_text
 from gradir.markdown import code_span
 from gradir.protocols import Options
-from gradir_exporters._summary_layers import ComparedLayer, CostedLayer, Layer, Row, layers, says_costs
+from gradir_exporters._summary_layers import ComparedLayer, CostedLayer, Layer, Row, State, Totals, layers, says_costs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from gradir.ir import Graph
-    from gradir.ir.model import Shape
-    from gradir_exporters._summary_layers import State, Totals
-
-    Shown = Callable[[str], str]
-
+Shown = Callable[[str], str]
 _SUFFIXES: Final = {"table": ".txt", "markdown": ".md", "csv": ".csv", "json": ".json"}
 _HEADS: Final = (
     "layer",

@@ -25,7 +25,7 @@ from gradir.ir.text import printable, quoted, tensor_text, word
 from gradir.ir.totals import bounded
 from gradir.protocols import Options
 from gradir_exporters._box_words import failure_lines, weight_texts
-from gradir_exporters._overlay_looks import overlay_text
+from gradir_exporters._palette import overlay_text
 
 _NULL: Final = "None"
 # Stands for an input that a pass left out.

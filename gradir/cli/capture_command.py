@@ -6,13 +6,13 @@ import argparse
 import sys
 from typing import Final
 
-from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import Loaded, add_request_options, add_verify_option, captured, running_program, summary
 from gradir.cli.rank_files import for_rank, of_rank
 from gradir.cli.report import one_line, report
 from gradir.cli.scripts import number
 from gradir.cli.sources import RAISED, is_program, refuse_program_options
+from gradir.cli.suffixes import add_encoding_options
 from gradir.errors import SpecError
 
 DESCRIPTION = "Run a program and write the autograd graph of what it computes to a .gir file."

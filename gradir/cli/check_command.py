@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gradir.cli import comparing, two_graphs
+from gradir.cli import comparing
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import Loaded, add_verify_option, captured, running_program, summary
 from gradir.cli.report import one_line, report
@@ -108,7 +108,7 @@ def _expect_two(options: argparse.Namespace, against: Source) -> None:
 
 
 def _compared(options: argparse.Namespace, expected: Loaded, now: Loaded, programs: Sequence[str], folder: str) -> int:
-    found = two_graphs.compare(expected, now, options, programs, folder)
+    found = comparing.compare(expected, now, options, programs, folder)
     found.show(options)
     if options.update:
         return int(bool(found))

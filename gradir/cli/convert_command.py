@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli.encoding import add_encoding_options, add_lossy_option, load_to_rewrite
 from gradir.cli.parser import Parser, add_input
+from gradir.cli.suffixes import add_encoding_options, add_lossy_option, load_to_rewrite
 
 DESCRIPTION = "Write a .gir file again, in JSON or MessagePack, compressed or not, in canonical form."
 

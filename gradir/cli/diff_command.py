@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli import comparing, two_graphs
+from gradir.cli import comparing
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.report import write_shown
 from gradir.cli.sources import add_program_options, load_two, short_names, sources_of, status_of
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     for loaded in (a, b):
         status_of(loaded)
     programs = [source.word if source.is_program else "" for source in (before, after)]
-    found = two_graphs.compare(a, b, options, programs, folder)
+    found = comparing.compare(a, b, options, programs, folder)
     found.show(options)
     if options.run_both:
         from gradir.cli.diff_run import run_both

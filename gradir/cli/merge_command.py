@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir import codecs, files
     from gradir.cli.suffixes import check_graph_name
     from gradir.diffs.merging import merged
-    from gradir.git.sides import side
+    from gradir.git.repository import side
     from gradir.ir import Graph
     from gradir.ir.head import MERGED
 

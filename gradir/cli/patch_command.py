@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli.encoding import add_encoding_options, add_lossy_option, load_to_rewrite
 from gradir.cli.parser import Parser, add_input, add_output
+from gradir.cli.suffixes import add_encoding_options, add_lossy_option, load_to_rewrite
 from gradir.errors import GraphError, PatchError
 
 DESCRIPTION = "Apply a diff to the graph that it starts from, or undo it with --reverse."

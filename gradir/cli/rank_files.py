@@ -66,7 +66,7 @@ def _number(told: Mapping[str, str], name: str) -> int | None:
         return None
     # Python reads no number of thousands of digits.
     if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
-        from gradir.ir.excerpt import excerpt
+        from gradir.ir.text import excerpt
 
         raise SpecError(f"{name} is {excerpt(text)}, not a number; start the program with a launcher such as torchrun")
     return int(text)

@@ -10,12 +10,12 @@ import threading
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.programs import OwnOutput, program_output, summary
 from gradir.cli.rank_files import for_rank, launched
 from gradir.cli.report import TROUBLE, one_line, report
 from gradir.cli.scripts import Script, add_script, calls_of, number
+from gradir.cli.suffixes import add_encoding_options
 from gradir.errors import SpecError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
 def _seconds(text: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
-    from gradir.ir.excerpt import excerpt
+    from gradir.ir.text import excerpt
 
     raise argparse.ArgumentTypeError(f"expected whole seconds such as 60, got {excerpt(text)}; 0 waits for ever")
 

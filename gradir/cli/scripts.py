@@ -106,7 +106,7 @@ def number(what: str, first: int = 1, last: int = sys.maxsize) -> Callable[[str]
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS or not first <= int(text) <= last:
-            from gradir.ir.excerpt import excerpt
+            from gradir.ir.text import excerpt
 
             raise argparse.ArgumentTypeError(f"{excerpt(text)} is not the number of a {what}: {first} is the first")
         return int(text)

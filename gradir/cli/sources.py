@@ -14,7 +14,7 @@ from gradir.errors import FileError, GradirError, SpecError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
-    from gradir.git.sides import Side
+    from gradir.git.repository import Side
     from gradir.ir import Graph
 
 GRAPH_HELP: Final = "a .gir or .pt2 file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
@@ -80,7 +80,7 @@ def source_of(word: str) -> Source:
     if _is_program(word):
         return Source(word, is_program=True)
     if ":" in word and not os.path.exists(word):
-        from gradir.git.sides import side
+        from gradir.git.repository import side
 
         location, _, attribute = word.rpartition(":")
         # The suffix .py was left out.
@@ -97,7 +97,7 @@ def source_of(word: str) -> Source:
 
 def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
     """Return the two graphs that the arguments of a comparison name."""
-    from gradir.git.sides import sides
+    from gradir.git.repository import sides
 
     words, given = list(options.sides), options.arguments
     if any(map(_is_program, words)):

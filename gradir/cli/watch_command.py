@@ -5,22 +5,29 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import subprocess
 import sys
+import tempfile
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
+
+import msgspec
 
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import add_colour, guarded, report
 from gradir.cli.scripts import Script, add_script, divided, number
 from gradir.cli.sources import is_script
+from gradir.cli.subprocesses import command_line
 from gradir.errors import SpecError
+from gradir.explanations.model import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gradir.protocols import Watching
+    from gradir.protocols import ReachedBackward, Watching
     from gradir.watches.model import Finding, Modules, Number, Step, Watch
 
 DESCRIPTION = "Run a training script to its end and find what goes wrong from step to step."
@@ -228,7 +235,6 @@ class _Run:
         return False
 
     def _replay(self) -> None:
-        from gradir.cli.replaying import replayed
         from gradir.watches.model import Finding
 
         finding, has_raised = self._fatal, self._collected.ended.startswith("the script raised")
@@ -266,7 +272,6 @@ class _Run:
     def _capture(self) -> dict[int, str]:
         """Capture the first steps with an error in further runs; return the page of each graph by step."""
         from gradir import api
-        from gradir.cli.replaying import replayed
 
         if self._options.capture_on_finding is None:
             return {}
@@ -298,3 +303,61 @@ class _Run:
 
         parts = [f"step {step.number:,}", f"loss {shown_number(step.loss)}", f"gradient {shown_number(step.norm)}"]
         sys.stderr.write(f"\r\x1b[K{'  '.join(parts)}  {step.memory / 2**20:,.0f} MiB\r")
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """The result of running a script again: the loss of the backward, and the causes that explain it."""
+
+    loss: float | None = None
+    causes: tuple[Cause, ...] = ()
+
+
+def replayed(script: Script, step: int, folder: str, graph: str = "") -> Replay | None:
+    """Run a script again, silently, up to its backward number ``step``, whose graph goes into the file ``graph``."""
+    with tempfile.TemporaryDirectory() as place:
+        result = Path(place) / "replay.json"
+        words = [str(result), str(step), graph, str(int(script.is_module)), script.name, *script.arguments]
+        subprocess.run(  # noqa: S603 (gradir itself)
+            command_line(words, "gradir.cli.watch_command"),
+            cwd=folder,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            return msgspec.json.decode(result.read_bytes(), type=Replay)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+
+def main() -> int:
+    """Run the script that the command line names, and write what its backward is explained by."""
+    result, step, graph, is_module, name, *arguments = sys.argv[1:]
+    from gradir import api
+    from gradir.capturing import running
+    from gradir.request import CaptureRequest
+    from gradir.script import run_script
+
+    def reached(call: ReachedBackward) -> None:
+        loss = call.loss
+        found = call.explain()
+        if graph:
+            api.save(call.capture(), graph)
+        causes = tuple(cause for cause in found.causes if cause.level == "error")
+        _write(result, Replay(loss if loss is not None and isfinite(loss) else None, causes))
+        raise SystemExit
+
+    request = CaptureRequest(step=int(step), flow=True, sources=True, values=True)
+    with running(request, reached) as seeing:
+        try:
+            run_script(name, arguments, is_module=is_module == "1", for_good=True)
+        except Exception as error:  # noqa: BLE001 (whatever the script raises)
+            found = [each.explained_failure(error) for each in seeing.values()]
+            causes = [cause for each in found if each for cause in each.causes if cause.level == "error"]
+            _write(result, Replay(None, tuple(causes)))
+    return 0
+
+
+def _write(result: str, replay: Replay) -> None:
+    Path(result).write_bytes(msgspec.json.encode(replay))

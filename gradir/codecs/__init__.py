@@ -1,7 +1,7 @@
 """Turn bytes into a graph and back.
 
 A document has one of two encodings and may be compressed. Its content tells which, never the suffix of a file.
-`document` has the head and the layout that the encodings share, and `versions` has their changes. `codec` reads
+`document` has the head, the layout and the versions that the encodings share. `codec` reads
 and writes both. `strict` checks more than reading does, and `surveyor` counts.
 """
 

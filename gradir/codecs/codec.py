@@ -10,10 +10,23 @@ import msgspec
 from msgspec.structs import replace
 
 from gradir.codecs.compression import compress, compression_of, opened, room
-from gradir.codecs.document import Document, check_head, encoding_of, sections_of, to_graph
-from gradir.codecs.encodings import JSON, UNREADABLE, Encoding, read, recognize
+from gradir.codecs.document import (
+    JSON,
+    NEWEST,
+    UNREADABLE,
+    Document,
+    Encoding,
+    Version,
+    check_head,
+    encoding_of,
+    needs_steps,
+    read,
+    recognize,
+    sections_of,
+    to_graph,
+    upgrade,
+)
 from gradir.codecs.faults import broken, mismatched, placed
-from gradir.codecs.versions import NEWEST, Version, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph

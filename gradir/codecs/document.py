@@ -1,21 +1,105 @@
-"""How a document starts, its head, and what its version allows."""
+"""The encodings, the head, the layout and the versions of a document.
+
+A minor version adds an optional field or a new word of an open vocabulary, so a document of an older minor version is
+one of the newer too. Anything else makes a major version, and a step here that rewrites documents of the version
+before. Steps work on plain data: the records of past versions are not kept.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final
+from importlib import import_module
+from itertools import chain, pairwise
+from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from gradir.codecs.faults import broken, conflict, damaged, foreign, too_new
-from gradir.codecs.versions import NEWEST, RELEASED, Version, lowest_for
+from gradir.codecs.faults import broken, conflict, damaged, foreign, mismatched, too_new
 from gradir.errors import FormatError, GraphError, warn
 from gradir.ir import Graph, Node, Scope
-from gradir.ir.excerpt import excerpt, shortened
-from gradir.ir.fields import fields_of, is_list
+from gradir.ir.fields import fields_of, is_list, records_in
 from gradir.ir.head import Head
+from gradir.ir.model import Record
+from gradir.ir.text import excerpt, shortened
 from gradir.ir.validate import by_id, check, check_all, vouch
+
+# Few digits, since int() of a long number takes quadratic time.
+_PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
+
+
+class Version(NamedTuple):
+    """A version of the format."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @classmethod
+    def parse(cls, text: object) -> Version | None:
+        """Return the version in a text, or ``None``."""
+        match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
+        return None if match is None else cls(int(match[1]), int(match[2]))
+
+
+Step = Callable[[dict[str, Any]], dict[str, Any]]
+# Every version, oldest first.
+RELEASED: Final = (Version(1, 0),)
+NEWEST: Final = RELEASED[-1]
+# The function by version that rewrites a document for the next version. Versions without one need no change.
+STEPS: Final[Mapping[Version, Step]] = {}
+
+
+def lowest_for(graph: Graph) -> Version:
+    """Return the lowest version that can express a graph, which writers state."""
+    # Documents of a version that needs steps are read, and not written.
+    first = next(version for version in RELEASED if not needs_steps(version))
+    held: tuple[tuple[type[Record], Iterable[Record]], ...] = (
+        (Node, graph.nodes.values()),
+        (Scope, graph.scopes.values()),
+        (Head, (graph,)),
+    )
+    return max([first, *(since for kind, records in held for since in _needed(kind, records, first))])
+
+
+def _needed(kind: type[Record], records: Iterable[Record], first: Version) -> Iterator[Version]:
+    """Yield the versions of newer fields than the first version's that these records, or those in them, use."""
+    for field in fields_of(kind):
+        since = Version(*field.about.since)
+        inner = records_in(field)
+        if since > first and any(getattr(record, field.name) != field.default for record in records):
+            yield since
+        if inner is not None and _is_recent(inner, first):
+            values = (getattr(record, field.name) for record in records)
+            lists = (value if isinstance(value, tuple) else (value,) for value in values if value)
+            yield from _needed(inner, [*chain.from_iterable(lists)], first)
+
+
+@cache
+def _is_recent(kind: type[Record], first: Version) -> bool:
+    """Return whether a record of this kind, or one in it, has a field that the first version lacks."""
+    return any(
+        field.about.since > first or ((inner := records_in(field)) is not None and _is_recent(inner, first))
+        for field in fields_of(kind)
+    )
+
+
+def needs_steps(version: Version) -> bool:
+    """Return whether a document of this version must be rewritten before the newest records can hold it."""
+    return any(version <= changed < NEWEST for changed in STEPS)
+
+
+def upgrade(document: dict[str, Any], version: Version) -> dict[str, Any]:
+    """Rewrite a document as plain data from its version to the newest, one version at a time."""
+    for older, newer in pairwise(RELEASED):
+        if older >= version:
+            document = {**STEPS.get(older, dict)(document), "version": str(newer)}
+    return document
+
 
 FORMAT: Final = "gir"
 
@@ -128,3 +212,55 @@ def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
     graph = graph if nodes is None else replace(graph, nodes=nodes)
     vouch(graph)
     return graph
+
+
+T = TypeVar("T")
+# msgspec raises these for bytes that it cannot read.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Encoding(NamedTuple):
+    """One encoding, with its reader and the name of the module that knows its syntax."""
+
+    name: str
+    decode: Callable[..., Any]
+    module: str
+
+    @property
+    def syntax(self) -> Any:
+        """Return the module. Only the one that a file needs is imported.
+
+        ``guard`` refuses data that would exhaust the stack or the memory of ``decode``. ``inspect`` refuses broken
+        values of unknown keys, which ``decode`` skips. ``fault_of`` adds the place to an error of ``decode``.
+        """
+        return import_module(self.module)
+
+
+JSON: Final = Encoding("json", msgspec.json.decode, "gradir.codecs.json_syntax")
+MSGPACK: Final = Encoding("msgpack", msgspec.msgpack.decode, "gradir.codecs.msgpack_syntax")
+
+
+def recognize(data: bytes) -> tuple[Encoding, bytes]:
+    r"""Return the encoding of a document that is not compressed, and its bytes with spaces for a byte order mark.
+
+    Spaces leave every byte at its place, so an error names the byte of the file.
+
+    >>> encoding, document = recognize(b"\xef\xbb\xbf{}")
+    >>> encoding.name, document
+    ('json', b'   {}')
+    """
+    encoding = JSON if encoding_of(data) == JSON.name else MSGPACK
+    return encoding, b" " * len(BOM) + data[len(BOM) :] if data.startswith(BOM) else data
+
+
+def read(encoding: Encoding, data: bytes, kind: type[T]) -> T:
+    """Return the parts of a document that a record declares."""
+    encoding.syntax.guard(data)
+    try:
+        found: T = encoding.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        encoding.syntax.inspect(data)
+        raise broken(*mismatched(error)) from error
+    except UNREADABLE as error:
+        raise encoding.syntax.fault_of(data, error) from error
+    return found

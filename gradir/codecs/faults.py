@@ -6,8 +6,7 @@ import re
 from typing import Final
 
 from gradir.errors import FormatError, NewerFormatError
-from gradir.ir.excerpt import shortened
-from gradir.ir.text import printable
+from gradir.ir.text import printable, shortened
 
 _DAMAGED: Final = "fetch the file again, or write it again"
 _BROKEN: Final = "undo the last edit of the file, or capture the graph again"

@@ -9,9 +9,8 @@ from typing import Final
 from gradir.codecs.document import BOM
 from gradir.codecs.faults import broken, byte, conflict, damaged, foreign, lowered
 from gradir.errors import FormatError
-from gradir.ir.excerpt import shortened
-from gradir.ir.nesting import TOO_DEEP, is_too_deep
-from gradir.ir.text import printable
+from gradir.ir.jsontext import TOO_DEEP, is_too_deep
+from gradir.ir.text import printable, shortened
 
 # msgspec takes the end of the data for the missing half of a surrogate pair when no 6 bytes follow the first half.
 _TAIL: Final = 64

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from gradir.codecs.faults import byte, damaged
 from gradir.errors import FormatError
-from gradir.ir.excerpt import said
+from gradir.ir.text import said
 
 Pairs = list[tuple[Any, Any]]
 

@@ -16,8 +16,7 @@ import msgspec
 
 from gradir.codecs.codec import decode
 from gradir.codecs.compression import opened
-from gradir.codecs.document import check_head
-from gradir.codecs.encodings import JSON, MSGPACK, UNREADABLE, Encoding, read, recognize
+from gradir.codecs.document import JSON, MSGPACK, UNREADABLE, Encoding, check_head, read, recognize
 from gradir.errors import FormatError
 from gradir.ir import Collective, Rank
 

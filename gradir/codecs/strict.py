@@ -11,13 +11,12 @@ from typing import Any
 from gradir.codecs import msgpack_syntax
 from gradir.codecs.codec import decode, encode, encoding_of, version_in
 from gradir.codecs.compression import opened
-from gradir.codecs.encodings import JSON, recognize
+from gradir.codecs.document import JSON, lowest_for, recognize
 from gradir.codecs.faults import byte, too_new
 from gradir.codecs.json_syntax import fault_of
-from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
 from gradir.ir import Graph
-from gradir.ir.excerpt import excerpt, shortened
+from gradir.ir.text import excerpt, shortened
 
 _SHOWN = 60
 

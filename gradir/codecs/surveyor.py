@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gradir.codecs.document import Document
-from gradir.codecs.versions import Version
+from gradir.codecs.document import Document, Version
 from gradir.ir import Cut, Producer, TensorMeta
 from gradir.ir.fields import fields_of, is_list
 from gradir.ir.head import Head

@@ -16,7 +16,7 @@ from gradir.distributed.programs import Program, Programs
 from gradir.errors import GradirError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Rank
-from gradir.ir.excerpt import excerpt
+from gradir.ir.text import excerpt
 
 _Source = str | PathLike[str] | Graph
 

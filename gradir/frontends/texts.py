@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from gradir.ir.model import NonFinite
-
-if TYPE_CHECKING:
-    from gradir.ir.model import AttrScalar
+from gradir.ir.model import AttrScalar, NonFinite
 
 _INT64 = range(-(2**63), 2**63)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from gradir.ir.excerpt import shortened
 from gradir.ir.graph import Graph
 from gradir.ir.marks import is_focus, left_out
 from gradir.ir.model import BESIDE, Cut
 from gradir.ir.module_tree import common_path, module_of, upwards
-from gradir.ir.text import counted, printable
+from gradir.ir.text import counted, printable, shortened
 
 # The producer's option of a graph with a recorded forward pass.
 FLOW: Final = "flow"

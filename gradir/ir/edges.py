@@ -1,13 +1,17 @@
-"""Compute edges of all kinds from the nodes that they lead to."""
+"""Compute edges of all kinds from the nodes that they lead to, one by one or in columns, and the order of nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import repeat
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from itertools import accumulate, chain, repeat
 from operator import attrgetter, ne
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from gradir.errors import ExportError
+from gradir.ir.memo import Table
 from gradir.ir.model import Node, Ref
+from gradir.ir.text import excerpt
 
 DATA: Final = "data"
 # The fields of a node that are edges into it, in the order of the edges, with their kind. A field holds references, or
@@ -149,3 +153,99 @@ def sources(node: Node) -> list[str]:
         if ref is not None:
             found.append(ref.id)  # noqa: PERF401
     return found if _held_beside(node) == _NONE_BESIDE else found + [edge.src for edge in edges_beside(node)]
+
+
+_NO_SLOT: Final = -1
+
+
+class EdgeColumns:
+    """The edges by consumer: edges ``first[n]`` to ``first[n + 1]`` lead into node ``n``."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.numbers = {node.id: number for number, node in enumerate(nodes)}
+        self.counts: list[int] = []
+        self.source: list[int] = []
+        self.slot: list[int] = []
+        self.output: list[int] = []
+        self.kind: list[int] = []
+        self.kinds: Table[str] = Table([DATA])
+        numbers, source, slots, outputs = self.numbers, self.source, self.slot, self.output
+        before = 0
+        for node, has_others in zip(nodes, have_edges_beside(nodes), strict=True):
+            try:
+                for slot, ref in enumerate(node.inputs):
+                    if ref is not None:
+                        source.append(numbers[ref.id])
+                        outputs.append(ref.output_nr)
+                        slots.append(slot)
+                # Few nodes have other kinds of edges than data.
+                if has_others or node.kinds:
+                    self._read_others(node, len(source) - before)
+            except KeyError as error:
+                src = excerpt(error.args[0])
+                raise ExportError(
+                    f"node {excerpt(node.id)} has an edge from {src}, which is not in the graph"
+                ) from None
+            self.counts.append(len(source) - before)
+            before = len(source)
+        self.kind += [0] * (len(source) - len(self.kind))
+        self.first = [0, *accumulate(self.counts)]
+        self.target = [*chain.from_iterable(map(repeat, range(len(nodes)), self.counts))]
+
+    def sources(self, number: int) -> list[int]:
+        """Return the producers of a node's edges."""
+        return self.source[self.first[number] : self.first[number + 1]]
+
+    def standing(self, stands: Sequence[int]) -> EdgeColumns:
+        """Return the edges between representatives, for nodes that represent themselves."""
+        kept = [edge for edge, target in enumerate(self.target) if stands[target] == target]
+        if len(kept) == len(self.target):
+            return self
+        # A shallow copy: the other columns are shared, and nothing changes them.
+        found = copy(self)
+        found.source = [stands[self.source[edge]] for edge in kept]
+        found.slot, found.output, found.kind, found.target = (
+            [column[edge] for edge in kept] for column in (self.slot, self.output, self.kind, self.target)
+        )
+        found.counts = [count if stands[node] == node else 0 for node, count in enumerate(self.counts)]
+        found.first = [0, *accumulate(found.counts)]
+        return found
+
+    def _read_others(self, node: Node, inputs: int) -> None:
+        self.kind += [0] * (len(self.source) - inputs - len(self.kind))
+        kinds = node.kinds
+        self.kind += [self.kinds[kinds[slot] if slot < len(kinds) else DATA] for slot in self.slot[-inputs:] if inputs]
+        for edge in edges_beside(node):
+            self.source.append(self.numbers[edge.src])
+            self.output.append(edge.output_nr)
+            self.slot.append(_NO_SLOT)
+            self.kind.append(self.kinds[edge.kind])
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+def postorder(roots: Iterable[K], children: Callable[[K], Sequence[K]]) -> list[K]:
+    """Return nodes in depth-first post-order from ``roots``, children in the order given, without recursion.
+
+    Every child precedes its parents. ``children`` is called once per node, so the time is linear (Tarjan, 1972).
+
+    >>> postorder("c", {"a": "", "b": "a", "c": "ba"}.__getitem__)
+    ['a', 'b', 'c']
+    """
+    order: list[K] = []
+    seen: set[K] = set()
+    stack: list[K | None] = [*roots]
+    stack.reverse()
+    while stack:
+        top = stack.pop()
+        if top is None:
+            # Every child of the node below is done.
+            order.append(cast("K", stack.pop()))
+            continue
+        if top in seen:
+            continue
+        seen.add(top)
+        stack += (top, None)
+        stack += children(top)[::-1]
+    return order

@@ -15,11 +15,11 @@ from msgspec.structs import force_setattr
 from gradir.errors import GradirError, GraphError
 from gradir.hints import did_you_mean
 from gradir.ir.edges import Edge, Edges, sources
-from gradir.ir.excerpt import excerpt
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 from gradir.ir.head import Head
 from gradir.ir.model import Cut, Node, Producer, Scope, bounded
 from gradir.ir.saved import SavedBytes
+from gradir.ir.text import excerpt
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from gradir.errors import FormatError, warn
-from gradir.ir.excerpt import excerpt, said
-from gradir.ir.jsontext import printable_json
-from gradir.ir.nesting import TOO_DEEP, is_too_deep
+from gradir.ir.jsontext import TOO_DEEP, is_too_deep, printable_json
+from gradir.ir.text import excerpt, said
 from gradir.ir.unknown import converted
 
 T = TypeVar("T")

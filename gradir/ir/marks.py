@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from gradir.ir.graph import Graph
 from gradir.ir.merged import merged, merged_ext
 from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, bounded
-
-if TYPE_CHECKING:
-    from gradir.ir.graph import Graph
 
 # These are keys of ``ext`` unless a comment says otherwise.
 # In all equal blocks but the first, the previous block feeds these input slots.
@@ -44,7 +42,7 @@ PHASE: Final = "phase"
 SAVINGS: Final = "savings"
 # The milliseconds of a node, forward and backward. No two captures measure the same.
 MILLISECONDS: Final = "ms"
-# An attribute of a layer that `gradir.passes.layers` made: the name and shape of each of its parameters.
+# An attribute of a layer that `gradir.passes.readability` made: the name and shape of each of its parameters.
 WEIGHTS: Final = "weights"
 # The `Mark` of an overlay's chosen channel.
 OVERLAY: Final = "overlay"
@@ -170,7 +168,7 @@ def milliseconds(node: Node) -> tuple[float, float]:
 
 
 def is_layer(node: Node) -> bool:
-    """Return whether a node is a layer of `gradir.passes.layers`."""
+    """Return whether a node is a layer of `gradir.passes.readability`."""
     return node.role == "module" and isinstance(node.attrs.get(WEIGHTS), tuple)
 
 

@@ -8,13 +8,13 @@ from typing import Final
 
 from gradir.errors import GraphError
 from gradir.ir.edges import DATA, KINDS, edges_into
-from gradir.ir.excerpt import shortened
 from gradir.ir.fields import Field, fields_of, is_list, noun
 from gradir.ir.frozen import FrozenDict
 from gradir.ir.graph import Graph
 from gradir.ir.head import Head
 from gradir.ir.model import Node, Scope
 from gradir.ir.records import Fault, fault_in, first_fault, has_sound, rule_of, sound
+from gradir.ir.text import shortened
 
 # Checking few nodes at a time keeps them in the processor's cache.
 _CHUNK: Final = 512

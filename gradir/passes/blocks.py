@@ -12,11 +12,10 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from gradir.ir import Graph, Node
-from gradir.ir.edge_columns import EdgeColumns
+from gradir.ir.edges import EdgeColumns, postorder
 from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS, VERDICT
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import MERGED
-from gradir.ir.order import postorder
 
 # The number of no block.
 OUTSIDE: Final = -1

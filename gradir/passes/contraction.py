@@ -12,14 +12,13 @@ from itertools import chain
 from msgspec.structs import replace
 
 from gradir.ir import AttrValue, Graph, Node, Ref, Scope, TensorMeta
-from gradir.ir.edges import DATA, Edge, edges_into, number_into, rewired, sources
+from gradir.ir.edges import DATA, Edge, edges_into, number_into, postorder, rewired, sources
 from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, marked_slots, status, times, together
 from gradir.ir.merged import bytes_gone, bytes_told, counted
 from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import Above, rounds_of
-from gradir.ir.order import postorder
 from gradir.ir.saved import whole_number
 from gradir.ir.totals import bounded, parameter_elements
 from gradir.vocabulary import vocabulary_of

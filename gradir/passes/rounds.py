@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Scope
-from gradir.ir.edge_columns import EdgeColumns
+from gradir.ir.edges import EdgeColumns
 from gradir.ir.ids import renamed, without_numbers
 from gradir.ir.memo import Table
 from gradir.ir.module_tree import common_path, module_of, upwards

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Node, Ref, TensorMeta
+from gradir.ir.edges import postorder
 from gradir.ir.head import renamed_head
 from gradir.ir.ids import FreeIds, IdAllocator
 from gradir.ir.marks import failure
-from gradir.ir.order import postorder
 from gradir.passes.terms import Slot
 from gradir.passes.translating import Translation, Word, count_of, parameter_shape
 from gradir.vocabulary import vocabulary_of

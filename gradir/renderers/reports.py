@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
+from gradir.diffs.changes import Diff
 from gradir.errors import ExportError, GradirWarning
 from gradir.options import NoOptions, Options
 from gradir.review.text import render_brief, render_details, render_text
 from gradir.review.wording import ANSI, NO_COLOUR
-
-if TYPE_CHECKING:
-    from gradir.diffs.changes import Diff
 
 
 class TextOptions(Options, frozen=True, kw_only=True):

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gradir.ir.excerpt import shortened
 from gradir.ir.name_ranges import ranges
-from gradir.ir.text import printable
-from gradir.vocabulary.jax_advice import JAX_ADVICE
+from gradir.ir.text import printable, shortened
+from gradir.vocabulary.jax import JAX_ADVICE
 from gradir.vocabulary.operations import SPOKEN, advice_on_error, words_of_operation
 from gradir.vocabulary.patterns import LOST, PATTERNS
 from gradir.vocabulary.training import TRAINING

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gradir.ir import AttrValue, Graph, Node, Ref, Saved, TensorMeta
-from gradir.ir.order import postorder
+from gradir.ir.edges import postorder
 
 __all__ = ["EDITS", "Drawn", "Plan", "Script", "drawn", "plan", "script", "true_cost"]
 

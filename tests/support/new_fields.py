@@ -82,10 +82,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "\n\n\ndef renamed_head", f"\n{HEAD}\n\ndef renamed_head"
     )
     head.write_text(text, encoding="utf-8")
-    versions = tree / "gradir" / "codecs" / "versions.py"
-    text = versions.read_text(encoding="utf-8")
+    document = tree / "gradir" / "codecs" / "document.py"
+    text = document.read_text(encoding="utf-8")
     assert text.count(RELEASED) == 1
-    versions.write_text(text.replace(RELEASED, RELEASED.replace(",)", ", Version(1, 1))")), encoding="utf-8")
+    document.write_text(text.replace(RELEASED, RELEASED.replace(",)", ", Version(1, 1))")), encoding="utf-8")
     # Published before the fields came.
     shutil.copy(tree / "schemas/gir-1.0.schema.json", tree / "schemas/gir-1.1.schema.json")
     return tree

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from gradir.ir import TensorMeta
+from gradir.ir import AttrValue, Source, TensorMeta
 from gradir.ir.fields import other_fields
 from gradir.ir.ids import storage_key
 from gradir.ir.jsontext import TOLD, further_facts, further_text
@@ -16,11 +17,6 @@ from gradir.ir.merged import MERGED
 from gradir.ir.model import Node, Saved
 from gradir.ir.text import size_text, tensor_text, value_text
 from gradir_exporters._page.tables import column
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradir.ir import AttrValue, Source
 
 __all__ = ["Facts", "shape_text", "source_text"]
 # The page draws these entries of ``ext``, or tells their sums.

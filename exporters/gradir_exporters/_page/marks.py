@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
+from gradir.ir import Cut, Graph, Node
 from gradir.ir.cuts import FLOW
-from gradir.ir.marks import LOOKS, overlay_mark, overlay_marks, status
+from gradir.ir.marks import LOOKS, ListedChange, Mark, overlay_mark, overlay_marks, status
 from gradir.ir.memo import Table
-from gradir.ir.module_tree import OUTSIDE
+from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.text import printable
 from gradir.vocabulary.causes import worded
-from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 from gradir_exporters._page.details import shape_text, source_text
 from gradir_exporters._page.tables import column
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradir.ir import Cut, Graph, Node
-    from gradir.ir.marks import ListedChange, Mark
-    from gradir.ir.module_tree import ModuleTree
+from gradir_exporters._palette import overlay_legend, overlay_text
 
 STATUSES: Final = ("same", "added", "removed", "changed", "renamed", "moved")
 _ELSEWHERE: Final = frozenset({"renamed", "moved"})

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from operator import sub
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gradir.ir import Node
+from gradir.ir.edges import EdgeColumns
 from gradir.ir.marks import lost_slots, status
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from gradir.ir import Node
-    from gradir.ir.edge_columns import EdgeColumns
 
 SAME, ADDED, REMOVED = range(3)
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.matching.renames import Naming, pattern
 from gradir.ir import Node, Ref, Saved
-from gradir.ir.edges import references
+from gradir.ir.edges import postorder, references
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import split_id, split_last
 from gradir.ir.memo import Table
 from gradir.ir.model import BESIDE
-from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
     from gradir.ir import Graph

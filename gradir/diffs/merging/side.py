@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from gradir.diffs.compare import counts_apart
 from gradir.diffs.merging.values import slots_of, woven
-from gradir.ir.edges import edges_into, rewired
+from gradir.ir.edges import edges_into, postorder, rewired
 from gradir.ir.ids import FreeIds, below, encode_component, function_prefix, is_named, split_ordinal, storage_key
 from gradir.ir.model import BESIDE, Cut, Node, Ref, Saved, Scope
-from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

@@ -23,10 +23,9 @@ from gradir.frontends.export.program import Body, Call, Input, Named, Part, Prog
 from gradir.frontends.export.sizes import size_text
 from gradir.frontends.texts import plain_float, plain_int, plain_text
 from gradir.ir import TensorMeta
-from gradir.ir.excerpt import excerpt, said
+from gradir.ir.jsontext import TOO_DEEP, is_too_deep
 from gradir.ir.model import MOST
-from gradir.ir.nesting import TOO_DEEP, is_too_deep
-from gradir.ir.text import printable
+from gradir.ir.text import excerpt, printable, said
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from gradir.frontends.export.traces import Traces
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import paths_above
 from gradir.ir import AttrValue, Graph, Node, Producer, Ref, Saved, Scope, TensorMeta
-from gradir.ir.excerpt import excerpt
 from gradir.ir.ids import IdAllocator, storage_key
 from gradir.ir.marks import PHASE, SAVINGS
 from gradir.ir.model import bounded
+from gradir.ir.text import excerpt
 from gradir.ir.totals import tensor_elements
 from gradir.version import __version__
 

@@ -24,9 +24,8 @@ from gradir.errors import CaptureError, SpecError
 from gradir.frontends.export.fx import known_inputs, program_of
 from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program, bare_path
 from gradir.frontends.pytorch.target import Traced, compiled_code
-from gradir.frontends.substitution import replace_function
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below
+from gradir.frontends.walks import below, replace_function
 from gradir.spec import called, own_error
 
 _VARIABLE: Final = re.compile(r"[LG]\.((?!__)\w[\w.]*)")

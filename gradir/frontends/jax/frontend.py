@@ -66,7 +66,7 @@ class JaxFrontend:
 
     def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:  # noqa: ARG002
         """Compare a graph with a real `jax.vjp`, which uses up nothing; see `gradir.verify`."""
-        from gradir.frontends.jax.verifying import verify
+        from gradir.frontends.jax.target import verify
 
         return verify(live)
 

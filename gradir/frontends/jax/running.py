@@ -24,7 +24,7 @@ from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules import argument_names, returning_states
 from gradir.frontends.jax.reading.jaxprs import fill, is_inexact, type_of
 from gradir.frontends.jax.steps import Asked, Inner, explain_inner, find_asked, inner_of, read_request
-from gradir.frontends.substitution import replace_function
+from gradir.frontends.walks import replace_function
 from gradir.ir import Graph
 from gradir.protocols import Reached
 from gradir.request import CaptureRequest

@@ -19,8 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradir.errors import CaptureError, SpecError, warn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.distributed import in_process_group
-from gradir.frontends.substitution import substituted
-from gradir.frontends.walks import frames_from
+from gradir.frontends.walks import frames_from, substituted
 
 _NUMBERED: Final = "cuda"
 

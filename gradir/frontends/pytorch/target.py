@@ -26,7 +26,7 @@ from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Modules, ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
-from gradir.frontends.substitution import substituted
+from gradir.frontends.walks import substituted
 from gradir.ir import Graph
 from gradir.protocols import MadeOtherError, StoppedError
 from gradir.request import CaptureRequest

@@ -9,8 +9,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from gradir.errors import CaptureError
+from gradir.explanations.from_cuts import united
 from gradir.explanations.model import Examined, Explanation, Level, OfGraph
-from gradir.explanations.uniting import united
 from gradir.frontends.pytorch.explaining import failures, misuse, overwrites
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import skipping_conditions

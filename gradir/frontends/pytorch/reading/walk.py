@@ -74,7 +74,7 @@ def walk(captured: Sequence[Captured]) -> Walk:
 
 
 def _descend(root: GradFn, edges: dict[GradFn, Edges], order: list[GradFn | int]) -> None:
-    """List what is new below a grad_fn, and its edges: `gradir.ir.order.postorder`, inlined for speed."""
+    """List what is new below a grad_fn, and its edges: `gradir.ir.edges.postorder`, inlined for speed."""
     stack = [root]
     while stack:
         fn = stack.pop()

@@ -27,8 +27,7 @@ from gradir.frontends.pytorch.reading.distributed import sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
 from gradir.frontends.pytorch.reading.saved import clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.substitution import substituted
-from gradir.frontends.walks import closed_over, reached
+from gradir.frontends.walks import closed_over, reached, substituted
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph

@@ -22,7 +22,7 @@ from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reac
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying import untouched
-from gradir.frontends.substitution import substituted
+from gradir.frontends.walks import substituted
 from gradir.gcpause import paused_gc
 from gradir.ir import TensorMeta
 from gradir.ir.edges import number_into

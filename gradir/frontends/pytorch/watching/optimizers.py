@@ -25,7 +25,7 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
-from gradir.frontends.substitution import replace_function
+from gradir.frontends.walks import replace_function
 from gradir.ir.text import counted
 
 _CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")

@@ -31,8 +31,7 @@ from gradir.frontends.pytorch.recording.places import Place, Places, run_at
 from gradir.frontends.pytorch.recording.removable_modes import FunctionMode
 from gradir.frontends.pytorch.recording.steps import tensors_in
 from gradir.frontends.pytorch.verifying.untouched import refill
-from gradir.frontends.substitution import replace_function
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import reached, replace_function
 from gradir.request import CaptureRequest
 
 _MOST_LOSSES: Final = 16
