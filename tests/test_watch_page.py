@@ -29,7 +29,7 @@ from watches import NAN, training, transformer, watch_of, watches
 
 from gradir.explanations.model import Cause
 from gradir.ir.text import printable
-from gradir.watches.columns import number_words
+from gradir.watches.charts import number_words
 from gradir.watches.model import Finding, Number, Step, Watch
 from gradir.watches.page import page
 

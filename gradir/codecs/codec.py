@@ -30,7 +30,7 @@ from gradir.codecs.faults import broken, mismatched, placed
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
-from gradir.ir.unknown import closed, converted, tolerant
+from gradir.ir.json_documents import closed, converted, tolerant
 from gradir.progress import stage
 
 if TYPE_CHECKING:

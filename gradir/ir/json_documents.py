@@ -1,17 +1,22 @@
-"""Read and write the JSON documents of one record with a head: diffs, overlays and accounts of ranks."""
+"""Read and write JSON documents of one record with a head, such as diffs and overlays, and remember unknown keys.
+
+Records accept only known keys. Other documents are read with tolerant twins of the records.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import fields
 
 from gradir.errors import FormatError, warn
 from gradir.ir.jsontext import TOO_DEEP, is_too_deep, printable_json
 from gradir.ir.text import excerpt, said
-from gradir.ir.unknown import converted
 
 T = TypeVar("T")
 # gradir reads every minor version of these documents.
@@ -63,3 +68,77 @@ class DocumentKind(NamedTuple):
         elif surplus is not None:
             warn(f"the {self.noun} has what this gradir does not know, which is ignored: {said(surplus)}")
         return record
+
+
+_UNIONS: Final = (Union, UnionType)
+# Only these types have records in them.
+_CONTAINERS: Final = (*_UNIONS, tuple, Mapping)
+
+
+def tolerant(kind: Any) -> Any:
+    """Return a record type's twin that ignores unknown keys and entries."""
+    return _twin(kind, is_tolerant=True)
+
+
+def closed(kind: Any) -> Any:
+    """Return a record type's twin with optional keys and no others; the length of rows is exact."""
+    return _twin(kind, is_tolerant=False)
+
+
+def known(read: object, kind: type[T]) -> T:
+    """Return the record that its tolerant twin read."""
+    return msgspec.convert(msgspec.to_builtins(read), kind)
+
+
+def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
+    """Return the record in plain data, and the error about unknown parts, if any."""
+    try:
+        return msgspec.convert(plain, kind), None
+    except msgspec.ValidationError as error:
+        return known(msgspec.convert(plain, tolerant(kind)), kind), error
+
+
+@cache
+def _twin(kind: Any, *, is_tolerant: bool) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        twin = _twin(arguments[0], is_tolerant=is_tolerant)
+        # Readers ignore the annotations of a type with records in it, so the twin needs none.
+        return kind if twin is arguments[0] else twin
+    if origin in _CONTAINERS:
+        inner = tuple(_twin(entry, is_tolerant=is_tolerant) for entry in arguments)
+        return Union[inner] if origin in _UNIONS else origin[inner]
+    record = origin or kind
+    if isinstance(record, type) and issubclass(record, msgspec.Struct):
+        return _twin_record(record, arguments, is_tolerant=is_tolerant)
+    return kind
+
+
+def _twin_record(record: type[msgspec.Struct], arguments: Sequence[Any], *, is_tolerant: bool) -> Any:
+    hints = get_type_hints(record, include_extras=True)
+    given = dict(zip(getattr(record, "__parameters__", ()), arguments, strict=False))
+    types = []
+    for field in fields(record):
+        hint = hints[field.name]
+        # Fill in the arguments of a generic record.
+        if parameters := getattr(hint, "__parameters__", ()):
+            hint = hint[tuple(given.get(parameter, Any) for parameter in parameters)]
+        types.append(_twin(hint, is_tolerant=is_tolerant))
+    is_row = record.__struct_config__.array_like
+    if is_row and not is_tolerant:
+        return tuple[tuple(types)]  # type: ignore[misc]
+    # A key of a file such as "in" need not be a valid name in Python.
+    numbered = {f"field{number}": field for number, field in enumerate(fields(record))}
+    return msgspec.defstruct(
+        record.__name__,
+        [
+            (name, inner) if field.required and is_tolerant else (name, Union[inner, msgspec.UnsetType], msgspec.UNSET)
+            for (name, field), inner in zip(numbered.items(), types, strict=True)
+        ],
+        rename={name: field.encode_name for name, field in numbered.items()},
+        forbid_unknown_fields=not is_tolerant,
+        array_like=is_row,
+        # A keyword-only record may have a required field after an optional one. In a row, the order counts.
+        kw_only=not is_row,
+        gc=False,
+    )

@@ -87,7 +87,7 @@ Shape = tuple[Size, ...]
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Base of the IR's records: immutable, compared by value, defaults left out of the file.
 
-    `gradir.ir.unknown` reports unknown keys of a document.
+    `gradir.ir.json_documents` reports unknown keys of a document.
     """
 
 

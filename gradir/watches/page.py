@@ -21,8 +21,18 @@ from gradir.explanations.model import Level
 from gradir.ir.frozen import NOTHING
 from gradir.ir.jsontext import json_text
 from gradir.ir.text import counted, printable, shortened
-from gradir.watches.charts import Figure, Mark, Series, count_words, line_chart, memory_words
-from gradir.watches.columns import Columns, markup, number_words, worst
+from gradir.watches.charts import (
+    Columns,
+    Figure,
+    Mark,
+    Series,
+    count_words,
+    line_chart,
+    markup,
+    memory_words,
+    number_words,
+    worst,
+)
 from gradir.watches.model import Finding, Number, Watch
 from gradir.webpage import hashed, head
 

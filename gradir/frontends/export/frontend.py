@@ -54,7 +54,7 @@ class ExportFrontend:
         from gradir.frontends.export.assemble import graph_of
         from gradir.frontends.export.fx import program_of
         from gradir.frontends.export.traces import Traces
-        from gradir.frontends.paths import ShownPaths
+        from gradir.frontends.texts import ShownPaths
 
         if request.graph in {"joint", "compiled"}:
             from gradir.frontends.export.joint import joint_program

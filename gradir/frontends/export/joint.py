@@ -14,10 +14,9 @@ from gradir.frontends.export.assemble import named_in
 from gradir.frontends.export.fx import meta_of
 from gradir.frontends.export.program import Call, Input, Named, Part, Program
 from gradir.frontends.export.regions import Region, bytes_of, expect_traced, region_of, storage_of, traced
-from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.reading.outputs import tensors_of
 from gradir.frontends.pytorch.target import Traced, expect_traceable
-from gradir.frontends.texts import plain_text
+from gradir.frontends.texts import ShownPaths, plain_text
 from gradir.ir import Cut, Graph, Source
 from gradir.ir.saved import SavedBytes
 from gradir.ir.text import printable

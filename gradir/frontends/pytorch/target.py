@@ -18,7 +18,6 @@ from torch import fx, nn
 
 from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
-from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.fake import is_standing_in, without_data
 from gradir.frontends.pytorch.private import COMPILES_BODIES, DYNAMO_UTILS, LOOKED_AT, own_buffers
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
@@ -26,6 +25,7 @@ from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Modules, ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
+from gradir.frontends.texts import ShownPaths
 from gradir.frontends.walks import substituted
 from gradir.ir import Graph
 from gradir.protocols import MadeOtherError, StoppedError

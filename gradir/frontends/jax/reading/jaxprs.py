@@ -15,8 +15,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from gradir.frontends.paths import ShownPaths, is_installed
-from gradir.frontends.texts import plain_float, plain_int, plain_text
+from gradir.frontends.texts import ShownPaths, is_installed, plain_float, plain_int, plain_text
 from gradir.frontends.walks import frames_from
 from gradir.ir import AttrValue, Source, TensorMeta
 from gradir.ir.model import AttrScalar

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, cast
 
 import torch
 
-from gradir.frontends.paths import is_installed
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal, is_own_file
+from gradir.frontends.texts import is_installed
 from gradir.frontends.walks import frames_from
 
 # Whose code it is: of torch or gradir, of an installed library, of the user, or of gradir's commands.

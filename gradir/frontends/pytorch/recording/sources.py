@@ -17,12 +17,11 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.autograd.function import BackwardCFunction
 
-from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.recording.removable_modes import FunctionMode
 from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline, calls_from
-from gradir.frontends.texts import plain_text
+from gradir.frontends.texts import ShownPaths, is_installed, plain_text
 from gradir.frontends.walks import frames_from
 from gradir.ir import Source
 from gradir.ir.text import printable

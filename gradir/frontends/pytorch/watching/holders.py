@@ -17,10 +17,9 @@ import torch
 from torch import nn
 
 from gradir.explanations.model import Excerpt
-from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.pytorch.private import fields_of, own_modules
 from gradir.frontends.pytorch.recording.sources import is_users
-from gradir.frontends.texts import plain_text
+from gradir.frontends.texts import ShownPaths, is_installed, plain_text
 from gradir.frontends.walks import frames_from
 from gradir.ir import Source
 
