@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
+from typing import Final
 
 __all__ = [
     "CaptureError",
@@ -166,3 +168,20 @@ def _place(error: BaseException) -> str:
     others = [each for each in ran if each[0] not in (__name__.partition(".")[0], "importlib")]
     own = [(file, line) for package, file, line in others if package == others[0][0]]
     return f" at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+
+
+# To compare a wrong pattern with every name of a graph of a million nodes would take a minute.
+_MOST_COMPARED: Final = 20_000
+
+
+def did_you_mean(wanted: str, known: Iterable[str], most: int = 1) -> str:
+    """Return a suggestion of similar names for the end of an error, or an empty text.
+
+    >>> did_you_mean("bufer", ["buffer", "output"]), did_you_mean("x", ["buffer"])
+    (" (did you mean 'buffer'?)", '')
+    """
+    # It compiles patterns when it is imported.
+    import difflib
+
+    close = difflib.get_close_matches(wanted, list(islice(dict.fromkeys(known), _MOST_COMPARED)), n=most)
+    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""

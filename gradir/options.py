@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from gradir.hints import did_you_mean
+from gradir.errors import did_you_mean
 
 __all__ = [
     "NoOptions",

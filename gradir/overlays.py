@@ -15,8 +15,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from gradir.errors import ExportError, FormatError
-from gradir.hints import did_you_mean
+from gradir.errors import ExportError, FormatError, did_you_mean
 from gradir.ir import AttrValue, Graph
 from gradir.ir.frozen import NOTHING
 from gradir.ir.json_documents import DocumentKind

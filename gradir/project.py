@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gradir.errors import FileError, GradirError
+from gradir.errors import FileError, GradirError, did_you_mean
 from gradir.files import working_folder
-from gradir.hints import did_you_mean
 
 _FILE: Final = "pyproject.toml"
 _KEYS: Final = ("allow",)

@@ -9,9 +9,8 @@ from types import FunctionType
 from typing import Any, Final, Generic, TypeVar, Union
 
 from gradir.entrypoints import EntryPoint, entry_points
-from gradir.errors import ExportError, FrontendError, GradirError, PassError, failing, warn
+from gradir.errors import ExportError, FrontendError, GradirError, PassError, did_you_mean, failing, warn
 from gradir.gcpause import paused_gc
-from gradir.hints import did_you_mean
 from gradir.ir import Graph
 from gradir.options import OptionError, Options, expect_sound, filled
 from gradir.pictures import PICTURES

@@ -257,7 +257,7 @@ def _expect_value(function: str, each: Declared, value: object) -> object:
 
 def _refusal(name: str, known: Mapping[str, Declared]) -> str:
     """Return the error for an unknown keyword, which may be meant for the captured module or function."""
-    from gradir.hints import did_you_mean
+    from gradir.errors import did_you_mean
 
     if near := did_you_mean(name, known):
         return f"has no keyword {name!r}{near}"

@@ -200,7 +200,7 @@ def test_a_script_that_fails_before_keeps_its_exit_status(
 def test_all_of_the_traceback_of_a_script_is_there_when_asked_for(capfd: Read) -> None:
     assert ran("-o", "loss.gir", "--traceback", "ends.py", "raises") == 1
     said = capfd.readouterr().err
-    assert "gradir/script.py" in said
+    assert "gradir/spec.py" in said
     assert (
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x4 and 3x3)\ngradir: ends.py ended before " in said
     )

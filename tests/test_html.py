@@ -29,9 +29,8 @@ from gradir.errors import ExportError
 from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, Source, TensorMeta
 from gradir.ir.edges import edges_into
 from gradir.ir.marks import LOST, OVERLAY, STATUS
-from gradir.ir.merged import bytes_told
 from gradir.ir.module_tree import whole_tree
-from gradir.ir.saved import SavedBytes
+from gradir.ir.saved import SavedBytes, bytes_told
 from gradir.ir.text import printable, size_text, tensor_text, value_text
 from gradir.overlays import Channel, Overlay
 from gradir.vocabulary import vocabulary_of

@@ -30,7 +30,7 @@ from gradir.errors import CaptureError  # noqa: E402
 from gradir.explanations.model import Explanation  # noqa: E402
 from gradir.frontends.jax.running import Moment  # noqa: E402
 from gradir.request import CaptureRequest  # noqa: E402
-from gradir.script import run_script  # noqa: E402
+from gradir.spec import run_script  # noqa: E402
 
 Read = pytest.CaptureFixture[str]
 ADAM = "optax.adam(1e-2)"

@@ -16,8 +16,8 @@ from gradir import dumps, loads
 from gradir.codecs.codec import encode, survey
 from gradir.ir import Builder, Graph, Saved, Scope, TensorMeta
 from gradir.ir.marks import CARRIED, TIMES
-from gradir.ir.merged import Merged, merged
 from gradir.ir.model import Node
+from gradir.ir.saved import Merged, merged
 from gradir.ir.totals import totals
 from gradir.passes import drop, fold, once, rollup
 

@@ -6,8 +6,7 @@ import argparse
 from typing import Final
 
 from gradir.cli.parser import Parser, filled
-from gradir.errors import GradirError
-from gradir.hints import did_you_mean
+from gradir.errors import GradirError, did_you_mean
 
 DESCRIPTION = "Explain a command with all of its examples, or a topic."
 EXAMPLES = ("gradir help program", "gradir help capture")

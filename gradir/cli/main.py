@@ -14,9 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from gradir.cli.report import COMPLETING, TROUBLE, report
-from gradir.errors import GradirError, GradirWarning
+from gradir.errors import GradirError, GradirWarning, did_you_mean
 from gradir.files import flush_stdout, silence_stdout
-from gradir.hints import did_you_mean
 from gradir.version import __version__
 
 if TYPE_CHECKING:

@@ -165,7 +165,7 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        from gradir.hints import did_you_mean
+        from gradir.errors import did_you_mean
 
         known = [str(choice) for choice in action.choices]
         # argparse names an action in its own errors by this private function only.
@@ -177,7 +177,7 @@ class Parser(argparse.ArgumentParser):
         """Return the error for an unknown option."""
         if not word.startswith("-"):
             return f"unexpected argument {word!r}"
-        from gradir.hints import did_you_mean
+        from gradir.errors import did_you_mean
 
         name = word.partition("=")[0]
         return f"unknown option {name!r}{did_you_mean(name, self._option_string_actions)}"

@@ -103,7 +103,7 @@ def _flush() -> None:
 def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
     """Let a program print to standard error, see `program_output`, and find its arguments, if there are any."""
     from gradir.files import working_folder
-    from gradir.script import program_arguments
+    from gradir.spec import program_arguments
 
     if not working_folder():
         raise SpecError(f"cannot run {spec}: the working directory was deleted; change to another one")

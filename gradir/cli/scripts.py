@@ -42,7 +42,7 @@ class Script(NamedTuple):
     ) -> object:
         """Run the script and return its exit status or message; ``failed`` says if an error needs no traceback."""
         from gradir.cli.program_errors import trimmed
-        from gradir.script import NoScriptError, run_script
+        from gradir.spec import NoScriptError, run_script
 
         # There may be objects of the program that want to be finalized.
         atexit.unregister(gc.freeze)

@@ -337,7 +337,7 @@ def main() -> int:
     from gradir import api
     from gradir.capturing import running
     from gradir.request import CaptureRequest
-    from gradir.script import run_script
+    from gradir.spec import run_script
 
     def reached(call: ReachedBackward) -> None:
         loss = call.loss

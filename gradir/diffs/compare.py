@@ -27,9 +27,8 @@ from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.ids import removed
-from gradir.ir.merged import bytes_told
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
-from gradir.ir.saved import SavedBytes
+from gradir.ir.saved import SavedBytes, bytes_told
 from gradir.ir.text import counted
 from gradir.ir.totals import bounded, parameter_elements, totals
 from gradir.vocabulary import vocabulary_of

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from gradir.diffs.changes import CAME, UNSET, Change, Diff, FieldChange
 from gradir.diffs.field_changes import compared_fields, fits, head_fields, names_field
-from gradir.errors import GradirError
-from gradir.hints import did_you_mean
+from gradir.errors import GradirError, did_you_mean
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
 from gradir.ir.edges import rewired
 from gradir.ir.head import renamed_head

@@ -10,9 +10,8 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from gradir.errors import GraphError
+from gradir.errors import GraphError, did_you_mean
 from gradir.explanations.verdict import verdict_of
-from gradir.hints import did_you_mean
 from gradir.ir import Graph, Source
 from gradir.ir.frozen import NOTHING
 from gradir.ir.text import printable

@@ -14,9 +14,8 @@ from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.graph import Graph
 from gradir.ir.ids import IdAllocator, storage_key
 from gradir.ir.model import BESIDE, AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
-from gradir.ir.records import fault_in, rule_of
 from gradir.ir.saved import OWNERS
-from gradir.ir.validate import check_all
+from gradir.ir.validate import check_all, fault_in, rule_of
 
 __all__ = ["Builder", "SavedSlot", "Value"]
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from msgspec.structs import force_setattr
 
-from gradir.errors import GradirError, GraphError
-from gradir.hints import did_you_mean
+from gradir.errors import GradirError, GraphError, did_you_mean
 from gradir.ir.edges import Edge, Edges, sources
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 from gradir.ir.head import Head
@@ -187,8 +186,8 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> g.saved_bytes()
         {'fc': 8}
         """
-        # `gradir.ir.merged` is not needed to load and save a graph.
-        from gradir.ir.merged import bytes_told
+        # `gradir.ir.saved` is not needed to load and save a graph.
+        from gradir.ir.saved import bytes_told
 
         if by not in (accounts := get_args(Account)):
             raise ValueError(f"saved bytes are counted by {', '.join(accounts)}, not by {by!r}")

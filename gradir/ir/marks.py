@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from gradir.ir.graph import Graph
-from gradir.ir.merged import merged, merged_ext
 from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, bounded
+from gradir.ir.saved import merged, merged_ext
 
 # These are keys of ``ext`` unless a comment says otherwise.
 # In all equal blocks but the first, the previous block feeds these input slots.

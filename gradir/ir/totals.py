@@ -10,9 +10,8 @@ import msgspec
 from gradir.ir.edges import number_into
 from gradir.ir.graph import Graph
 from gradir.ir.marks import times
-from gradir.ir.merged import bytes_told
 from gradir.ir.model import Node, TensorMeta, bounded
-from gradir.ir.saved import OWNERS, Storages, whole_number
+from gradir.ir.saved import OWNERS, Storages, bytes_told, whole_number
 
 __all__ = ["Totals", "bounded", "elements", "parameter_elements", "tensor_elements", "totals", "totals_of"]
 _COUNTED: Final = OWNERS | {"module"}

@@ -15,7 +15,7 @@ from gradir.ir import Graph, Node
 from gradir.ir.edges import EdgeColumns, postorder
 from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS, VERDICT
 from gradir.ir.memo import Memo, Table
-from gradir.ir.merged import MERGED
+from gradir.ir.saved import MERGED
 
 # The number of no block.
 OUTSIDE: Final = -1

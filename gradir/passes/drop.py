@@ -8,12 +8,11 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from msgspec.structs import replace
 
-from gradir.errors import PassError
-from gradir.hints import did_you_mean
+from gradir.errors import PassError, did_you_mean
 from gradir.ir import Graph, Node
 from gradir.ir.marks import failure
-from gradir.ir.merged import MERGED, modules_alone
 from gradir.ir.model import ROLES
+from gradir.ir.saved import MERGED, modules_alone
 from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
 from gradir.vocabulary import vocabulary_of

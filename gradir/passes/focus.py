@@ -11,8 +11,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 import msgspec
 
-from gradir.errors import PassError
-from gradir.hints import did_you_mean
+from gradir.errors import PassError, did_you_mean
 from gradir.ir import Graph
 from gradir.ir.edges import sources
 from gradir.options import Options

@@ -10,9 +10,8 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 from msgspec.structs import replace
 
-from gradir.errors import PassError
+from gradir.errors import PassError, did_you_mean
 from gradir.gcpause import paused_gc
-from gradir.hints import did_you_mean
 from gradir.ir import Graph, Node
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import upwards

@@ -13,8 +13,8 @@ from gradir.ir.ids import storage_key
 from gradir.ir.jsontext import TOLD, further_facts, further_text
 from gradir.ir.marks import LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT
 from gradir.ir.memo import Table, exact_key
-from gradir.ir.merged import MERGED
 from gradir.ir.model import Node, Saved
+from gradir.ir.saved import MERGED
 from gradir.ir.text import size_text, tensor_text, value_text
 from gradir_exporters._page.tables import column
 

@@ -40,8 +40,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Cut, Graph, Producer, Scope
 from gradir.ir.memo import Memo
 from gradir.ir.model import MOST
-from gradir.ir.records import sound
-from gradir.ir.validate import vouch
+from gradir.ir.validate import sound, vouch
 from gradir.protocols import Names, Verification
 from gradir.version import __version__
 
