@@ -10,32 +10,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from gradir import registry
-from gradir.claims import (
-    able,
-    claiming,
-    features_of,
-    frontend_of,
-    kinds,
-    loaded_kinds,
-    only_one,
-    reader_of,
-    spelled_option,
-    usable_kinds,
-)
+from gradir import claims, protocols, registry
 from gradir.errors import CaptureError
-from gradir.protocols import (
-    Alike,
-    Frontend,
-    LiveCapture,
-    MadeOtherError,
-    Reached,
-    Recorder,
-    Running,
-    Told,
-    Verification,
-    Watching,
-)
 from gradir.request import FEATURES, CaptureRequest
 from gradir.spec import calling_on_import
 
@@ -52,21 +28,21 @@ class Both(NamedTuple):
     graph: Graph
     forward: Graph | None = None
     missing: str = ""
-    checked: Verification | None = None
+    checked: protocols.Verification | None = None
 
 
 class _Ran(NamedTuple):
     """A front-end's name, its capture, and the request as it took that."""
 
     name: str
-    live: LiveCapture
+    live: protocols.LiveCapture
     own: CaptureRequest
 
 
 def captured(request: CaptureRequest) -> Graph:
     """Return the graph that a request asks for."""
     if request.graph == "both":
-        told = spelled_option(request, "graph")
+        told = claims.spelled_option(request, "graph")
         raise CaptureError(f"{told} captures two graphs, but this needs one; choose autograd or forward")
     return _captured(request).live.graph
 
@@ -74,7 +50,7 @@ def captured(request: CaptureRequest) -> Graph:
 def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
     """Return the autograd graph and, if the front-end records it, the forward graph of the same run."""
     expect_possible(request, verify=verify)
-    name = frontend_of(request)
+    name = claims.frontend_of(request)
     can = "flow" in registry.frontend(name).features
     ran = _captured(replace(request, graph="both" if can else None))
     live = ran.live
@@ -85,17 +61,17 @@ def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
     return Both(live.graph, forward, checked=checked)
 
 
-def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verification]:
+def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, protocols.Verification]:
     """Capture a graph and compare it with the framework's engine, or with itself; see `gradir.verify`."""
     expect_possible(request, verify=True)
     ran = _captured(request)
     return ran.live.graph, _verified(ran, is_program=request.is_program, keep_graph=keep_graph)
 
 
-def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
+def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> protocols.Alike | None:
     """Run a program beside another one with equal weights and inputs; see `gradir.protocols.Frontend.run_alike`."""
     name, own = _prepared(request)
-    found = able(name, "run_alike", "--run")
+    found = claims.able(name, "run_alike", "--run")
     with _failing(name, request):
         return found.run_alike(own, path, pairs)
 
@@ -104,7 +80,7 @@ def explained(request: CaptureRequest) -> Explanation:
     """Explain which parameters get a gradient and why others do not; see `gradir.explain`."""
     from gradir import fallbacks
 
-    name = frontend_of(request)
+    name = claims.frontend_of(request)
     found = registry.frontend(name)
     if "explain" not in found.features:
         # Without a backward there are no values, which is what False asks for.
@@ -115,14 +91,14 @@ def explained(request: CaptureRequest) -> Explanation:
     with _failing(name, request):
         try:
             return found.explain(own)
-        except MadeOtherError as error:
+        except protocols.MadeOtherError as error:
             made = _of_made(request, error.made)
     return explained(made)
 
 
 def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
     """Refuse options that exclude each other, or a verification."""
-    told = partial(spelled_option, request)
+    told = partial(claims.spelled_option, request)
     if request.graph == "both" and request.collectives:
         raise CaptureError(
             f"cannot use {told('collectives')} with {told('graph')}: only the first runs a backward; choose one"
@@ -138,30 +114,32 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
         raise CaptureError("--step needs --collectives")
 
 
-def recording(request: CaptureRequest) -> Recorder:
+def recording(request: CaptureRequest) -> protocols.Recorder:
     """Return a recorder of the front-end; see `gradir.record`."""
     if request.frontend is not None or request.model is not None:
-        name = claiming(request.model, chosen=request.frontend)
+        name = claims.claiming(request.model, chosen=request.frontend)
     else:
-        around = usable_kinds()
-        name = only_one([name for name, kind in around.items() if "record" in kind.features] or around, "what runs")
-    able(name, "record")
+        around = claims.usable_kinds()
+        name = claims.only_one(
+            [name for name, kind in around.items() if "record" in kind.features] or around, "what runs"
+        )
+    claims.able(name, "record")
     _expect_features(name, request)
     return registry.frontend(name).record(request)
 
 
 def read(file: BinaryIO, path: str) -> Graph:
     """Return the graph in an open file that a front-end reads."""
-    name, _ = reader_of(path)
+    name, _ = claims.reader_of(path)
     with registry.frontend.failing(name):
         found: Any = registry.frontend(name)
         graph: object = found.read(file)
     return registry.expect_graph(name, graph)
 
 
-def releasing() -> Iterator[Frontend]:
+def releasing() -> Iterator[protocols.Frontend]:
     """Return the front-ends that may keep graphs."""
-    return (each for each in map(registry.frontend, loaded_kinds()) if "release" in each.features)
+    return (each for each in map(registry.frontend, claims.loaded_kinds()) if "release" in each.features)
 
 
 def seeding(number: int) -> AbstractContextManager[None]:
@@ -172,27 +150,29 @@ def seeding(number: int) -> AbstractContextManager[None]:
 def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
     """Let the program inside run as one rank of many, with the chosen or a capable front-end."""
     if chosen is None:
-        usable = {name: kind for name, kind in usable_kinds().items() if "standing_in" in kind.features}
-        chosen = only_one(usable or usable_kinds(), "a rank without the others")
-    return able(chosen, "standing_in").standing_in(rank, world)
+        usable = {name: kind for name, kind in claims.usable_kinds().items() if "standing_in" in kind.features}
+        chosen = claims.only_one(usable or claims.usable_kinds(), "a rank without the others")
+    return claims.able(chosen, "standing_in").standing_in(rank, world)
 
 
-def running(request: CaptureRequest, reached: Reached) -> AbstractContextManager[Mapping[str, Running]]:
+def running(
+    request: CaptureRequest, reached: protocols.Reached
+) -> AbstractContextManager[Mapping[str, protocols.Running]]:
     """Let every front-end that can record the program inside; yield the results by name."""
     return _seeing("running", lambda found: found.running(request, reached))
 
 
-def watching(told: Told) -> AbstractContextManager[Mapping[str, Watching]]:
+def watching(told: protocols.Told) -> AbstractContextManager[Mapping[str, protocols.Watching]]:
     """Let every front-end that can watch the training inside; yield the results by name."""
     return _seeing("watching", lambda found: found.watching(told))
 
 
 @contextmanager
-def _seeing(feature: str, look: Callable[[Frontend], AbstractContextManager[T]]) -> Iterator[Mapping[str, T]]:
+def _seeing(feature: str, look: Callable[[protocols.Frontend], AbstractContextManager[T]]) -> Iterator[Mapping[str, T]]:
     seeing: dict[str, T] = {}
     with ExitStack() as entered:
 
-        def see(name: str, found: Frontend) -> None:
+        def see(name: str, found: protocols.Frontend) -> None:
             seeing[name] = entered.enter_context(look(found))
 
         with _calling_once_loaded(feature, see):
@@ -205,7 +185,7 @@ def _captured(request: CaptureRequest) -> _Ran:
     with _failing(name, request):
         try:
             return _Ran(name, registry.expect_live(name, registry.frontend(name).capture(own)), own)
-        except MadeOtherError as error:
+        except protocols.MadeOtherError as error:
             made = _of_made(request, error.made)
     return _captured(made)
 
@@ -217,7 +197,7 @@ def _of_made(request: CaptureRequest, made: object) -> CaptureRequest:
 
 def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
     """Return the front-end for a request, and the request as that front-end takes it."""
-    name = frontend_of(request)
+    name = claims.frontend_of(request)
     _expect_features(name, request)
     found = registry.frontend(name)
     if ("program" if request.is_program else "inputs") in found.features:
@@ -228,7 +208,7 @@ def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
         return name, fallbacks.run(found, request)
 
 
-def _verified(ran: _Ran, *, is_program: bool, keep_graph: bool) -> Verification:
+def _verified(ran: _Ran, *, is_program: bool, keep_graph: bool) -> protocols.Verification:
     name, live, own = ran
     found = registry.frontend(name)
     with registry.frontend.failing(name) if is_program else nullcontext():
@@ -243,9 +223,9 @@ def _verified(ran: _Ran, *, is_program: bool, keep_graph: bool) -> Verification:
 
 def _expect_features(name: str, request: CaptureRequest) -> None:
     runs_itself = "program" in registry.frontend(name).features
-    for option, feature in features_of(request):
+    for option, feature in claims.features_of(request):
         if runs_itself or feature != "inputs":
-            able(name, feature, spelled_option(request, option))
+            claims.able(name, feature, claims.spelled_option(request, option))
 
 
 def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]:
@@ -253,14 +233,14 @@ def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]
     return registry.frontend.failing(name) if request.is_program else nullcontext()
 
 
-def _calling_once_loaded(feature: str, call: Callable[[str, Frontend], None]) -> AbstractContextManager[None]:
+def _calling_once_loaded(feature: str, call: Callable[[str, protocols.Frontend], None]) -> AbstractContextManager[None]:
     def calling(names: Iterable[str]) -> None:
         for name in names:
             call(name, registry.frontend(name))
 
     # One framework may have several front-ends.
     able_ones: dict[str, list[str]] = {}
-    for name, kind in kinds().items():
+    for name, kind in claims.kinds().items():
         if feature in kind.features:
             able_ones.setdefault(kind.framework, []).append(name)
     calls = {framework: partial(calling, names) for framework, names in able_ones.items()}

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-__all__ = ["IGNORED", "forward_name", "has_forward"]
-
 # What is no difference between two forwards: a line, a variable, another order of what runs, and what the autograd
 # graphs tell.
 IGNORED: Final = ("source", "names", "order", "indices", "scopes", "cuts")

@@ -11,20 +11,6 @@ import msgspec
 
 from gradir.errors import did_you_mean
 
-__all__ = [
-    "NoOptions",
-    "OptionError",
-    "OptionInfo",
-    "Options",
-    "expect",
-    "expect_sound",
-    "filled",
-    "option_infos",
-    "option_schemas",
-    "read",
-    "schema_of",
-]
-
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 _Schema = Mapping[str, Any]
 

@@ -9,8 +9,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Meta
 
-__all__ = ["FEATURES", "CaptureRequest", "Declared", "Names", "Option", "asked", "declared"]
-
 Names: TypeAlias = Mapping[str, Any] | Iterable[tuple[str, Any]]
 """Names of tensors: a mapping, or pairs as a module's ``named_parameters()`` gives them."""
 

@@ -13,8 +13,6 @@ from gradir.explanations.verdict import place_text
 from gradir.protocols import Watching
 from gradir.watches.model import Collected, Finding, Modules, Step, Watch
 
-__all__ = ["Watcher"]
-
 _TAG: Final = "gradir"
 
 

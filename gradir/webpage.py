@@ -6,8 +6,6 @@ from base64 import b64encode
 from hashlib import sha256
 from html import escape
 
-__all__ = ["hashed", "head"]
-
 
 def hashed(text: str) -> str:
     """Return how a policy names a script or a style that a page has inside.

@@ -5,24 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
-from gradir.ir import Graph, Node, TensorMeta
+from gradir.ir import Graph, Node, TensorMeta, marks
 from gradir.ir.edges import sources
 from gradir.ir.frozen import NOTHING
-from gradir.ir.marks import (
-    ELIDED,
-    SIGNS,
-    UNREAD,
-    WEIGHTS,
-    failure,
-    is_backward,
-    is_focus,
-    is_layer,
-    lost_slots,
-    marked_slots,
-    operation_before,
-    times,
-    unread,
-)
 from gradir.ir.memo import Memo
 from gradir.ir.model import Scope, first_known
 from gradir.ir.module_tree import class_text
@@ -57,7 +42,7 @@ _ROLES: Final = {
     "function": "function",
     "module": "folded module",
     "buffer": "buffer",
-    **{mark: f"{sign} {mark}" for mark, sign in SIGNS.items()},
+    **{mark: f"{sign} {mark}" for mark, sign in marks.SIGNS.items()},
     CONTEXT: "as before",
     NO_VALUE: "nothing said",
     "saved": "saved tensor",
@@ -99,14 +84,14 @@ class Words:
         self._scopes = graph.scopes
         self._loops = any(scope.rounds for scope in graph.scopes.values())
         self._shapes = shapes
-        self.on_lines = shapes and any(map(is_layer, graph.nodes.values()))
+        self.on_lines = shapes and any(map(marks.is_layer, graph.nodes.values()))
         """Whether lines say the tensors, and boxes do not: of layers these have the parameters."""
         dtypes = (
             Counter(tensor.dtype for node in graph.nodes.values() for tensor in node.outputs) if self.on_lines else {}
         )
         self._usual = max(dtypes, key=dtypes.__getitem__, default=None)
         self._native = native
-        self._unread = unread(graph.nodes.values())
+        self._unread = marks.unread(graph.nodes.values())
         self._tensors = Memo(str)
         self._used = _used_outputs(graph)
         # The output of a gradient accumulator is that of its tensor, whose box shows it.
@@ -125,7 +110,7 @@ class Words:
         kind = Scope(name, node.native if node.native != short else "", rounds=scope.rounds if scope else 0)
         title = steps or module_name(short, class_text(kind))
         held = [*_module_counts(node)]
-        if is_layer(node):
+        if marks.is_layer(node):
             # Two parameters a line: a weight beside its bias.
             texts = weight_texts(node, shapes=self._shapes)
             held = [" · ".join(texts[at : at + 2]) for at in range(0, len(texts), 2)]
@@ -134,7 +119,7 @@ class Words:
     def title(self, node: Node) -> str:
         """Return the name of a node, or else its id, or nothing if its operation stands below."""
         if node.id in self._unread:
-            return UNREAD
+            return marks.UNREAD
         return (node.names[0] if node.names else "") or ("" if node.op or node.native else node.id)
 
     def on_line(self, node: Node, output_nr: int) -> str:
@@ -149,9 +134,9 @@ class Words:
         operation = (node.native or node.op) if self._native else (node.op or node.native)
         if None in node.inputs:
             operation += _slots_text(node)
-        if node.ext and (before := operation_before(node)):
+        if node.ext and (before := marks.operation_before(node)):
             operation = f"{before} → {operation}"
-        if is_backward(node) and "backward" not in operation:
+        if marks.is_backward(node) and "backward" not in operation:
             operation += " (backward)"
         lines = [operation] if operation else []
         if node.opaque:
@@ -169,7 +154,7 @@ class Words:
         if any(None in node.inputs and _slots_text(node) for node in nodes):
             yield "None: an input that nothing flows through"
         # A folded module says its number in its name.
-        if (marked or framed) and any(times(node) > 1 and (marked or node.role != "module") for node in nodes):
+        if (marked or framed) and any(marks.times(node) > 1 and (marked or node.role != "module") for node in nodes):
             yield "×N in a box: N equal changes" if marked else "×N at a frame: one is drawn of N equal steps or layers"
         if self._loops and framed:
             yield "(×N) at a frame: the body of a loop of N rounds"
@@ -199,7 +184,7 @@ def failure_lines(node: Node) -> list[str]:
     >>> failure_lines(Node("mm", ext={"failed": "ValueError: no\nat all"}, source=Source("net.py", 9)))
     ['× ValueError: no …', 'net.py:9']
     """
-    if not (error := failure(node)):
+    if not (error := marks.failure(node)):
         return []
     first, *others = error.strip().splitlines() or [""]
     lines = [f"× {shortened(printable(first), _LONGEST_ERROR)}{' …' if others else ''}"]
@@ -210,7 +195,7 @@ def failure_lines(node: Node) -> list[str]:
 
 def border(node: Node, is_marked: bool) -> str:
     """Return what follows the role of a box with its own border; ``is_marked`` is set if a diff is drawn."""
-    return FAILED if failure(node) else FOCUSED if is_focus(node) and not is_marked else ""
+    return FAILED if marks.failure(node) else FOCUSED if marks.is_focus(node) and not is_marked else ""
 
 
 def cut_looks(stubs: Iterable[Stub]) -> set[str]:
@@ -315,7 +300,7 @@ def _slots_text(node: Node) -> str:
     """Return the input slots of a function if some have no gradient; of many slots only their number."""
     if node.role != "function":
         return ""
-    elided, lost = marked_slots(node, ELIDED), lost_slots(node)
+    elided, lost = marks.marked_slots(node, marks.ELIDED), marks.lost_slots(node)
     inputs = [(slot, ref) for slot, ref in enumerate(node.inputs) if slot not in lost]
     slots = ["·" if ref is not None or slot in elided else "None" for slot, ref in inputs]
     empty = slots.count("None")
@@ -330,7 +315,7 @@ def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
     >>> weight_texts(Node("fc", role="module", attrs={"weights": (("weight", (2, 3)), ("bias", None), "?")}))
     ['weight [2, 3]', 'bias [?]']
     """
-    pairs = cast("tuple[object, ...]", node.attrs[WEIGHTS])
+    pairs = cast("tuple[object, ...]", node.attrs[marks.WEIGHTS])
     # A file may hold anything there.
     found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == _PAIR and isinstance(pair[0], str)]
     texts: list[str] = []

@@ -22,23 +22,7 @@ from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._box_looks import (
-    MORE,
-    Looks,
-    PictureOptions,
-    box_lines,
-    boxes_left_out,
-    lines_left_out,
-    rows_below,
-)
-from gradir_exporters._box_words import (
-    CUT,
-    Legend,
-    Words,
-    border,
-    frame_name,
-    inlined,
-)
+from gradir_exporters import _box_looks, _box_words
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, shown, shown_of_saved, tooltip
 
 # The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, FAR any other.
@@ -56,7 +40,7 @@ _MOST_CUTS: Final = 100
 _MAX_NESTING: Final = 64
 
 
-class DotOptions(PictureOptions, frozen=True, kw_only=True):
+class DotOptions(_box_looks.PictureOptions, frozen=True, kw_only=True):
     """The options of the ``dot`` exporter."""
 
     show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
@@ -109,7 +93,7 @@ class Picture:
     """A graph as boxes in nested groups and lines, which are made while they are read."""
 
     def __init__(self, graph: Graph, options: DotOptions) -> None:
-        graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
+        graph, inline = _box_words.inlined(graph) if options.parameters == "inline" else (graph, {})
         self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
@@ -122,10 +106,10 @@ class Picture:
             for number, node in enumerate(self._nodes)
             if (node.ext or node.role == "module") and stands_for_several(node)
         }
-        self._words = words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
+        self._words = words = _box_words.Words(graph, shapes=options.shapes, native=options.native, inline=inline)
         self._labels = Labels(words, options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
-        self._looks = Looks(self._nodes)
+        self._looks = _box_looks.Looks(self._nodes)
         self._marked = self._looks.is_marked
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
         apart = frames(graph, vocabulary_of(graph).accumulators) if options.clusters else {}
@@ -137,11 +121,11 @@ class Picture:
         self.root = groups[""]
         # A file may have any number of cuts, and dot takes long for thousands of boxes.
         self._stubs = stubs(graph, _MOST_CUTS)
-        self.legend: Legend | None = None
+        self.legend: _box_words.Legend | None = None
         if (options.legend or self._looks.overlay) and self._nodes:
             lines = {("data" if kind == MANY else kind, text[:1] == "×") for _, _, kind, _, text, _ in self.lines()}
             drawn = [self._nodes[member] for _, group in self.root.walk() for member in group.members]
-            kinds = {kind for kind, _ in lines} - {BESIDE, MORE}
+            kinds = {kind for kind, _ in lines} - {BESIDE, _box_looks.MORE}
             is_joined = any(several for _, several in lines)
             self.legend = self._looks.legend(
                 options, words, drawn, self._stubs, kinds, framed=options.clusters, joined=is_joined
@@ -164,29 +148,29 @@ class Picture:
                 role, label = self._look(node, label)
             yield key, role, label, tooltip_of(node.id)
             if node.ext and not marked:
-                for more, text in boxes_left_out(key, left_out(node)):
-                    yield more, MORE, text, text
+                for more, text in _box_looks.boxes_left_out(key, left_out(node)):
+                    yield more, _box_looks.MORE, text, text
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[shown_of_saved(saved)]
                     yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
         if group is self.root:
             for number, stub in enumerate(self._stubs):
-                text = LINE_BREAK.join(map(shown, box_lines(stub.reason)))
-                yield f"cut{number}", CUT, text, tooltip(stub.reason)
+                text = LINE_BREAK.join(map(shown, _box_looks.box_lines(stub.reason)))
+                yield f"cut{number}", _box_words.CUT, text, tooltip(stub.reason)
 
     def _look(self, node: Node, label: str) -> tuple[str, str]:
         before, below = self._looks.around(node)
         text = LINE_BREAK.join([f"{before}{label}", *map(shown, below)])
-        return self._looks.role(node) + border(node, self._marked), text
+        return self._looks.role(node) + _box_words.border(node, self._marked), text
 
     def lines(self) -> Iterator[Line]:
         """Yield every line, those of the graph's edges first."""
         # A picture of a diff shows a part in any case.
         marked = () if self._marked else zip(self._keys, self._nodes, strict=True)
-        beside = (ends for key, node in marked if node.ext for ends in lines_left_out(key, left_out(node)))
+        beside = (ends for key, node in marked if node.ext for ends in _box_looks.lines_left_out(key, left_out(node)))
         saved = self._saved_lines() if self._options.show_saved else ()
-        more = ((*ends, MORE, 1, "", FAR) for ends in beside)
+        more = ((*ends, _box_looks.MORE, 1, "", FAR) for ends in beside)
         return chain(self._edge_lines(), saved, self._cut_lines(), more)
 
     def _cut_lines(self) -> Iterator[Line]:
@@ -195,11 +179,11 @@ class Picture:
         keys = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True)}
         outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
         elsewhere = [f"cut{number}" for number, stub in enumerate(self._stubs) if not stub.into]
-        for tail, head in rows_below(outputs, elsewhere):
+        for tail, head in _box_looks.rows_below(outputs, elsewhere):
             yield tail, head, BESIDE, 1, "", FAR
         for number, stub in enumerate(self._stubs):
             if stub.into:
-                yield f"cut{number}", keys[stub.into], CUT, 1, "", FAR
+                yield f"cut{number}", keys[stub.into], _box_words.CUT, 1, "", FAR
 
     def _edge_lines(self) -> Iterator[Line]:
         lengths: Lengths = {}
@@ -283,7 +267,7 @@ class _Groups(dict[str, Group]):
             child = group.children.get(part)
             if child is None:
                 module = module_of(path)
-                caption = shown(frame_name(module_of(part), self._scopes.get(module)))
+                caption = shown(_box_words.frame_name(module_of(part), self._scopes.get(module)))
                 child = group.children[part] = Group(f"cluster_{self._count}", caption, tooltip(module))
                 self._count += 1
             group = child

@@ -17,15 +17,7 @@ from gradir.ir.marks import graph_kind, is_lost, left_out, stands_for_several
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted, printable
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._box_looks import (
-    MORE,
-    Looks,
-    PictureOptions,
-    box_lines,
-    boxes_left_out,
-    lines_left_out,
-    rows_below,
-)
+from gradir_exporters import _box_looks
 from gradir_exporters._box_words import (
     CUT,
     FAILED,
@@ -139,7 +131,7 @@ _NOUNS = {
 }
 
 
-class MermaidOptions(PictureOptions, frozen=True, kw_only=True):
+class MermaidOptions(_box_looks.PictureOptions, frozen=True, kw_only=True):
     """The options of the ``mermaid`` exporter."""
 
     depth: Annotated[
@@ -209,7 +201,7 @@ class Picture:
         self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in touched]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
         self._stubs = stubs(graph, _MOST_CUTS)
-        self._looks = Looks(graph.nodes.values())
+        self._looks = _box_looks.Looks(graph.nodes.values())
         self._left_out: dict[str, tuple[int, int]] = {}
         for node in graph.nodes.values() if not self._looks.is_marked else ():
             if any(cut := left_out(node)) and (drawn_as := self._drawn(node.id)) in self._keys:
@@ -218,9 +210,9 @@ class Picture:
         self.arrows = [
             *self._arrows(),
             *(
-                Arrow(*ends, MORE)
+                Arrow(*ends, _box_looks.MORE)
                 for id_, cut in self._left_out.items()
-                for ends in lines_left_out(self._keys[id_], cut)
+                for ends in _box_looks.lines_left_out(self._keys[id_], cut)
             ),
         ]
         self._legend = self._legend_group()
@@ -256,7 +248,8 @@ class Picture:
         for node in self._nodes:
             tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
         tree.open("").extend(
-            Box(f"c{number}", "cut", joined(box_lines(stub.reason))) for number, stub in enumerate(self._stubs)
+            Box(f"c{number}", "cut", joined(_box_looks.box_lines(stub.reason)))
+            for number, stub in enumerate(self._stubs)
         )
         if self._legend:
             tree.open("").append(self._legend)
@@ -265,7 +258,7 @@ class Picture:
     def _legend_group(self) -> Group | None:
         if not self._looks.overlay and not self._options.legend:
             return None
-        kinds = {arrow.kind for arrow in self.arrows} - {MORE}
+        kinds = {arrow.kind for arrow in self.arrows} - {_box_looks.MORE}
         is_joined = any(arrow.times > 1 for arrow in self.arrows)
         said = self._looks.legend(
             self._options, self._words, self._nodes, self._stubs, kinds, framed=True, joined=is_joined
@@ -323,15 +316,15 @@ class Picture:
             else:
                 elsewhere.append(f"c{number}")
         outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
-        yield from (Arrow(*ends, BESIDE) for ends in rows_below(outputs, elsewhere))
+        yield from (Arrow(*ends, BESIDE) for ends in _box_looks.rows_below(outputs, elsewhere))
 
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
         before, below = self._looks.around(node)
         text = f"{before}{joined([*self._words.lines(node), *below])}"
         yield Box(key, self._looks.role(node), text, border(node, self._looks.is_marked))
-        for more, text in boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
-            yield Box(more, MORE, text)
+        for more, text in _box_looks.boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
+            yield Box(more, _box_looks.MORE, text)
         for number, slot in enumerate(node.saved if self._options.show_saved else ()):
             yield Box(f"{key}s{number}", "saved", joined(self._words.saved(slot.slot, slot.tensor, slot.state)))
 

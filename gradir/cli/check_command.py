@@ -7,21 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gradir.cli import comparing
+from gradir.cli import comparing, sources
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import Loaded, add_verify_option, captured, running_program, summary
 from gradir.cli.report import one_line, report
-from gradir.cli.sources import (
-    Source,
-    add_graph_argument,
-    capture_as,
-    load,
-    load_two,
-    refuse_program_options,
-    short_names,
-    source_of,
-    with_forward,
-)
 from gradir.errors import GradirError, SpecError
 
 if TYPE_CHECKING:
@@ -49,7 +38,7 @@ Exit status: 0 the graphs are equal, or no condition of --fail-on holds, 1 they 
 
 
 def add_options(parser: Parser) -> None:
-    add_graph_argument(parser)
+    sources.add_graph_argument(parser)
     add_verify_option(parser)
     group = parser.group("input")
     group.add_argument("--against", metavar="GRAPH", required=True, help="the graph that it should be")
@@ -64,9 +53,9 @@ def run(options: argparse.Namespace) -> int:
     from gradir import files, forwards, snapshots
 
     comparing.check_options(options)
-    source, against = source_of(options.file), _against(options.against)
+    source, against = sources.source_of(options.file), _against(options.against)
     _expect_two(options, against)
-    options.names = short_names([against.name, source.name])
+    options.names = sources.short_names([against.name, source.name])
     # The program may change the working directory.
     path = files.Located(against.path) if against.path else None
     if options.output != "-":
@@ -76,11 +65,11 @@ def run(options: argparse.Namespace) -> int:
         options.output = files.Located(options.output)
     programs, folder = [each.word if each.is_program else "" for each in (against, source)], files.working_folder()
     if against.is_program:
-        return _compared(options, *load_two(options, against, source), programs, folder)
+        return _compared(options, *sources.load_two(options, against, source), programs, folder)
     # The file is read first: a capture may take long.
     before = _before(options, against)
     beside = files.Located(forwards.forward_name(against.path or options.against))
-    expected = None if before.graph is None else with_forward(Loaded(before.graph), against)
+    expected = None if before.graph is None else sources.with_forward(Loaded(before.graph), against)
     if options.graph is None and before.graph is None and (not before.fault or os.path.exists(beside)):
         options.graph = "both"
     now = _captured(options, source, before.graph)
@@ -99,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _expect_two(options: argparse.Namespace, against: Source) -> None:
+def _expect_two(options: argparse.Namespace, against: sources.Source) -> None:
     """Refuse to update anything but a file, and to read two graphs from standard input."""
     if options.update and (options.against == "-" or not against.path):
         raise GradirError(f"cannot update {options.against}; name a .gir file")
@@ -118,13 +107,13 @@ def _compared(options: argparse.Namespace, expected: Loaded, now: Loaded, progra
     return status
 
 
-def _captured(options: argparse.Namespace, source: Source, expected: Graph | None) -> Loaded:
+def _captured(options: argparse.Namespace, source: sources.Source, expected: Graph | None) -> Loaded:
     """Return the graphs of a file, or of a program captured with the options of the expected graph."""
     if not source.is_program:
-        refuse_program_options(options, source.word)
-        return with_forward(load(options, source), source)
+        sources.refuse_program_options(options, source.word)
+        return sources.with_forward(sources.load(options, source), source)
     if expected is not None:
-        capture_as(options, expected)
+        sources.capture_as(options, expected)
     if options.graph == "forward" and options.verify:
         raise GradirError(
             f"--verify needs an autograd graph, but {options.against} is a graph of a forward pass; leave out --verify"
@@ -137,17 +126,17 @@ def _captured(options: argparse.Namespace, source: Source, expected: Graph | Non
     return found
 
 
-def _against(word: str) -> Source:
+def _against(word: str) -> sources.Source:
     """Return the file to compare with; one that does not exist yet may have any name."""
     is_absent = ":" not in word and not os.path.exists(word)
-    return Source(word) if is_absent else source_of(word)
+    return sources.Source(word) if is_absent else sources.source_of(word)
 
 
-def _before(options: argparse.Namespace, against: Source) -> Found:
+def _before(options: argparse.Namespace, against: sources.Source) -> Found:
     from gradir import snapshots
 
     if not against.path:
-        return snapshots.Found(against.name, load(options, against).graph)
+        return snapshots.Found(against.name, sources.load(options, against).graph)
     if not options.update:
         return snapshots.Found(options.against, snapshots.read(options.against, "--update"))
     return snapshots.read_to_update(options.against)

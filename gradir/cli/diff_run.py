@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph, Node
     from gradir.protocols import Alike, Distance
 
-__all__ = ["main", "run_both"]
-
 _OWN: Final = "gradir: "
 # Modules and names that are listed unless all are asked for.
 _MOST: Final = 10

@@ -6,20 +6,11 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from gradir.cli import sources
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
 from gradir.cli.programs import Loaded
 from gradir.cli.report import is_terminal, one_line, write_shown
-from gradir.cli.sources import (
-    Source,
-    add_graph_argument,
-    load,
-    load_with_flow,
-    refuse_program_options,
-    short_names,
-    source_of,
-    status_of,
-)
 from gradir.cli.suffixes import check_suffix, format_of, is_picture, own_suffix
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
@@ -76,7 +67,7 @@ _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARK
 
 def add_options(parser: Parser) -> None:
     parser.tell_options(_options_of, "after --to NAME also that exporter's options")
-    add_graph_argument(parser)
+    sources.add_graph_argument(parser)
     output = parser.group("output")
     output.add_argument(
         "--to", metavar="NAME", help=f"exporter, or {', '.join(PICTURES)} (default: by the suffix of -o)"
@@ -131,13 +122,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _load(options: argparse.Namespace, source: Source, exporter: str) -> Loaded:
+def _load(options: argparse.Namespace, source: sources.Source, exporter: str) -> Loaded:
     from gradir import files, registry
 
     if not source.is_program:
-        refuse_program_options(options, source.word)
+        sources.refuse_program_options(options, source.word)
     # A page tells the lines that cut gradients.
-    read = load_with_flow if exporter == _PAGE else load
+    read = sources.load_with_flow if exporter == _PAGE else sources.load
     if not options.overlay:
         return read(options, source)
     if [source.word, *options.overlay].count("-") > 1:
@@ -184,7 +175,7 @@ def run(options: argparse.Namespace) -> int:
     into = files.Located(options.into) if options.into else None
     if options.to is None:
         options.to = format_of(options.output)
-    source = source_of(options.file)
+    source = sources.source_of(options.file)
     for read in filter(None, (source.path, *options.overlay)):
         files.check_apart(read, options.output)
     own = own_suffix(options.to, given_options(options))
@@ -206,12 +197,12 @@ def run(options: argparse.Namespace) -> int:
 
         data = fenced(data.decode(), _LANGUAGES.get(own, own.lstrip("."))).encode()
     if into is not None:
-        return _embed(options, into, data.decode()) or status_of(loaded)
+        return _embed(options, into, data.decode()) or sources.status_of(loaded)
     write_shown(path, data, own)
-    return status_of(loaded)
+    return sources.status_of(loaded)
 
 
-def written(options: argparse.Namespace, source: Source, **more: object) -> tuple[bytes, Loaded]:
+def written(options: argparse.Namespace, source: sources.Source, **more: object) -> tuple[bytes, Loaded]:
     """Return what the exporter ``options.to`` writes of a graph, and the graph; ``more`` are options by default."""
     from gradir import api, registry
 
@@ -222,7 +213,7 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     passes, is_chosen = chosen_passes(options)
     known = registry.exporter(exporter).options.__struct_fields__
     if "file" in known and source.word != "-":
-        values.setdefault("file", short_names([source.name])[0])
+        values.setdefault("file", sources.short_names([source.name])[0])
     if "all" in known:
         if options.all or is_chosen:
             values.setdefault("all", "true")

@@ -12,7 +12,7 @@ from gradir.errors import FormatError, GradirError, NewerFormatError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
-    from gradir.git.driver import Where
+    from gradir.git.configuration import Where
     from gradir.ir import Graph
 
 DESCRIPTION = "Show .gir files as text in git diff and git log, and merge them in git merge."

@@ -7,8 +7,9 @@ and writes both. `strict` checks more than reading does, and `surveyor` counts.
 
 from __future__ import annotations
 
-from gradir.codecs.codec import ENCODINGS, decode, encode, encoding_of, survey
+from gradir.codecs.codec import ENCODINGS, decode, encode, survey
 from gradir.codecs.compression import COMPRESSIONS, compression_for, compression_of, decompress
+from gradir.codecs.document import encoding_of
 
 __all__ = [
     "COMPRESSIONS",

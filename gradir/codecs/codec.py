@@ -18,7 +18,6 @@ from gradir.codecs.document import (
     Encoding,
     Version,
     check_head,
-    encoding_of,
     needs_steps,
     read,
     recognize,
@@ -36,7 +35,6 @@ from gradir.progress import stage
 if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
 
-__all__ = ["ENCODINGS", "check_known", "decode", "encode", "encoding_of", "survey", "version_in"]
 # Encoding few records at a time keeps their text in the processor's cache.
 _CHUNK: Final = 512
 # The keys of the first line of JSON.

@@ -9,9 +9,9 @@ from itertools import zip_longest
 from typing import Any
 
 from gradir.codecs import msgpack_syntax
-from gradir.codecs.codec import decode, encode, encoding_of, version_in
+from gradir.codecs.codec import decode, encode, version_in
 from gradir.codecs.compression import opened
-from gradir.codecs.document import JSON, lowest_for, recognize
+from gradir.codecs.document import JSON, encoding_of, lowest_for, recognize
 from gradir.codecs.faults import byte, too_new
 from gradir.codecs.json_syntax import fault_of
 from gradir.errors import FormatError

@@ -26,8 +26,6 @@ from gradir.git.configuration import Where, config_home, config_path, has_block,
 from gradir.git.repository import GitError, answer, git_path, output, succeeds
 from gradir.version import __version__
 
-__all__ = ["Status", "Where", "install", "is_stopped", "status", "uninstall"]
-
 _COMMAND: Final = "diff.gradir.textconv"
 # git for Windows would check a text out with other line ends, and a graph has the same bytes everywhere.
 _ATTRIBUTES: Final = [f"*.gir{end} -text diff=gradir merge=gradir" for end in ("", ".gz", ".zst")]

@@ -17,8 +17,6 @@ from gradir.ir.model import BESIDE, AttrValue, Cut, Node, Producer, Ref, Saved, 
 from gradir.ir.saved import OWNERS
 from gradir.ir.validate import check_all, fault_in, rule_of
 
-__all__ = ["Builder", "SavedSlot", "Value"]
-
 T = TypeVar("T")
 
 SavedSlot = Union[tuple[Saved, "Value | int | None"], tuple[Saved, "Value | int | None", Hashable]]

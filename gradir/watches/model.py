@@ -12,8 +12,6 @@ from gradir.ir.frozen import NOTHING
 from gradir.ir.text import counted, printable
 from gradir.vocabulary.causes import printable_short
 
-__all__ = ["Collected", "Finding", "Modules", "Number", "Step", "Watch", "number"]
-
 Number = float | Literal["nan", "inf", "-inf"]
 """A number of a training, as JSON spells it."""
 

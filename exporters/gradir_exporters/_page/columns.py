@@ -31,8 +31,6 @@ from gradir_exporters._page.details import Facts, shape_text
 from gradir_exporters._page.marks import change_records, channels, cut_records, lost_modules, node_statuses
 from gradir_exporters._page.tables import column, edge_block, edge_statuses, steps
 
-__all__ = ["Columns"]
-
 # The roles that the page knows, in the order of viewer/src/data/model.ts; any other gets the next number.
 ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", "output")
 REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT, BACKWARD = 1, 2, 4, 8, 16, 32

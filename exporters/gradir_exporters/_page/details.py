@@ -18,7 +18,6 @@ from gradir.ir.saved import MERGED
 from gradir.ir.text import size_text, tensor_text, value_text
 from gradir_exporters._page.tables import column
 
-__all__ = ["Facts", "shape_text", "source_text"]
 # The page draws these entries of ``ext``, or tells their sums.
 _MARKS: Final = frozenset({LINE, LOST, MERGED, OVERLAY, OVERLAYS, STATUS, VERDICT})
 _slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
