@@ -14,8 +14,6 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PROGRAMS"]
-
 _NAMES: Final = """
 [ awk basename cat chmod cmp comm cp cut date dd df diff dirname du echo env expr false find git grep head id kill ln ls
 make mkdir mkfifo mktemp mv nl nohup od paste printf ps pwd python3 readlink rm rmdir sed seq sh sleep sort split stty

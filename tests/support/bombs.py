@@ -6,8 +6,6 @@ from functools import cache
 
 import msgpack
 
-__all__ = ["bombs"]
-
 _HEAD = b'{"format":"gir","version":"1.0",'
 
 

@@ -14,8 +14,6 @@ from gradir.ir.text import word
 from gradir.review.text import headline
 from gradir.review.wording import change_line, change_lines, module_name
 
-__all__ = ["check_text"]
-
 
 def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
     """Read a text as a person would, who believes it, and compare with what changed."""

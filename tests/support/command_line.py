@@ -11,8 +11,6 @@ import forked
 
 import gradir
 
-__all__ = ["Run", "fails", "raises", "runner"]
-
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

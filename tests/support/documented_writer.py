@@ -9,8 +9,6 @@ from typing import Any
 
 import msgpack
 
-__all__ = ["packed", "text"]
-
 _FREE = ("attrs", "ext", "options", "coordinates", "groups", "local")
 """The keys of objects whose own keys are anything, and sorted."""
 

@@ -14,8 +14,6 @@ from gradir_exporters.dot import DotExporter, DotOptions
 from gradir.ir import Graph
 from gradir.ir.cuts import stubs
 
-__all__ = ["FILLS", "Picture", "assert_same_graph", "drawn_text", "export", "intended", "run_dot"]
-
 FILLS = {
     "function": "#ffffff",
     "leaf": "#c5e3f6",

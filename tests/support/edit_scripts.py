@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from gradir.ir import AttrValue, Graph, Node, Ref, Saved, TensorMeta
 from gradir.ir.edges import postorder
 
-__all__ = ["EDITS", "Drawn", "Plan", "Script", "drawn", "plan", "script", "true_cost"]
-
 Key = tuple[str, ...]
 WIDTH = 64
 

@@ -15,8 +15,6 @@ from torch.nn import functional as F  # noqa: N812
 import gradir
 from gradir.ir import Graph
 
-__all__ = ["EDITS", "GPT", "Attention", "Block", "Lora", "Wrapped", "edited", "loss_of", "plain"]
-
 _WORDS: Final = 64
 _WIDTH: Final = 16
 _LAYERS: Final = 6

@@ -12,8 +12,6 @@ from typing import Any
 import gradir
 from gradir import CaptureRequest, registry
 
-__all__ = ["EXAMPLES", "GPT_SPECS", "GRAPHS", "attribute", "captured", "ids", "live", "recorded", "run"]
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 GPT_SPECS = ("gpt.py:loss", "gpt.py:edited", "gpt.py:swapped")

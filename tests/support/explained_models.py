@@ -7,8 +7,6 @@ from torch import nn
 
 import gradir
 
-__all__ = ["Model", "named"]
-
 
 class Model(nn.Module):
     def __init__(self) -> None:

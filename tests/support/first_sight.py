@@ -6,8 +6,6 @@ from typing import Final
 
 from browser import Opened
 
-__all__ = ["DESKTOP", "LEAST", "PHONE", "assert_readable"]
-
 DESKTOP: Final = {"width": 1280, "height": 800}
 PHONE: Final = {"width": 390, "height": 844}
 LEAST: Final = 11

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["ask", "run_as", "settings_at_start"]
-
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_")
 _READ_LATER = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONIOENCODING")
 _UTF8 = ("utf-8", "UTF-8", "utf8")

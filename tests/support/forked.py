@@ -23,8 +23,6 @@ from typing import Any
 
 from fork_client import ask, settings_at_start
 
-__all__ = ["close", "program", "run", "share"]
-
 _HERE = Path(__file__).parent
 _SHARED = "GRADIR_TESTS_FORKS"
 _ENVIRONMENT = dict(os.environ)

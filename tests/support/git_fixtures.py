@@ -13,8 +13,6 @@ from tools import path_without
 
 import gradir
 
-__all__ = ["environment", "repository", "run"]
-
 
 @pytest.fixture
 def environment(tmp_path: Path, clean_environment: dict[str, str]) -> dict[str, str]:

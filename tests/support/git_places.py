@@ -11,8 +11,6 @@ from samples import everything
 
 from gradir.ir import Graph
 
-__all__ = ["FACT", "Run", "changed", "runner"]
-
 Run = Callable[..., str]
 
 _NORM = (

@@ -14,8 +14,6 @@ from gradir.errors import FormatError
 from gradir.ir import Graph
 from gradir.ir.validate import check
 
-__all__ = ["FORMS", "PROMISED_PER_BYTE", "encoded", "peak_of", "read", "result_of"]
-
 T = TypeVar("T")
 
 FORMS = [(encoding, compression) for encoding in ("json", "msgpack") for compression in (None, "gzip", "zstd")]

@@ -14,8 +14,6 @@ from jax_models import MODELS, Model
 import gradir
 from gradir.ir import Graph
 
-__all__ = ["assert_files_hold", "captured", "captured_anew", "made"]
-
 _SCHEMA = Path(__file__).parents[2] / "schemas" / "gir-1.0.schema.json"
 
 

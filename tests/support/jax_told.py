@@ -5,8 +5,6 @@ from __future__ import annotations
 from gradir import Graph
 from gradir.ir.saved import Storages
 
-__all__ = ["held_bytes", "names", "ops"]
-
 
 def ops(graph: Graph) -> str:
     return " ".join(node.op for node in graph.nodes.values() if node.role == "function")

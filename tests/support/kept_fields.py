@@ -52,8 +52,6 @@ from gradir.registry import run_pass
 from gradir.review.reviewing import reviewed
 from gradir.review.united import United, drawn_part, drawn_union, marked_union
 
-__all__ = ["KEPT", "PASSES", "Operation", "lost_fields", "operations", "public_operations", "whole"]
-
 KEPT: Final = tuple(name for name in Graph.__struct_fields__ if name not in ("nodes", "scopes"))
 """All fields of a graph but those that passes are there to change."""
 

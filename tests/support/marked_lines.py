@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 
-__all__ = ["marked"]
-
 
 def marked(program: object) -> int | None:
     """The line of a function that ends in ``# HERE``, if one does."""

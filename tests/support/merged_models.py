@@ -12,8 +12,6 @@ from torch.nn import functional as F  # noqa: N812 (its usual name)
 import gradir
 from gradir.ir import Graph
 
-__all__ = ["EDITS", "RIVALS", "model_graph"]
-
 WIDTH = 8
 
 

@@ -10,8 +10,6 @@ from node_programs import ask
 
 from gradir.ir import Graph, TensorMeta
 
-__all__ = ["META", "PLAIN", "boxes_in", "export", "groups_in", "parsed"]
-
 META = TensorMeta("float32", (2, 3))
 PLAIN = MermaidOptions()
 

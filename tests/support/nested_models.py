@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-__all__ = ["HALVES", "MODELS", "UNUSED", "Conditional", "Deep", "Reversed"]
-
 
 class Reversible(torch.autograd.Function):
     """Two residual halves, of which backward computes the inputs again from the outputs."""

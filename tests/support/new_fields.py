@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["ROOT", "copy", "run"]
-
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 

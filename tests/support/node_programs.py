@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ask"]
-
 _FOLDER = Path(__file__).parents[1] / "node"
 
 

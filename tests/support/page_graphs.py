@@ -7,8 +7,6 @@ from msgspec.structs import replace
 from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.cuts import FLOW
 
-__all__ = ["META", "WEIGHT", "changed", "failed", "layered"]
-
 META = TensorMeta("float32", (4, 8))
 WEIGHT = TensorMeta("float32", (8, 8))
 WHOLE = 8 * 8

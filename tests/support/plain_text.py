@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-__all__ = ["DOCS", "follows_the_grammar", "shown"]
-
 DOCS = Path(__file__).parents[2] / "docs" / "plain.md"
 
 

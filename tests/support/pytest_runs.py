@@ -9,8 +9,6 @@ import time
 import forked
 import pytest
 
-__all__ = ["run_with_plugin"]
-
 
 def run_with_plugin(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """Run pytest with this plugin, and with xdist where workers are asked for: to load all there are takes longer."""

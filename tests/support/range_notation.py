@@ -9,8 +9,6 @@ from itertools import product
 _PLAIN = re.compile(r"[^{},.:\"\s]+")
 _RUN = re.compile(r"(\d+)\.\.(\d+)")
 
-__all__ = ["expanded"]
-
 
 def expanded(text: str) -> tuple[list[str], str]:
     """The names at the start of a text, and what follows them."""

@@ -7,8 +7,6 @@ import tracemalloc
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["measured", "steps"]
-
 T = TypeVar("T")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-__all__ = ["leaf", "leaf_of", "shows_saved", "since"]
-
 shows_saved = pytest.mark.skipif(
     torch.__version__ < torch.torch_version.TorchVersion("2.12"), reason="this torch does not show hooks"
 )

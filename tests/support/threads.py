@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["in_new_thread"]
-
 
 def in_new_thread(call: Callable[[], Any]) -> Any:
     """What a call returns in a thread of its own, in which torch numbers nodes from 0."""

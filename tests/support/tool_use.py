@@ -21,8 +21,6 @@ import pytest
 from bare_path import PROGRAMS
 from tools import FIXTURES
 
-__all__ = ["Chooser", "Recorder", "record_lookups"]
-
 _KEY: Final = "gradir/tool-tests"
 _SHARED: Final = "GRADIR_TESTS_PROGRAMS"
 """The variable with the folder that all processes of a run share."""

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 
 import pytest
 
-__all__ = ["FIXTURES", "find", "needs", "path_without", "require", "summarize"]
-
 _ROOT: Final = Path(__file__).parents[2]
 _MISSING: Final = re.compile(r"missing tool: ([^;]+);")
 

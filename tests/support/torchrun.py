@@ -11,8 +11,6 @@ from pathlib import Path
 
 import forked
 
-__all__ = ["command_on_ranks", "results_of"]
-
 _PROGRAMS = Path(__file__).parents[1] / "ranks"
 _SECONDS = 300
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ENDS", "GAN", "HF", "LIGHTNING", "LOOP", "MODES", "TOLD", "script"]
-
 
 def script(name: str) -> str:
     """Return the text of a script."""

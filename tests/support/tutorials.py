@@ -18,8 +18,6 @@ from pathlib import Path
 
 import forked
 
-__all__ = ["DOCS", "TUTORIALS", "played"]
-
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TUTORIALS = (
     "first-picture.md",

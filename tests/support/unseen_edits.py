@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["EDITS", "MODEL", "edited"]
-
 MODEL: Final = """
 import torch
 from torch import nn

@@ -8,8 +8,6 @@ import gradir
 from gradir.ir import Graph, Ref
 from gradir.ir.validate import problems
 
-__all__ = ["forward", "tensor_roles", "wired", "wiring"]
-
 
 def wiring(graph: Graph) -> dict[str, tuple[str | None, ...]]:
     """What feeds each function and output, by input slot: an id, with ``#`` and the output's number if it is not 0.
