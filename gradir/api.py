@@ -438,27 +438,6 @@ def make_dot(
     return drawn
 
 
-def mimebundle(graph: Graph) -> dict[str, str]:
-    """Return the notebook display of a graph, by MIME type."""
-    from gradir.display import mimebundle as shown
-
-    return shown(graph)
-
-
-def diff_mimebundle(diff: Diff) -> dict[str, str]:
-    """Return the notebook display of a diff, by MIME type."""
-    from gradir.display import diff_mimebundle as shown
-
-    return shown(diff)
-
-
-def matching(graph: Graph, pattern: str) -> set[str]:
-    """Return the ids of the nodes that a pattern names, see `gradir.Graph.select`."""
-    from gradir.passes import matching as named
-
-    return named(graph, pattern)
-
-
 def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = False, vocabulary: bool = False) -> Diff:
     """Compare two graphs and return the changes, which are false if there are none.
 
@@ -484,13 +463,6 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
 
     expect_graphs(a, b)
     return reviewed(a, b, ignore=ignore, normalize=normalize, vocabulary=vocabulary)
-
-
-def diff_text(diff: Diff, renderer: str, **options: object) -> str:
-    """Write a diff with the named renderer, see `gradir.Diff.to`."""
-    from gradir import registry
-
-    return registry.rendered(renderer, diff, options)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:

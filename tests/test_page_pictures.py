@@ -14,6 +14,7 @@ from hostile_texts import HOSTILE_TEXTS, graph_of
 from samples import everything, hostile
 
 import gradir
+from gradir import display
 from gradir.ir import Builder, Graph, TensorMeta
 
 META = TensorMeta("float32", (2, 3))
@@ -152,7 +153,7 @@ def test_nothing_is_out_of_reach(browser: Browser, scheme: str) -> None:
 
 
 def test_a_notebook_shows_it_in_a_frame(browser: Browser) -> None:
-    shown = gradir.api.mimebundle(everything())["text/html"]
+    shown = display.mimebundle(everything())["text/html"]
     host = f"<!doctype html><script>window.gradir = {{timings: {{picture: 1}}}}</script>{shown}"
     with browser.opened(host) as page:
         (frame,) = page.page.frames[1:]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -191,8 +191,7 @@ class Diff(Record, frozen=True, dict=True):
         Raises:
             ExportError: the renderer or option is unknown, or it cannot represent this diff.
         """
-        # As `gradir.Graph.to`: the package loads the public functions before any module of its own.
-        text: str = sys.modules["gradir.api"].diff_text(self, renderer, **options)
+        text: str = import_module("gradir.registry").rendered(renderer, self, options)
         return text
 
     def __str__(self) -> str:
@@ -201,7 +200,7 @@ class Diff(Record, frozen=True, dict=True):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """What a notebook shows: a page to review it, or the report for a pull request."""
-        shown: dict[str, str] = sys.modules["gradir.api"].diff_mimebundle(self)
+        shown: dict[str, str] = import_module("gradir.display").diff_mimebundle(self)
         return shown
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from importlib import import_module
 from operator import attrgetter
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
@@ -168,7 +168,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         """
         if callable(wanted):
             return tuple(filter(wanted, self.nodes.values()))
-        found: set[str] = _public().matching(self, wanted)
+        found: set[str] = _upper("passes").matching(self, wanted)
         return tuple(node for node in self.nodes.values() if node.id in found)
 
     def saved_bytes(self, by: Account = "scope") -> dict[str, int]:
@@ -241,7 +241,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             ExportError: there is no such exporter or option, or the format cannot hold the graph.
             PassError: a pattern names no node, or a pass does not take the value.
         """
-        text: str = _public().export(self, exporter, **options)
+        text: str = _upper("api").export(self, exporter, **options)
         return text
 
     def save(
@@ -259,12 +259,12 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             GradirError: the library of the compression is not installed.
             FormatError: there is no such format or compression, or a part of the graph would be lost.
         """
-        _public().save(self, path, format=format, compress=compress, lossy=lossy)
+        _upper("api").save(self, path, format=format, compress=compress, lossy=lossy)
 
     # IPython passes both arguments by name.
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """Return the graph as a notebook shows it: a picture, folded by module if large."""
-        shown: dict[str, str] = _public().mimebundle(self)
+        shown: dict[str, str] = _upper("display").mimebundle(self)
         return shown
 
     def __repr__(self) -> str:
@@ -295,9 +295,9 @@ def expect_graphs(*values: object) -> None:
             raise TypeError(f"expected a gradir.Graph, got {type(value).__name__}{hint}")
 
 
-def _public() -> Any:
-    # The layer rule forbids to import it here, and `import gradir` has put it into sys.modules.
-    return sys.modules["gradir.api"]
+def _upper(name: str) -> Any:
+    # What is above the graph may be imported when a method is called, and not before.
+    return import_module(f"gradir.{name}")
 
 
 _id_of: Final = attrgetter("id")

@@ -85,6 +85,13 @@ class Parameters:
         place = next(place for place, each in enumerate(parameters_of(optimizer)) if each is tensor)
         return f"{type(optimizer).__name__}.params[{place}]"
 
+    def name_among(self, optimizers: Iterable[Optimizer], tensor: torch.Tensor) -> str:
+        """Return the name of a tensor by the one of these optimizers that has it, or else in its module."""
+        for optimizer in optimizers:
+            if any(each is tensor for each in parameters_of(optimizer)):
+                return self.name_of(optimizer, tensor)
+        return self.names.get(id(tensor), "")
+
     def sample(self, optimizer: Optimizer) -> Sample | None:
         """Return a sample of each parameter and its gradient, ``None`` if there is none."""
         sampled = self._sampled_of(optimizer)

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from types import FrameType
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
 from gradir.frontends.pytorch.watching.kept import Kept
 from gradir.frontends.pytorch.watching.movements import Movements, Norms
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
-from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of, parameters_of
+from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
 from gradir.frontends.pytorch.watching.recordings import Recorded, Recording, leaves_around
 from gradir.frontends.pytorch.watching.tape import Tape, compute_again
@@ -311,14 +311,9 @@ class Watching(Recorded):
         if self.tape.losses and sample is not None and not _is_left_out(optimizer) and not sample.is_finite:
             self._find_again()
 
-    def _name_of(self, tensor: torch.Tensor) -> str:
-        having = (each for each in self._optimizers.alive if any(other is tensor for other in parameters_of(each)))
-        optimizer = next(having, None)
-        known = self._parameters.names.get(id(tensor), "")
-        return known if optimizer is None else self._parameters.name_of(optimizer, tensor)
-
     def _find_again(self) -> bool:
-        for computed in () if self._is_lost else compute_again(self.tape, self._name_of):
+        name_of = partial(self._parameters.name_among, self._optimizers.alive)
+        for computed in () if self._is_lost else compute_again(self.tape, name_of):
             causes = [each for each in computed.found.causes if each.level == "error" and each.kind in _BROKEN]
             how = "found by computing the loss of this step once more"
             if computed.value != computed.before and computed.before is not None and math.isfinite(computed.before):
