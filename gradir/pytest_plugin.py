@@ -38,7 +38,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
-from gradir.errors import GradirError
+import gradir
+from gradir import api
+from gradir.errors import GradirError, GradirWarning
+from gradir.forwards import IGNORED, forward_name, has_forward
+from gradir.request import asked
 
 if TYPE_CHECKING:
     from gradir import snapshots
@@ -97,10 +101,8 @@ class GraphSnapshot:
             GradirError: a field to ignore is unknown.
         """
         __tracebackhide__ = True
-        import gradir
         from gradir import snapshots
         from gradir.diffs.ignoring import check_names
-        from gradir.forwards import has_forward
 
         # Also where nothing is compared.
         check_names(ignore)
@@ -141,7 +143,6 @@ class GraphSnapshot:
         """Return the change as text and as a diff, without a forward graph that differs in every run."""
         __tracebackhide__ = True
         from gradir import snapshots
-        from gradir.forwards import IGNORED, has_forward
 
         place = f"{FOLDER}/{beside.parent.name}"
         if found := compare(expected, now.graph, ignore=ignore):
@@ -193,8 +194,6 @@ class GradientFlow:
 
     def record(self, model: object = None, *, frontend: str | None = None) -> Recorder:
         """`gradir.record` with ``flow=True``, of which the next `check` is."""
-        import gradir
-
         self._recorder = gradir.record(model, flow=True, frontend=frontend)
         return self._recorder
 
@@ -215,7 +214,6 @@ class GradientFlow:
         if there is nothing to explain.
         """
         __tracebackhide__ = True
-        import gradir
         from gradir import claims
         from gradir.project import project
 
@@ -277,8 +275,6 @@ def _file_name(text: str) -> str:
 
 
 def _beside(path: Path) -> Path:
-    from gradir.forwards import forward_name
-
     return Path(forward_name(str(path)))
 
 
@@ -286,9 +282,7 @@ def _captured(
     target: object, inputs: Sequence[object], options: Mapping[str, Any], forward: Graph | None, *, is_pair: bool
 ) -> Both:
     """Return a given graph or a new capture, with its forward graph if wanted."""
-    import gradir
     from gradir.capturing import Both, captured_both
-    from gradir.request import asked
 
     if isinstance(target, gradir.Graph):
         if forward is None:
@@ -321,9 +315,6 @@ def gradir_watch() -> Callable[..., contextlib.AbstractContextManager[Watcher]]:
 
     @contextlib.contextmanager
     def watched(model: object = None, optimizer: object = None) -> Iterator[Watcher]:
-        from gradir import api
-        from gradir.errors import GradirWarning
-
         with warnings.catch_warnings():
             # The test fails with all that was found.
             warnings.simplefilter("ignore", GradirWarning)

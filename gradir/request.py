@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from gradir.errors import did_you_mean
+
 Names: TypeAlias = Mapping[str, Any] | Iterable[tuple[str, Any]]
 """Names of tensors: a mapping, or pairs as a module's ``named_parameters()`` gives them."""
 
@@ -255,8 +257,6 @@ def _expect_value(function: str, each: Declared, value: object) -> object:
 
 def _refusal(name: str, known: Mapping[str, Declared]) -> str:
     """Return the error for an unknown keyword, which may be meant for the captured module or function."""
-    from gradir.errors import did_you_mean
-
     if near := did_you_mean(name, known):
         return f"has no keyword {name!r}{near}"
     if "kwargs" not in known or name in {*declared(), "keep_graph"}:

@@ -6,13 +6,14 @@ import argparse
 import sys
 from typing import Final
 
+from gradir import api, files, forwards
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import Loaded, add_request_options, add_verify_option, captured, running_program, summary
 from gradir.cli.rank_files import for_rank, of_rank
 from gradir.cli.report import one_line, report
 from gradir.cli.scripts import number
 from gradir.cli.sources import RAISED, is_program, refuse_program_options
-from gradir.cli.suffixes import add_encoding_options
+from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import SpecError
 
 DESCRIPTION = "Run a program and write the autograd graph of what it computes to a .gir file."
@@ -53,8 +54,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import api, files, forwards
-
     is_run = is_program(options.spec)
     _check_ranks(options)
     if not is_run:
@@ -93,9 +92,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _place_of(options: argparse.Namespace) -> str:
     """Return the name of the file to write, after refusing one that takes no graph."""
-    from gradir import files, forwards
-    from gradir.cli.suffixes import check_graph_name
-
     given, world = options.output, options.world
     output = for_rank(given) if world is None else of_rank(given, options.ranks, world)
     check_graph_name(output)

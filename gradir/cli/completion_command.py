@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
+from gradir import files
+from gradir.cli.main import COMMANDS, command_parser
 from gradir.cli.parser import Parser
 
 DESCRIPTION = "Print the script with which a shell completes commands, options, formats and files."
@@ -34,8 +36,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
-    from gradir import files
-
     files.write_bytes("-", shellcode(["gradir"], shell=options.shell).encode())
     return 0
 
@@ -43,8 +43,6 @@ def run(options: argparse.Namespace) -> int:
 def complete(words: Sequence[str]) -> None:
     """Print the possible next arguments after these words for a shell, and end the process."""
     import argcomplete
-
-    from gradir.cli.main import COMMANDS, command_parser
 
     # Each command imports a module, so a command that is named is made alone.
     parser = Parser(prog="gradir")

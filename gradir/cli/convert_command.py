@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from gradir import api
 from gradir.cli.parser import Parser, add_input
-from gradir.cli.suffixes import add_encoding_options, add_lossy_option, load_to_rewrite
+from gradir.cli.suffixes import add_encoding_options, add_lossy_option, check_graph_name, load_to_rewrite
 
 DESCRIPTION = "Write a .gir file again, in JSON or MessagePack, compressed or not, in canonical form."
 
@@ -25,9 +26,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import api
-    from gradir.cli.suffixes import check_graph_name
-
     check_graph_name(options.target)
     graph = load_to_rewrite(options.source, lossy=options.lossy)
     api.save(graph, options.target, format=options.format, compress=options.compress, lossy=options.lossy)

@@ -7,6 +7,10 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from gradir import files
+from gradir.errors import GradirError
+from gradir.version import __version__
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -35,8 +39,6 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     import msgspec
 
-    from gradir import files
-
     found = _found()
     text = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n" if options.json else _text(found).encode()
     files.write_bytes("-", text)
@@ -46,8 +48,6 @@ def run(options: argparse.Namespace) -> int:
 def _found() -> dict[str, Any]:
     import platform
     import webbrowser
-
-    from gradir.version import __version__
 
     out, browser = sys.stdout, "found"
     # Without its name, which may be a private setting.
@@ -123,8 +123,6 @@ def _trouble(finder: Finder[Any], name: str) -> Iterator[str]:
     import contextlib
     import os
     from pathlib import Path
-
-    from gradir.errors import GradirError
 
     try:
         # What a module prints when it is imported is no part of this, and may have paths in it.

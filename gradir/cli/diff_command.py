@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from gradir import files
 from gradir.cli import comparing
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.report import write_shown
@@ -54,8 +55,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files
-
     comparing.check_options(options)
     before, after = sources_of(options)
     if options.run_both and not (before.is_program and after.is_program and options.output == "-"):

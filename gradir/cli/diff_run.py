@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.report import one_line
+from gradir.cli.main import command_parser
+from gradir.cli.programs import request_of, running_program
+from gradir.cli.report import TROUBLE, one_line, report
 from gradir.cli.subprocesses import command_line, program_words
 from gradir.errors import GradirError, SpecError
 from gradir.progress import stage
@@ -44,9 +46,6 @@ def main() -> int:
     from msgspec import to_builtins
 
     from gradir import capturing
-    from gradir.cli.main import command_parser
-    from gradir.cli.programs import request_of, running_program
-    from gradir.cli.report import TROUBLE, report
 
     job, spec, *words = sys.argv[1:]
     known = argparse.Namespace(arguments=[spec, *words], is_process=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
+from gradir import files
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import add_request_options, program_output, request_of, running_program
 from gradir.cli.rank_files import for_rank
@@ -86,7 +87,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files
     from gradir.explanations.formats import written
     from gradir.project import project
 

@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from gradir import files
 from gradir.cli import sources
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
@@ -13,6 +14,7 @@ from gradir.cli.programs import Loaded
 from gradir.cli.report import is_terminal, one_line, write_shown
 from gradir.cli.suffixes import check_suffix, format_of, is_picture, own_suffix
 from gradir.errors import ExportError
+from gradir.markdown import embedded, fenced
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
@@ -148,7 +150,6 @@ def _overlay(paths: Sequence[str]) -> Overlay:
     """Return the channels of all files and the first verdict; equal names of channels get the file's name too."""
     from msgspec.structs import replace
 
-    from gradir import files
     from gradir.overlays import Overlay, decode
 
     overlays = []
@@ -193,8 +194,6 @@ def run(options: argparse.Namespace) -> int:
         # Some readers of Markdown want an empty line around a table.
         data = b"\n%b\n" % data
     elif into is not None or options.fence:
-        from gradir.markdown import fenced
-
         data = fenced(data.decode(), _LANGUAGES.get(own, own.lstrip("."))).encode()
     if into is not None:
         return _embed(options, into, data.decode()) or sources.status_of(loaded)
@@ -255,9 +254,6 @@ def _check_combination(options: argparse.Namespace) -> None:
 
 
 def _embed(options: argparse.Namespace, path: Located, block: str) -> int:
-    from gradir import files
-    from gradir.markdown import embedded
-
     document = files.read_bytes(path)
     try:
         changed = embedded(document.decode(), options.marker, block).encode()

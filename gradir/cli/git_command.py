@@ -6,9 +6,12 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from gradir import api, files
 from gradir.cli import comparing
 from gradir.cli.report import one_line, report, write_shown
 from gradir.errors import FormatError, GradirError, NewerFormatError
+from gradir.ir import Graph
+from gradir.ir.text import printable
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -122,9 +125,6 @@ def _status(options: argparse.Namespace) -> int:
 
 def _show_change(options: argparse.Namespace) -> int:
     """Show how the graph of a file changed; every part of an added or deleted file is added or deleted."""
-    from gradir import files
-    from gradir.ir.text import printable
-
     if any(map(os.path.isdir, (options.local, options.remote))):
         raise GradirError("folders are not compared: run git difftool without --dir-diff")
     before, after = _content(options.local), _content(options.remote)
@@ -145,8 +145,6 @@ def _show_change(options: argparse.Namespace) -> int:
 
 def _show_external(options: argparse.Namespace) -> int:
     """Show a change for git's external diff; an error must not end the whole log."""
-    from gradir.ir.text import printable
-
     if len(options.sides) < 6:
         name = printable(options.name)
         write_shown("-", f"{name} (in conflict): see gradir merge :1:{name} :2:{name} :3:{name}\n".encode())
@@ -162,7 +160,6 @@ def _show_external(options: argparse.Namespace) -> int:
 def _print_text(options: argparse.Namespace) -> int:
     """Print text that git may cache, also for a broken file, which stays broken as long as its bytes."""
     from gradir import api, files, registry
-    from gradir.ir.text import printable
 
     data = files.read_bytes(options.file)
     try:
@@ -183,15 +180,10 @@ def _print_text(options: argparse.Namespace) -> int:
 
 def _content(path: str) -> bytes:
     """Return the bytes of one side, which are empty for a missing file (git passes the null device)."""
-    from gradir import files
-
     return b"" if path in {"/dev/null", os.devnull} else files.read_bytes(path)
 
 
 def _graph(data: bytes, name: str, side: str) -> Graph:
-    from gradir import api, files
-    from gradir.ir import Graph
-
     if not data:
         return Graph.of([])
     # The path is that of a temporary file, which says nothing.

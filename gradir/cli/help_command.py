@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from gradir.cli.main import COMMANDS, command_parser, overview
 from gradir.cli.parser import Parser, filled
 from gradir.errors import GradirError, did_you_mean
 
@@ -56,8 +57,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir.cli.main import COMMANDS, command_parser, overview
-
     topic = _ALSO.get(options.topic, options.topic)
     if topic is None:
         print(overview(), end="")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.report import write_shown
 from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
+from gradir.errors import FormatError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -57,7 +58,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _survey(data: bytes, name: str) -> Survey:
     from gradir import api, codecs
-    from gradir.errors import FormatError
 
     try:
         return codecs.survey(data)

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from gradir import api, files
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import one_line, report
 from gradir.cli.subprocesses import command_line
@@ -101,7 +102,6 @@ def capture_ranks(options: argparse.Namespace) -> int:
     Raises:
         SpecError: the files would have one name, or another option cannot be used with a sample.
     """
-    from gradir import files
     from gradir.cli.suffixes import check_graph_name
 
     if "{rank}" not in options.output:
@@ -125,8 +125,6 @@ def capture_ranks(options: argparse.Namespace) -> int:
 
 
 def _sampled(options: argparse.Namespace, captures: _Ranks) -> Sequence[int]:
-    from gradir import api
-
     if not captures.run([0], "--graph", "autograd", "--collectives") or captures.ended[0].status:
         return ()
     graph = api.load(captures.file(0))
@@ -138,8 +136,6 @@ def _sampled(options: argparse.Namespace, captures: _Ranks) -> Sequence[int]:
 
 
 def _written(options: argparse.Namespace, captures: _Ranks, ranks: Sequence[int]) -> int:
-    from gradir import files
-
     for rank in ranks:
         files.write_bytes(for_ranks(options, rank), Path(captures.file(rank)).read_bytes())
     lines, summaries = dict[str, list[int]](), dict[str, list[int]]()

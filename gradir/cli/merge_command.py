@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from gradir import api, files
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.report import one_line, report
 
@@ -85,7 +86,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _graph(data: bytes, name: str) -> Graph:
-    from gradir import api, files
-
     with files.naming(name):
         return api.loads(data)

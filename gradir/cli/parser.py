@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from gradir.cli.report import COMPLETING, TROUBLE, one_line
+from gradir.errors import did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -165,8 +166,6 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        from gradir.errors import did_you_mean
-
         known = [str(choice) for choice in action.choices]
         # argparse names an action in its own errors by this private function only.
         what = "command" if isinstance(action, argparse._SubParsersAction) else argparse._get_action_name(action)  # noqa: SLF001
@@ -177,8 +176,6 @@ class Parser(argparse.ArgumentParser):
         """Return the error for an unknown option."""
         if not word.startswith("-"):
             return f"unexpected argument {word!r}"
-        from gradir.errors import did_you_mean
-
         name = word.partition("=")[0]
         return f"unknown option {name!r}{did_you_mean(name, self._option_string_actions)}"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from gradir import api, files
 from gradir.cli.parser import Parser, add_input, add_output
-from gradir.cli.suffixes import add_encoding_options, add_lossy_option, load_to_rewrite
+from gradir.cli.suffixes import add_encoding_options, add_lossy_option, check_graph_name, load_to_rewrite
 from gradir.errors import GraphError, PatchError
 
 DESCRIPTION = "Apply a diff to the graph that it starts from, or undo it with --reverse."
@@ -27,8 +28,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import api, files
-    from gradir.cli.suffixes import check_graph_name
     from gradir.diffs.diff_json import decode
 
     check_graph_name(options.output)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 from gradir.errors import ExportError, PassError
+from gradir.files import name_of
 
 if TYPE_CHECKING:
     import argparse
@@ -134,7 +135,6 @@ def chosen_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph]
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
         return None, False
     from gradir.exporting import applied, chooses, option_names, planned
-    from gradir.files import name_of
 
     values = {name: getattr(options, name) for name in option_names()}
     steps, name = planned(values), name_of(options.file)

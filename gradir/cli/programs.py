@@ -15,6 +15,7 @@ from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.rank_files import launched
 from gradir.cli.report import one_line, report
 from gradir.errors import CaptureError, FileError, SpecError
+from gradir.files import working_folder
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
@@ -102,7 +103,6 @@ def _flush() -> None:
 @contextmanager
 def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
     """Let a program print to standard error, see `program_output`, and find its arguments, if there are any."""
-    from gradir.files import working_folder
     from gradir.spec import program_arguments
 
     if not working_folder():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from gradir import files, link
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.report import write_shown
 
@@ -53,7 +54,6 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pathlib import PurePath
 
-    from gradir import files, link
     from gradir.distributed.comparison import examined
     from gradir.distributed.words import rendered
 

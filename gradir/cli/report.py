@@ -8,6 +8,8 @@ import re
 import sys
 from typing import Any, Final
 
+from gradir import files
+
 # The exit status where something is wrong.
 TROUBLE: Final = 2
 
@@ -64,8 +66,6 @@ def one_line(message: str) -> str:
 
 def write_shown(path: str | os.PathLike[str], data: bytes, form: str = "text") -> None:
     """Write a command's output to a file or to standard output, without commands for the log of a CI."""
-    from gradir import files
-
     # A log is made of what people read; JSON and pictures keep their bytes.
     is_log = form in _READ and files.is_stdout(os.fspath(path)) and not files.is_regular_stdout()
     files.write_bytes(path, guarded(data.decode()).encode() if is_log else data)

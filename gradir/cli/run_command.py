@@ -10,13 +10,15 @@ import threading
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
+from gradir import api, files
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.programs import OwnOutput, program_output, summary
 from gradir.cli.rank_files import for_rank, launched
 from gradir.cli.report import TROUBLE, one_line, report
 from gradir.cli.scripts import Script, add_script, calls_of, number
-from gradir.cli.suffixes import add_encoding_options
-from gradir.errors import SpecError
+from gradir.cli.suffixes import add_encoding_options, check_graph_name
+from gradir.errors import CaptureError, SpecError
+from gradir.files import Located
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,9 +91,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files
-    from gradir.cli.suffixes import check_graph_name
-
     script = _divided(options)
     if options.dry and (options.go_on or options.collectives is False):
         options.parser.error("--dry goes with --collectives, and not with --go-on: nothing that it computes is trained")
@@ -157,8 +156,6 @@ def _end(status: int) -> None:
 class _Run:
     def __init__(self, options: argparse.Namespace, script: Script, own: OwnOutput | None = None) -> None:
         """Prepare the capture; ``own`` is standard output if the file is written there."""
-        from gradir.files import Located
-
         self._options, self._script, self._own = options, script, own
         # The script may change the working directory.
         self._path = Located(options.output)
@@ -273,8 +270,6 @@ class _Run:
         return not self._options.go_on and (self._is_written or self._error is not None)
 
     def _captured(self, call: ReachedBackward) -> Graph:
-        from gradir.errors import CaptureError
-
         try:
             return call.capture()
         except CaptureError as error:
@@ -297,7 +292,6 @@ class _Run:
         """Capture and write a graph, but for that of a pipeline, which is written with the whole step."""
         from msgspec.structs import replace
 
-        from gradir import api
         from gradir.claims import able
         from gradir.ir import Rank
 
@@ -330,8 +324,6 @@ class _Run:
         raise SystemExit
 
     def _save(self, graph: Graph) -> None:
-        from gradir import api
-
         api.save(graph, self._path, format=self._options.format, compress=self._options.compress)
         if graph.rank is not None and graph.rank.stopped:
             return

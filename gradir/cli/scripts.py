@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.cli.sources import check_script
+from gradir.errors import SpecError
+from gradir.files import working_folder
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -29,9 +31,6 @@ class Script(NamedTuple):
 
     def check(self) -> None:
         """Refuse anything but a script that can run."""
-        from gradir.errors import SpecError
-        from gradir.files import working_folder
-
         if not self.is_module:
             check_script(self.name)
         if not working_folder():

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gradir import api, files, forwards
 from gradir.cli.programs import Loaded, add_request_options, captured, running_program
 from gradir.cli.report import report
 from gradir.errors import FileError, GradirError, SpecError
@@ -36,8 +37,6 @@ class Source(NamedTuple):
 
     def read(self, other: Source | None = None) -> bytes:
         """Return the bytes of the file; a renamed one is looked for from the ``other`` source."""
-        from gradir import files
-
         if self.side is None:
             return files.read_bytes(self.word)
         if not self.side.revision:
@@ -47,8 +46,6 @@ class Source(NamedTuple):
     @property
     def name(self) -> str:
         """Return the name for messages."""
-        from gradir import files
-
         return files.name_of(self.word if self.side is None else self.side.name)
 
     @property
@@ -195,8 +192,6 @@ def refuse_program_options(options: argparse.Namespace, *words: str, but: Collec
 
 def load(options: argparse.Namespace, source: Source, other: Source | None = None) -> Loaded:
     """Read the file, or run and capture the program; ``other`` is the second graph of a comparison."""
-    from gradir import api, files
-
     if source.is_program:
         options.spec = source.word
         with running_program(options, source.word):
@@ -258,8 +253,6 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
 
 def with_forward(loaded: Loaded, source: Source) -> Loaded:
     """Load the graph of the forward that lies beside a file and was captured with it, if there is one."""
-    from gradir import api, files, forwards
-
     if not forwards.has_forward(loaded.graph):
         return loaded._replace(forward=None, missing=f"{source.name} has none")
     side = source.side
@@ -328,8 +321,6 @@ def _of_side(side: Side) -> Source:
 def _defined_in(script: str) -> list[str]:
     """Return the classes of a script and its functions that need no argument, without running it."""
     import ast
-
-    from gradir import files
 
     try:
         tree = ast.parse(files.read_bytes(script)[:_LARGEST_SCRIPT])

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from gradir import api, forwards
 from gradir.cli.programs import Loaded
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import one_line
@@ -61,8 +62,6 @@ def capturing_apart(
 
 
 def _captured(process: subprocess.Popen[bytes], spec: str, path: str) -> Loaded:
-    from gradir import api, forwards
-
     with stage(f"capturing {spec}"):
         said = process.communicate()[1]
     if process.returncode == _INTERRUPTED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from gradir import files
 from gradir.cli.parser import Parser, add_input
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
@@ -41,8 +42,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_valid(path: str, *, strict: bool) -> bool:
-    from gradir import files
-
     try:
         with files.naming(path):
             count = len(_checked(files.read_bytes(path), strict=strict).nodes)

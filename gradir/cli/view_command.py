@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from gradir import files
 from gradir.cli.export_command import add_drawing_options, written
 from gradir.cli.parser import Parser
 from gradir.cli.sources import add_graph_argument, source_of, status_of
@@ -45,8 +46,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files
-
     source = source_of(options.file)
     path = None if options.output is None else files.Located(options.output)
     if options.output not in {None, "-"}:
@@ -69,8 +68,6 @@ def _open(data: bytes, suffix: str) -> None:
     import tempfile
     import webbrowser
     from pathlib import Path
-
-    from gradir import files
 
     # Not removed: the browser reads it after this program has ended.
     handle, path = tempfile.mkstemp(prefix="gradir-", suffix=f".{suffix}")

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
+from gradir import api, files
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import add_colour, guarded, report
@@ -23,6 +24,8 @@ from gradir.cli.sources import is_script
 from gradir.cli.subprocesses import command_line
 from gradir.errors import SpecError
 from gradir.explanations.model import Cause
+from gradir.files import Located
+from gradir.request import CaptureRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,8 +88,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files
-
     script = divided(options, is_script=lambda _: True)
     script.check()
     if not options.is_module and not is_script(script.name) and not os.path.exists(script.name):
@@ -111,7 +112,6 @@ def run(options: argparse.Namespace) -> int:
 
 class _Run:
     def __init__(self, options: argparse.Namespace, script: Script) -> None:
-        from gradir.files import Located
         from gradir.watches.model import Collected
 
         self._options, self._script = options, script
@@ -159,7 +159,6 @@ class _Run:
         return int(bool(watch))
 
     def _write(self, watch: Watch, graphs: Mapping[int, str]) -> None:
-        from gradir import files
         from gradir.watches.page import page
         from gradir.watches.watch_formats import End, json_line, written
 
@@ -271,8 +270,6 @@ class _Run:
 
     def _capture(self) -> dict[int, str]:
         """Capture the first steps with an error in further runs; return the page of each graph by step."""
-        from gradir import api
-
         if self._options.capture_on_finding is None:
             return {}
         pages = {}
@@ -334,9 +331,7 @@ def replayed(script: Script, step: int, folder: str, graph: str = "") -> Replay 
 def main() -> int:
     """Run the script that the command line names, and write what its backward is explained by."""
     result, step, graph, is_module, name, *arguments = sys.argv[1:]
-    from gradir import api
     from gradir.capturing import running
-    from gradir.request import CaptureRequest
     from gradir.spec import run_script
 
     def reached(call: ReachedBackward) -> None:

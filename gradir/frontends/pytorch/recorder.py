@@ -19,6 +19,7 @@ from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
+from gradir.frontends.pytorch.explaining.subject import subject_of
 from gradir.frontends.pytorch.private import DYNAMO, modes_set_aside, own_parameters
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble, scope_table
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
@@ -173,7 +174,6 @@ class Recorder:
     ) -> Explanation:
         """Explain which parameters get a gradient from a loss, and why not; see `gradir.protocols.Recorder`."""
         from gradir.frontends.pytorch.explaining.explain import Search
-        from gradir.frontends.pytorch.explaining.subject import subject_of
 
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")
