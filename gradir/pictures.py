@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from contextlib import suppress
@@ -58,8 +59,6 @@ def find_program() -> str | None:
     ``GRADIR_DOT`` in the environment chooses it, by an absolute path or by a name on the PATH. Otherwise it is ``dot``
     on the PATH, else ``graphviz-pure``, which pip installs beside Python. The working directory is never searched.
     """
-    import os
-
     named = os.environ.get(_VARIABLE)
     if not named:
         return _find(_DOT) or _find(_PURE)
@@ -110,7 +109,6 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
 
 def _find(name: str) -> str | None:
     # Not by `shutil.which`, which on Windows finds programs in the working directory, beside a stranger's files.
-    import os
     from pathlib import Path
 
     folders = [*(_script_folders() if name == _PURE else ()), *os.get_exec_path()]

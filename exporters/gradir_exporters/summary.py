@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import add
 from typing import Annotated, ClassVar, Final, Literal
@@ -226,7 +227,6 @@ def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
 def _as_csv(rows: Sequence[Row], totals: Totals) -> str:
     # A name that a spreadsheet would take for a formula has an apostrophe before it.
     import csv
-    import io
 
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")

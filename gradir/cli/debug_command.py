@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -120,8 +122,6 @@ def _plug_ins(group: str) -> Iterator[tuple[str, str]]:
 
 
 def _trouble(finder: Finder[Any], name: str) -> Iterator[str]:
-    import contextlib
-    import os
     from pathlib import Path
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
@@ -92,8 +93,6 @@ def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def add_declared(group: argparse._ActionsContainer, each: Declared) -> None:
     """Add an option of a request, whose value is checked as it is read."""
-    import argparse
-
     from gradir.options import OptionError, read, schema_of
 
     def value(type_: object, text: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Final
 
 from gradir import files
@@ -64,7 +65,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _open(data: bytes, suffix: str) -> None:
-    import os
     import tempfile
     import webbrowser
     from pathlib import Path
