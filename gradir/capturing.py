@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from gradir import claims, protocols, registry
+from gradir import claims, fallbacks, protocols, registry
 from gradir.errors import CaptureError
 from gradir.request import FEATURES, CaptureRequest
 from gradir.spec import calling_on_import
@@ -78,8 +78,6 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
 
 def explained(request: CaptureRequest) -> Explanation:
     """Explain which parameters get a gradient and why others do not; see `gradir.explain`."""
-    from gradir import fallbacks
-
     name = claims.frontend_of(request)
     found = registry.frontend(name)
     if "explain" not in found.features:
@@ -202,8 +200,6 @@ def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
     found = registry.frontend(name)
     if ("program" if request.is_program else "inputs") in found.features:
         return name, request
-    from gradir import fallbacks
-
     with _failing(name, request):
         return name, fallbacks.run(found, request)
 
@@ -216,8 +212,6 @@ def _verified(ran: _Ran, *, is_program: bool, keep_graph: bool) -> protocols.Ver
             return found.verify(live, keep_graph=keep_graph)
         # To run a program a second time may give something else.
         again = None if own.is_program else registry.expect_live(name, found.capture(own)).graph
-    from gradir import fallbacks
-
     return fallbacks.verification_of(name, live.graph, again)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -131,9 +133,6 @@ class GradirWarning(UserWarning):
 
 def warn(message: str) -> None:
     """Give a `GradirWarning` at the line outside gradir that led to it."""
-    import sys
-    import warnings
-
     frame, level = sys._getframe(), 1  # noqa: SLF001 (as inspect does, without its import)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1

@@ -238,15 +238,13 @@ class GradientFlow:
 
 
 def _failing(found: Explanation) -> str:
-    from msgspec.structs import replace
-
     unknown = [cause for cause in found.causes if cause.kind == "unrecorded" and cause.level == "info"]
     causes = [cause for cause in found.causes if cause.level == "error"] + unknown
     if not causes and {"reached", "hidden"}.intersection(found.statuses.values()):
         return ""
     advice = "with gradient_flow.record(model): around the forward and the loss tells the line\n" if unknown else ""
     # What is no reason to fail would hide what is.
-    text = replace(found, causes=tuple(causes) or found.causes, terms=()).to("text")
+    text = msgspec.structs.replace(found, causes=tuple(causes) or found.causes, terms=()).to("text")
     return f"{text}\n{advice}what is meant so: allow=[...], or [tool.gradir] in pyproject.toml"
 
 

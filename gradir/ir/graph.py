@@ -17,7 +17,7 @@ from gradir.ir.edges import Edge, Edges, sources
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 from gradir.ir.head import Head
 from gradir.ir.model import Cut, Node, Producer, Scope, bounded
-from gradir.ir.saved import SavedBytes
+from gradir.ir.saved import SavedBytes, bytes_told
 from gradir.ir.text import excerpt
 
 if TYPE_CHECKING:
@@ -187,8 +187,6 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         {'fc': 8}
         """
         # `gradir.ir.saved` is not needed to load and save a graph.
-        from gradir.ir.saved import bytes_told
-
         if by not in (accounts := get_args(Account)):
             raise ValueError(f"saved bytes are counted by {', '.join(accounts)}, not by {by!r}")
         kept: SavedBytes[str] = SavedBytes(self.nodes)
