@@ -6,18 +6,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from gradir import claims, fallbacks, protocols, registry
 from gradir.errors import CaptureError
+from gradir.explanations.model import Explanation
+from gradir.ir import Graph
 from gradir.request import FEATURES, CaptureRequest
 from gradir.spec import calling_on_import
-
-if TYPE_CHECKING:
-    from gradir.explanations.model import Explanation
-    from gradir.ir import Graph
 
 T = TypeVar("T")
 

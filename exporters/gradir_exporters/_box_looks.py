@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from gradir.errors import warn
+from gradir.ir import Graph, Node
+from gradir.ir.cuts import Stub
 from gradir.ir.marks import SIGNS, is_layer, overlay_mark, status, times
 from gradir.pictures import LARGE
 from gradir.protocols import Options
 from gradir_exporters._box_words import CONTEXT, NO_VALUE, Legend, Words, border, cut_looks, legend
 from gradir_exporters._palette import overlay_legend, overlay_text
-
-if TYPE_CHECKING:
-    from gradir.ir import Graph, Node
-    from gradir.ir.cuts import Stub
 
 _WIDTH: Final = 36
 _COLUMNS: Final = 3

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeGuard, cast
 
 from gradir.ir import Graph, Node, TensorMeta, marks
+from gradir.ir.cuts import Stub
 from gradir.ir.edges import sources
 from gradir.ir.frozen import NOTHING
 from gradir.ir.memo import Memo
@@ -14,11 +16,6 @@ from gradir.ir.module_tree import class_text
 from gradir.ir.saved import whole_number
 from gradir.ir.text import counted, printable, short_bytes, shortened
 from gradir.vocabulary import vocabulary_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from gradir.ir.cuts import Stub
 
 # Replaces the role of an unchanged node in a diff.
 CONTEXT: Final = "context"

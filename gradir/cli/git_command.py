@@ -16,7 +16,6 @@ from gradir.ir.text import printable
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.git.configuration import Where
-    from gradir.ir import Graph
 
 DESCRIPTION = "Show .gir files as text in git diff and git log, and merge them in git merge."
 

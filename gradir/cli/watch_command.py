@@ -245,7 +245,7 @@ class _Run:
         # Under torchrun one rank alone would wait for the others.
         if not is_known and not self._options.no_replay and "LOCAL_RANK" not in os.environ:
             report(f"running {self._script.name} once more, up to step {step}, to find the operation")
-            found = replayed(self._script, self._backward, self._folder, self._graph_of(step))
+            found = _replayed(self._script, self._backward, self._folder, self._graph_of(step))
         how = "found by running the script once more"
         if found is not None and not has_raised and found.loss != self._expected_loss():
             how += f", where the loss was {found.loss} and not {self._expected_loss()}"
@@ -278,7 +278,7 @@ class _Run:
             graph = Path(self._graph_of(step))
             if not graph.exists():
                 report(f"running {self._script.name} once more, up to step {step}, to capture its graph")
-                replayed(self._script, self._backward_of.get(step, self._backward), self._folder, str(graph))
+                _replayed(self._script, self._backward_of.get(step, self._backward), self._folder, str(graph))
             if graph.exists():
                 page = graph.with_suffix(".html")
                 page.write_text(api.load(graph).to("html"), encoding="utf-8")
@@ -309,7 +309,7 @@ class Replay(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...] = ()
 
 
-def replayed(script: Script, step: int, folder: str, graph: str = "") -> Replay | None:
+def _replayed(script: Script, step: int, folder: str, graph: str = "") -> Replay | None:
     """Run a script again, silently, up to its backward number ``step``, whose graph goes into the file ``graph``."""
     with tempfile.TemporaryDirectory() as place:
         result = Path(place) / "replay.json"

@@ -112,7 +112,7 @@ def sound(records: Sequence[Any], kind: type) -> bool:
     return _all_keep(records, _Rule(frozenset({kind}), ""))
 
 
-def has_sound(record: Record, kind: type[Record], field: str) -> bool:
+def _has_sound(record: Record, kind: type[Record], field: str) -> bool:
     """Return whether a field's value is valid."""
     return _all_keep((getattr(record, field),), rule_of(kind, field))
 
@@ -149,7 +149,7 @@ def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
     return all(_all_keep(list(map(attrgetter(name), values)), field) for name, field in _fields(kind).items())
 
 
-def first_fault(record: object, kind: type) -> Fault | None:
+def _first_fault(record: object, kind: type) -> Fault | None:
     """Return the first invalid value of a record."""
     return fault_in(record, _Rule(frozenset({kind}), f"a {kind.__name__}"), "")
 
@@ -245,7 +245,7 @@ def _check_records(graph: Graph) -> None:
     if not sound(scopes, Scope):
         _refuse_first(scopes, Scope)
     for field in fields_of(Head):
-        if not has_sound(graph, Head, field.name):
+        if not _has_sound(graph, Head, field.name):
             _refuse_field(graph, field)
     for path, scope in graph.scopes.items():
         if path != scope.path:
@@ -259,7 +259,7 @@ def _refuse_first(records: Sequence[object], kind: type) -> None:
             name = f"node {record.id!r}"
         elif type(record) is Scope:
             name = f"scope {record.path!r}"
-        _refuse(name, first_fault(record, kind))
+        _refuse(name, _first_fault(record, kind))
 
 
 def _refuse(name: str, fault: Fault | None) -> None:

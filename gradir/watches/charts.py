@@ -56,10 +56,10 @@ def worst(values: Iterable[Number | None]) -> Number | None:
     return max(known, default=None)
 
 
-def round_step(span: float, most: int) -> float:
+def _round_step(span: float, most: int) -> float:
     """Return a round distance of which at most so many fit into a span.
 
-    >>> round_step(499, 8), round_step(0.7, 4), round_step(0, 4)
+    >>> _round_step(499, 8), _round_step(0.7, 4), _round_step(0, 4)
     (100.0, 0.2, 0.0)
     """
     if span / most <= 0:
@@ -109,7 +109,7 @@ class Columns:
         if not self._first:
             return []
         first, last = self._first[0], self._first[-1]
-        apart = max(1, int(round_step(last - first, _STEP_TICKS)))
+        apart = max(1, int(_round_step(last - first, _STEP_TICKS)))
         numbers = [first, *(number for number in range(first - first % apart + apart, last + 1, apart))]
         # Beside the first no round one has room.
         kept = numbers[:1] + [number for number in numbers[1:] if number - first > apart / 2]
@@ -164,7 +164,7 @@ class _Scale(NamedTuple):
             each = (digit * 10.0**power for power in powers for digit in digits)
             return [tick for tick in each if self.low <= tick <= self.high]
         span = self.high - self.low
-        apart = round_step(span / self.unit, _TICKS) * self.unit if math.isfinite(span) else 0.0
+        apart = _round_step(span / self.unit, _TICKS) * self.unit if math.isfinite(span) else 0.0
         if not apart:
             return list(dict.fromkeys((self.low, self.high)))
         # Rounding must not lose a tick at an end of the scale.

@@ -49,7 +49,7 @@ def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
     """Return the page; ``graphs`` has by step the relative path of a page with its graph."""
     drawn = _Drawn(watch, graphs)
     body = "".join(f"{line}\n" for line in drawn.body())
-    style = f"{_asset('page.css')}:root{{--rows:{len(drawn.modules)};--row:{row_height(len(drawn.modules))}px}}\n"
+    style = f"{_asset('page.css')}:root{{--rows:{len(drawn.modules)};--row:{_row_height(len(drawn.modules))}px}}\n"
     script = _asset("page.js")
     data = b64encode(zlib.compress(json_text(drawn.data()).encode())).decode()
     return f"""\
@@ -85,8 +85,8 @@ class _Drawn:
         self.lines = [each for each in every if any(value is not None for value in each.values)]
         about = "The norm of each module's own gradients."
         heats = (
-            Heat("norms", "Gradient norms by module", about, self._rows([step.norms for step in steps])),
-            Heat(
+            _Heat("norms", "Gradient norms by module", about, self._rows([step.norms for step in steps])),
+            _Heat(
                 "ratios",
                 "Update ratios by module",
                 "The length of each update beside that of its parameters, estimated from some of them.",
@@ -138,7 +138,7 @@ class _Drawn:
         for series in self.lines:
             yield from line_chart(series, columns, watch.steps, marks)
         for heat in self.heats:
-            yield from heat_map(heat, columns, self.modules, marks, self.links_by_column)
+            yield from _heat_map(heat, columns, self.modules, marks, self.links_by_column)
 
     def _tiles(self) -> Iterator[str]:
         known = {each.key: [value for value in each.values if value is not None] for each in self.lines}
@@ -226,7 +226,7 @@ _LABEL: Final = 13
 _TALL: Final = 640
 
 
-class Heat(NamedTuple):
+class _Heat(NamedTuple):
     """A number for each module, in rows, and each column of steps."""
 
     key: str
@@ -235,24 +235,24 @@ class Heat(NamedTuple):
     rows: Sequence[Sequence[Number | None]]
 
 
-def row_height(count: int) -> float:
+def _row_height(count: int) -> float:
     """Return the height of a row, so that all rows fit.
 
-    >>> row_height(1), row_height(20), row_height(200)
+    >>> _row_height(1), _row_height(20), _row_height(200)
     (28, 16, 3.2)
     """
     return 28 if count <= 8 else 16 if count <= 40 else max(1, round(_TALL / count, 2))
 
 
-def heat_map(
-    heat: Heat, columns: Columns, modules: Sequence[str], marks: Sequence[Mark], links: Mapping[int, str]
+def _heat_map(
+    heat: _Heat, columns: Columns, modules: Sequence[str], marks: Sequence[Mark], links: Mapping[int, str]
 ) -> Iterator[str]:
     """Return the figure of a number for each module and step; ``links`` are the files of graphs by column."""
     low, high = _range(heat.rows)
     figure = Figure(heat.key, heat.title, "heat", columns, marks)
     yield figure.head(f"{heat.about} {_summary(heat, columns, modules)}")
     yield _legend(heat.key, low, high)
-    every = -(-_LABEL // row_height(len(modules)))
+    every = -(-_LABEL // _row_height(len(modules)))
     if every > 1:
         yield '<label class="all"><input type="checkbox"> a line for each module</label>'
     labels = ""
@@ -336,7 +336,7 @@ def _legend(key: str, low: float, high: float) -> str:
     return f'<p class="legend"><span>{bar.join(ends)} (logarithmic)</span>{swatches}</p>'
 
 
-def _summary(heat: Heat, columns: Columns, modules: Sequence[str]) -> str:
+def _summary(heat: _Heat, columns: Columns, modules: Sequence[str]) -> str:
     finite = [[value for value in row if isinstance(value, (int, float))] for row in heat.rows]
     highest = [(max(numbers), at) for at, numbers in enumerate(finite) if numbers]
     broken = [

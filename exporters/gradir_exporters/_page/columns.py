@@ -71,13 +71,13 @@ class Columns:
         flags, statuses = self._flags(), node_statuses(nodes, numbers, changes, self._tree)
         edges = edge_statuses(self._edges, nodes, {slot for change in changes for slot in change.slots})
         known = NodeColumns(self._kinds(roles, ops, statuses, edges), self._edges)
-        alike, layers = equal_layers(self._tree, self._scopes, known)
+        alike, layers = _equal_layers(self._tree, self._scopes, known)
         words = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
-        once = EqualSteps(self._tree, self._scopes, known, layers, words)
+        once = _EqualSteps(self._tree, self._scopes, known, layers, words)
         if not once.modules and self._scopes.count(0) > MOST_BOXES:
             # A reader cannot close a module around these nodes, so steps may differ in attributes.
             known = known._replace(kinds=self._kinds(roles, ops, statuses, edges, has_attrs=False))
-            once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
+            once = _EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
         return {
             "kind": graph_kind(graph),
             "framework": graph.producer.framework,
@@ -251,7 +251,7 @@ def _ordinal(text: str) -> int:
     return ordinal if head == ":" else 0
 
 
-class StepModule(NamedTuple):
+class _StepModule(NamedTuple):
     """The frame around a step, or around the part of a module in one.
 
     ``of`` is the module of the tree that it is a part of, or that holds all of the step.
@@ -263,7 +263,7 @@ class StepModule(NamedTuple):
     times: int = 1
 
 
-class EqualSteps:
+class _EqualSteps:
     """The node that stands for each node, and its frame; ``modules`` are the frames of steps."""
 
     def __init__(
@@ -278,7 +278,7 @@ class EqualSteps:
     ) -> None:
         """Look for steps among the nodes that represent themselves in ``layers``."""
         self._tree, self._scopes, self._how = tree, scopes, how
-        self.homes, self.modules = [*scopes], list[StepModule]()
+        self.homes, self.modules = [*scopes], list[_StepModule]()
         columns = columns._replace(edges=columns.edges.standing(layers))
         names = [without_indices(scope.path) for scope in tree.scopes]
         places = [names[scope] for scope in scopes]
@@ -306,7 +306,7 @@ class EqualSteps:
             again += 1
             name = f"{plain} ({again})"
         made = {before: count + len(modules)}
-        modules.append(StepModule(before, before, name, times))
+        modules.append(_StepModule(before, before, name, times))
         for number in first:
             way: list[int] = []
             scope = scopes[number]
@@ -315,7 +315,7 @@ class EqualSteps:
                 scope = tree.parents[scope]
             for inner in reversed(way):
                 made[inner] = count + len(modules)
-                modules.append(StepModule(made[tree.parents[inner]], inner))
+                modules.append(_StepModule(made[tree.parents[inner]], inner))
             self.homes[number] = made[scopes[number]]
 
 
@@ -326,7 +326,7 @@ def _common(tree: ModuleTree, scopes: set[int]) -> int:
     return scopes.pop()
 
 
-def equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) -> tuple[list[int], list[int]]:
+def _equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) -> tuple[list[int], list[int]]:
     """Return by module and by node the one of the first layer that stands for it, or itself."""
     first, nodes = [*range(len(tree.scopes))], [*range(len(scopes))]
     for level in range(1, min(max(tree.levels), DEEPEST_LAYERS) + 1):
