@@ -159,4 +159,4 @@ def test_any_amount_of_white_space_may_stand_before_json() -> None:
     for end in (b"", b"x", b"\x87\xa6format"):
         with pytest.raises(FormatError, match="not a GIR document"):
             gradir.loads(space + end)
-    assert measured(lambda: codecs.codec.encoding_of(space + b"{"))[1] < 2 * len(space)
+    assert measured(lambda: codecs.encoding_of(space + b"{"))[1] < 2 * len(space)

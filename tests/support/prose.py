@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # The largest figures that pass. Lower one when the prose got better.
 LIMITS = {
     "Markdown": {"words": 45_000, "median": 11, "above 40 words": 0, "What/Where clauses": 1, "forbidden": 4},
-    "docstrings": {"words": 62_250, "median": 14, "above 40 words": 6, "What/Where clauses": 76, "forbidden": 70},
-    "code": {"lines": 63_400, "lines per comment": 33},
+    "docstrings": {"words": 61_750, "median": 14, "above 40 words": 6, "What/Where clauses": 76, "forbidden": 70},
+    "code": {"lines": 62_850, "lines per comment": 33},
 }
 FORBIDDEN = re.compile(
     r"(?i)\b(told|noted|(is|are|be) had|hand(s|ed)? on|com(es?|ing) to|what stands|stands? behind|(is|are) meant"
