@@ -29,7 +29,6 @@ _MOST_SIZES: Final = 64
 # If more distinct shapes leave a module, its shapes are unknown, for the same reason.
 _MOST_SHAPES: Final = 16
 _USUAL: Final = ("held", "freed", "hooked")
-
 _SCOPE: Final = "scope"
 # The entry of ``ext`` of a node that the model's caller made.
 _CALLER: Final = "caller"
