@@ -42,7 +42,7 @@ PHASE: Final = "phase"
 SAVINGS: Final = "savings"
 # The milliseconds of a node, forward and backward. No two captures measure the same.
 MILLISECONDS: Final = "ms"
-# An attribute of a layer that `gradir.passes.readability` made: the name and shape of each of its parameters.
+# An attribute of a layer that `gradir.passes.layers` made: the name and shape of each of its parameters.
 WEIGHTS: Final = "weights"
 # The `Mark` of an overlay's chosen channel.
 OVERLAY: Final = "overlay"
@@ -168,7 +168,7 @@ def milliseconds(node: Node) -> tuple[float, float]:
 
 
 def is_layer(node: Node) -> bool:
-    """Return whether a node is a layer of `gradir.passes.readability`."""
+    """Return whether a node is a layer of `gradir.passes.layers`."""
     return node.role == "module" and isinstance(node.attrs.get(WEIGHTS), tuple)
 
 

@@ -6,7 +6,8 @@ from gradir.ir.module_tree import scope_depth
 from gradir.passes.drop import drop, hide_shape_ops
 from gradir.passes.focus import ancestors, around, between, descendants, focus, matching
 from gradir.passes.fold import destinations, fold, fold_modules
-from gradir.passes.readability import MOST_BOXES, Readable, layers, readable, smallest
+from gradir.passes.layers import layers
+from gradir.passes.readability import MOST_BOXES, Readable, readable, smallest
 from gradir.passes.rollup import rollup
 from gradir.passes.rounds import once
 from gradir.passes.wiring import within, without

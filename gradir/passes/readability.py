@@ -4,104 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
-from msgspec.structs import replace
-
-from gradir.gcpause import paused_gc
 from gradir.ir import Graph
-from gradir.ir.frames import frames
-from gradir.ir.marks import WEIGHTS, is_layer
-from gradir.ir.model import Shape
-from gradir.ir.module_tree import scope_depth, split_path
-from gradir.options import Options
-from gradir.passes.contraction import contracted
-from gradir.passes.drop import drop, shape_operations
+from gradir.ir.marks import is_layer
+from gradir.ir.module_tree import scope_depth
+from gradir.passes.drop import drop
 from gradir.passes.fold import destinations, fold
 from gradir.passes.rollup import rollup
 from gradir.passes.rounds import once
-from gradir.passes.wiring import has_one_input, without
 from gradir.pictures import LARGE
-from gradir.vocabulary import vocabulary_of
-
-_OUTSIDE: Final = frozenset({"output", "view_base"})
-
-
-class LayersOptions(Options, frozen=True, kw_only=True):
-    """Whether to show layers."""
-
-    layers: Annotated[bool, msgspec.Meta(description="show each layer as one box, without operations on shapes")]
-
-
-class LayersPass:
-    """One node for each module without modules in it, no shape operations."""
-
-    order: ClassVar[int] = 65
-    options: ClassVar[type[Options]] = LayersOptions
-    chooses: ClassVar[bool] = False
-
-    def run(self, graph: Graph, options: LayersOptions) -> Graph:  # noqa: ARG002 (it runs where it is asked for)
-        """See `layers`."""
-        return layers(graph)
-
-
-def layers(graph: Graph) -> Graph:
-    """Make one node of each layer, and leave out accumulators and operations that only rearrange elements.
-
-    A layer is a module below the model that has no module in it, such as a ``Linear``. Its node is one of
-    `gradir.passes.fold`, with the names and shapes of its parameters in the attribute ``weights``. Each call of a
-    layer is a node, of which the first has the parameters. Operations at a cut stay.
-
-    >>> from gradir.ir import Builder, Scope, TensorMeta
-    >>> b = Builder()
-    >>> w = b.tensor("fc.w", TensorMeta("float32", (3, 2)), role="parameter", scope="fc")
-    >>> t = b.function("t", [w], [TensorMeta("float32", (2, 3))], scope="fc")
-    >>> h = b.function("mm", [None, t], [TensorMeta("float32", (4, 3))], scope="fc")
-    >>> b.output(b.function("sum", [b.function("view", [h], [TensorMeta()])], [TensorMeta("float32", ())]))
-    >>> shown = layers(b.build(scopes=[Scope("", "Net"), Scope("fc", "Linear", calls=1)]))
-    >>> list(shown.nodes), shown.nodes["fc"].attrs["weights"]
-    (['fc', 'sum:1', 'output'], (('w', (3, 2)),))
-    """
-    with paused_gc():
-        found = _leaves(graph)
-        accumulators = vocabulary_of(graph).accumulators
-        apart = frames(graph, accumulators)
-        places = [
-            node.scope if node.scope in found and node.role not in _OUTSIDE else None for node in graph.nodes.values()
-        ]
-        if any(place is not None for place in places):
-            weights: dict[str, list[tuple[str, Shape | None]]] = {}
-            # Calls of a module that are not connected are layers of their own.
-            calls = [apart.get(node.id, "") for node in graph.nodes.values()]
-            graph, called, before = *contracted(graph, places, calls), graph
-            for node, place in zip(before.nodes.values(), places, strict=True):
-                if place is not None:
-                    own = weights.setdefault(called(node.id), [])
-                    if node.role == "parameter":
-                        own.append((node.label.removeprefix(f"{node.scope}."), node.shape))
-            boxes = {}
-            for key, these in weights.items():
-                # Matrices come before biases.
-                these.sort(key=lambda weight: -len(weight[1] or ()))
-                boxes[key] = replace(graph.nodes[key], attrs={**graph.nodes[key].attrs, WEIGHTS: tuple(these)})
-            graph = replace(graph, nodes={**graph.nodes, **boxes})
-        cut = {end for each in graph.cuts for end in (each.at, each.into)}
-        nodes = graph.nodes.values()
-        hidden = {node.id for node in nodes if node.op in accumulators and has_one_input(node)}
-        return without(graph, (hidden | shape_operations(graph)) - cut, has_one_input)
-
-
-def _leaves(graph: Graph) -> set[str]:
-    holding = {""}
-    for path in {*graph.scopes, *(node.scope for node in graph.nodes.values())}:
-        above = split_path(path)[0]
-        # A file may lack a module between.
-        while above not in holding:
-            holding.add(above)
-            above = split_path(above)[0]
-    return {path for path, scope in graph.scopes.items() if path and scope.class_name and path not in holding}
-
 
 # A large graph is reduced to this many boxes, if some depth makes that possible.
 MOST_BOXES: Final = 60

@@ -162,7 +162,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.focus.focus": Operation(partial(focus, pattern=NODE)),
         "gradir.passes.fold.fold": Operation(partial(fold, depth=1)),
         "gradir.passes.fold.fold_modules": Operation(partial(fold_modules, patterns=["layers.*"])),
-        "gradir.passes.readability.layers": Operation(layers),
+        "gradir.passes.layers.layers": Operation(layers),
         "gradir.passes.drop.hide_shape_ops": Operation(hide_shape_ops),
         "gradir.passes.readability.readable": Operation(lambda graph: _graph_of(readability.readable(graph))),
         "gradir.passes.readability.smallest": Operation(lambda graph: readability.smallest(graph).graph),
