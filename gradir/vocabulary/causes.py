@@ -16,8 +16,8 @@ from gradir.vocabulary.patterns import LOST, PATTERNS
 from gradir.vocabulary.training import TRAINING
 
 _ERRORS: Final = frozenset({"backward", "raised"})
-_MOST_NAMES: Final = 4
-_LONGEST_NAME: Final = 120
+FEW_NAMES: Final = 4
+LONGEST_NAME: Final = 120
 # A dotted path without characters of the notation of ranges.
 _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
 
@@ -448,7 +448,7 @@ _NUMBER: Final = {
 
 def printable_short(text: str) -> str:
     """Return a name on one line, without its middle if it is long."""
-    return printable(shortened(text, _LONGEST_NAME))
+    return printable(shortened(text, LONGEST_NAME))
 
 
 def worded(
@@ -505,8 +505,8 @@ def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_s
     folded = _folded(tuple(names))
     if folded:
         return shown(folded)
-    listed = ", ".join(map(shown, names[:_MOST_NAMES]))
-    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES:,} more"
+    listed = ", ".join(map(shown, names[:FEW_NAMES]))
+    return listed if len(names) <= FEW_NAMES else f"{listed} and {len(names) - FEW_NAMES:,} more"
 
 
 @lru_cache(maxsize=64)
@@ -514,4 +514,4 @@ def _folded(names: tuple[str, ...]) -> str:
     if len(names) == 1 or not all(map(_PLAIN.fullmatch, names)):
         return ""
     folded = ranges(names)
-    return folded if len(folded) <= min(_LONGEST_NAME, len(", ".join(names)) - 1) else ""
+    return folded if len(folded) <= min(LONGEST_NAME, len(", ".join(names)) - 1) else ""
