@@ -43,9 +43,9 @@ WORDS: Final[Mapping[str, Words]] = {
         "use the tensor itself instead of its `.data` if {names} should learn",
     ),
     "no_grad": Words(
-        "{op} ran with gradients switched off (no_grad, or set_grad_enabled(False)), which cuts {names}",
-        "switch them on for this line if {names} should learn: look for torch.no_grad() around it or its callers, as "
-        "a `with` or a decorator",
+        "{op} ran under no_grad, which cuts {names}",
+        "run this line with gradients if {names} should learn: look for torch.no_grad() or set_grad_enabled(False) "
+        "around it or its callers, as a `with` or a decorator",
     ),
     "inference_mode": Words(
         "{op} ran in inference mode, which cuts {names}",
@@ -401,9 +401,9 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "raised": Words("{op} raised", "change what {op} is given, as the error says"),
     "graphless": Words(
-        "{op} ran with gradients switched off (no_grad, or set_grad_enabled(False)), so its result has no graph to "
-        "take a derivative of",
-        "run it and the derivative inside `with torch.enable_grad():`, or look for torch.no_grad() around its callers",
+        "{op} ran under no_grad, so its result has no graph to take a derivative of",
+        "run it and the derivative inside `with torch.enable_grad():`, or look for torch.no_grad() or "
+        "set_grad_enabled(False) around its callers",
     ),
     "backward": Words(
         "the error comes from no operation that was recorded",
@@ -473,7 +473,7 @@ def worded(
     >>> worded("frozen", "", ["g.0.bias"]).text, worded("frozen", "", ["g.0.bias", "g.1.bias"]).text
     ('g.0.bias has requires_grad=False', 'g.{0,1}.bias have requires_grad=False')
     >>> worded("detach", "detach", ["a"], pattern="teacher").text
-    'detach cuts a: it is part of a teacher, whose results are targets'
+    'detach() cuts a: it is part of a teacher, whose results are targets'
     """
     known = LOST.get(pattern) if is_lost else PATTERNS.get(pattern)
     words = WORDS.get(kind)
