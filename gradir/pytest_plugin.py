@@ -249,7 +249,7 @@ def _failing(found: Explanation) -> str:
     advice = "with gradient_flow.record(model): around the forward and the loss tells the line\n" if unknown else ""
     # What is no reason to fail would hide what is.
     text = replace(found, causes=tuple(causes) or found.causes, terms=()).to("text")
-    return f"{text}\n{advice}what is meant so: allow=[...], or [tool.gradir] in pyproject.toml"
+    return f"{text}\n{advice}to allow intended cuts, pass allow=[...] or write [tool.gradir] into pyproject.toml"
 
 
 @contextlib.contextmanager

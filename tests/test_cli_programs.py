@@ -221,9 +221,9 @@ def test_the_name_of_the_file_may_be_that_of_a_picture(folder: Path) -> None:
     [
         ("-o x.txt", "x.txt may be modules, plain, summary or tree: choose one with --to NAME"),
         ("-o x.json", "x.json may be cytoscape, model-explorer or nodelink: choose one with --to NAME"),
-        ("-o x.odd", "x.odd: no exporter writes .odd; -o with a name such as x.svg says the format, or --to NAME"),
-        ("-o x", "which format? -o with a name such as x.svg says the format, or --to NAME"),
-        ("", "which format? -o with a name such as x.svg says the format, or --to NAME"),
+        ("-o x.odd", "x.odd: no exporter writes .odd; give -o a name such as x.svg, or pass --to NAME"),
+        ("-o x", "the format is missing; give -o a name such as x.svg, or pass --to NAME"),
+        ("", "the format is missing; give -o a name such as x.svg, or pass --to NAME"),
         ("--to mermaid -o x.svg", "-o x.svg means svg, but --to is mermaid; change one of them"),
         ("--to png -o x.svg", "-o x.svg means svg, but --to is png; change one of them"),
         ("--to png -o x.txt", "-o x.txt means modules, plain, summary or tree, but --to is png"),

@@ -6,6 +6,7 @@ import argparse
 import atexit
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
+_OUT_OF_MEMORY: Final = re.compile("(?i)out of memory|allocate memory")
 
 
 class Loaded(NamedTuple):
@@ -166,6 +168,8 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
         return "; if another rank ended first, --dry captures this one, and sends nothing"
     if "forward" not in claims.kinds()[claims.frontend_of(request)].features:
         return ""
+    if "fake" in claims.kinds()[claims.frontend_of(request)].features and _OUT_OF_MEMORY.search(str(cause)):
+        return "; --fake runs it without data"
     forward = "--graph forward captures what ran before"
     if isinstance(cause, RuntimeError):
         return f"; 'gradir explain' finds the cause, and {forward}"

@@ -144,6 +144,8 @@ class _Run:
         if interrupted is not None:
             raise interrupted
         if left and not watch:
+            if not watch.count:
+                report(f"{self._script.name} ended before its first step, and nothing else was found")
             raise SystemExit(left)
         if not watch.count and not watch.findings:
             why = " and ".join(unable("watching"))

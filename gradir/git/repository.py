@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_MISSING: Final = "this needs git, which is not on the PATH"
+_MISSING: Final = "cannot run git: it is not on PATH; install git"
 
 
 class GitError(GradirError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 __all__ = ["in_new_thread"]
@@ -11,8 +11,5 @@ __all__ = ["in_new_thread"]
 
 def in_new_thread(call: Callable[[], Any]) -> Any:
     """What a call returns in a thread of its own, in which torch numbers nodes from 0."""
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(call()))
-    thread.start()
-    thread.join()
-    return results[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
