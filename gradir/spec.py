@@ -86,9 +86,10 @@ def called(target: Callable[[], T], name: str = "") -> T:
         raise
     except BaseException as error:
         name = name or getattr(target, "__qualname__", type(target).__name__)
-        lacks_arguments = re.match(rf"{re.escape(name)}(\.__init__)?\(\) missing ", str(error))
+        said = own_error(error)
+        lacks_arguments = re.match(rf"TypeError: {re.escape(name)}(\.__init__)?\(\) missing ", said)
         advice = "; write a function without arguments that calls it, and name that" if lacks_arguments else ""
-        raise SpecError(f"{name} raised {own_error(error)}{advice}") from error
+        raise SpecError(f"{name} raised {said}{advice}") from error
 
 
 @contextmanager

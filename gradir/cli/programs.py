@@ -168,7 +168,7 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
         return "; if another rank ended first, --dry captures this one, and sends nothing"
     if "forward" not in claims.kinds()[claims.frontend_of(request)].features:
         return ""
-    if "fake" in claims.kinds()[claims.frontend_of(request)].features and _OUT_OF_MEMORY.search(str(cause)):
+    if "fake" in claims.kinds()[claims.frontend_of(request)].features and _OUT_OF_MEMORY.search(str(error)):
         return "; --fake runs it without data"
     forward = "--graph forward captures what ran before"
     if isinstance(cause, RuntimeError):

@@ -283,18 +283,9 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
 
 
 class Cut(Record, frozen=True, gc=False):
-    """A place where gradient does not flow.
+    """A parameter that gets no gradient, or a place where a value continues without its gradient.
 
-    In every graph, ``kind`` is ``unreached`` (a parameter that requires grad is not in the graph) or ``hidden`` (the
-    same, but an opaque function may reach it). ``names`` are the parameter's names and ``scope`` its module.
-
-    A recorded forward pass adds places where a value continues without its gradient. ``kind`` is the reason
-    (``detach``, ``no_grad``, ``nondifferentiable`` …), ``op`` the operation, ``names`` the leaves before it and
-    ``scope`` the module that ran it. In a trace, the ``kind`` of a parameter outside the graph is ``unused``,
-    ``integer``, ``stop_gradient``, ``nondifferentiable`` or ``custom_rule``.
-
-    ``source`` is the user's line and ``via`` a library's. ``meant`` names the pattern that allows the cut. ``at`` is
-    the node whose value is cut, ``into`` the node that uses the result, and ``slot`` its input slot, if known.
+    Places are known if the flow was recorded. docs/format.md describes every field and kind.
     """
 
     kind: str

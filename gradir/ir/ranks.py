@@ -17,17 +17,12 @@ _CPU: Final = "cpu"
 class Rank(Record, frozen=True):
     """The process that a graph was captured in, one of several that train together.
 
-    ``rank`` is its number among ``world`` processes. ``groups`` has the ranks of each process group by label,
-    ``coordinates`` its place in the mesh, and ``local`` the shapes of its shards by parameter. In a pipeline,
-    ``stage`` is its first stage of ``stages``, with ``microbatches`` a step.
+    docs/format.md describes every field.
 
     ``wrappers`` has the state of each module that reduces gradients, by path: ``no_sync``, ``uncalled`` (only a
     submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused parameters), ``static``
     (a static graph) and ``hook:NAME``. The Nth of several in a group has ``made:N:GROUP``. ``unreduced`` has the
     parameters outside all of these that the optimizer's step changes without an exchange.
-
-    ``offsets`` counts each group's collectives in earlier steps. ``accumulates`` is set if no optimizer's step
-    followed.
 
     ``stopped`` says why a process has no graph: ``starts`` (waits before its first module), ``waits`` (in its last
     collective), ``fails`` (there), ``raises`` (an error of its own), ``joins`` (it has no more data) or ``ends``
@@ -60,13 +55,7 @@ class Rank(Record, frozen=True):
 class Collective(Record, frozen=True, gc=False):
     """A message among the processes of a group, as one of them issues it.
 
-    ``phase`` is ``forward`` or ``backward``, ``op`` the operation such as ``all_reduce``, ``group`` the label of its
-    process group and ``reduce`` the reduction. ``peer`` is the root, sender or receiver, by its place in the group.
-    ``tensors`` are those sent, or those received into. ``splits`` are unequal sizes sent and received.
-
-    ``node`` is the node whose backward issued it. In a forward pass, ``scope`` is the module and ``source`` the line.
-    ``operands`` are the ids of the parameters or nodes that the tensors belong to, and ``microbatch`` is the one that a
-    pipeline's schedule sends or receives, if known.
+    docs/format.md describes every field.
     """
 
     phase: str
