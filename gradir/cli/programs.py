@@ -158,6 +158,8 @@ def captured(options: argparse.Namespace, *uses: str) -> Loaded:
 
 def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
     """Return advice if the program raised and the front-end can record the operations before."""
+    from traceback import walk_tb
+
     from gradir import claims
 
     cause = error.__cause__
@@ -173,10 +175,8 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
     forward = "--graph forward captures what ran before"
     if isinstance(cause, RuntimeError):
         return f"; 'gradir explain' finds the cause, and {forward}"
-    trace = cause.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_name != "forward":
-        trace = trace.tb_next
-    return "" if trace is None else f"; {forward}"
+    has_begun = any(frame.f_code.co_name == "forward" for frame, _ in walk_tb(cause.__traceback__))
+    return f"; {forward}" if has_begun else ""
 
 
 def _target_of(options: argparse.Namespace) -> object:

@@ -45,9 +45,6 @@ Put options of gradir before SCRIPT or at the end of the line. Arguments after '
 
 Under torchrun no script runs twice, and gradir fills in {rank} and {world} in FILE.
 
-Python has 'with gradir.watch(model, optimizer):', pytest the fixture gradir_watch, and gradir.integrations has
-callbacks for the Trainers of transformers and Lightning.
-
 Exit status: 0 nothing is wrong, 1 something is, 2 trouble, such as no step of an optimizer. If the script fails and
 gradir finds nothing, the script's own.
 """

@@ -171,9 +171,7 @@ class Source(Record, frozen=True, gc=False):
 class Saved(Record, frozen=True, gc=False):
     """A tensor that a function saves for its backward: one saved slot.
 
-    ``bytes`` is the size of the storage. Slots with equal ``storage`` keys share a storage, whose bytes count once. A
-    key is the id of the leaf, parameter or buffer that owns the storage, or ``node_id.slot`` of the first slot that
-    saved it.
+    ``bytes`` is the size of the storage. Slots with equal ``storage`` keys share it, and its bytes count once.
 
     ``state`` is ``held``, ``recomputed`` (by a checkpoint), ``freed`` (by a backward pass), ``hooked`` (packed by a
     hook), ``stale`` (modified in place since) or ``unread`` (the framework hides it).
@@ -201,9 +199,7 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     """One vertex of the graph.
 
     ``inputs`` has an entry for each input slot, ``None`` without a gradient, and ``outputs`` one for each output.
-    ``op`` is the framework-neutral name and ``native`` the framework's own. ``base`` is set on an output that is a
-    view. In a forward graph, ``kinds`` has for each input slot ``data`` (read), ``view`` or ``inplace``; it is empty
-    if all are read.
+    ``op`` is the framework-neutral name and ``native`` the framework's own. docs/format.md describes every field.
 
     >>> node = Node("fc/addmm:1", op="addmm", native="AddmmBackward0", scope="fc")
     >>> node.label, node.role
@@ -265,10 +261,7 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
 class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     """One module of the module tree.
 
-    ``own``, ``total`` and ``trainable`` count parameter elements: of the module itself, of its subtree, and of those
-    that require grad. ``calls`` counts recorded forward calls. ``detail`` is the module's description
-    (``in_features=3``). ``training`` is its mode, ``None`` if unknown. ``rounds`` counts the iterations of a loop
-    whose body is in the graph once.
+    ``own``, ``total`` and ``trainable`` count parameter elements. docs/format.md describes every field.
     """
 
     path: Annotated[str, About("place")]

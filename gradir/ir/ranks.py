@@ -17,12 +17,9 @@ _CPU: Final = "cpu"
 class Rank(Record, frozen=True):
     """The process that a graph was captured in, one of several that train together.
 
-    docs/format.md describes every field.
-
-    ``wrappers`` has the state of each module that reduces gradients, by path: ``no_sync``, ``uncalled`` (only a
-    submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused parameters), ``static``
-    (a static graph) and ``hook:NAME``. The Nth of several in a group has ``made:N:GROUP``. ``unreduced`` has the
-    parameters outside all of these that the optimizer's step changes without an exchange.
+    docs/format.md describes every field. ``wrappers`` has the state of each module that reduces gradients, by path:
+    ``no_sync``, ``uncalled`` (only a submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches
+    for unused parameters), ``static`` (a static graph), ``hook:NAME`` and ``made:N:GROUP`` (the Nth of several).
 
     ``stopped`` says why a process has no graph: ``starts`` (waits before its first module), ``waits`` (in its last
     collective), ``fails`` (there), ``raises`` (an error of its own), ``joins`` (it has no more data) or ``ends``

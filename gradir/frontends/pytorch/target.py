@@ -241,11 +241,9 @@ def _call(module: nn.Module, request: CaptureRequest) -> partial[object]:
 def _needs_inputs(module: nn.Module) -> bool:
     try:
         signature(module.forward).bind()
-    except TypeError:
-        return True
-    except ValueError:
-        # It is not written in Python.
-        return False
+    except (TypeError, ValueError) as error:
+        # A forward that is not written in Python has no signature.
+        return isinstance(error, TypeError)
     return False
 
 
