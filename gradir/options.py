@@ -123,7 +123,7 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
     Mine(sizes=(1, 2))
     >>> filled(Mine, {"sizes": (1, "b")}, "mine")
     Traceback (most recent call last):
-    gradir.options.OptionError: mine: option sizes is integer,..., not (1, 'b')
+    gradir.options.OptionError: mine: option sizes: expected integer,..., not (1, 'b')
     """
     fields = _fields(kind)
     for name in values:
@@ -145,7 +145,8 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
         wrong = [field for name, field in fields.items() if place and place[1] == field.encode_name and name in values]
         told = str(error).replace("`", "'")
         if wrong:
-            told = f"option {wrong[0].name} is {_bounded(schema_of(wrong[0].type))}, not {values[wrong[0].name]!r}"
+            expected = _bounded(schema_of(wrong[0].type))
+            told = f"option {wrong[0].name}: expected {expected}, not {values[wrong[0].name]!r}"
         raise OptionError(f"{whose}: {told}") from error
 
 

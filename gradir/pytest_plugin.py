@@ -1,28 +1,7 @@
 """A pytest plugin for graphs as snapshots, for missing gradients and for watched trainings.
 
-The fixture ``graph_snapshot`` compares what a test captures with a ``.gir`` file beside the test::
-
-    def test_loss(graph_snapshot):
-        model = Model()
-        with gradir.record(model) as rec:
-            loss = model(x).sum()
-        graph_snapshot.check(rec.capture(loss))
-
-``pytest --gradir-update`` writes the files; review them as you would code. A complete run reports unused files.
-
-The fixture ``gradient_flow`` fails a test if a parameter gets no gradient, and names the line that loses it::
-
-    def test_everything_learns(gradient_flow):
-        model = Model()
-        with gradient_flow.record(model):
-            loss = model(x).sum()
-        gradient_flow.check(loss)
-
-The fixture ``gradir_watch`` watches a training, and fails a test with the verdict on an error::
-
-    def test_training(gradir_watch):
-        with gradir_watch(model, optimizer):
-            train(model, optimizer, steps=20)
+The fixture ``graph_snapshot`` compares a graph with a ``.gir`` file beside the test, ``gradient_flow`` fails if a
+parameter gets no gradient, and ``gradir_watch`` if a training goes wrong. docs/ci.md has examples.
 """
 
 from __future__ import annotations
@@ -245,7 +224,7 @@ def _failing(found: Explanation) -> str:
     advice = "with gradient_flow.record(model): around the forward and the loss tells the line\n" if unknown else ""
     # What is no reason to fail would hide what is.
     text = msgspec.structs.replace(found, causes=tuple(causes) or found.causes, terms=()).to("text")
-    return f"{text}\n{advice}what is meant so: allow=[...], or [tool.gradir] in pyproject.toml"
+    return f"{text}\n{advice}to allow intended cuts, pass allow=[...] or write [tool.gradir] into pyproject.toml"
 
 
 @contextlib.contextmanager

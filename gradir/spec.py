@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from gradir.errors import CaptureError, GradirError, SpecError
+from gradir.errors import CaptureError, GradirError, SpecError, did_you_mean
 from gradir.files import working_folder
 
 T = TypeVar("T")
@@ -74,7 +74,8 @@ def load_target(spec: str) -> object:
             and not isinstance(value, ModuleType)
         ]
         defines = ", ".join(names[:20]) or "nothing public"
-        raise SpecError(f"{location} has no attribute {attribute!r}; it defines {defines}") from error
+        hint = did_you_mean(attribute, names)
+        raise SpecError(f"{location} has no attribute {attribute!r}{hint}; it defines {defines}") from error
     except Exception as error:
         raise SpecError(f"{spec} raised {own_error(error)}") from error
 
@@ -87,7 +88,10 @@ def called(target: Callable[[], T], name: str = "") -> T:
         raise
     except BaseException as error:
         name = name or getattr(target, "__qualname__", type(target).__name__)
-        raise SpecError(f"{name} raised {own_error(error)}") from error
+        said = own_error(error)
+        lacks_arguments = re.match(rf"TypeError: {re.escape(name)}(\.__init__)?\(\) missing ", said)
+        advice = "; write a function without arguments that calls it, and name that" if lacks_arguments else ""
+        raise SpecError(f"{name} raised {said}{advice}") from error
 
 
 @contextmanager
@@ -171,7 +175,8 @@ def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise SpecError(f"{name}: no such module here") from error
-        raise SpecError(f"{name} raised {own_error(error)}") from error
+        advice = "; install it where gradir runs" if missing is not None else ""
+        raise SpecError(f"{name} raised {own_error(error)}{advice}") from error
     finally:
         # The program may have removed it.
         if entry in sys.path:

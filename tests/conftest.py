@@ -20,7 +20,7 @@ import pytest
 import tools
 from browser import Browser
 from hypothesis import HealthCheck, settings
-from page_reader import Teller
+from page_reader import reader
 from tool_use import Chooser, Recorder
 
 from gradir.ir import Graph
@@ -202,11 +202,9 @@ def viewer_node() -> str:
 
 
 @pytest.fixture(scope="session")
-def told(viewer_node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
+def told(viewer_node: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """What the viewer's own code reads of a page."""
-    teller = Teller(viewer_node, tmp_path_factory.mktemp("viewer"))
-    yield teller
-    teller.close()
+    return reader(viewer_node, tmp_path_factory.mktemp("viewer"))
 
 
 def _node_with(packages: str) -> str:

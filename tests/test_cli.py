@@ -109,9 +109,9 @@ def test_summary_is_what_the_exporter_writes(run: Run, tmp_path: Path) -> None:
 
 
 def test_summary_errors_are_one_line(run: Run, tmp_path: Path) -> None:
-    fails(run("summary", "everything.gir", "--style", "latex"), "style is csv|json|markdown|table, not 'latex'")
-    fails(run("summary", "everything.gir", "--depth", "-1"), "depth is integer, 0 or more, not '-1'")
-    fails(run("summary", "missing.gir", "--depth", "deep"), "depth is integer, 0 or more, not 'deep'")
+    fails(run("summary", "everything.gir", "--style", "latex"), "style: expected csv|json|markdown|table, not 'latex'")
+    fails(run("summary", "everything.gir", "--depth", "-1"), "depth: expected integer, 0 or more, not '-1'")
+    fails(run("summary", "missing.gir", "--depth", "deep"), "depth: expected integer, 0 or more, not 'deep'")
     fails(run("summary", "everything.gir", "-o", "no/such.txt"), "no/such.txt: cannot be written")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["everything.gir"]
 
@@ -191,12 +191,15 @@ def test_a_warning_that_is_an_error_is_one_line(tmp_path: Path, clean_environmen
 def test_a_wrong_value_names_the_right_ones(run: Run) -> None:
     fails(
         run("export", "everything.gir", "--to", "dot", "-O", "show_saved=maybe"),
-        "show_saved is true|false, not 'maybe'",
+        "show_saved: expected true|false, not 'maybe'",
     )
-    fails(run("export", "everything.gir", "--to", "dot", "-O", "direction=UP"), "direction is BT|LR|RL|TB, not 'UP'")
+    fails(
+        run("export", "everything.gir", "--to", "dot", "-O", "direction=UP"),
+        "direction: expected BT|LR|RL|TB, not 'UP'",
+    )
     fails(
         run("export", "everything.gir", "--to", "tree", "-O", "max_depth=0"),
-        "max_depth is integer, 1 to 1,000, not '0'",
+        "max_depth: expected integer, 1 to 1,000, not '0'",
     )
 
 

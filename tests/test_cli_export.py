@@ -238,8 +238,8 @@ def test_wrong_options_of_a_picture_are_said_to_be_its_own(capfd: Read) -> None:
     assert main(["view", "everything.gir", "--to", "svg", "-O", "theme=red"]) == 2
     unknown, wrong, viewed = capfd.readouterr().err.splitlines()
     assert unknown.startswith("gradir: a picture (png) has no option 'colour': its options are direction")
-    assert wrong == "gradir: a picture (png): option theme is classic|dark|light|paper, not 'red'"
-    assert viewed == "gradir: a picture (svg): option theme is classic|dark|light|paper, not 'red'"
+    assert wrong == "gradir: a picture (png): option theme: expected classic|dark|light|paper, not 'red'"
+    assert viewed == "gradir: a picture (svg): option theme: expected classic|dark|light|paper, not 'red'"
     with pytest.raises(ExportError, match=r"a picture \(svg\) has no option 'colour'"):
         gradir.render(everything(), "svg", colour="red")
 

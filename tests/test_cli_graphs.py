@@ -236,7 +236,10 @@ def test_nothing_is_written_over_a_program_or_what_is_read(line: str, folder: Pa
     ("word", "said"),
     [
         ("loss.gir", "loss.gir is a graph, not a script; open it with 'gradir view loss.gir'"),
-        ("net.py:loss", "net.py:loss is a program argument, not a script; use 'gradir capture net.py:loss -o FILE'"),
+        (
+            "net.py:loss",
+            "net.py:loss is a PROGRAM, not a script; name net.py, or use 'gradir capture",
+        ),
         ("weights.pt", "weights.pt is a PyTorch checkpoint"),
     ],
 )

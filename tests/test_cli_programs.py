@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import forked
@@ -221,9 +224,9 @@ def test_the_name_of_the_file_may_be_that_of_a_picture(folder: Path) -> None:
     [
         ("-o x.txt", "x.txt may be modules, plain, summary or tree: choose one with --to NAME"),
         ("-o x.json", "x.json may be cytoscape, model-explorer or nodelink: choose one with --to NAME"),
-        ("-o x.odd", "x.odd: no exporter writes .odd; -o with a name such as x.svg says the format, or --to NAME"),
-        ("-o x", "which format? -o with a name such as x.svg says the format, or --to NAME"),
-        ("", "which format? -o with a name such as x.svg says the format, or --to NAME"),
+        ("-o x.odd", "x.odd: no exporter writes .odd; give -o a name such as x.svg, or pass --to NAME"),
+        ("-o x", "the format is missing; give -o a name such as x.svg, or pass --to NAME"),
+        ("", "the format is missing; give -o a name such as x.svg, or pass --to NAME"),
         ("--to mermaid -o x.svg", "-o x.svg means svg, but --to is mermaid; change one of them"),
         ("--to png -o x.svg", "-o x.svg means svg, but --to is png; change one of them"),
         ("--to png -o x.txt", "-o x.txt means modules, plain, summary or tree, but --to is png"),
@@ -270,3 +273,63 @@ def test_a_view_without_a_browser_prints_the_path(source: str, folder: Path, cle
     path = Path(done.stdout.removesuffix("\n"))
     assert path.parent == folder
     assert path.read_text().startswith("<!doctype html>")
+
+
+WRONG = """
+import torch
+from torch import nn
+
+model = nn.Linear(3, 2)
+
+def item():
+    return model(torch.ones(1, 3)).sum().item()
+
+def needs(x):
+    return model(x)
+
+def large():
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+class Net(nn.Linear):
+    def __init__(self, width):
+        super().__init__(width, 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("capture wrong.py:itme", "has no attribute 'itme' (did you mean 'item'?)"),
+        ("capture wrong.py:item", "not a tensor but float; give the tensor that item() was called on"),
+        ("capture wrong.py:needs", "argument: 'x'; write a function without arguments that calls it, and name that"),
+        ("capture wrong.py:Net", "argument: 'width'; write a function without arguments that calls it, and name that"),
+        ("capture wrong.py:large", "Tried to allocate 2 GiB; --fake runs it without data"),
+        ("capture wrong.py:model --input float33[1]", "torch has no dtype 'float33' (did you mean 'float32'?)"),
+        ("capture lacking.py:loss", "No module named 'no_such'; install it where gradir runs"),
+        (
+            "export wrong.py:item --to tree --step 2",
+            "unknown option '--step'; it is an option of capture, run, explain",
+        ),
+        ("watch lacking.py", "lacking.py ended before its first step, and nothing else was found"),
+    ],
+)
+def test_an_error_says_what_to_do_next(words: str, said: str, folder: Path, capfd: Read) -> None:
+    (folder / "wrong.py").write_text(WRONG)
+    (folder / "lacking.py").write_text("import no_such\n")
+    with suppress(SystemExit):
+        assert main(words.split()) == 2
+    assert said in capfd.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: gradir.capture(torch.nn.Linear(2, 3)), "Linear is a module: say what to run it on, as in"),
+        (lambda: gradir.explain(2.0), "cannot explain a float by itself; record its forward"),
+        (lambda: gradir.ranks("run.0.gir"), "expected a list of files, not 'run.0.gir' alone"),
+        (lambda: gradir.capture(None), "not a tensor but NoneType; give a tensor such as the loss"),
+    ],
+)
+def test_an_error_of_python_says_what_to_do_next(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(gradir.GradirError, match=re.escape(said)):
+        call()

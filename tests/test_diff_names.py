@@ -7,11 +7,11 @@ from itertools import product
 from typing import Any
 
 import pytest
+from brief_text import expanded
 from diff_pairs import pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from range_notation import expanded
 from samples import HOSTILE_LABELS
 
 from gradir.diffs.changes import Change, FieldChange

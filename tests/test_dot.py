@@ -362,8 +362,8 @@ def test_pydot_has_the_theme_and_the_legend_too() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"theme": "red"}, "exporter 'dot': option theme is classic|dark|light|paper, not 'red'"),
-        ({"max_attr_chars": 1}, "exporter 'dot': option max_attr_chars is integer, 3 to 2,000, not 1"),
+        ({"theme": "red"}, "exporter 'dot': option theme: expected classic|dark|light|paper, not 'red'"),
+        ({"max_attr_chars": 1}, "exporter 'dot': option max_attr_chars: expected integer, 3 to 2,000, not 1"),
         ({"thme": "dark"}, "exporter 'dot' has no option 'thme' (did you mean 'theme'?): its options are "),
     ],
 )

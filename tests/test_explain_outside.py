@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from threads import in_new_thread  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
@@ -229,12 +229,9 @@ def begun_before(model: Three) -> Recorded:
 
 
 def in_another_thread(model: Three) -> Recorded:
-    found = []
     with gradir.record(model, flow=True) as rec:
-        thread = threading.Thread(target=lambda: found.append(model.a(x) + model.c(x).detach()))
-        thread.start()
-        thread.join()
-        loss = model.b(found[0]).sum()
+        hidden = in_new_thread(lambda: model.a(x) + model.c(x).detach())
+        loss = model.b(hidden).sum()
     return rec, loss
 
 
@@ -247,17 +244,15 @@ def in_two_recordings(model: Three) -> Recorded:
 
 
 def by_two_threads_one_after_the_other(model: Three) -> Recorded:
-    rec, found = gradir.record(model, flow=True), []
+    rec = gradir.record(model, flow=True)
 
-    def first() -> None:
+    def first() -> torch.Tensor:
         with rec:
-            found.append(model.a(x) + model.c(x).detach())
+            return model.a(x) + model.c(x).detach()
 
-    thread = threading.Thread(target=first)
-    thread.start()
-    thread.join()
+    hidden = in_new_thread(first)
     with rec:
-        loss = model.b(found[0]).sum()
+        loss = model.b(hidden).sum()
     return rec, loss
 
 
@@ -373,10 +368,8 @@ def test_data_and_leaves_from_outside_make_nothing_unknown(output: Callable[[Thr
     net = Three()
     with gradir.record(net, flow=True) as rec:
         loss = output(net)
-    found, of_file = (
-        rec.explain(loss, values=False),
-        explained(rec.capture(loss[0] if isinstance(loss, tuple) else loss)),
-    )
+    found = rec.explain(loss, values=False)
+    of_file = explained(rec.capture(loss[0] if isinstance(loss, tuple) else loss))
     assert found.statuses == of_file.statuses
     assert [found.status(f"{name}.weight") for name in "abc"] == ["reached", "reached", "unused"]
     assert [cause.kind for cause in found.causes] == ["unused"]

@@ -182,3 +182,22 @@ def test_where_no_call_is_seen_the_use_is_told(model: nn.ModuleDict) -> None:
     (cause,) = (cause for cause in explained(model, by_another_function).causes if cause.kind == "new_leaf")
     assert cause.source is not None
     assert cause.source.line == marked(by_another_function)
+
+
+class Scaled(nn.Linear):
+    def __init__(self, kind: str) -> None:
+        super().__init__(3, 2)
+        self.scale, self.taken, self.kind = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.ones(())), kind
+
+    def forward(self, x: Any) -> Any:
+        self.taken.data.copy_(2 * self.scale if self.kind == "put" else self.taken)
+        return super().forward(x) * self.taken * (float(self.scale) if self.kind == "exit" else 1)
+
+
+@pytest.mark.parametrize("kind", ["exit", "put"])
+def test_a_line_that_cuts_two_models_is_an_error_of_the_one_that_learns(kind: str) -> None:
+    both = nn.ModuleDict({"learns": Scaled(kind), "other": Scaled(kind)})
+    optimizer = torch.optim.SGD(both["learns"].parameters(), 0.1)
+    causes = explained(both, lambda m: (m["learns"](X) - m["other"](X)).sum(), optimizer=optimizer).causes
+    found = {name: cause.level for cause in causes if cause.kind == kind for name in cause.names}
+    assert found == {"learns.scale": "error", "other.scale": "info"}

@@ -105,6 +105,31 @@ def test_all_of_a_module_are_all_its_names_and_no_others() -> None:
     assert "all of encoder" not in two.verdict
 
 
+DEEP = [f"enc.{layer}.{name}" for layer in range(3) for name in ("w", "b")]
+
+
+@pytest.mark.parametrize(
+    ("cut", "zero", "verdict"),
+    [
+        (DEEP, [], "6 of 8 parameters get no gradient: detach() cuts all of enc (net.py:7)."),
+        ([*DEEP, "head.w"], [], "7 of 8 parameters get no gradient: detach() cuts all of enc and head.w (net.py:7)."),
+        (
+            [*DEEP[:4], "head.w"],
+            [],
+            "5 of 8 parameters get no gradient: detach() cuts all of enc.{0,1} and head.w (net.py:7).",
+        ),
+        ([*DEEP, "head.w", "head.b"], [], "All 8 parameters get no gradient: detach() cuts all parameters (net.py:7)."),
+        (DEEP[:2], DEEP[2:], "2 of 8 parameters get no gradient: detach() cuts all of enc.0 (net.py:7)."),
+    ],
+)
+def test_a_verdict_names_whole_modules_and_missing_gradients_first(
+    cut: list[str], zero: list[str], verdict: str
+) -> None:
+    statuses = dict.fromkeys([*DEEP, "head.w", "head.b"], "reached") | dict.fromkeys(cut, "cut")
+    cause = Cause("detach", "error", "detach", (*zero, *cut), Source("net.py", 7))
+    assert Explanation(statuses | dict.fromkeys(zero, "zero"), (cause,), examined=VALUES).verdict == verdict
+
+
 @given(
     st.dictionaries(st.text(max_size=9), st.sampled_from([*STATUSES, "new word"]), max_size=6),
     st.lists(st.sampled_from(["detach", "frozen", "raised", "zero", "invented"]), max_size=4),

@@ -293,4 +293,4 @@ def test_without_git_there_is_one_clear_error(tmp_path: Path, environment: dict[
     run = runner(tmp_path, {**environment, "PATH": str(tmp_path / "bin")})
     for words in (["install"], ["install", "--global"], ["status"]):
         said = run(str(tmp_path / "bin" / "gradir"), "git", *words, status=2)
-        assert said == "gradir: this needs git, which is not on the PATH\n"
+        assert said == "gradir: cannot run git: it is not on PATH; install git\n"

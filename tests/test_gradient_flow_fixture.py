@@ -28,7 +28,7 @@ x = torch.ones(2, 3)
 SHOWN = ["10 |     return self.head(self.stem(x).detach())"]
 if sys.version_info >= (3, 11):
     SHOWN.append("   | " + " " * SHOWN[0][5:].index("detach") + "^" * len("detach()"))
-MEANT = "what is meant so: allow=[...], or [tool.gradir] in pyproject.toml"
+MEANT = "to allow intended cuts, pass allow=[...] or write [tool.gradir] into pyproject.toml"
 
 
 @pytest.fixture

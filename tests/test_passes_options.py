@@ -89,8 +89,8 @@ def test_each_option_is_its_pass() -> None:
     ("options", "message"),
     [
         ({"hops": 2}, "give focus too"),
-        ({"focus": "x", "hops": -1}, "option hops is integer, 0 or more, not -1"),
-        ({"depth": -1}, "option depth is integer, 0 or more, not -1"),
+        ({"focus": "x", "hops": -1}, "option hops: expected integer, 0 or more, not -1"),
+        ({"depth": -1}, "option depth: expected integer, 0 or more, not -1"),
         ({"focus": 3}, "focus"),
         ({"between": ("x",)}, "between"),
         ({"between": "xy"}, "between"),
@@ -117,7 +117,7 @@ def test_export_runs_them_in_python() -> None:
 
 def test_a_name_that_an_exporter_has_is_the_exporters() -> None:
     assert everything().to("mermaid", depth=1) == fold(everything(), 1).to("mermaid")
-    with pytest.raises(gradir.ExportError, match="option depth is integer"):
+    with pytest.raises(gradir.ExportError, match="option depth: expected integer"):
         everything().to("mermaid", depth="deep")
 
 
@@ -179,10 +179,10 @@ def test_the_command_line_says_the_same(export: Run, arguments: list[str], optio
         (["--focus", ""], ["stacked.gir: focus: the pattern is empty"]),
         (["--focus", "\x1b[31m"], ["focus '\\x1b[31m': no node"]),
         (["--hops", "1"], ["give focus too"]),
-        (["--focus", "x", "--hops", "-1"], ["option hops is integer, 0 or more, not -1"]),
+        (["--focus", "x", "--hops", "-1"], ["option hops: expected integer, 0 or more, not -1"]),
         (["--focus", "x", "--hops", "one"], ["--hops: invalid int value: 'one'"]),
         (["--drop", "bufer"], ["stacked.gir: cannot drop 'bufer' (did you mean 'buffer'?)", "accumulate_grad"]),
-        (["--depth", "-1"], ["option depth is integer, 0 or more, not -1"]),
+        (["--depth", "-1"], ["option depth: expected integer, 0 or more, not -1"]),
         (["--drop", "leaf", "--focus", "x"], ["focus 'x': --drop, which runs before it"]),
     ],
     ids=lambda value: " ".join(map(ascii, value)),

@@ -221,9 +221,9 @@ def test_the_recipe_for_an_exporter_works() -> None:
     some = filled(exporter.options, {"kind": "data", "header": "false", "most": "3"}, "edges", strict=False)
     kept = [edge[:2] for edge in edges if edge[2] == "data"][:3]
     assert [row[:2] for row in csv.reader(exporter.export(everything(), some).splitlines())] == kept
-    with pytest.raises(OptionError, match=r"^edges: option kind is all\|data\|view, not 'views'$"):
+    with pytest.raises(OptionError, match=r"^edges: option kind: expected all\|data\|view, not 'views'$"):
         filled(exporter.options, {"kind": "views"}, "edges")
-    with pytest.raises(OptionError, match="most is integer, 1 or more, not 0"):
+    with pytest.raises(OptionError, match="most: expected integer, 1 or more, not 0"):
         filled(exporter.options, {"most": 0}, "edges")
 
 
@@ -240,7 +240,7 @@ def test_the_recipe_for_an_exporter_works() -> None:
 def test_both_bounds_of_an_option_are_told(bounds: dict[str, int], told: str) -> None:
     scale = ("scale", Annotated[float, Meta(**bounds)] | None, None)
     bounded = defstruct("Bounded", [scale], bases=(Options,), frozen=True, kw_only=True)
-    with pytest.raises(OptionError, match=f"^mine: option scale is number, {told}, not '0'$"):
+    with pytest.raises(OptionError, match=f"^mine: option scale: expected number, {told}, not '0'$"):
         filled(bounded, {"scale": "0"}, "mine", strict=False)
 
 
@@ -311,10 +311,10 @@ def test_options_of_any_type_are_read(odd: Path, gir: Path) -> None:
     ("options", "said"),
     [
         ((), "exporter 'odd': option ops has to be given: it is string,..."),
-        (("ops=a", "sizes=1"), "exporter 'odd': option sizes is integer,integer, not '1'"),
-        (("ops=a", "more=1,b"), "exporter 'odd': option more is integer,..., not '1,b'"),
-        (("ops=a", "colour=green"), "exporter 'odd': option colour is blue|red, not 'green'"),
-        (("ops=a", "limit=0"), "exporter 'odd': option limit is integer, 1 or more, not '0'"),
+        (("ops=a", "sizes=1"), "exporter 'odd': option sizes: expected integer,integer, not '1'"),
+        (("ops=a", "more=1,b"), "exporter 'odd': option more: expected integer,..., not '1,b'"),
+        (("ops=a", "colour=green"), "exporter 'odd': option colour: expected blue|red, not 'green'"),
+        (("ops=a", "limit=0"), "exporter 'odd': option limit: expected integer, 1 or more, not '0'"),
     ],
 )
 def test_wrong_values_of_any_type_are_said_in_the_words_of_the_list(

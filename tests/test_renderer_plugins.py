@@ -51,7 +51,7 @@ def test_it_takes_its_options(installed: Path, files: Path) -> None:
     assert len(done.stdout.splitlines()) == 1 + sum(change.subject == "node" for change in found.changes)
     for option, said in (
         ("subjekt=node", "renderer 'changes-csv' has no option 'subjekt' (did you mean 'subject'?)"),
-        ("subject=tensor", "renderer 'changes-csv': option subject is "),
+        ("subject=tensor", "renderer 'changes-csv': option subject: expected "),
         ("subject", "-O 'subject': expected KEY=VALUE"),
     ):
         done = gradir(installed, *line, "-O", option)

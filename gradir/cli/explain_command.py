@@ -40,12 +40,9 @@ of gradir before SCRIPT or at the end of the line. Arguments after '--' always b
 
 A .gir file knows the cuts of its graph, but no values: nothing runs.
 
-Causes that are meant can also stand in pyproject.toml, here or in a folder above:
+Allow intended causes in pyproject.toml, here or in a folder above:
   [tool.gradir]
   allow = ["teacher.*", "sample"]
-
-In tests, the pytest fixture gradient_flow fails with the same text:
-  gradient_flow.check(loss, model=model)
 
 Exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 trouble.
 """

@@ -31,15 +31,11 @@ After 'install', git diff, git log -p, git show and git add -p show a line for e
 file. 'git difftool -t gradir' shows a diff of graphs, and git merge and git rebase merge graphs: see
 'gradir help merge'. Without gradir on PATH, git shows JSON files as they are and merges none.
 
-'status' without --local or --global reports both.
-
 For everybody who works on a repository, put this line into its .gitattributes:
   *.gir -text diff=gradir merge=gradir
 
 To see diffs of graphs in a log:
   git -c diff.gradir.command='gradir git diff' log -p --ext-diff
-
-'git config --get-regexp gradir' prints what is installed.
 
 Exit status: 0 done, 2 trouble, such as install or --local outside a repository.
 """

@@ -26,10 +26,8 @@ head says "merged". Capture the program again once its code is merged, or let 'g
 
 'gradir git install' makes git merge .gir files in this way. Where both sides changed the same thing in different ways,
 there is a conflict: gradir reports each side's changes by module and writes nothing, so the file stays as OURS has it.
-Merge the code, then capture it again:
+Merge the code, then capture it again, or take the graph of one side:
   gradir capture train.py:loss -o model.gir && git add model.gir
-
-Or take the graph of one side:
   git checkout --theirs model.gir && git add model.gir
 
 Exit status: 0 merged, 1 a conflict, 2 trouble.

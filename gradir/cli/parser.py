@@ -22,6 +22,8 @@ _OptionsOf: TypeAlias = "Callable[[argparse.Namespace], tuple[str, type[Options]
 _ANY_WIDTH: Final = 80
 # So many examples are in the help of an option; `gradir help COMMAND` has all.
 _MOST_EXAMPLES: Final = 2
+# The error for an option of other commands names so many of these.
+_MOST_OTHERS: Final = 4
 
 # The groups of options in the order of the help; one that is not named here comes before the last.
 _GROUPS: Final = ("arguments", "input", "output", "what to show", "comparison", "Markdown", "distributed", "advanced")
@@ -176,8 +178,13 @@ class Parser(argparse.ArgumentParser):
         """Return the error for an unknown option."""
         if not word.startswith("-"):
             return f"unexpected argument {word!r}"
+        from gradir.cli.main import COMMANDS, command_parser
+
         name = word.partition("=")[0]
-        return f"unknown option {name!r}{did_you_mean(name, self._option_string_actions)}"
+        others = [each for each in COMMANDS if name in command_parser(each)._option_string_actions]  # noqa: SLF001
+        near = did_you_mean(name, self._option_string_actions)
+        belongs = f"; it is an option of {', '.join(others[:_MOST_OTHERS])}"
+        return f"unknown option {name!r}{belongs if others else near}"
 
     def _short_usage(self) -> str:
         """Return the usage without the names of options, with percent signs doubled for argparse."""

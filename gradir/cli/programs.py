@@ -6,6 +6,7 @@ import argparse
 import atexit
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
+_OUT_OF_MEMORY: Final = re.compile("(?i)out of memory|allocate memory")
 
 
 class Loaded(NamedTuple):
@@ -156,6 +158,8 @@ def captured(options: argparse.Namespace, *uses: str) -> Loaded:
 
 def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
     """Return advice if the program raised and the front-end can record the operations before."""
+    from traceback import walk_tb
+
     from gradir import claims
 
     cause = error.__cause__
@@ -166,13 +170,13 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
         return "; if another rank ended first, --dry captures this one, and sends nothing"
     if "forward" not in claims.kinds()[claims.frontend_of(request)].features:
         return ""
+    if "fake" in claims.kinds()[claims.frontend_of(request)].features and _OUT_OF_MEMORY.search(str(error)):
+        return "; --fake runs it without data"
     forward = "--graph forward captures what ran before"
     if isinstance(cause, RuntimeError):
         return f"; 'gradir explain' finds the cause, and {forward}"
-    trace = cause.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_name != "forward":
-        trace = trace.tb_next
-    return "" if trace is None else f"; {forward}"
+    has_begun = any(frame.f_code.co_name == "forward" for frame, _ in walk_tb(cause.__traceback__))
+    return f"; {forward}" if has_begun else ""
 
 
 def _target_of(options: argparse.Namespace) -> object:

@@ -149,7 +149,8 @@ def check_script(word: str) -> None:
     if other := _other_format(word):
         raise SpecError(f"{word} is {other}")
     if ".py:" in word and not os.path.exists(word):
-        raise SpecError(f"{word} is a program argument, not a script; use 'gradir capture {word} -o FILE'")
+        script = word.partition(":")[0]
+        raise SpecError(f"{word} is a PROGRAM, not a script; name {script}, or use 'gradir capture {word} -o FILE'")
 
 
 def _refuse_other_format(word: str) -> None:

@@ -107,8 +107,8 @@ def format_of(output: str) -> str:
         return names[0]
     if names:
         raise ExportError(f"{output} may be {_either(names)}: choose one with --to NAME")
-    offers = "-o with a name such as x.svg says the format, or --to NAME; see gradir export --help"
-    raise ExportError(f"{output}: no exporter writes {end}; {offers}" if end else f"which format? {offers}")
+    offers = "give -o a name such as x.svg, or pass --to NAME; see gradir export --help"
+    raise ExportError(f"{output}: no exporter writes {end}; {offers}" if end else f"the format is missing; {offers}")
 
 
 def is_picture(name: str) -> bool:

@@ -55,9 +55,6 @@ Put options of gradir before SCRIPT or at the end of the line. Arguments after '
 
 Under torchrun no script runs twice, and gradir fills in {rank} and {world} in FILE.
 
-Python has 'with gradir.watch(model, optimizer):', pytest the fixture gradir_watch, and gradir.integrations has
-callbacks for the Trainers of transformers and Lightning.
-
 Exit status: 0 nothing is wrong, 1 something is, 2 trouble, such as no step of an optimizer. If the script fails and
 gradir finds nothing, the script's own.
 """
@@ -151,6 +148,8 @@ class _Run:
         if interrupted is not None:
             raise interrupted
         if left and not watch:
+            if not watch.count:
+                report(f"{self._script.name} ended before its first step, and nothing else was found")
             raise SystemExit(left)
         if not watch.count and not watch.findings:
             why = " and ".join(unable("watching"))

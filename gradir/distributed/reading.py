@@ -48,6 +48,9 @@ def read(sources: Iterable[object]) -> list[RankFile]:
         FileError: a file cannot be read.
         FormatError: a file is not a GIR document that this release can read.
     """
+    if isinstance(sources, (str, PathLike)):
+        # A string is iterable, and one path is likely a pattern such as run.*.gir.
+        raise GradirError(f"expected a list of files, not {str(sources)!r} alone; pass sorted(glob.glob(...))")
     programs, splitter = Programs(), RankSplitter()
     with paused_gc():
         given = [_read(cast("_Source", source), number, programs, splitter) for number, source in enumerate(sources)]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import takewhile
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from gradir.ir import Source
+from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, printable
-from gradir.vocabulary.causes import listed_names, printable_short
+from gradir.vocabulary.causes import FEW_NAMES, LONGEST_NAME, listed_names, printable_short
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Cause, Explanation
@@ -74,8 +75,16 @@ def gravest(explanation: Explanation) -> Cause | None:
 
 def subject(explanation: Explanation, names: Sequence[str], shown: Shown = printable_short) -> str:
     """Return names in one phrase: ``all of encoder`` for all parameters below a module."""
-    whole = _module_of(names, explanation.statuses)
-    return f"all of {shown(whole)}" if whole else listed_names(explanation.joined(names), shown)
+    modules, others = _whole_modules(names, explanation.statuses)
+    if len(modules) == 1 and not others:
+        return f"all of {shown(modules[0])}"
+    if len(names) > FEW_NAMES and len(names) == len(explanation.statuses):
+        return "all parameters"
+    folded = ranges(modules)
+    if len(names) <= FEW_NAMES or not modules or len(folded) > LONGEST_NAME:
+        return listed_names(explanation.joined(names), shown)
+    whole = f"all of {shown(folded)}"
+    return f"{whole} and {listed_names(explanation.joined(others), shown)}" if others else whole
 
 
 def place_text(source: Source) -> str:
@@ -88,9 +97,12 @@ def place_text(source: Source) -> str:
 def _harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
     cause = gravest(explanation)
     assert cause is not None  # noqa: S101 (there is an error)
-    concerned = _lacking(explanation, cause)
-    phrase = _PHRASES.get(explanation.statuses.get(concerned[0], "") if concerned else "")
-    reason = _reason(explanation, cause, shown)
+    said = {name: _PHRASES.get(explanation.statuses.get(name, "")) for name in _lacking(explanation, cause)}
+    counts = Counter(said.values())
+    # A missing gradient is worse than a gradient of zero, of which the same cut may leave more.
+    phrase = max(counts, key=lambda phrase: (phrase == _NO_GRADIENT, counts[phrase]), default=None)
+    concerned = [name for name in said if said[name] == phrase]
+    reason = _reason(explanation, cause, shown, concerned)
     more = sum(each.level == "error" for each in explanation.causes) - 1
     further = f", and {counted(more, 'more error')}" if more else ""
     if "error" in statuses or not statuses:
@@ -146,8 +158,8 @@ def _share(
     return f"{count:,} of {total:,} parameters {one if count == 1 else many}"
 
 
-def _reason(explanation: Explanation, cause: Cause, shown: Shown) -> str:
-    names = _lacking(explanation, cause) or cause.names
+def _reason(explanation: Explanation, cause: Cause, shown: Shown, concerned: Sequence[str] = ()) -> str:
+    names = concerned or _lacking(explanation, cause) or cause.names
     named = subject(explanation, names, shown) if names else ""
     text = replace(cause, names=tuple(names)).words(shown, named=named).text
     if cause.detail and not names:
@@ -156,12 +168,16 @@ def _reason(explanation: Explanation, cause: Cause, shown: Shown) -> str:
     return text if cause.source is None else f"{text} ({shown(place_text(cause.source))})"
 
 
-def _module_of(names: Sequence[str], statuses: Mapping[str, str]) -> str:
-    if len(names) == 1 or len(names) == len(statuses):
-        return ""
-    paths = (name.split(".")[:-1] for name in names)
-    shared = [parts[0] for parts in takewhile(lambda parts: len({*parts}) == 1, zip(*paths, strict=False))]
-    if not shared:
-        return ""
-    prefix = f"{'.'.join(shared)}."
-    return prefix[:-1] if {name for name in statuses if name.startswith(prefix)} == {*names} else ""
+def _whole_modules(names: Sequence[str], statuses: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return the outermost modules of which names has every one of several parameters, and the other names."""
+    paths = {name: [*accumulate(name.split(".")[:-1], "{}.{}".format)] for name in statuses}
+    total = Counter(chain.from_iterable(paths.values()))
+    given = Counter(chain.from_iterable(paths.get(name, ()) for name in dict.fromkeys(names)))
+    modules, others = dict[str, None](), list[str]()
+    for name in names:
+        whole = next((path for path in paths.get(name, ()) if 1 < total[path] == given[path]), None)
+        if whole is None:
+            others.append(name)
+        else:
+            modules[whole] = None
+    return [*modules], others

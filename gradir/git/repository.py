@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
-_MISSING: Final = "this needs git, which is not on the PATH"
+_MISSING: Final = "cannot run git: it is not on PATH; install git"
 
 
 class GitError(GradirError):
@@ -205,15 +205,22 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
         return Side(first), Side(second)
     if paths == 1 and ":" not in first and first != "-":
         if not is_revision(first):
-            raise GradirError(f"{first}: git knows no such revision here, which is what stands before --")
+            advice = f"; write {first.replace('..', ' ', 1)} -- {second}" if ".." in first else ""
+            raise GradirError(f"{first}: git knows no such revision here{advice}")
         return Side(_here(second), first), Side(second)
     if not _is_file(first) and ":" not in first:
-        if not has_git() or not is_revision(first):
-            raise GradirError(f"{first}: neither a file nor a revision that git knows")
+        _check_revision(first, second)
         return Side(_here(second), first), Side(second)
     if not paths and _may_be_revision(first):
         warn(f"{first}: the file is compared, and not the revision of this name: write {first} -- {second} for that")
     return side(first), side(second)
+
+
+def _check_revision(revision: str, file: str) -> None:
+    if not has_git() or not is_revision(revision):
+        raise GradirError(f"{revision}: neither a file nor a revision that git knows")
+    if not _is_file(file) and is_revision(file):
+        raise GradirError(f"{revision} and {file} are revisions; name a file too: {revision} {file} -- model.gir")
 
 
 def _may_be_revision(file: str) -> bool:

@@ -238,7 +238,8 @@ def matching(graph: Graph, pattern: str, what: str = "pattern") -> set[str]:
         names = (name for node in nodes for name in node.names)
         known = chain(graph.scopes, (node.scope for node in nodes), names, graph.nodes)
         hint = did_you_mean(pattern, known, _MOST_NAMED)
-        raise PassError(f"{what} {pattern!r}: no node, name or module with nodes matches{hint}")
+        advice = hint or "; 'gradir summary' lists the modules"
+        raise PassError(f"{what} {pattern!r}: no node, name or module with nodes matches{advice}")
     return found
 
 

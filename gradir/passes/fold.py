@@ -130,14 +130,14 @@ def fold(graph: Graph, depth: int) -> Graph:
     """Make one node of every module ``depth`` components down, with everything inside it.
 
     Outputs and view bases stay, and at depth 0 the root takes all the rest. A container that was never called, such
-    as a ``ModuleList``, is no node. The result has an edge between two nodes exactly if their members had one.
+    as a ``ModuleList``, is no node.
 
     A folded node has the role ``module``, its path as name, its class as native name, and its caller as scope. Its
     attributes count everything inside: ``nodes``, ``parameters`` and ``saved_bytes``. Saved slots inside are counted
     in ``ext["merged"]``, so totals stay the same.
 
     If contraction would close a cycle, the module is split in the order of the flow: ``h.0``, ``h.0#2``. A later part
-    that uses a parameter counts it in ``shared_parameters``. The time is linear.
+    counts parameters that it uses too in ``shared_parameters``.
 
     Raises:
         PassError: ``depth`` is negative.

@@ -51,10 +51,8 @@ def rollup(graph: Graph) -> Graph:
     Blocks are modules of one parent with consecutive numbers in their names. They are equal if their nodes agree in
     wiring, role, operation, attributes, ``ext``, shapes and saved slots. Each block feeds only the next.
 
-    The first block remains, under the path ``layers.0-11``, with the class ``Block ×12``. ``ext["carried_inputs"]``
-    of a node lists the slots that the previous round feeds, which would be a cycle as edges. ``ext["times"]`` is the
-    number of nodes that it represents, and ``ext["merged"]`` has the saved tensors of the others. So totals are those
-    of the whole graph. The time is linear in nodes and edges for each of the first 16 levels of the module tree.
+    The first block remains, under the path ``layers.0-11``, with the class ``Block ×12``. docs/passes.md describes its
+    ``ext``. The time is linear in nodes and edges for each of the first 16 levels of the module tree.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()

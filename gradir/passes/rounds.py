@@ -52,8 +52,7 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
 
     A step is a run of operations. The remaining step is in a module ``×50`` inside the step's module, whose
     ``detail`` says whether the steps are in a row or parallel. Steps are equal if their operations, shapes and wiring
-    agree, and their modules except for numbers in paths. With ``nearly``, attributes may differ. ``ext["merged"]``
-    counts omitted nodes. The time is linear.
+    agree, and their modules except for numbers in paths. With ``nearly``, attributes may differ.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()

@@ -15,8 +15,8 @@ from gradir.vocabulary.patterns import LOST, PATTERNS
 from gradir.vocabulary.training import TRAINING
 
 _ERRORS: Final = frozenset({"backward", "raised"})
-_MOST_NAMES: Final = 4
-_LONGEST_NAME: Final = 120
+FEW_NAMES: Final = 4
+LONGEST_NAME: Final = 120
 # A dotted path without characters of the notation of ranges.
 _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
 
@@ -42,9 +42,9 @@ WORDS: Final[Mapping[str, Words]] = {
         "use the tensor itself instead of its `.data` if {names} should learn",
     ),
     "no_grad": Words(
-        "{op} ran with gradients switched off (no_grad, or set_grad_enabled(False)), which cuts {names}",
-        "switch them on for this line if {names} should learn: look for torch.no_grad() around it or its callers, as "
-        "a `with` or a decorator",
+        "{op} ran under no_grad, which cuts {names}",
+        "run this line with gradients if {names} should learn: look for torch.no_grad() or set_grad_enabled(False) "
+        "around it or its callers, as a `with` or a decorator",
     ),
     "inference_mode": Words(
         "{op} ran in inference mode, which cuts {names}",
@@ -400,9 +400,9 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "raised": Words("{op} raised", "change what {op} is given, as the error says"),
     "graphless": Words(
-        "{op} ran with gradients switched off (no_grad, or set_grad_enabled(False)), so its result has no graph to "
-        "take a derivative of",
-        "run it and the derivative inside `with torch.enable_grad():`, or look for torch.no_grad() around its callers",
+        "{op} ran under no_grad, so its result has no graph to take a derivative of",
+        "run it and the derivative inside `with torch.enable_grad():`, or look for torch.no_grad() or "
+        "set_grad_enabled(False) around its callers",
     ),
     "backward": Words(
         "the error comes from no operation that was recorded",
@@ -447,7 +447,7 @@ _NUMBER: Final = {
 
 def printable_short(text: str) -> str:
     """Return a name on one line, without its middle if it is long."""
-    return printable(shortened(text, _LONGEST_NAME))
+    return printable(shortened(text, LONGEST_NAME))
 
 
 def worded(
@@ -472,7 +472,7 @@ def worded(
     >>> worded("frozen", "", ["g.0.bias"]).text, worded("frozen", "", ["g.0.bias", "g.1.bias"]).text
     ('g.0.bias has requires_grad=False', 'g.{0,1}.bias have requires_grad=False')
     >>> worded("detach", "detach", ["a"], pattern="teacher").text
-    'detach cuts a: it is part of a teacher, whose results are targets'
+    'detach() cuts a: it is part of a teacher, whose results are targets'
     """
     known = LOST.get(pattern) if is_lost else PATTERNS.get(pattern)
     words = WORDS.get(kind)
@@ -504,8 +504,8 @@ def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_s
     folded = _folded(tuple(names))
     if folded:
         return shown(folded)
-    listed = ", ".join(map(shown, names[:_MOST_NAMES]))
-    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES:,} more"
+    listed = ", ".join(map(shown, names[:FEW_NAMES]))
+    return listed if len(names) <= FEW_NAMES else f"{listed} and {len(names) - FEW_NAMES:,} more"
 
 
 @lru_cache(maxsize=64)
@@ -513,4 +513,4 @@ def _folded(names: tuple[str, ...]) -> str:
     if len(names) == 1 or not all(map(_PLAIN.fullmatch, names)):
         return ""
     folded = ranges(names)
-    return folded if len(folded) <= min(_LONGEST_NAME, len(", ".join(names)) - 1) else ""
+    return folded if len(folded) <= min(LONGEST_NAME, len(", ".join(names)) - 1) else ""

@@ -50,19 +50,19 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
         "keep this cut: the result does not depend on what is subtracted, and its gradient would cancel",
     ),
     "target network": (
-        "{op} cuts {names}: it is part of a target network, which follows another network and gets no gradient",
+        "{cause}: it is part of a target network, which follows another network and gets no gradient",
         "keep this cut, and update {names} by a moving average or a copy, outside the optimizer",
     ),
     "reference model": (
-        "{op} cuts {names}: it is part of a reference model, which stays as it is",
+        "{cause}: it is part of a reference model, which stays as it is",
         "keep this cut; requires_grad_(False) on the reference model says the same, and saves memory",
     ),
     "other optimizer": (
-        "{op} cuts {names}, which this optimizer does not have",
+        "{cause}; this optimizer does not have {it}",
         "keep this cut if {names} should not learn in this step, like a generator in the step of its discriminator",
     ),
     "teacher": (
-        "{op} cuts {names}: it is part of a teacher, whose results are targets",
+        "{cause}: it is part of a teacher, whose results are targets",
         "keep this cut; requires_grad_(False) on the teacher says the same, and saves memory",
     ),
     OTHER_MODEL: ("{cause}", "record that model too if it should learn from this loss"),
@@ -90,7 +90,7 @@ LOST: Final[Mapping[str, tuple[str, str]]] = {
     ),
     **{
         network: (
-            f"{{op}} cuts {{names}}: it looks like part of a {network}, and the optimizer has {{it}}",
+            f"{{cause}}: it looks like part of a {network}, and the optimizer has {{it}}",
             f"take {{it}} out of the optimizer if {mover} {{it}}; if {{names}} should learn, leave out what cuts here: "
             "a detach, or no_grad around this line or its callers",
         )

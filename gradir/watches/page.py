@@ -145,7 +145,7 @@ class _Drawn:
         tiles = [("steps", f"{self.watch.count:,}")]
         tiles += [("modules", f"{len(self.watch.modules):,}")] if self.modules else []
         tiles += [(f"last {word}", number_words(known[key][-1])) for key, word in _LAST if key in known]
-        tiles += [("most memory", memory_words(worst(known["memory"])))] if "memory" in known else []
+        tiles += [("peak memory", memory_words(worst(known["memory"])))] if "memory" in known else []
         wrong = ' class="error"'
         broken = (number_words("nan"), number_words("inf"), number_words("-inf"))
         shown = "".join(

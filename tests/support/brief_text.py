@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from itertools import product
 
-from range_notation import expanded
 from reports import between, changes_in, entries, of_kind, render_details
 
 from gradir.diffs.changes import Change, Diff, Finding
@@ -13,6 +14,9 @@ from gradir.ir import Graph
 from gradir.ir.text import word
 from gradir.review.text import headline
 from gradir.review.wording import change_line, change_lines, module_name
+
+_PLAIN = re.compile(r"[^{},.:\"\s]+")
+_RUN = re.compile(r"(\d+)\.\.(\d+)")
 
 
 def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
@@ -75,3 +79,36 @@ def _names_modules(line: str, entry: Finding) -> bool:
     if count == 1:
         return rest.startswith(f"{module_name(entry.subjects[0])}  ")
     return Counter(expanded(rest)[0]) == Counter(entry.subjects)
+
+
+def expanded(text: str, *, braced: bool = False) -> tuple[list[str], str]:
+    """The names at the start of a text, and what follows them, by the grammar of `gradir.ir.name_ranges`."""
+    names = [""]
+    while text:
+        run = _RUN.match(text) if braced else None
+        if text[0] == "{":
+            found, text = _alternatives(text[1:])
+        elif text[0] == '"':
+            value, end = json.JSONDecoder().raw_decode(text)
+            found, text = [value], text[end:]
+        elif run is not None:
+            found, text = [str(number) for number in range(int(run[1]), int(run[2]) + 1)], text[run.end() :]
+        elif text[0] == ".":
+            found, text = ["."], text[1:]
+        elif plain := _PLAIN.match(text):
+            found, text = [plain[0]], text[plain.end() :]
+        else:
+            break
+        names = [before + after for before, after in product(names, found)]
+    return names, text
+
+
+def _alternatives(text: str) -> tuple[list[str], str]:
+    names: list[str] = []
+    while True:
+        found, text = expanded(text, braced=True)
+        names += found
+        end, text = text[0], text[1:]
+        if end == "}":
+            return names, text
+        assert end == ","

@@ -101,16 +101,8 @@ def run(
     has_flag = words[0].startswith("-") and words[0] not in {"-m", "-c"}
     address = _address()
     if python != sys.executable or has_flag or address is None or settings_at_start(environment) != _SETTINGS:
-        return subprocess.run(
-            [python, *words],
-            cwd=cwd,
-            env=env,
-            text=text,
-            input=input,
-            check=check,
-            timeout=timeout,
-            capture_output=True,
-        )
+        options = {"cwd": cwd, "env": env, "text": text, "input": input, "timeout": timeout}
+        return subprocess.run([python, *words], check=check, capture_output=True, **options)
     request = {"words": words, "cwd": os.path.abspath(cwd or "."), "env": environment}  # noqa: PTH100
     if executable is not None:
         request["executable"] = os.fspath(executable)

@@ -20,7 +20,7 @@ from gradir.diffs import hunks
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.ignoring import without_identities
 from gradir.diffs.matching import match, search
-from gradir.diffs.merging.three_way import merged
+from gradir.diffs.merging.three_way import Merged, merged
 from gradir.distributed.linking import joined
 from gradir.explanations.from_cuts import with_verdict
 from gradir.exporting import applied, planned, with_costs
@@ -152,7 +152,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
             lambda graph: marked_union(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
         ),
         "gradir.diffs.matching.search.differing_parts": Operation(lambda graph: _part(graph, changed)),
-        "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _merged(graph, changed, again)),
+        "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _graph_of(merged(graph, changed, again))),
         "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
         "gradir.explanations.from_cuts.with_verdict": Operation(with_verdict),
         "gradir.passes.contraction.contracted": Operation(lambda graph: contracted(graph, places)[0]),
@@ -182,13 +182,9 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
             lambda graph: joined({0: ("a", graph)}, []), frozenset({"rank", "collectives", "cuts"})
         ),
         **{f"pass {name}": Operation(partial(applied, planned({name: value}))) for name, value in PASSES.items()},
-        "a drawn part": Operation(lambda graph: _drawn(reviewed(graph, changed))),
+        "a drawn part": Operation(lambda graph: drawn_part(diff := reviewed(graph, changed), United(diff))),
         "a file": Operation(_in_files, frozenset({"read_from", "unknown"})),
     }
-
-
-def _drawn(diff: gradir.Diff) -> Graph:
-    return drawn_part(diff, United(diff))
 
 
 def _costed(graph: Graph) -> Graph:
@@ -196,14 +192,9 @@ def _costed(graph: Graph) -> Graph:
     return replace(graph, nodes={**graph.nodes, NODE: replace(node, ext={**node.ext, "flops": 8})})
 
 
-def _graph_of(found: readability.Readable | None) -> Graph:
+def _graph_of(found: readability.Readable | Merged | None) -> Graph:
     assert found is not None
-    return found.graph
-
-
-def _merged(*graphs: Graph) -> Graph:
-    found = merged(*graphs)
-    assert found.graph is not None, found.conflicts
+    assert found.graph is not None, found
     return found.graph
 
 

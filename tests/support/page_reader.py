@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from base64 import b64decode
+from collections.abc import Callable
 from gzip import decompress
 from pathlib import Path
 from typing import Any
 
+from node_programs import ask
+
 VIEWER = Path(__file__).parents[2] / "viewer"
-
-
 _BLOCK = re.compile(r'<script type="application/octet-stream" id="gradir-(\w+)">([^<]*)</script>')
 
 
@@ -26,26 +26,15 @@ def page_data(page: str) -> str:
     return "\n".join(decompress(block).decode() for block in page_blocks(page).values())
 
 
-class Teller:
-    """A node that reads pages, one after the other."""
+def reader(node: str, folder: Path) -> Callable[[str], Any]:
+    """Return a function that reads a page with the viewer's own code in node."""
+    program, path = folder / "tell.mjs", folder / "page.html"
+    esbuild = VIEWER / "node_modules" / "esbuild" / "bin" / "esbuild"
+    bundle = ["--bundle", "--platform=node", "--format=esm", "--log-level=warning", f"--outfile={program}"]
+    subprocess.run([str(esbuild), str(VIEWER / "tests" / "tell.ts"), *bundle], check=True)
 
-    def __init__(self, node: str, folder: Path) -> None:
-        self._page = folder / "page.html"
-        program = folder / "tell.mjs"
-        esbuild = VIEWER / "node_modules" / "esbuild" / "bin" / "esbuild"
-        bundle = ["--bundle", "--platform=node", "--format=esm", "--log-level=warning", f"--outfile={program}"]
-        subprocess.run([str(esbuild), str(VIEWER / "tests" / "tell.ts"), *bundle], check=True)
-        self._process = subprocess.Popen([node, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def told(page: str) -> Any:
+        path.write_text(page, encoding="utf-8")
+        return ask(node, str(program), [str(path)])
 
-    def __call__(self, page: str) -> Any:
-        """What is in a page."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._page.write_text(page, encoding="utf-8")
-        self._process.stdin.write(f"{self._page}\n".encode())
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def close(self) -> None:
-        """Let node end."""
-        self._process.communicate()
+    return told

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-shows_saved = pytest.mark.skipif(
-    torch.__version__ < torch.torch_version.TorchVersion("2.12"), reason="this torch does not show hooks"
-)
-"""Tests of the hooks that packed what was saved, which torch shows from 2.12 on."""
-
 
 def since(release: str, reason: str) -> pytest.MarkDecorator:
     """What a test needs that torch has from a release on."""
     return pytest.mark.skipif(torch.__version__ < torch.torch_version.TorchVersion(release), reason=reason)
+
+
+shows_saved = since("2.12", "this torch does not show hooks")
+"""Tests of the hooks that packed what was saved, which torch shows from 2.12 on."""
 
 
 def leaf(*shape: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-// What the viewer reads of pages, for the tests of the exporter: takes the path of a page a line, and gives a line of JSON for each.
+// What the viewer reads of pages, for the tests of the exporter: takes a JSON list with the path of a page a line, and gives a line of JSON for each.
 import { readFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { readDetails } from "../src/data/details.ts";
@@ -69,6 +69,7 @@ async function told(path: string): Promise<unknown> {
   };
 }
 
-for await (const path of createInterface({ input: process.stdin })) {
+for await (const line of createInterface({ input: process.stdin })) {
+  const [path] = JSON.parse(line);
   process.stdout.write(`${JSON.stringify(await told(path))}\n`);
 }

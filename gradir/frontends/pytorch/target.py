@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from itertools import chain
 from traceback import walk_tb
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import torch
 from msgspec.structs import replace
 from torch import fx, nn
 
-from gradir.errors import CaptureError, SpecError
+from gradir.errors import CaptureError, SpecError, did_you_mean
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.fake import is_standing_in, without_data
 from gradir.frontends.pytorch.private import COMPILES_BODIES, DYNAMO_UTILS, LOOKED_AT, own_buffers
@@ -226,13 +227,23 @@ def _set_seed(request: CaptureRequest) -> None:
 
 
 def _call(module: nn.Module, request: CaptureRequest) -> partial[object]:
+    if not request.inputs and (request.is_program or (not request.kwargs and _needs_inputs(module))):
+        example = "such as --input 'float32[1,3]'" if request.is_program else "as in gradir.capture(model, x)"
+        raise SpecError(f"{type(module).__name__} is a module: say what to run it on, {example}")
     if not request.is_program:
         return partial(module, *request.inputs, **(request.kwargs or {}))
-    if not request.inputs:
-        raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
     made = [parse_input(text) for text in request.inputs]
     named = {name: tensor for name, tensor in made if name is not None}
     return partial(module, *(tensor for name, tensor in made if name is None), **named)
+
+
+def _needs_inputs(module: nn.Module) -> bool:
+    try:
+        signature(module.forward).bind()
+    except (TypeError, ValueError) as error:
+        # A forward that is not written in Python has no signature.
+        return isinstance(error, TypeError)
+    return False
 
 
 def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
@@ -254,7 +265,7 @@ def explain_target(request: CaptureRequest) -> Explanation:
     """Explain the gradients of the parameters behind what `capture_target` captures."""
     if not request.is_program and not isinstance(request.target, nn.Module):
         advice = "`with gradir.record(model, flow=True) as rec: loss = ...`, then `rec.explain(loss)`"
-        raise CaptureError(f"front-end 'torch' explains a forward that was recorded: {advice}")
+        raise CaptureError(f"cannot explain a {type(request.target).__name__} by itself; record its forward: {advice}")
     _set_seed(request)
     recorder = Recorder(CaptureRequest(flow=True))
     model: Any = request.model
@@ -331,7 +342,8 @@ def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
     name, dtype_name, shape = parse_described(text)
     dtype = getattr(torch, dtype_name, None)
     if not isinstance(dtype, torch.dtype):
-        raise CaptureError(f"--input {text!r}: torch has no dtype {dtype_name!r}")
+        hint = did_you_mean(dtype_name, (name for name, value in vars(torch).items() if isinstance(value, torch.dtype)))
+        raise CaptureError(f"--input {text!r}: torch has no dtype {dtype_name!r}{hint}")
     # Torch draws no numbers of the smaller dtypes.
     drawn_as = torch.complex64 if dtype.is_complex else torch.float32
     is_drawn = dtype.is_floating_point or dtype.is_complex

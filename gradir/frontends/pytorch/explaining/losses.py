@@ -280,9 +280,19 @@ class Losses:
             names = [name for name in lost if name not in told]
             if names:
                 told.update(names)
-                detail = "" if leaving.is_sure else "it is handed to a call here, and may go no further"
-                level = self.level_of(names) if leaving.is_sure else "info"
-                self.tell("exit", level, operation, names, place, detail=detail)
+                if leaving.is_sure:
+                    self._tell_by_level("exit", operation, names, place)
+                else:
+                    detail = "it is handed to a call here, and may go no further"
+                    self.tell("exit", "info", operation, names, place, detail=detail)
+
+    def _tell_by_level(self, kind: str, op: str, names: Iterable[str], place: Place | None) -> None:
+        """Tell of the names of each level: a line may cut a model that learns and one that another optimizer has."""
+        levels: dict[Level, list[str]] = {}
+        for name in names:
+            levels.setdefault(self.level_of([name]), []).append(name)
+        for level, alike in levels.items():
+            self.tell(kind, level, op, alike, place, pattern="other optimizer" if level == "info" else "")
 
     def tell_exchanges(self) -> None:
         """Tell where other numbers were assigned through ``.data`` to what the loss was computed of before."""
@@ -297,8 +307,7 @@ class Losses:
         for (called_as, place), leaves in self.flowing.puttings.items():
             behind = self.words.names_of(leaf for leaf in self.flowing.members(leaves) if leaf not in told)
             names = [name for name in behind if self.statuses[name] == "cut"]
-            if names:
-                self.tell("put", self.level_of(names), called_as, names, place)
+            self._tell_by_level("put", called_as, names, place)
 
     def tell_what_is_no_leaf(self) -> None:
         """Tell of tensors that are computed from others."""

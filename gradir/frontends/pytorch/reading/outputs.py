@@ -238,7 +238,9 @@ def _no_graph(leaves: list[Leaf]) -> CaptureError:
             )
     if not leaves:
         return CaptureError("there is nothing to capture: no tensor among the outputs")
-    return CaptureError(f"{_called(leaves[0])} is not a tensor but {type(leaves[0].value).__name__}")
+    kind = type(leaves[0].value)
+    advice = "the tensor that item() was called on" if issubclass(kind, float | int) else "a tensor such as the loss"
+    return CaptureError(f"{_called(leaves[0])} is not a tensor but {kind.__name__}; give {advice}")
 
 
 def _has_graph(leaf: Leaf) -> bool:

@@ -63,7 +63,7 @@ def _targets(tree: ast.Module, line: int) -> Iterator[str]:
     while body:
         inside = next((each for each in body if each.lineno <= line <= (each.end_lineno or each.lineno)), None)
         if isinstance(inside, ast.For):
-            yield from (each.id for each in ast.walk(inside.target) if isinstance(each, ast.Name))
+            yield from (each.id for each in ast.walk(inside.target) if isinstance(each, ast.Name) and each.id != "_")
         elif isinstance(inside, ast.While):
             added = (each for each in ast.walk(inside) if isinstance(each, ast.AugAssign))
             yield from (each.target.id for each in added if isinstance(each.target, ast.Name))
