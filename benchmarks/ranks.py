@@ -71,7 +71,8 @@ def write(path: Path, one: Graph, rank: int, world: int, collectives: list[Colle
     """The file of a rank of a mesh."""
     row, column = rank // TENSORS, rank % TENSORS
     groups = {"dp": tuple(range(column, world, TENSORS)), "tp": tuple(range(row * TENSORS, (row + 1) * TENSORS))}
-    record = Rank(rank, world, coordinates={"dp": row, "tp": column}, groups=groups)
+    values = {path: 2**52 + number for number, path in enumerate(one.scopes)}
+    record = Rank(rank, world, coordinates={"dp": row, "tp": column}, groups=groups, values=values)
     replace(one, rank=record, collectives=tuple(collectives)).save(path, format="msgpack")
 
 

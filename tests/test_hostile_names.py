@@ -98,7 +98,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[st
     Path(f"{NAME}.md").write_text("<!-- gradir: m -->\n<!-- /gradir: m -->\n")
     hostile = Collective("forward", NAME, NAME, tensors=(TensorMeta(NAME),), node=NAME, source=Source(NAME, 1))
     for rank, name in enumerate(("ranked.gir", "other.gir")):
-        told = Rank(rank, 2, NAME, NAME, groups={NAME: (0, 1)})
+        told = Rank(rank, 2, NAME, groups={NAME: (0, 1)})
         gradir.save(replace(everything(), rank=told, collectives=(hostile,) * rank), name)
     Path("empty.py").touch()
     Path("broken").symlink_to(root / f"missing {NAME}")

@@ -15,7 +15,7 @@ from gradir.ir import Collective, Graph, Node, Rank, Ref, Source, TensorMeta
 from gradir.passes import fold, within, without
 
 GROUPS = {"world": (0, 1, 2, 3), "tp": (2, 3)}
-RANK = Rank(3, 4, "cuda", "nccl", {"dp": 1, "tp": 1}, GROUPS, {"fc.weight": (2, 3)}, stage=0, stages=2, microbatches=4)
+RANK = Rank(3, 4, "nccl", {"dp": 1, "tp": 1}, GROUPS, {"fc.weight": (2, 3)}, stage=0, stages=2, microbatches=4)
 MESSAGES = (
     Collective("forward", "all_reduce", "tp", reduce="sum", tensors=(TensorMeta("float32", (2, 4)),), scope="fc"),
     Collective("forward", "send", "world", 0, tensors=(TensorMeta("int64", (1,)),), source=Source("train.py", 3)),

@@ -405,6 +405,34 @@ def test_ranks_that_wait_for_each_other_end_with_files_that_say_where(tmp_path: 
     )
 
 
+BY_HAND = """\
+import torch
+from torch import distributed, nn
+
+distributed.init_process_group("gloo")
+model = nn.Linear(4, 4)
+if distributed.get_rank():
+    x = torch.empty(2, 4)
+    distributed.recv(x, 0)
+    model(x.requires_grad_()).sum().backward()
+    distributed.send(x.grad, 0)
+else:
+    y, gradient = model(torch.ones(2, 4)), torch.empty(2, 4)
+    distributed.send(y.detach(), 1)
+    distributed.recv(gradient, 1)
+    y.backward(gradient)
+"""
+
+
+def test_a_rank_that_waits_for_a_captured_one_ends_without_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BY_HAND)
+    done = command_on_ranks(["run", "-o", "run.{rank}.gir", "train.py"], 2, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "rank 0 waits for a rank that was captured, in forward recv float32[2, 4]" in done.stdout
+    found = gradir.ranks(sorted(tmp_path.glob("*.gir")))
+    assert (found.findings, found.stopped) == ((), {"cut off": (0,)})
+
+
 BEFORE = """\
 import os
 import threading

@@ -123,7 +123,9 @@ def test_stages_of_a_pipeline_send_and_receive_in_order() -> None:
     stuck = simulated({**programs, 0: [to(1)]}, groups).problem
     assert isinstance(stuck, Stuck)
     assert (sorted(stuck.waiting), stuck.ended, stuck.first) == ([1, 2], {0: 1}, {1: [0]})
-    found = gradir.ranks([ranked(rank, program, world=3) for rank, program in {**programs, 0: [to(1)]}.items()])
+    found = gradir.ranks(
+        ranked(rank, program, world=3, stage=rank, stages=3) for rank, program in {**programs, 0: [to(1)]}.items()
+    )
     assert found.findings[0].lines == (
         "wait for ever: rank 1 in forward recv float32[2] on world with 0",
         "rank 0 has ended after 1 collective",

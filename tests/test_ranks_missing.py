@@ -142,10 +142,11 @@ def test_a_module_that_exchanges_on_other_ranks_only_is_named_with_its_class() -
 
 
 def test_parameters_whose_gradients_no_rank_exchanges_are_named_where_several_ranks_have_them() -> None:
-    def found(*names: tuple[str, ...]) -> gradir.Ranks:
+    def found(*names: tuple[str, ...], path: str = "a") -> gradir.Ranks:
         one = graph("a", "head")
         world = tuple(range(len(names)))
-        records = [Rank(rank, len(names), groups={"world": world}, unreduced=names[rank]) for rank in world]
+        around = {"groups": {"world": world}, "wrappers": {path: ()}}
+        records = [Rank(rank, len(names), unreduced=names[rank], **around) for rank in world]
         return gradir.ranks(replace(one, rank=record, collectives=(reduced("a"),)) for record in records)
 
     assert told(found(("head.weight",), (), ("head.weight",))) == [
@@ -159,6 +160,9 @@ def test_parameters_whose_gradients_no_rank_exchanges_are_named_where_several_ra
         )
     ]
     assert told(found(("own.0.weight",), ("own.1.weight",))) == []
+    ((_, lines),) = told(found(("head.weight",), ("head.weight",), path="head"))
+    assert lines[0].startswith("the wrapper does not reduce head.weight, and")
+    assert "put there, replaced or unfrozen after it was made" in lines[-1]
 
 
 def test_a_parameter_that_others_reduce_is_named_with_the_reason() -> None:

@@ -114,7 +114,7 @@ def test_the_graph_of_a_group_is_opened_in_the_page(browser: Browser) -> None:
 def test_names_of_others_are_text_and_nothing_else(browser: Browser) -> None:
     graph = replace(hostile(), rank=Rank(0, 2, groups={EVIL: (0, 1)}, coordinates={EVIL: 0}))
     issued = Collective("backward", EVIL, EVIL, node=EVIL, source=Source(EVIL, 1))
-    other = Graph.of([], cuts=[Cut("unreached", (EVIL,))], rank=Rank(1, 2, "cpu", EVIL, {EVIL: 1}, {EVIL: (0, 1)}))
+    other = Graph.of([], cuts=[Cut("unreached", (EVIL,))], rank=Rank(1, 2, EVIL, {EVIL: 1}, {EVIL: (0, 1)}))
     found = gradir.ranks([replace(graph, collectives=(issued,)), other])
     assert [finding.kind for finding in found.findings] == ["hang", "graphs", "cuts"]
     html = found.to("html")

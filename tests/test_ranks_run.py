@@ -24,6 +24,7 @@ SCRIPT = """\
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook as compress
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -48,6 +49,18 @@ def step(reduce=lambda: None, step=optimizer.step):
 def reduce_each():
     for parameter in head.parameters():
         dist.all_reduce(parameter.grad)
+
+
+inner = nn.Sequential(nn.Linear(3, 4).requires_grad_(False), nn.Linear(4, 4))
+ignore = DDP._set_params_and_buffers_to_ignore_for_model
+
+
+def wrapped(change):
+    global body
+    body = DDP(inner)
+    change()
+    optimizer.param_groups[0]["params"] = [*inner.parameters(), *head.parameters()]
+    return body
 
 
 def reduce_flat():
@@ -88,6 +101,16 @@ def ran(last: str, folder: Path, *options: str) -> gradir.Graph:
         ("head.requires_grad_(False); step()", (), 0),
         ("optimizer.param_groups[0]['params'] = [*body.parameters()]; step()", (), 0),
         ("body.require_backward_grad_sync = False; step()", (), 0),
+        # A wrapper reduces what it was made with.
+        ("wrapped(inner.requires_grad_); step(reduce_each)", ("body.module.0.weight", "body.module.0.bias"), 2),
+        (
+            "wrapped(lambda: inner.append(nn.Linear(4, 4))); step(reduce_each)",
+            ("body.module.2.weight", "body.module.2.bias"),
+            2,
+        ),
+        ("ignore(inner, ['0.weight', '0.bias']); wrapped(inner.requires_grad_); step(reduce_each)", (), 2),
+        # What a hook sends may be any of them.
+        ("wrapped(inner.requires_grad_).register_comm_hook(None, compress); step(reduce_each)", (), 2),
         # A sparse gradient has no storage.
         ("sparse = DDP(nn.Embedding(9, 4, sparse=True)); sparse(torch.arange(3)).sum().backward(); step()", (), 0),
     ],
@@ -103,19 +126,20 @@ def test_a_gradient_that_nothing_exchanges_before_the_step_is_recorded(
     ] * after
 
 
-def test_wrappers_of_one_group_are_numbered_where_there_are_several(folder: Path) -> None:
-    alone = ran("step()", folder)
-    assert alone.rank is not None
-    assert alone.rank.wrappers == {"body": ()}
-    distributed.destroy_process_group()
-    several = ran("DDP(nn.Linear(2, 2)); body = DDP(nn.Linear(3, 4)); step()", folder)
-    assert several.rank is not None
-    assert several.rank.wrappers == {"body": ("made:3:world",)}
-    distributed.destroy_process_group()
-    # A class with an order of its own has no hash.
-    unhashable = ran("Own = type('Own', (DDP,), {'__hash__': None}); body = Own(nn.Linear(3, 4)); step()", folder)
-    assert unhashable.rank is not None
-    assert unhashable.rank.wrappers == {"body": ("made:2:world",)}
+@pytest.mark.parametrize(
+    ("last", "wrappers"),
+    [
+        ("step()", {"body": ()}),
+        # One that is not called has the place of what it wraps.
+        ("hidden = DDP(inner); body = inner; step()", {"body": ("uncalled",)}),
+        # A class with an order of its own has no hash.
+        ("Own = type('Own', (DDP,), {'__hash__': None}); body = Own(nn.Linear(3, 4)); step()", {"body": ()}),
+    ],
+)
+def test_wrappers_are_recorded(last: str, wrappers: dict[str, tuple[str, ...]], folder: Path) -> None:
+    graph = ran(last, folder)
+    assert graph.rank is not None
+    assert graph.rank.wrappers == wrappers
 
 
 @pytest.mark.parametrize(

@@ -75,13 +75,15 @@ def test_what_follows_a_captured_step_is_not_claimed() -> None:
     [
         ([METRIC], {}, ["may hang"]),
         ([METRIC, METRIC], {}, ["may hang"]),
+        ([replace(SEND, op="recv")], {}, ["may hang"]),
+        ([replace(SEND, op="recv"), METRIC], {}, ["may hang"]),
         ([METRIC], {"stopped": "ends"}, ["hang"]),
         ([METRIC], {"stage": 0, "stages": 1}, ["hang"]),
         # These belong to a step, and so does what leads to one of them.
         ([METRIC, REDUCE], {}, ["hang"]),
         ([replace(METRIC, scope="mlp")], {}, ["hang"]),
+        ([replace(SEND, op="recv", phase="backward")], {}, ["hang"]),
         ([replace(METRIC, operands=("w",))], {}, ["hang"]),
-        ([replace(SEND, op="recv")], {}, ["hang"]),
     ],
 )
 def test_what_belongs_to_no_step_may_be_exchanged_after_it(

@@ -26,7 +26,7 @@ each until all of its group are there. If the files have no collectives, it comp
 Exit status: 0 nothing of --fail-on was found, 1 something was, 2 trouble.
 """
 
-_DEFAULT: Final = "hang,mixed,missing,graphs,cuts"
+_DEFAULT: Final = "hang,mixed,missing,values,graphs,cuts"
 _WIDTH: Final = 80
 _BY_SUFFIX: Final = {".html": "html", ".json": "json", ".md": "markdown"}
 
@@ -39,7 +39,7 @@ def add_options(parser: Parser) -> None:
         metavar="WHAT",
         type=_kinds,
         default=_kinds(_DEFAULT),
-        help=f"exit with 1 on these of hang, may-hang, mixed, missing, graphs, cuts (default: {_DEFAULT})",
+        help=f"exit with 1 on these of hang, may-hang, mixed, missing, values, graphs, cuts (default: {_DEFAULT})",
     )
     output.add_argument(
         "--format",

@@ -53,8 +53,10 @@ _LAST: Final = {
     "starts": "still waits for its first step, in",
     "waits": "waits, and nothing moves, in",
     "fails": "failed behind",
+    "left": "waits for a rank that was captured, in",
     "raises": "raised an error behind",
 }
+_NO_FAILURE: Final = frozenset({"joins", "left"})
 _MOST_DIGITS: Final = 9
 _LONGEST_STEP: Final = 10.0
 """Seconds after the backward in which a script comes to the optimizer's step, or ends."""
@@ -162,7 +164,7 @@ class _Run:
         self._launched = None if options.collectives is False else launched()
         self._error: Exception | None = None
         self._seeing: Mapping[str, Running] = {}
-        self._is_written = self._has_stopped = self._has_started = False
+        self._is_written = self._has_stopped = self._has_started = self._is_left = False
         self._process = os.getpid()
         # Of a script that never steps there is no more to know.
         self._timer = threading.Timer(_LONGEST_STEP, _end, [0])
@@ -207,6 +209,8 @@ class _Run:
         if whole is not None and not (is_failure or self._has_stopped or self._error):
             self._save(whole)
         calls = sum(each.calls for each in self._seeing.values())
+        if self._is_left:
+            return True
         if self._is_enough or not (self._has_started or (not is_failure and (calls or self._has_stopped))):
             return False
         if self._stopped("ends"):
@@ -227,12 +231,12 @@ class _Run:
     def _failed(self, error: BaseException) -> bool:
         """Write what was exchanged before a script failed; return whether that is no failure, as behind ``Join``."""
         is_failure = not isinstance(error, SystemExit)
-        return self._launched is not None and is_failure and self._told("fails", error) == "joins"
+        return self._launched is not None and is_failure and self._told("fails", error) in _NO_FAILURE
 
     def _stop(self, why: str) -> bool:
         """End a process that waits or is told to end, with what it exchanged; return whether it ends by itself."""
-        if not self._has_stopped and self._told(why) not in ("", "starts"):
-            _end(TROUBLE)
+        if not self._has_stopped and (told := self._told(why)) not in ("", "starts"):
+            _end(0 if told in _NO_FAILURE else TROUBLE)
         return self._has_stopped
 
     def _told(self, why: str, error: BaseException | None = None) -> str:
@@ -252,13 +256,14 @@ class _Run:
             return ""
         # A signal may come in the middle of what follows. A rank that waits before its first step may be right to.
         self._has_stopped = graph.rank.stopped != "starts"
+        self._is_left = graph.rank.stopped == "left"
         self._has_started = not self._has_stopped
         from gradir.distributed.words import said
 
         self._save(graph)
         if graph.rank.stopped in _LAST:
             last = said(graph.collectives[-1]) if graph.collectives else "what exchanged nothing"
-            dry = ", or run with --dry, which sends nothing" if graph.rank.stopped in ("waits", "fails") else ""
+            dry = ", or run with --dry, which sends nothing" if graph.rank.stopped in ("waits", "fails", "left") else ""
             report(
                 f"rank {graph.rank.rank} {_LAST[graph.rank.stopped]} {last}: wrote {self._options.output} without a "
                 f"graph; compare the ranks with 'gradir ranks'{dry}"

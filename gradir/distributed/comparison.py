@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from gradir.diffs.changes import Change
 from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignoring
-from gradir.distributed.missing import MADE, SILENT, missing, place_in
+from gradir.distributed.copies import differing_values
+from gradir.distributed.missing import missing, place_in
 from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import swapped
 from gradir.distributed.reading import RankFile, graph_in, read
@@ -166,13 +167,12 @@ def _exchanged(
     if not mixed and outcome.problem is None:
         found = [*swapped(compared)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
-        mixed = mixed or [*_of_other_wrappers(compared)]
     waiting = {one.rank.rank for one in ranks if one.rank.stopped in WAITING}
     stopped = {one.rank.rank for one in ranks if one.rank.stopped in STOPPED} - cut_off - behind
     hangs = [*_hangs(outcome, waiting, stopped, open_ranks, is_sample=is_sample)]
     if not hangs and not mixed:
         hangs = [*_stopped_in([files[rank] for rank in sorted(stopped)])]
-    return outcome, [*hangs, *mixed, *missing(compared)], cut_off
+    return outcome, [*hangs, *mixed, *missing(compared), *differing_values(compared)], cut_off
 
 
 def _stopped(ranks: Iterable[RankFile], cut_off: Container[int]) -> Mapping[str, tuple[int, ...]]:
@@ -200,27 +200,6 @@ def _are_of_own_modules(issued: Mapping[int, Collective], files: Mapping[int, Ra
         and not any(name in graph.nodes and graph.nodes[name].role == "parameter" for name in issued[rank].operands)
         for rank, graph in graphs.items()
     )
-
-
-def _of_other_wrappers(ranks: Iterable[RankFile]) -> Iterator[Finding]:
-    """Yield models that reduce with each other and were not wrapped together, by the order of their constructors."""
-    by_key: defaultdict[tuple[str, str, tuple[int, ...]], dict[str, list[RankFile]]] = defaultdict(dict)
-    for one in ranks:
-        for path, state in one.rank.wrappers.items():
-            for word in state if SILENT.isdisjoint(state) else ():
-                number, _, label = word.removeprefix(MADE).partition(":")
-                if word.startswith(MADE) and label in one.rank.groups:
-                    by_key[path, label, one.rank.groups[label]].setdefault(number, []).append(one)
-    for (path, label, _), by_number in by_key.items():
-        if len(by_number) > 1:
-            lines = ["the sizes fit, the tensors do not:"]
-            for number, members in by_number.items():
-                place = place_in(graph_in(members[0]), path)
-                those = span(one.rank.rank for one in members)
-                lines.append(f"{those} in the reduction of model {number} of those wrapped on {label} ({place})")
-            yield Finding(
-                "mixed", tuple(sorted(one.rank.rank for each in by_number.values() for one in each)), tuple(lines)
-            )
 
 
 def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:

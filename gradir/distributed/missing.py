@@ -16,8 +16,7 @@ from gradir.ir.text import counted
 
 _HOOK: Final = "hook:"
 _UNCALLED: Final = "uncalled"
-MADE: Final = "made:"
-SILENT: Final = frozenset({NO_SYNC, _UNCALLED})
+_SILENT: Final = frozenset({NO_SYNC, _UNCALLED})
 _STATES: Final[Mapping[str, str]] = {
     NO_SYNC: "no gradient is reduced in this backward (no_sync)",
     "static": "the order of the gradients is that of the first step",
@@ -91,7 +90,8 @@ def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]
                 tuple(name for name in names if any(not path or name.startswith(f"{path}.") for path in paths))
             ].append(one)
     for lacking, members in waiting.items():
-        lines = [f"waits for the gradients of {_listed(lacking)}, and reduces no bucket that lacks one"]
+        those = listed(lacking) if lacking else "parameters that were frozen or replaced after it was made"
+        lines = [f"waits for the gradients of {those}, and reduces no bucket that lacks one"]
         modules = dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in lacking)))
         lines += [graphs.said_of(module, graphs(members[0])) for module in [*modules][:_MOST]]
         lines.append("the next forward raises that the reduction of this backward has not finished")
@@ -103,18 +103,22 @@ def _nowhere(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
     for one in ranks:
         for name in one.rank.unreduced:
             by_name[name].append(one)
-    alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    alike: defaultdict[tuple[tuple[int, ...], bool], list[str]] = defaultdict(list)
     for name, members in by_name.items():
+        is_inside = any(not path or name.startswith(f"{path}.") for path in members[0].rank.wrappers)
         # What one rank alone has is its own.
         if len(members) > 1:
-            alike[tuple(one.rank.rank for one in members)].append(name)
-    for numbers, names in alike.items():
+            alike[tuple(one.rank.rank for one in members), is_inside].append(name)
+    for (numbers, is_inside), names in alike.items():
         graph = graphs(by_name[names[0]][0])
         modules = dict.fromkeys(name.rpartition(".")[0] for name in names)
         places = [f"{path} ({place})" for path in modules if path and (place := place_in(graph, path))]
-        lines = [f"no wrapper holds {_listed(names)}, and nothing exchanges the gradients before the optimizer's step"]
-        lines += [f"used in {_listed(places)}"] if places else []
-        lines.append("these copies part: wrap the module that holds them, or reduce their gradients")
+        lacks = "the wrapper does not reduce" if is_inside else "no wrapper holds"
+        lines = [f"{lacks} {listed(names)}, and nothing exchanges the gradients before the optimizer's step"]
+        lines += [f"used in {listed(places)}"] if places else []
+        added = "they were put there, replaced or unfrozen after it was made: wrap the model behind that"
+        wrapped = "wrap the module that holds them, or reduce their gradients"
+        lines.append(f"these copies part: {added if is_inside else wrapped}")
         yield Finding("missing", numbers, tuple(lines))
 
 
@@ -134,7 +138,7 @@ def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
                 # A step over several backwards may have more of them on one rank.
                 if state and NO_SYNC in state and one.rank.accumulates:
                     continue
-                known = state and tuple(word for word in state if word != UNFINISHED and not word.startswith(MADE))
+                known = state and tuple(word for word in state if word != UNFINISHED)
                 by_state[known].append(one.rank.rank)
             if len(by_state) > 1 or any(state and _UNCALLED in state for state in by_state):
                 alike[tuple((state, tuple(numbers)) for state, numbers in by_state.items())].append(path or "the model")
@@ -144,11 +148,11 @@ def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
 
 def _differing(paths: Sequence[str], by_state: Mapping[_State, Sequence[int]]) -> Finding:
     silent = [
-        rank for state, some in by_state.items() if state is None or not SILENT.isdisjoint(state) for rank in some
+        rank for state, some in by_state.items() if state is None or not _SILENT.isdisjoint(state) for rank in some
     ]
     usual = max(by_state, key=lambda state: (len(by_state[state]), not state))
     others = [rank for state, some in by_state.items() if state != usual for rank in some]
-    lines = [f"{_listed(paths)} on {span(some)}: {_said(state)}" for state, some in by_state.items()]
+    lines = [f"{listed(paths)} on {span(some)}: {_said(state)}" for state, some in by_state.items()]
     return Finding("missing", tuple(sorted(silent or others)), tuple(lines))
 
 
@@ -222,10 +226,11 @@ def _unreduced(graph: Graph, names: Sequence[str]) -> Iterator[str]:
     whys |= {name: "frozen here, or not there" for name in names if name not in unreached | graph.nodes.keys()}
     for why in dict.fromkeys(whys.values()):
         those = [name for name in names if whys[name] == why]
-        yield f"does not reduce {_listed(those)}, and others do{why and f': they are {why}'}"
+        yield f"does not reduce {listed(those)}, and others do{why and f': they are {why}'}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     more = len(names) - _MOST
-    shown = ", ".join(names[:_MOST]) or "parameters that are not known"
+    shown = ", ".join(names[:_MOST])
     return f"{shown} and {counted(more, 'other')}" if more > 0 else shown

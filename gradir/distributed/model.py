@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from gradir.distributed.timeline import Picture
     from gradir.ir import Graph
 
-Kind = Literal["hang", "may hang", "mixed", "missing", "graphs", "cuts"]
-KINDS: Final[tuple[Kind, ...]] = ("hang", "may hang", "mixed", "missing", "graphs", "cuts")
+Kind = Literal["hang", "may hang", "mixed", "missing", "values", "graphs", "cuts"]
+KINDS: Final[tuple[Kind, ...]] = ("hang", "may hang", "mixed", "missing", "values", "graphs", "cuts")
 
 FORMAT: Final = "gir-ranks"
 VERSION: Final = "1.0"
@@ -31,8 +31,7 @@ class _Data(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 class Finding(_Data, frozen=True):
     """A difference between ranks.
 
-    ``kind`` is ``hang``, ``may hang``, ``mixed``, ``missing``, ``graphs`` or ``cuts``, as ``gradir ranks --fail-on``
-    has them.
+    ``kind`` is one of the conditions of ``gradir ranks --fail-on``.
     """
 
     kind: Kind

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from os import PathLike
 from typing import Final, NamedTuple, cast
+
+from msgspec.structs import replace
 
 from gradir import files
 from gradir.codecs.codec import decode, encode
@@ -51,9 +53,11 @@ def read(sources: Iterable[object]) -> list[RankFile]:
     if isinstance(sources, (str, PathLike)):
         # A string is iterable, and one path is likely a pattern such as run.*.gir.
         raise GradirError(f"expected a list of files, not {str(sources)!r} alone; pass sorted(glob.glob(...))")
-    programs, splitter = Programs(), RankSplitter()
+    programs, splitter, values = Programs(), RankSplitter(), _Values()
     with paused_gc():
-        given = [_read(cast("_Source", source), number, programs, splitter) for number, source in enumerate(sources)]
+        given = [
+            _read(cast("_Source", source), number, programs, splitter, values) for number, source in enumerate(sources)
+        ]
     if not given:
         raise GradirError("there is nothing to compare: give the files of the ranks of one run")
     unsaid = [one for one in given if one.rank is _UNSAID]
@@ -82,14 +86,21 @@ def graph_in(one: RankFile) -> Graph:
         return decode(files.read_bytes(one.source))
 
 
-def _read(source: _Source, number: int, programs: Programs, splitter: RankSplitter) -> RankFile:
+_Values = dict[tuple[tuple[str, int], ...], Mapping[str, int]]
+"""The checksums of copies, which are mostly equal, each once."""
+
+
+def _read(source: _Source, number: int, programs: Programs, splitter: RankSplitter, values: _Values) -> RankFile:
     if isinstance(source, Graph):
         name, data = f"graph {number}", encode(source, "msgpack")
     else:
         name, data = files.name_of(source), files.read_bytes(source)
     with files.naming(name):
         parts = splitter.split(data)
-        return RankFile(name, source, parts.rank or _UNSAID, parts.rest, programs.read(data, parts))
+        rank = parts.rank or _UNSAID
+        if rank.values:
+            rank = replace(rank, values=values.setdefault((*rank.values.items(),), rank.values))
+        return RankFile(name, source, rank, parts.rest, programs.read(data, parts))
 
 
 def _numbered(given: Sequence[RankFile]) -> list[RankFile]:

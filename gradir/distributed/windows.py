@@ -16,7 +16,7 @@ UNFINISHED: Final = "unfinished"
 NO_SYNC: Final = "no_sync"
 CUT_OFF: Final = "cut off"
 WAITING: Final = ("starts", "waits")
-STOPPED: Final = (*WAITING, "fails")
+STOPPED: Final = (*WAITING, "fails", "left")
 
 
 def unaligned(ranks: Iterable[RankFile]) -> tuple[str, ...]:
@@ -70,8 +70,8 @@ def _due(ranks: Iterable[RankFile], stuck: Stuck, places: Mapping[int, int]) -> 
 
 
 def _may_follow(issued: Collective) -> bool:
-    """Return whether the program may exchange this after a step too, as it does a metric."""
-    is_outside = issued.phase == "forward" and not issued.scope and issued.op not in POINT_TO_POINT
+    """Return whether the program may exchange this after a step too, as it does a metric or a message."""
+    is_outside = issued.phase == "forward" and not issued.scope and issued.microbatch is None
     # The id of a parameter, which stands for its gradient too, has no number.
     return is_outside and all(without_ordinal(name) != name for name in issued.operands)
 

@@ -21,6 +21,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "may hang": "may hang",
     "mixed": "MIXED TENSORS",
     "missing": "MISSING EXCHANGE",
+    "values": "DIFFERENT VALUES",
     "graphs": "another graph",
     "cuts": "parameters without gradient on some ranks",
 }
@@ -29,6 +30,7 @@ _STOPPED: Final[Mapping[str, str]] = {
     "starts": "waited in the last collective before its first step",
     "waits": "waited in the last collective",
     "fails": "failed, or another rank ended",
+    "left": "waited for a captured rank, which sends nothing",
     "raises": "raised an error of its own",
     "cut off": "waited for a captured step, in which gradir sends nothing",
     "joins": "had no more data, and joined the exchanges of the others",

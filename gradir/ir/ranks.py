@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
 from msgspec.structs import force_setattr
 
 from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.model import HAS_MANY_EMPTY_TUPLES, About, Count, Record, Shape, Source, TensorMeta, share_empty_tuples
-
-# msgspec omits a field only if it holds the very object that is its default.
-_CPU: Final = "cpu"
 
 
 class Rank(Record, frozen=True):
@@ -23,20 +20,20 @@ class Rank(Record, frozen=True):
 
     ``wrappers`` has the state of each module that reduces gradients, by path: ``no_sync``, ``uncalled`` (only a
     submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused parameters), ``static``
-    (a static graph) and ``hook:NAME``. The Nth of several in a group has ``made:N:GROUP``. ``unreduced`` has the
-    parameters outside all of these that the optimizer's step changes without an exchange.
+    (a static graph) and ``hook:NAME``. ``unreduced`` has the
+    parameters that the optimizer's step changes without an exchange, and ``values`` a checksum of each parameter, or
+    shard, whose gradient ranks sum.
 
     ``offsets`` counts each group's collectives in earlier steps. ``accumulates`` is set if no optimizer's step
     followed.
 
-    ``stopped`` says why a process has no graph: ``starts`` (waits before its first module), ``waits`` (in its last
-    collective), ``fails`` (there), ``raises`` (an error of its own), ``joins`` (it has no more data) or ``ends``
-    (before the captured step).
+    ``stopped`` says why there is no graph. The process ``starts`` (waits before its first module), ``waits`` (in its
+    last collective), ``fails`` there, has ``left`` (the others there were captured), ``raises`` an error, ``joins``
+    (has no more data) or ``ends`` early.
     """
 
     rank: Count
     world: Count
-    device: str = _CPU
     backend: str = ""
     coordinates: Mapping[str, Count] = NOTHING
     groups: Mapping[str, tuple[Count, ...]] = NOTHING
@@ -46,15 +43,14 @@ class Rank(Record, frozen=True):
     microbatches: Count = 0
     wrappers: Mapping[str, tuple[str, ...]] = NOTHING
     unreduced: tuple[str, ...] = ()
+    values: Mapping[str, Count] = NOTHING
     offsets: Mapping[str, Count] = NOTHING
     accumulates: bool = False
     stopped: str = ""
 
     def __post_init__(self) -> None:
-        for field in ("coordinates", "groups", "local", "wrappers", "offsets"):
+        for field in ("coordinates", "groups", "local", "wrappers", "values", "offsets"):
             force_setattr(self, field, frozen(getattr(self, field)))
-        if self.device is not _CPU and self.device == _CPU:
-            force_setattr(self, "device", _CPU)
 
 
 class Collective(Record, frozen=True, gc=False):

@@ -144,8 +144,7 @@ def with_collectives(graph: Graph, flat: Flattener, scopes: Scopes) -> Graph:
             node = nodes[0] if len(nodes) == 1 else ""
             issued = _issued(backward.eqns, groups)
             found += (replace(each, phase="backward", node=node, source=None) for each in issued)
-    device = plain_text(jax.default_backend())
-    rank = Rank(jax.process_index(), jax.process_count(), device, _CARRIER, groups=groups)
+    rank = Rank(jax.process_index(), jax.process_count(), _CARRIER, groups=groups)
     return replace(graph, rank=rank, collectives=tuple(found))
 
 

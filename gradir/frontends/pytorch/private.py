@@ -279,7 +279,7 @@ _SHARDED: Final = "to let `fully_shard` reduce nothing"
 DDP: Final = "torch.nn.parallel.distributed"
 FSDP: Final = "torch.distributed.fsdp._fully_shard"
 COLLECTIVES: Final = "torch.distributed.distributed_c10d"
-STORE: Final = _word(f"{COLLECTIVES}:_get_default_store", "to compare what ranks have", "where they part is not told")
+STORE: Final = _word(f"{COLLECTIVES}:_get_default_store", "to tell others of a captured step", "they fail")
 GROUP_CALLED: Final = _word(
     f"{COLLECTIVES}:_resolve_process_group", "to label groups", "they have the names of one process"
 )
@@ -292,6 +292,7 @@ DDP_DELAYED: Final = _word(f"{DDP}:_delayed_all_reduce_hook", "to refuse what re
 _word(f"{DDP}:ddp_weakref", "to find the model of a static graph", _CHANGED)
 _STATE_OF: Final = ("to tell whether a wrapper reduces gradients", "it is not told")
 DDP_SYNCS: Final = _word(f"{DDP}:require_backward_grad_sync", *_STATE_OF)
+DDP_IGNORES: Final = _word(f"{DDP}:parameters_to_ignore", *_STATE_OF)
 DDP_HOOKS: Final = _word(f"{DDP}:_comm_hooks", *_STATE_OF)
 DDP_FINISHED: Final = _word("torch.distributed.Reducer._check_reducer_finalized", *_STATE_OF)
 # torch 2.5 has these in torch.distributed._composable.fsdp.

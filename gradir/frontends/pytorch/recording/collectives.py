@@ -17,7 +17,7 @@ from torch import distributed
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.distributed import forms_of_sharded, sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
-from gradir.frontends.pytorch.reading.tensors import Modules, storage_of
+from gradir.frontends.pytorch.reading.tensors import Modules, held_by, storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
@@ -61,7 +61,7 @@ class Operands:
                 if tensor.grad_fn is not None:
                     return private.sequence_number(tensor.grad_fn)
                 # The custom Function whose forward runs has the last number that was given away.
-                return private.next_sequence_number() - 1 if is_inside else weakref.ref(tensor)
+                return private.next_sequence_number() - 1 if is_inside else weakref.ref(_whole(tensor))
 
             return [made(tensor) for tensor in given]
         found = {key: each for tensor in given for key, each in self._written.pop(storage_of(tensor), {}).items()}
@@ -83,17 +83,28 @@ class OperandNames:
         for forms in forms_of_sharded(modules.paths):
             name = next((self._owned[id(form)] for form in forms if id(form) in self._owned), "")
             self._owned.update((id(form), name) for form in forms)
-        self._tensors = [each.tensor for each in modules.owned]
+        self._modules = modules
+        self._by_gradient: dict[int, torch.Tensor] = {}
+
+    def find_gradients(self) -> None:
+        """Look at the gradients that there are now."""
+        owned = (each.tensor for each in self._modules.owned)
+        self._by_gradient = {id(held_by(each.grad)): each for each in owned if each.grad is not None}
 
     def __call__(self, operand: Operand) -> str:
         """Return the id of an operand, empty where it is not known."""
         if isinstance(operand, int):
             return self._made.get(operand, "")
         tensor = operand() if isinstance(operand, weakref.ref) else operand
-        if tensor is None or isinstance(operand, torch.Tensor):
-            return self._owned.get(id(tensor), "")
-        owner = next((each for each in self._tensors if each.grad is tensor), tensor)
-        return self._owned.get(id(owner), "")
+        if tensor is not None and isinstance(operand, weakref.ref):
+            tensor = self._by_gradient.get(id(tensor), tensor)
+        return self._owned.get(id(tensor), "")
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor of which another is a full view, as `to_local` returns."""
+    base = private.base_of(tensor)
+    return base if base is not None and base.numel() == tensor.numel() else tensor
 
 
 def _accumulating(node: GradFn | None) -> torch.Tensor | None:

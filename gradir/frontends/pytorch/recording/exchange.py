@@ -89,10 +89,8 @@ class Exchange:
         self.pipeline: tuple[int, int, int] | None = None
         self.operands = Operands()
         self.until: UntilStep | None = None
-        # By id(), since a class of the user's may forbid hashes: each wrapper, its number among those made in its
-        # process group, as the same on each rank, and the group.
-        self.wrappers: dict[int, tuple[weakref.ref[nn.Module], int, Any]] = {}
-        self._made: Counter[str] = Counter()
+        # By id(), since a class of the user's may forbid hashes.
+        self.wrappers: dict[int, weakref.ref[nn.Module]] = {}
         # How many operations this thread began, which grows as long as it does not wait.
         self.operations = 0
         self.thread = threading.get_ident()
@@ -148,11 +146,8 @@ class Exchange:
             # The user's own instruction that led to a frame, or a library's where there is none.
             places = () if found is None else (found.caller, found)
             place = next((each for each in places if each is not None and not is_commands(each.code)), None)
-        wrapper = _wrapper_made_in(frame) if phase == "forward" else None
-        known = self.wrappers.get(id(wrapper))
-        if wrapper is not None and (known is None or known[0]() is not wrapper):
-            self._made[group.group_name] += 1
-            self.wrappers[id(wrapper)] = weakref.ref(wrapper), self._made[group.group_name], group
+        if phase == "forward" and (wrapper := _wrapper_made_in(frame)) is not None:
+            self.wrappers[id(wrapper)] = weakref.ref(wrapper)
         stages: Sequence[Any] = ()
         if found_stages := stages_around(frame):
             microbatches, stages = found_stages
@@ -183,6 +178,7 @@ class Exchange:
     def collectives(self, exchanged: Exchanged) -> Iterator[Collective]:
         """Yield all of it, in the words of the graph that was captured last."""
         lines = ShownLines()
+        exchanged.names.find_gradients()
         for collective, group, node, frame, place, operands, _ in self._messages:
             yield replace(
                 collective,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 import torch
@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.attributes import device_name, shape_of
+from gradir.frontends.pytorch.reading.attributes import shape_of
 from gradir.frontends.pytorch.reading.distributed import (
     Groups,
     forms_of_sharded,
@@ -26,15 +26,24 @@ from gradir.frontends.pytorch.reading.distributed import (
     sharding_groups,
 )
 from gradir.frontends.pytorch.reading.members import has_parameters
-from gradir.frontends.pytorch.reading.tensors import Modules, Owned, held_by, modules_below, ones_for, storage_of
+from gradir.frontends.pytorch.reading.tensors import (
+    Modules,
+    Owned,
+    checksum,
+    held_by,
+    modules_below,
+    ones_for,
+    storage_of,
+)
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.captured_ranks import are_captured, note_captured
 from gradir.frontends.pytorch.recording.collectives import OperandNames
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Timeline
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, Graph, Producer, Rank
-from gradir.ir.ids import split_id
+from gradir.ir.ids import accumulated, split_id
 from gradir.spec import own_error
 from gradir.version import __version__
 
@@ -50,12 +59,12 @@ class Exchanged:
         self._exchanges: dict[Timeline, Exchange] = {}
         self.ids: dict[GradFn, str] = {}
         self.modules: Modules = modules_below({})
-        self._device = "cpu"
         self.names = OperandNames(self.modules, {})
         self._synced: dict[int, bool] = {}
         self._until: UntilStep | None = None
         # Of the graph that was captured last.
         self.groups = Groups()
+        self._values: dict[str, int] = {}
 
     def noting(self, timeline: Timeline) -> ExchangeMode:
         """Return a context that notes this thread's messages."""
@@ -89,20 +98,24 @@ class Exchanged:
     def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
         """Return a capture with what was exchanged so far; `with_collectives` tells later messages in its words."""
         self.modules = modules
-        self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
         self.ids.update(live.grad_fns)
         if self._is_dry and not any(each.pipeline for each in self._exchanges.values()):
             live = live.with_options({"dry": True})
         self.names = OperandNames(modules, live.grad_fns)
+        if in_process_group() and distributed.get_backend() != private.NOT_SENDING:
+            self._values = dict(_checksums(modules, live.graph))
         return live._replace(graph=self.with_collectives(live.graph))
 
     def with_collectives(self, graph: Graph) -> Graph:
         """Return a graph with this process's rank, and with all that was exchanged."""
         found = [each for exchange in self._exchanges.values() for each in exchange.collectives(self)]
-        rank = rank_of(self.groups, self.modules, self._device)
+        rank = rank_of(self.groups, self.modules)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None:
-            rank = replace(rank, wrappers=dict(self._wrappers(graph)), offsets=self._offsets())
+            # Those of shards, of which each rank has its own, are many.
+            summed = {name for each in found if each.op == "all_reduce" for name in each.operands}
+            values = {name: value for name, value in self._values.items() if name in summed}
+            rank = replace(rank, wrappers=self._wrappers(graph), values=values, offsets=self._offsets())
         elif found:
             raise CaptureError("the process group is gone: capture before destroy_process_group")
         if rank is not None and pipeline is not None:
@@ -115,14 +128,13 @@ class Exchanged:
         labels = {label: counts[group.group_name] for label, group in self.groups.met.items()}
         return {label: count for label, count in labels.items() if count}
 
-    def _wrappers(self, graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
-        every = (item for each in self._exchanges.values() for item in each.wrappers.items())
-        made = {key: (number, group) for key, (module, number, group) in every if module() is not None}
-        by_path = {path: made.get(id(module)) for module, path in self.modules.paths.items()}
-        is_alone = all(number == 1 for number, _ in made.values())
-        for path, words in wrappers_among(self.modules, self._synced, graph):
-            number, group = by_path.get(path) or (0, None)
-            yield path, words if is_alone or not number else (*words, f"made:{number}:{self.groups.label(group)}")
+    def _wrappers(self, graph: Graph) -> dict[str, tuple[str, ...]]:
+        paths = self.modules.paths
+        made = (reference() for each in self._exchanges.values() for reference in each.wrappers.values())
+        silent = (each for each in made if isinstance(each, DistributedDataParallel) and id(each) not in self._synced)
+        # One that did not run has the path of the module in it that did.
+        around = [(each, paths[each.module]) for each in silent if each not in paths and each.module in paths]
+        return dict(wrappers_among((*paths.items(), *around), self.modules.owned, self._synced, graph))
 
     @property
     def waiting(self) -> int | None:
@@ -143,7 +155,12 @@ class Exchanged:
         if why == "waits" and not any(any(line.frames) for line in self._exchanges):
             why = "starts"
         why = "joins" if any(each.has_joined for each in self._exchanges.values()) else why
-        return replace(graph, rank=replace(graph.rank, wrappers={}, stopped=why))
+        if why in ("waits", "fails") and graph.collectives:
+            last = graph.collectives[-1]
+            members = graph.rank.groups.get(last.group, ())
+            if are_captured(members if last.peer is None else members[last.peer : last.peer + 1]):
+                why = "left"
+        return replace(graph, rank=replace(graph.rank, wrappers={}, values={}, stopped=why))
 
     def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
         """Return a capture with what its backward exchanges, which runs now if none ran, and sends nothing."""
@@ -160,7 +177,7 @@ class Exchanged:
         return live._replace(graph=self.with_collectives(live.graph))
 
 
-def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
+def rank_of(groups: Groups, modules: Modules) -> Rank | None:
     """Return this process among the ``groups`` that were met, or ``None`` where there are no others."""
     if not in_process_group():
         return None
@@ -176,13 +193,23 @@ def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
     shapes = {name: shape_of(held_by(tensor)) for name, tensor in parts.items()}
     local = {name: shape for name, shape in shapes.items() if shape is not None}
     world, backend = distributed.get_world_size(), plain_text(distributed.get_backend())
-    return Rank(rank, world, device, backend, coordinates, members, local)
+    return Rank(rank, world, backend, coordinates, members, local)
 
 
-def wrappers_among(modules: Modules, synced: Mapping[int, bool], graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _checksums(modules: Modules, graph: Graph) -> Iterator[tuple[str, int]]:
+    with private.modes_set_aside(), private.without_overrides():
+        for tensor, names, _, _ in modules.owned:
+            found = checksum(tensor) if names[0] in graph.nodes and tensor.requires_grad else None
+            if found is not None:
+                yield names[0], found
+
+
+def wrappers_among(
+    modules: Iterable[tuple[nn.Module, str]], owned: Iterable[Owned], synced: Mapping[int, bool], graph: Graph
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the state of each module that reduces gradients, or was to do so in its last call if it is ``synced``."""
-    trained = {id(each.tensor) for each in modules.owned if each.names[0] in graph.nodes}
-    for module, path in modules.paths.items():
+    trained = {id(each.tensor) for each in owned if each.names[0] in graph.nodes}
+    for module, path in modules:
         if isinstance(module, DistributedDataParallel):
             hooks = getattr(module, private.DDP_HOOKS, ())
             words = {
@@ -222,6 +249,7 @@ class UntilStep:
         self._hook = register_optimizer_step_pre_hook(self._before_step)
         if not sends:
             exchanged.stop_sending(self)
+            note_captured()
 
     def close(self) -> None:
         """Note no more."""
@@ -265,18 +293,26 @@ class UntilStep:
             owned = [each for each in owned if id(each.tensor) in stepped]
         # Of messages between stages, no count tells the backward from what follows it.
         if graph.rank is not None and not self.sends:
-            names = tuple(_unreduced(graph, graph.rank, len(self._graph.collectives), owned))
+            paths = self._exchanged.modules.paths.items()
+            replicas = {path: module for module, path in paths if isinstance(module, DistributedDataParallel)}
+            ignored = {id(each) for module in replicas.values() for each in _ignored_by(module)}
+            owned = [each for each in owned if id(each.tensor) not in ignored]
+            names = tuple(_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas}))
             graph = replace(graph, rank=replace(graph.rank, unreduced=names))
         self._stepped(graph)
 
 
-def _unreduced(graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owned]) -> Iterator[str]:
-    """Yield the trained parameters outside of every wrapper whose gradients surely were not exchanged."""
+def _unreduced(
+    graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owned], replicas: Set[str]
+) -> Iterator[str]:
+    """Yield the trained parameters whose gradients surely were not exchanged, even below ``replicas`` that reduce."""
     # Without a wrapper that reduces there is no sign that gradients are to be exchanged.
-    wrappers = [path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)]
+    reducing = [path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)]
     backward = [each for each in graph.collectives if each.phase == "backward"]
-    if not wrappers or not any(len(rank.groups[each.group]) > 1 for each in backward):
+    if not reducing or not any(len(rank.groups[each.group]) > 1 for each in backward):
         return
+    known = replicas & {*reducing} if all(each.operands for each in backward if _is_of_gradients(each)) else set[str]()
+    wrappers = rank.wrappers.keys() - known
     after = graph.collectives[backward_end:]
     exchanged = {name for each in (*backward, *after) for name in each.operands}
     by_hand = [each for each in backward if not each.operands and not _is_below(split_id(each.node)[0], rank.wrappers)]
@@ -287,9 +323,19 @@ def _unreduced(graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owne
     apart = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
     for tensor, names, scope, _ in owned:
         is_reduced = not exchanged.isdisjoint(names) or tensor.numel() <= largest
-        is_own = _is_below(scope, apart) or any(name in rank.local or _is_below(name, rank.wrappers) for name in names)
+        is_own = _is_below(scope, apart) or any(name in rank.local or _is_below(name, wrappers) for name in names)
         if names[0] in graph.nodes and tensor.requires_grad and not is_reduced and not is_own:
             yield names[0]
+
+
+def _ignored_by(module: DistributedDataParallel) -> Iterator[nn.Parameter]:
+    ignored = {*getattr(module, private.DDP_IGNORES, ())}
+    return (each for name, each in module.module.named_parameters() if name in ignored)
+
+
+def _is_of_gradients(issued: Collective) -> bool:
+    is_floating = any("float" in (tensor.dtype or "") for tensor in issued.tensors)
+    return is_floating and (not issued.node or accumulated(issued.node, {"accumulate_grad"}) != issued.node)
 
 
 def _splits_a_model(issued: Collective, graph: Graph) -> bool:

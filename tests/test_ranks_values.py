@@ -1,0 +1,67 @@
+"""Parameters whose gradients ranks sum although their values differ."""
+
+from __future__ import annotations
+
+import pytest
+from ranks_by_hand import ranked
+
+import gradir
+from gradir.ir import Collective
+
+PAIRS = {"dp": (0, 1)}, {"dp": (0, 1)}, {"dp": (2, 3)}, {"dp": (2, 3)}
+WORLD = ({"world": (0, 1, 2, 3)},) * 4
+SAME = "equal gradients keep copies apart: give all ranks the same values before the first step, and step alike"
+
+
+def summed(group: str, *names: str, op: str = "all_reduce") -> Collective:
+    return Collective("backward", op, group, operands=names)
+
+
+@pytest.mark.parametrize(
+    ("groups", "issued", "values", "fields", "found"),
+    [
+        (WORLD, [summed("world", "a", "b")], [{"a": 1, "b": 2}] * 4, {}, []),
+        (
+            WORLD,
+            [summed("world", "a"), summed("world", "b", "c")],
+            [{"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5, "c": 6}, {"a": 1, "b": 2, "c": 3}],
+            {},
+            [((2,), ("b, c: other values than on ranks 0-1, 3, and gradients are summed on world", SAME))],
+        ),
+        # Each pair may have values of its own, and all that part are one finding.
+        (PAIRS, [summed("dp", "a")], [{"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}], {}, []),
+        (
+            PAIRS,
+            [summed("dp", "a")],
+            [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}],
+            {"local": {"a": (2,)}},
+            [
+                (
+                    (1, 3),
+                    (
+                        "a: other values than on ranks 0, 2, and gradients are summed on dp",
+                        "these are shards: reduce over the ranks that hold the same one",
+                    ),
+                )
+            ],
+        ),
+        # Nothing says that these are copies.
+        (WORLD, [summed("world", "a", op="reduce_scatter")], [{"a": rank} for rank in range(4)], {}, []),
+        (WORLD, [summed("world", "b")], [{"a": rank, "b": 1} for rank in range(4)], {}, []),
+        (WORLD, [summed("world", "a")], [{f"own.{rank}": 1} for rank in range(4)], {}, []),
+    ],
+)
+def test_values_are_compared_among_ranks_that_sum_the_gradients(groups, issued, values, fields, found) -> None:
+    ranks = gradir.ranks(
+        ranked(rank, issued, groups=own, values=values[rank], **fields) for rank, own in enumerate(groups)
+    )
+    told = [(finding.ranks, finding.lines) for finding in ranks.findings if finding.kind == "values"]
+    assert told == found
+    assert ("DIFFERENT VALUES: rank" in str(ranks)) is bool(found)
+
+
+def test_values_of_steps_that_begin_at_different_collectives_are_not_compared() -> None:
+    ranks = [
+        ranked(rank, [summed("world", "a")], world=2, values={"a": rank}, offsets={"world": rank}) for rank in range(2)
+    ]
+    assert not gradir.ranks(ranks)
