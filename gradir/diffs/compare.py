@@ -25,13 +25,14 @@ from gradir.diffs.sequences import matched, out_of_place, overtaken
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow
+from gradir.ir.edges import number_into
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.ids import removed
 from gradir.ir.merged import bytes_told
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import SavedBytes
 from gradir.ir.text import counted
-from gradir.ir.totals import bounded, parameter_elements, totals
+from gradir.ir.totals import Totals, bounded, parameter_elements, totals
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -53,13 +54,15 @@ def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = Non
     """Compare two graphs record by record, except for their producers."""
     # `names` gives what both graphs call each record; equal graphs do not need it.
     with paused_gc():
-        exact, before = script(a, b), totals(a)
+        exact = script(a, b)
         compared = ("nodes", "scopes", "cuts", *(field.name for field in head_fields()))
         if not any(getattr(exact, name) for name in compared):
+            before = totals(a)
             return Diff(before, before, script=exact)
         known = names() if names else Correspondence(a, b, match(a, b))
         changes = tuple(_Changes(a, b, known, exact).found())
-        return Diff(before, totals(b), changes, tuple(growth(a, b, known.paths)), exact)
+        before, after = sizes(a), sizes(b)
+        return Diff(_sum(a, before), _sum(b, after), changes, tuple(growth(before, after, known.paths)), exact)
 
 
 class _Changes:
@@ -69,6 +72,7 @@ class _Changes:
         self._nodes = correspondence.nodes(a.nodes), b.nodes
         self._scopes = correspondence.scopes(a.scopes), b.scopes
         self._edited = {node.id for hunk in exact.nodes for node in (*hunk.before, *hunk.after)}
+        self._edited.update(scope.path for hunk in exact.scopes for scope in (*hunk.before, *hunk.after))
         keys = _cut_keys(b.cuts)
         cut_keys = _keys_of_matches(list(map(correspondence.cut, a.cuts)), b.cuts, keys)
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(keys, b.cuts, strict=True))
@@ -98,6 +102,8 @@ class _Changes:
         return found
 
     def _scope(self, old: Scope, new: Scope) -> tuple[Verdict, Iterable[FieldChange]]:
+        if old.path == new.path and new.path not in self._edited:
+            return "", ()
         verdict = self._names.scope_verdict(old, new)
         if verdict == "renumbered":
             self._shifted.setdefault("scopes", (old.path, new.path))
@@ -278,9 +284,8 @@ def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
     return found
 
 
-def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
-    """Yield each module whose size differs, in the order of the nodes; ``paths`` are those of ``a`` in ``b``."""
-    before, after = sizes(a), sizes(b)
+def growth(before: Mapping[str, Size], after: Mapping[str, Size], paths: Mapping[str, str]) -> Iterator[Growth]:
+    """Yield each module whose size differs, in the order of the nodes; ``paths`` are the new ones by the old."""
     kept = {path: paths[path] for path in before if path in paths}
     was = {new: path for path, new in kept.items()}
     for path, size in after.items():
@@ -312,3 +317,9 @@ def sizes(graph: Graph) -> dict[str, Size]:
     for path, size in saved.by_account().items():
         counts[path][2] += size
     return {path: Size(*map(bounded, found)) for path, found in counts.items()}
+
+
+def _sum(graph: Graph, modules: Mapping[str, Size]) -> Totals:
+    """Return the `totals` of a graph, given its `sizes`."""
+    elements, saved = (sum(getattr(size, name) for size in modules.values()) for name in ("parameters", "saved_bytes"))
+    return Totals(len(graph.nodes), sum(map(number_into, graph.nodes.values())), bounded(elements), bounded(saved))

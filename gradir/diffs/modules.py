@@ -63,7 +63,8 @@ class Outline:
     def between(cls, a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> Outline:
         """Return the modules as most of their matched nodes pair them, then their parents and kinds."""
         # A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
-        trees = whole_tree(a), whole_tree(b)
+        tree = whole_tree(a)
+        trees = tree, whole_tree(b, like=tree)
         before, after = ({scope.path: scope for scope in tree.scopes} for tree in trees)
         if _keep_their_places(before, after, pairs):
             return cls(trees, {path: path for path in after})
@@ -125,7 +126,7 @@ class Outline:
 
 def _keep_their_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]) -> bool:
     """Return whether each module surely is the one of its path; a module of another kind has nodes and wraps none."""
-    if a.keys() != b.keys() or any(old.scope != new.scope for old, new in pairs):
+    if a.keys() != b.keys() or [old.scope for old, _ in pairs] != [new.scope for _, new in pairs]:
         return False
     others = {path for path, scope in a.items() if _kind(scope) != _kind(b[path])}
     wrapping = {split_path(path)[0] for path in a if path} if others else ()

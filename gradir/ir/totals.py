@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -11,7 +12,7 @@ from gradir.ir.edges import number_into
 from gradir.ir.graph import Graph
 from gradir.ir.marks import times
 from gradir.ir.merged import bytes_told
-from gradir.ir.model import Node, TensorMeta, bounded
+from gradir.ir.model import Node, Shape, TensorMeta, bounded
 from gradir.ir.saved import OWNERS, Storages, whole_number
 
 __all__ = ["Totals", "bounded", "elements", "parameter_elements", "tensor_elements", "totals", "totals_of"]
@@ -62,10 +63,14 @@ def tensor_elements(tensor: TensorMeta) -> int:
     >>> tensor_elements(TensorMeta(shape=(2, 3))), tensor_elements(TensorMeta(shape=(2**62,) * 100 + (0,)))
     (6, 0)
     """
-    if tensor.shape is None:
-        return 0
+    return 0 if tensor.shape is None else _product(tensor.shape)
+
+
+# Graphs have few shapes and many tensors.
+@lru_cache(maxsize=1024)
+def _product(shape: Shape) -> int:
     product = 1
-    for size in tensor.shape:
+    for size in shape:
         if not isinstance(size, int):
             return 0
         # Bounded each time: the product of a hostile shape could have thousands of digits.

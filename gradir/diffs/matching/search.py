@@ -303,16 +303,16 @@ def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
     if min(len(a.nodes), len(b.nodes)) < _SMALL:
         return None
     there = b.nodes.get
-    settled = {key for key, node in a.nodes.items() if node == there(key)}
-    edited = (a.nodes.keys() | b.nodes.keys()) - settled
+    edited = {key for key, node in a.nodes.items() if node != there(key)} | (b.nodes.keys() - a.nodes.keys())
     most = len(a.nodes) // _SHARE
     if len(edited) > most or not _have_the_same_entries(a, b):
         return None
     near = _with_near_ones(a, b, edited)
     if len(near) > most:
         return None
-    kinds = [{path: (scope.class_name, scope.detail) for path, scope in graph.scopes.items()} for graph in (a, b)]
-    others = {path for path, _ in kinds[0].items() ^ kinds[1].items()}
+    changed = [path for path in {**a.scopes, **b.scopes} if a.scopes.get(path) != b.scopes.get(path)]
+    kinds = ([(scope.class_name, scope.detail) for graph in (a, b) if (scope := graph.scopes.get(path))] for path in changed)
+    others = {path for path, (kind, *other) in zip(changed, kinds, strict=True) if other != [kind]}
     around = {path for scope in _scopes(a, b, near) for path in upwards(scope)}
 
     def part(graph: Graph) -> Graph:
