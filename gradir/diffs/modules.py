@@ -23,6 +23,7 @@ _SAME_NAME: Final = 2
 # What it counts that two modules are one; more of them count more than none.
 _ONE: Final = 1
 _ANY: Final = "*"
+_OF_THE_GRAPH: Final = frozenset({"input", "output"})
 
 # Where modules are nested deeper than that in other ones, they are taken from the innermost outward.
 _MOST_LEVELS: Final = 16
@@ -231,7 +232,9 @@ def _scope_votes(
     # class, their own nodes tell more than those further inside.
     votes: Counter[tuple[str, str]] = Counter()
     inside: Counter[tuple[str, str]] = Counter()
-    for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
+    # An input or output of the graph stands at the top level, whatever lies there.
+    scopes = [(old.scope, new.scope) for old, new in pairs if old.role not in _OF_THE_GRAPH]
+    for (old, new), count in Counter(scopes).items():
         for before, after in _levels(a, b, old, new):
             if before in a and after in b:
                 is_inside = (before, after) != (old, new) and not _classes(a, b, before, after)
@@ -281,6 +284,10 @@ class RenamedModules:
     def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], outline: Outline) -> None:
         self._outline = outline
         self._known = tuple({scope.path for scope in tree.scopes} for tree in outline.trees)
+        # Where no graph knows a module, the names of the tensors tell what the modules are called.
+        self._are_unknown = self._known == ({""}, {""})
+        for known, graph in zip(self._known, (a, b), strict=True) if self._are_unknown else ():
+            known.update(path for node in graph.nodes.values() if not node.op for path in list(upwards(node.id))[1:])
         counts: Counter[OtherName] = Counter()
         for old, new in pairs:
             if (old.id, old.scope) != (new.id, new.scope):
@@ -326,7 +333,9 @@ class RenamedModules:
             if pattern(before) == pattern(after):
                 continue
             (module, tensor), (module_now, tensor_now) = map(self._split, self._known, (before, after))
-            if self._outline.paths.get(module) != module_now:
+            if self._are_unknown:
+                yield OtherName(*rename(before, after))
+            elif self._outline.paths.get(module) != module_now:
                 yield None
             elif pattern(tensor) != pattern(tensor_now):
                 yield OtherName(before, after)
