@@ -15,10 +15,10 @@ from gradir.ir.cuts import counts_text
 from gradir.ir.ids import is_root, whole_name
 from gradir.ir.marks import FLOPS, failure, flops, is_backward, milliseconds, savings, times
 from gradir.ir.merged import bytes_gone, bytes_told, merged
-from gradir.ir.model import Shape
+from gradir.ir.model import Shape, bounded
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, scope_depth, without_steps
 from gradir.ir.saved import SavedBytes, is_unsized
-from gradir.ir.totals import bounded, parameter_elements
+from gradir.ir.totals import parameter_elements
 from gradir_exporters._box_words import failure_lines
 
 _Number = TypeVar("_Number", int, float)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from gradir.diffs.changes import Change, Diff, FieldChange, Growth, Size
+from gradir.diffs.changes import Change, Diff, FieldChange, Growth
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.field_changes import (
     compared_fields,
@@ -25,14 +25,11 @@ from gradir.diffs.sequences import matched, out_of_place, overtaken
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow
-from gradir.ir.edges import number_into
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.ids import removed
-from gradir.ir.merged import bytes_told
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
-from gradir.ir.saved import SavedBytes
 from gradir.ir.text import counted
-from gradir.ir.totals import Totals, bounded, parameter_elements, totals
+from gradir.ir.totals import Size, sizes, totals, totals_of
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -57,12 +54,14 @@ def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = Non
         exact = script(a, b)
         compared = ("nodes", "scopes", "cuts", *(field.name for field in head_fields()))
         if not any(getattr(exact, name) for name in compared):
-            before = totals(a)
-            return Diff(before, before, script=exact)
+            same = totals(a)
+            return Diff(same, same, script=exact)
         known = names() if names else Correspondence(a, b, match(a, b))
         changes = tuple(_Changes(a, b, known, exact).found())
-        before, after = sizes(a), sizes(b)
-        return Diff(_sum(a, before), _sum(b, after), changes, tuple(growth(before, after, known.paths)), exact)
+        nodes, others = a.nodes.values(), b.nodes.values()
+        before, after = sizes(nodes), sizes(others)
+        growths = tuple(growth(before, after, known.paths))
+        return Diff(totals_of(nodes, before), totals_of(others, after), changes, growths, exact)
 
 
 class _Changes:
@@ -297,29 +296,3 @@ def growth(before: Mapping[str, Size], after: Mapping[str, Size], paths: Mapping
             yield Growth(path, size, Size(), gone=True)
         elif kept[path] not in after:
             yield Growth(kept[path], size, Size(), "" if kept[path] == path else path)
-
-
-def sizes(graph: Graph) -> dict[str, Size]:
-    """Return the size of each module without those below it."""
-    # A storage counts where it was saved first, and the content of a folded module where that stands.
-    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    saved: SavedBytes[str] = SavedBytes(graph.nodes)
-    for node in graph.nodes.values():
-        found = counts[node.scope]
-        if node.role == "function":
-            found[0] += 1
-        elif node.role != "output":
-            found[1] += parameter_elements(node)
-        if node.ext or node.role == "module":
-            found[2] += bytes_told(node)
-        if node.saved:
-            saved.add(node, node.scope)
-    for path, size in saved.by_account().items():
-        counts[path][2] += size
-    return {path: Size(*map(bounded, found)) for path, found in counts.items()}
-
-
-def _sum(graph: Graph, modules: Mapping[str, Size]) -> Totals:
-    """Return the `totals` of a graph, given its `sizes`."""
-    elements, saved = (sum(getattr(size, name) for size in modules.values()) for name in ("parameters", "saved_bytes"))
-    return Totals(len(graph.nodes), sum(map(number_into, graph.nodes.values())), bounded(elements), bounded(saved))

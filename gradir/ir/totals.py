@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Final
 
 import msgspec
 
@@ -13,10 +13,9 @@ from gradir.ir.graph import Graph
 from gradir.ir.marks import times
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import Node, Shape, TensorMeta, bounded
-from gradir.ir.saved import OWNERS, Storages, whole_number
+from gradir.ir.saved import OWNERS, SavedBytes, whole_number
 
-__all__ = ["Totals", "bounded", "elements", "parameter_elements", "tensor_elements", "totals", "totals_of"]
-_COUNTED: Final = OWNERS | {"module"}
+__all__ = ["Size", "Totals", "elements", "parameter_elements", "sizes", "tensor_elements", "totals", "totals_of"]
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -31,25 +30,45 @@ class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     saved_bytes: int = 0
 
 
-def totals_of(nodes: Sequence[Node]) -> Totals:
-    """Count nodes; sums of sizes are `bounded`."""
-    parameters, saved, storages, owners = 0, 0, Storages(), []
+class Size(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """The size of a module by itself: functions, parameter elements and saved bytes."""
+
+    nodes: int = 0
+    parameters: int = 0
+    saved_bytes: int = 0
+
+
+def sizes(nodes: Collection[Node]) -> dict[str, Size]:
+    """Return the size of each module without those below it."""
+    # A storage counts where it was saved first, and the content of a folded module where that stands.
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    saved: SavedBytes[str] = SavedBytes({node.id: node for node in nodes if node.role in OWNERS})
     for node in nodes:
-        if node.saved:
-            saved += sum(size for _, size, _ in storages.add(node))
-        if node.role in _COUNTED:
-            if node.role in OWNERS:
-                owners.append(node.id)
-            parameters += parameter_elements(node)
+        found = counts[node.scope]
+        if node.role == "function":
+            found[0] += 1
+        elif node.role != "output":
+            found[1] += parameter_elements(node)
         if node.ext or node.role == "module":
-            saved += bytes_told(node)
-    saved -= storages.bytes_of(owners)
+            found[2] += bytes_told(node)
+        if node.saved:
+            saved.add(node, node.scope)
+    for path, size in saved.by_account().items():
+        counts[path][2] += size
+    return {path: Size(*map(bounded, found)) for path, found in counts.items()}
+
+
+def totals_of(nodes: Collection[Node], modules: Mapping[str, Size]) -> Totals:
+    """Return the totals of nodes, given the sizes of their modules; sums of sizes are `bounded`."""
+    parameters = sum(size.parameters for size in modules.values())
+    saved = sum(size.saved_bytes for size in modules.values())
     return Totals(len(nodes), sum(map(number_into, nodes)), bounded(parameters), bounded(saved))
 
 
 def totals(graph: Graph) -> Totals:
     """Count a graph; sizes are those of all nodes that one stands for."""
-    return totals_of(list(graph.nodes.values()))
+    nodes = graph.nodes.values()
+    return totals_of(nodes, sizes(nodes))
 
 
 def elements(node: Node) -> int:

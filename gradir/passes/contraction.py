@@ -17,11 +17,11 @@ from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, marked_slots, status, times, together
 from gradir.ir.merged import bytes_gone, bytes_told, counted
-from gradir.ir.model import BESIDE
+from gradir.ir.model import BESIDE, bounded
 from gradir.ir.module_tree import Above, rounds_of
 from gradir.ir.order import postorder
 from gradir.ir.saved import whole_number
-from gradir.ir.totals import bounded, parameter_elements
+from gradir.ir.totals import parameter_elements
 from gradir.vocabulary import vocabulary_of
 
 

@@ -16,11 +16,11 @@ from gradir.ir.ids import function_prefix, split_ordinal
 from gradir.ir.marks import UNREAD, failure, graph_kind, is_backward, status, unread
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import bytes_told
-from gradir.ir.model import first_known
+from gradir.ir.model import bounded, first_known
 from gradir.ir.module_tree import OUTSIDE, class_text, whole_tree
 from gradir.ir.saved import SavedBytes
 from gradir.ir.text import printable
-from gradir.ir.totals import bounded, totals
+from gradir.ir.totals import totals
 from gradir.passes.blocks import NodeColumns
 from gradir.passes.readability import MOST_BOXES
 from gradir.passes.rounds import ACCUMULATOR

@@ -25,7 +25,7 @@ from gradir.ir.module_tree import upwards
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from gradir.ir import Graph, Node
+    from gradir.ir import Graph, Node, Scope
 
 # The nodes of both graphs in sequence.
 _Orders = tuple[list[int], list[int]]
@@ -310,9 +310,8 @@ def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
     near = _with_near_ones(a, b, edited)
     if len(near) > most:
         return None
-    changed = [path for path in {**a.scopes, **b.scopes} if a.scopes.get(path) != b.scopes.get(path)]
-    kinds = ([(scope.class_name, scope.detail) for graph in (a, b) if (scope := graph.scopes.get(path))] for path in changed)
-    others = {path for path, (kind, *other) in zip(changed, kinds, strict=True) if other != [kind]}
+    tables = ((path, a.scopes.get(path), b.scopes.get(path)) for path in {**a.scopes, **b.scopes})
+    others = {path for path, old, new in tables if old != new and _kind(old) != _kind(new)}
     around = {path for scope in _scopes(a, b, near) for path in upwards(scope)}
 
     def part(graph: Graph) -> Graph:
@@ -325,6 +324,10 @@ def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
         return replace(graph, nodes=nodes, scopes=scopes)
 
     return part(a), part(b)
+
+
+def _kind(scope: Scope | None) -> object:
+    return scope and (scope.class_name, scope.detail)
 
 
 def _with_near_ones(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
