@@ -125,7 +125,7 @@ def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -
     (each,) = of_kind(found, "unwrapped" if back else "wrapped")
     assert each.details == {"class": [kind]}
     assert f"wrapped {'from' if back else 'by'} {kind}" in str(found)
-    assert f"**{'Unwrapped' if back else 'Wrapped'}:** `{pairs[0][back]}` →" in found.to("markdown")
+    assert f"**{'Unwrapped' if back else 'Wrapped'}:** `> {each.text}`  \n" in found.to("markdown")
 
 
 @pytest.mark.parametrize("back", [False, True])
