@@ -127,7 +127,7 @@ def test_a_parameter_without_a_gradient_is_one_line_and_the_first() -> None:
     assert lines[2:4] == ["(whole graph)", "  + cut h.1.fc.weight  unreached float32[2, 4], 2 nodes removed"]
     assert sum("h.1.fc.weight" in line for line in lines) == 2, "and once as what the product read"
     report = markdown(a, b, compare(a, b)).splitlines()
-    assert report[2] == "**Cuts:** 1 `unreached` added: `h.1.fc.weight`  "
+    assert report[2] == "**Cuts:** `+ cut h.1.fc.weight  unreached float32[2, 4], 2 nodes removed`  "
 
 
 def test_an_order_that_alone_is_another_is_shown() -> None:

@@ -68,7 +68,7 @@ def test_the_gate_of_the_docs_fails_and_says_where(
     assert main(["diff", *paths, "--fail-on", "cuts,params"]) == 0
     assert capfd.readouterr().err == f"gradir: {said}; --fail-on lost-inputs fails on that\n"
     report = gradir.diff(plain(), edited(name)).to("markdown")
-    assert report.splitlines()[3] == f"**Lost inputs:** 6: `in[{slot}] of {where}`  "
+    assert report.splitlines()[3] == f"**6 lost inputs:** `in[{slot}] of {where}`  "
     assert main(["diff", *paths, "--fail-on", f"lost-inputs>{len(lost)}"]) == 0
     assert main(["diff", *paths, "--fail-on", f"lost-inputs>{len(lost) - 1}"]) == 1
 

@@ -168,6 +168,25 @@ def test_a_module_of_another_name_that_a_table_lists_no_more_is_told_as_a_module
     assert sentence(found) == "head is now lm; Linear(4) lm left out; nothing else."
 
 
+def test_a_module_of_another_class_is_told_once_and_its_readers_of_any_size_in_one_line() -> None:
+    def graph(kind: str) -> Graph:
+        b = Builder()
+        scopes = [Scope("")]
+        for number in range(2):
+            x = b.tensor(f"h.{number}.in", TensorMeta("float32", (2 + number,)), role="parameter", scope=f"h.{number}")
+            scopes += [Scope(f"h.{number}", "Block"), Scope(f"h.{number}.norm", kind)]
+            for op in ("mean", "sub") if kind == "Norm" else ():
+                x = b.function(op, [x], [TensorMeta("float32", (2 + number,))], scope=f"h.{number}.norm")
+            b.output(b.function("relu", [x], [TensorMeta("float32", (2 + number,))], scope=f"h.{number}"))
+        return b.build(scopes=scopes)
+
+    found = gradir.diff(graph("Norm"), graph("Identity"))
+    assert found.findings[0].text == "Norm became Identity in h.{0,1}.norm; nothing else."
+    assert [each.text.partition("  ")[2] for each in of_kind(found, "reads")] == [
+        "in[0]: h.0.norm/sub:1 -> h.0.in, and so for each"
+    ]
+
+
 def test_operations_that_gave_way_to_others_of_their_kinds_did_not_become_them() -> None:
     def graph(stack: str, head: str) -> Graph:
         b = Builder()

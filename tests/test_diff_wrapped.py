@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 
@@ -124,7 +125,7 @@ def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -
     (each,) = of_kind(found, "unwrapped" if back else "wrapped")
     assert each.details == {"class": [kind]}
     assert f"wrapped {'from' if back else 'by'} {kind}" in str(found)
-    assert f"**{'Unwrapped' if back else 'Wrapped'}:** `{pairs[0][back]}` →" in found.to("markdown")
+    assert f"**{'Unwrapped' if back else 'Wrapped'}:** `> {each.text}`  \n" in found.to("markdown")
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -220,6 +221,44 @@ def test_a_wrapped_model_is_the_one_below_it() -> None:
     ]
     (line,) = str(found).split("(whole graph)\n")[1].splitlines()
     assert line.startswith("  > module (top level) -> module, wrapped by Parallel")
+
+
+class _Stack(nn.Module):
+    """Two layers and a head, by any names; the model itself computes nothing."""
+
+    def __init__(self, layers: str, head: str = "head") -> None:
+        super().__init__()
+        self.add_module(layers, nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+        self.add_module(head, nn.Linear(4, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for module in self.children():
+            x = module(x)
+        return x
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("knows", ["names of parameters", "modules of operations"])
+@pytest.mark.parametrize(
+    ("after", "was", "now"),
+    [
+        (nn.Sequential(_Stack("h")), "", "0"),
+        (_Stack("blocks"), "h", "blocks"),
+        (_Stack("h", "out"), "head", "out"),
+    ],
+)
+def test_without_a_table_of_modules_one_edit_of_names_is_one_line(
+    after: nn.Module, was: str, now: str, knows: str, back: bool
+) -> None:
+    def captured(model: nn.Module) -> gradir.Graph:
+        if knows == "names of parameters":
+            return gradir.capture(model(torch.ones(1, 4)), params=dict(model.named_parameters()))
+        return replace(gradir.capture(model, torch.ones(1, 4)), scopes={})
+
+    pair = [captured(_Stack("h")), captured(after)]
+    found = gradir.diff(*pair[:: -1 if back else 1])
+    assert [(change.subject, change.kind) for change in found.changes] == [("module", "renamed")]
+    assert (found.changes[0].was, found.changes[0].id) == ((now, was) if back else (was, now))
 
 
 @pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])

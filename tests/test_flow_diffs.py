@@ -37,8 +37,8 @@ def test_a_new_detach_is_the_first_that_is_said() -> None:
     text = gradir.diff(before, after).to("text")
     assert "+ cut detach at net.py:41: fc.weight, fc.bias\n" in text
     report = gradir.diff(before, after).to("markdown")
-    assert "**Cuts:** a new cut: `detach at net.py:41 (2 parameters)`  \n" in report
-    assert "**Cuts:** a cut less: `detach at net.py:41 (2 parameters)`" in gradir.diff(after, before).to("markdown")
+    assert "**Cuts:** `+ cut detach at net.py:41: fc.weight, fc.bias`  \n" in report
+    assert "**Cuts:** `- cut detach at net.py:41: fc.weight, fc.bias`" in gradir.diff(after, before).to("markdown")
     assert "new cut" not in said(after, before)
 
 

@@ -13,9 +13,9 @@ import gradir
 from gradir import codecs
 from gradir.cli import main
 from gradir.ir import Graph, Node, Ref, Saved, Scope, TensorMeta
-from gradir.ir.model import MOST
+from gradir.ir.model import MOST, bounded
 from gradir.ir.text import amount, short_bytes
-from gradir.ir.totals import bounded, tensor_elements
+from gradir.ir.totals import tensor_elements
 from gradir.passes import fold, rollup
 
 BEYOND = "≥ 9,223,372,036,854,775,807"

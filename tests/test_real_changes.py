@@ -165,7 +165,7 @@ def test_a_detach_cuts_exactly_the_parameters_above_it() -> None:
     (place,) = changes(found, "node", "changed")
     assert (place.id, fields(place)) == ("encoder.1/add:1", {"in[1]": ("encoder.1.down/addmm:1", "-")})
     assert kinds(found) == {("cut", "added"): 6, ("node", "removed"): len(gone), ("node", "changed"): 1}
-    assert "**Cuts:** 6 `unreached` added: `encoder.1.{norm,up,down}.{weight,bias}`  \n" in markdown(a, b, found)
+    assert "**Cuts:** `+ 6 cuts, unreached: encoder.1.{norm,up,down}.{weight,bias}`  \n" in markdown(a, b, found)
 
 
 def test_checkpointing_hooks_what_is_saved_in_one_line_a_slot() -> None:

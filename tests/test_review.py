@@ -16,12 +16,12 @@ from strategies import graphs
 
 import gradir
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
-from gradir.diffs.compare import compare, sizes
+from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignoring, normalized
 from gradir.errors import GradirError
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
-from gradir.ir.totals import totals
+from gradir.ir.totals import sizes, totals
 from gradir.ir.validate import check
 from gradir.review import report
 from gradir.review.conditions import parsed
@@ -96,7 +96,7 @@ def test_what_only_looks_like_a_mark_is_none() -> None:
 def test_the_sizes_of_modules_add_up(pair: tuple[Graph, Graph]) -> None:
     a, b = pair
     for graph in pair:
-        found = sizes(graph).values()
+        found = sizes(graph.nodes.values()).values()
         assert sum(size.parameters for size in found) == totals(graph).parameters
         assert sum(size.nodes for size in found) == sum(node.role == "function" for node in graph.nodes.values())
     grown = compare(a, b).modules
@@ -139,10 +139,10 @@ def test_the_table_of_a_report_counts_every_changed_node(pair: tuple[Graph, Grap
 def test_a_report_names_what_was_cut_off_first() -> None:
     cuts = [Cut("unreached", (f"w{number}",)) for number in range(6)]
     there = markdown(Graph.of([]), Graph.of([], [], cuts), compare(Graph.of([]), Graph.of([], [], cuts)))
-    assert there.splitlines()[3] == "**Cuts:** 6 `unreached` added: `{w0,w1,w2,w3,w4,w5}`  "
+    assert there.splitlines()[3] == "**Cuts:** `+ 6 cuts, unreached: {w0,w1,w2,w3,w4,w5}`  "
     a, b = Graph.of([], [], [*cuts[:1], Cut("hidden", ("v",))]), Graph.of([])
     back = markdown(a, b, compare(a, b))
-    assert "**Cuts:** 1 `unreached` removed: `w0`  \n**Cuts:** 1 `hidden` removed: `v`  \n" in back
+    assert "**Cuts:** `- cut w0  unreached`  \n**Cuts:** `- cut v  hidden`  \n" in back
 
 
 def test_a_report_of_hostile_names_stays_in_its_table() -> None:

@@ -14,10 +14,10 @@ from gradir.ir import Graph, Node
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import is_root, whole_name
 from gradir.ir.marks import FLOPS, failure, flops, is_backward, milliseconds, savings, times
-from gradir.ir.model import Shape
+from gradir.ir.model import Shape, bounded
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, scope_depth, without_steps
 from gradir.ir.saved import SavedBytes, bytes_gone, bytes_told, is_unsized, merged
-from gradir.ir.totals import bounded, parameter_elements
+from gradir.ir.totals import parameter_elements
 from gradir_exporters._box_words import failure_lines
 
 _Number = TypeVar("_Number", int, float)

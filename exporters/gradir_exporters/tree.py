@@ -19,10 +19,9 @@ from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import relative_id, stem, tells_module
 from gradir.ir.marks import CARRIED, ELIDED, is_focus, is_layer, left_out, marked_slots, overlay_mark, times
 from gradir.ir.memo import Memo
-from gradir.ir.model import BESIDE
+from gradir.ir.model import BESIDE, bounded
 from gradir.ir.module_tree import module_of, rounds_around, step_around
 from gradir.ir.text import printable, quoted, tensor_text, word
-from gradir.ir.totals import bounded
 from gradir.protocols import Options
 from gradir_exporters._box_words import failure_lines, weight_texts
 from gradir_exporters._palette import overlay_text

@@ -12,7 +12,7 @@ from gradir.codecs.document import Document, Version
 from gradir.ir import Cut, Producer, TensorMeta
 from gradir.ir.fields import fields_of, is_list
 from gradir.ir.head import Head
-from gradir.ir.totals import Totals, totals_of
+from gradir.ir.totals import Totals, sizes, totals_of
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
         encoding=encoding,
         version=str(version),
         producer=document.producer,
-        totals=totals_of(nodes),
+        totals=totals_of(nodes, sizes(nodes)),
         roles=_by_frequency(Counter([node.role for node in nodes])),
         ops=_by_frequency(Counter([node.op for node in nodes if node.role == "function"])),
         scopes=len(document.scopes),

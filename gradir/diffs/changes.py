@@ -14,7 +14,7 @@ from gradir.diffs.hunks import Script
 from gradir.ir import Cut, TensorMeta
 from gradir.ir.graph import expect_graphs
 from gradir.ir.text import quoted
-from gradir.ir.totals import Totals
+from gradir.ir.totals import Size, Totals
 
 if TYPE_CHECKING:
     from gradir.diffs.correspondence import Correspondence
@@ -31,7 +31,6 @@ __all__ = [
     "Kind",
     "Level",
     "Sides",
-    "Size",
     "Subject",
     "Totals",
     "script_for",
@@ -101,14 +100,6 @@ class Change(Record, frozen=True, gc=False):
     tensor: TensorMeta | None = None
     nodes: int = 0
     cut: Cut | None = None
-
-
-class Size(Record, frozen=True, gc=False):
-    """The size of a module by itself: functions, parameter elements and saved bytes."""
-
-    nodes: int = 0
-    parameters: int = 0
-    saved_bytes: int = 0
 
 
 class Growth(Record, frozen=True, gc=False):

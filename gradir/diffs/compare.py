@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from gradir.diffs.changes import Change, Diff, FieldChange, Growth, Size
+from gradir.diffs.changes import Change, Diff, FieldChange, Growth
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.field_changes import (
     compared_fields,
@@ -28,9 +28,8 @@ from gradir.ir.cuts import lacking_flow
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.ids import removed
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
-from gradir.ir.saved import SavedBytes, bytes_told
 from gradir.ir.text import counted
-from gradir.ir.totals import bounded, parameter_elements, totals
+from gradir.ir.totals import Size, sizes, totals, totals_of
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -52,13 +51,17 @@ def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = Non
     """Compare two graphs record by record, except for their producers."""
     # `names` gives what both graphs call each record; equal graphs do not need it.
     with paused_gc():
-        exact, before = script(a, b), totals(a)
+        exact = script(a, b)
         compared = ("nodes", "scopes", "cuts", *(field.name for field in head_fields()))
         if not any(getattr(exact, name) for name in compared):
-            return Diff(before, before, script=exact)
+            same = totals(a)
+            return Diff(same, same, script=exact)
         known = names() if names else Correspondence(a, b, match(a, b))
         changes = tuple(_Changes(a, b, known, exact).found())
-        return Diff(before, totals(b), changes, tuple(growth(a, b, known.paths)), exact)
+        nodes, others = a.nodes.values(), b.nodes.values()
+        before, after = sizes(nodes), sizes(others)
+        growths = tuple(growth(before, after, known.paths))
+        return Diff(totals_of(nodes, before), totals_of(others, after), changes, growths, exact)
 
 
 class _Changes:
@@ -68,6 +71,7 @@ class _Changes:
         self._nodes = correspondence.nodes(a.nodes), b.nodes
         self._scopes = correspondence.scopes(a.scopes), b.scopes
         self._edited = {node.id for hunk in exact.nodes for node in (*hunk.before, *hunk.after)}
+        self._edited.update(scope.path for hunk in exact.scopes for scope in (*hunk.before, *hunk.after))
         keys = _cut_keys(b.cuts)
         cut_keys = _keys_of_matches(list(map(correspondence.cut, a.cuts)), b.cuts, keys)
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(keys, b.cuts, strict=True))
@@ -97,6 +101,8 @@ class _Changes:
         return found
 
     def _scope(self, old: Scope, new: Scope) -> tuple[Verdict, Iterable[FieldChange]]:
+        if old.path == new.path and new.path not in self._edited:
+            return "", ()
         verdict = self._names.scope_verdict(old, new)
         if verdict == "renumbered":
             self._shifted.setdefault("scopes", (old.path, new.path))
@@ -277,9 +283,8 @@ def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
     return found
 
 
-def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
-    """Yield each module whose size differs, in the order of the nodes; ``paths`` are those of ``a`` in ``b``."""
-    before, after = sizes(a), sizes(b)
+def growth(before: Mapping[str, Size], after: Mapping[str, Size], paths: Mapping[str, str]) -> Iterator[Growth]:
+    """Yield each module whose size differs, in the order of the nodes; ``paths`` are the new ones by the old."""
     kept = {path: paths[path] for path in before if path in paths}
     was = {new: path for path, new in kept.items()}
     for path, size in after.items():
@@ -291,23 +296,3 @@ def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
             yield Growth(path, size, Size(), gone=True)
         elif kept[path] not in after:
             yield Growth(kept[path], size, Size(), "" if kept[path] == path else path)
-
-
-def sizes(graph: Graph) -> dict[str, Size]:
-    """Return the size of each module without those below it."""
-    # A storage counts where it was saved first, and the content of a folded module where that stands.
-    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    saved: SavedBytes[str] = SavedBytes(graph.nodes)
-    for node in graph.nodes.values():
-        found = counts[node.scope]
-        if node.role == "function":
-            found[0] += 1
-        elif node.role != "output":
-            found[1] += parameter_elements(node)
-        if node.ext or node.role == "module":
-            found[2] += bytes_told(node)
-        if node.saved:
-            saved.add(node, node.scope)
-    for path, size in saved.by_account().items():
-        counts[path][2] += size
-    return {path: Size(*map(bounded, found)) for path, found in counts.items()}

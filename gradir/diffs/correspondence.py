@@ -38,7 +38,8 @@ class Correspondence:
         self.matched: Mapping[str, str] = matching.nodes
         self._taken = b.nodes
         self._known, self._scopes = a.nodes, a.scopes
-        self._others = {key for key in a.nodes if self._id(key) != key}
+        others = {key for key, new in self.matched.items() if new != key}
+        self._others = others.union(b.nodes.keys() & (a.nodes.keys() - self.matched.keys()))
         self._renames = frozenset(matching.renames)
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
         self.outline = Outline.between(a, b, pairs)

@@ -135,11 +135,11 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
     olds, news = list(before.values()), list(after.values())
     if olds == news and _have_same_types(olds, news):
         return
-    position = {key: at for at, key in enumerate(before)}
+    places = {key: (at, record) for at, (key, record) in enumerate(before.items())}
     common = [
-        (new_at, position[key])
+        (new_at, place[0])
         for new_at, (key, record) in enumerate(after.items())
-        if key in position and before[key] == record
+        if (place := places.get(key)) is not None and place[1] == record
     ]
     if not _have_same_types([olds[at] for _, at in common], [news[at] for at, _ in common]):
         common = [(new_at, at) for new_at, at in common if identical(olds[at], news[new_at])]
@@ -180,8 +180,10 @@ def identical(one: Any, other: Any) -> bool:
 
 
 def _have_same_types(ones: Sequence[object], others: Sequence[object]) -> bool:
+    # To ask a record for a field that it lacks takes long.
+    fields = [field for field in _VALUES if ones and hasattr(ones[0], field)]
     one, other = (
-        exact_key([values for record in records for field in _VALUES if (values := getattr(record, field, None))])
+        exact_key([values for field in fields for record in records if (values := getattr(record, field))])
         for records in (ones, others)
     )
     return one is not None and one == other

@@ -23,6 +23,7 @@ _SAME_NAME: Final = 2
 # What it counts that two modules are one; more of them count more than none.
 _ONE: Final = 1
 _ANY: Final = "*"
+_OF_THE_GRAPH: Final = frozenset({"input", "output"})
 
 # Where modules are nested deeper than that in other ones, they are taken from the innermost outward.
 _MOST_LEVELS: Final = 16
@@ -63,7 +64,8 @@ class Outline:
     def between(cls, a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> Outline:
         """Return the modules as most of their matched nodes pair them, then their parents and kinds."""
         # A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
-        trees = whole_tree(a), whole_tree(b)
+        tree = whole_tree(a)
+        trees = tree, whole_tree(b, like=tree)
         before, after = ({scope.path: scope for scope in tree.scopes} for tree in trees)
         if _keep_their_places(before, after, pairs):
             return cls(trees, {path: path for path in after})
@@ -125,7 +127,7 @@ class Outline:
 
 def _keep_their_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]) -> bool:
     """Return whether each module surely is the one of its path; a module of another kind has nodes and wraps none."""
-    if a.keys() != b.keys() or any(old.scope != new.scope for old, new in pairs):
+    if a.keys() != b.keys() or [old.scope for old, _ in pairs] != [new.scope for _, new in pairs]:
         return False
     others = {path for path, scope in a.items() if _kind(scope) != _kind(b[path])}
     wrapping = {split_path(path)[0] for path in a if path} if others else ()
@@ -230,7 +232,9 @@ def _scope_votes(
     # class, their own nodes tell more than those further inside.
     votes: Counter[tuple[str, str]] = Counter()
     inside: Counter[tuple[str, str]] = Counter()
-    for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
+    # An input or output of the graph stands at the top level, whatever lies there.
+    scopes = [(old.scope, new.scope) for old, new in pairs if old.role not in _OF_THE_GRAPH]
+    for (old, new), count in Counter(scopes).items():
         for before, after in _levels(a, b, old, new):
             if before in a and after in b:
                 is_inside = (before, after) != (old, new) and not _classes(a, b, before, after)
@@ -280,6 +284,10 @@ class RenamedModules:
     def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], outline: Outline) -> None:
         self._outline = outline
         self._known = tuple({scope.path for scope in tree.scopes} for tree in outline.trees)
+        # Where no graph knows a module, the names of the tensors tell what the modules are called.
+        self._are_unknown = self._known == ({""}, {""})
+        for known, graph in zip(self._known, (a, b), strict=True) if self._are_unknown else ():
+            known.update(path for node in graph.nodes.values() if not node.op for path in list(upwards(node.id))[1:])
         counts: Counter[OtherName] = Counter()
         for old, new in pairs:
             if (old.id, old.scope) != (new.id, new.scope):
@@ -325,7 +333,9 @@ class RenamedModules:
             if pattern(before) == pattern(after):
                 continue
             (module, tensor), (module_now, tensor_now) = map(self._split, self._known, (before, after))
-            if self._outline.paths.get(module) != module_now:
+            if self._are_unknown:
+                yield OtherName(*rename(before, after))
+            elif self._outline.paths.get(module) != module_now:
                 yield None
             elif pattern(tensor) != pattern(tensor_now):
                 yield OtherName(before, after)

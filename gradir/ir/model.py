@@ -49,7 +49,8 @@ def bounded(count: int) -> int:
     >>> bounded(24), bounded(2**64), bounded(-(2**64))
     (24, 9223372036854775807, -9223372036854775807)
     """
-    return max(-MOST, min(count, MOST))
+    # Most sizes are small, and each is looked at.
+    return count if -MOST <= count <= MOST else max(-MOST, min(count, MOST))
 
 
 class About(NamedTuple):

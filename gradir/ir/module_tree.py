@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cache
 from itertools import pairwise
 from math import prod
@@ -198,6 +199,14 @@ class ModuleTree:
             self.names.append(scope.path[len(around) + 1 :] if around else scope.path)
             self.levels.append(0 if parent == OUTSIDE else self.levels[parent] + 1)
 
+    def of(self, table: Mapping[str, Scope]) -> ModuleTree:
+        """Return the tree of another table, sooner if it has the same paths in the same order."""
+        if [*table] != [*self._prefixes.rows]:
+            return ModuleTree(table.values())
+        tree = copy(self)
+        tree.scopes = [table[scope.path] for scope in self.scopes]
+        return tree
+
     def place(self, path: str) -> int:
         """Return the number of the module at or nearest above a path, or `OUTSIDE`."""
         found = self._places.get(path)
@@ -235,7 +244,7 @@ class _Prefixes:
     """Find the row of a table with the longest path above another path, in linear time."""
 
     def __init__(self, rows: Mapping[str, int]) -> None:
-        self._rows = rows
+        self.rows = rows
         self._steps: dict[tuple[int, str], int] = {}
         self._ends: dict[int, int] = {}
 
@@ -243,11 +252,11 @@ class _Prefixes:
         if not path:
             return OUTSIDE
         # Most tables have the module right above, so the trie is built only for others.
-        row = self._rows.get(path.rpartition(".")[0])
+        row = self.rows.get(path.rpartition(".")[0])
         if row is not None:
             return row
         if not self._ends:
-            for known, row in self._rows.items():
+            for known, row in self.rows.items():
                 vertex = 0
                 for component in known.split(".") if known else ():
                     vertex = self._steps.setdefault((vertex, component), len(self._steps) + 1)
@@ -280,8 +289,10 @@ def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
             rows[at] = row
 
 
-def whole_tree(graph: Graph) -> ModuleTree:
+def whole_tree(graph: Graph, *, like: ModuleTree | None = None) -> ModuleTree:
     """Return the modules, the root first, each after its parent.
+
+    ``like`` is the tree of a graph that probably has the same paths.
 
     >>> from gradir.ir import Graph, Node
     >>> tree = whole_tree(Graph.of([Node("f:1", scope="a.b")], [Scope("c")]))
@@ -291,9 +302,9 @@ def whole_tree(graph: Graph) -> ModuleTree:
     scopes = {"": graph.scopes.get("", Scope("")), **graph.scopes}
     named = [*[node.scope for node in graph.nodes.values()], *[cut.scope for cut in graph.cuts]]
     for path in dict.fromkeys([*graph.scopes, *named]):
-        for above in upwards(path):
-            if above not in scopes:
-                scopes[above] = Scope(above)
-            elif above != path:
-                break
-    return ModuleTree(scopes.values())
+        above = path
+        if path not in scopes:
+            scopes[path] = Scope(path)
+        while (above := split_path(above)[0]) not in scopes:
+            scopes[above] = Scope(above)
+    return ModuleTree(scopes.values()) if like is None else like.of(scopes)

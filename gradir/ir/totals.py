@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 import msgspec
 
 from gradir.ir.edges import number_into
 from gradir.ir.graph import Graph
 from gradir.ir.marks import times
-from gradir.ir.model import Node, TensorMeta, bounded
-from gradir.ir.saved import OWNERS, Storages, bytes_told, whole_number
+from gradir.ir.model import Node, Shape, TensorMeta, bounded
+from gradir.ir.saved import OWNERS, SavedBytes, bytes_told, whole_number
 
-__all__ = ["Totals", "bounded", "elements", "parameter_elements", "tensor_elements", "totals", "totals_of"]
-_COUNTED: Final = OWNERS | {"module"}
+__all__ = ["Size", "Totals", "elements", "parameter_elements", "sizes", "tensor_elements", "totals", "totals_of"]
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -29,25 +29,45 @@ class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     saved_bytes: int = 0
 
 
-def totals_of(nodes: Sequence[Node]) -> Totals:
-    """Count nodes; sums of sizes are `bounded`."""
-    parameters, saved, storages, owners = 0, 0, Storages(), []
+class Size(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """The size of a module by itself: functions, parameter elements and saved bytes."""
+
+    nodes: int = 0
+    parameters: int = 0
+    saved_bytes: int = 0
+
+
+def sizes(nodes: Collection[Node]) -> dict[str, Size]:
+    """Return the size of each module without those below it."""
+    # A storage counts where it was saved first, and the content of a folded module where that stands.
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    saved: SavedBytes[str] = SavedBytes({node.id: node for node in nodes if node.role in OWNERS})
     for node in nodes:
-        if node.saved:
-            saved += sum(size for _, size, _ in storages.add(node))
-        if node.role in _COUNTED:
-            if node.role in OWNERS:
-                owners.append(node.id)
-            parameters += parameter_elements(node)
+        found = counts[node.scope]
+        if node.role == "function":
+            found[0] += 1
+        elif node.role != "output":
+            found[1] += parameter_elements(node)
         if node.ext or node.role == "module":
-            saved += bytes_told(node)
-    saved -= storages.bytes_of(owners)
+            found[2] += bytes_told(node)
+        if node.saved:
+            saved.add(node, node.scope)
+    for path, size in saved.by_account().items():
+        counts[path][2] += size
+    return {path: Size(*map(bounded, found)) for path, found in counts.items()}
+
+
+def totals_of(nodes: Collection[Node], modules: Mapping[str, Size]) -> Totals:
+    """Return the totals of nodes, given the sizes of their modules; sums of sizes are `bounded`."""
+    parameters = sum(size.parameters for size in modules.values())
+    saved = sum(size.saved_bytes for size in modules.values())
     return Totals(len(nodes), sum(map(number_into, nodes)), bounded(parameters), bounded(saved))
 
 
 def totals(graph: Graph) -> Totals:
     """Count a graph; sizes are those of all nodes that one stands for."""
-    return totals_of(list(graph.nodes.values()))
+    nodes = graph.nodes.values()
+    return totals_of(nodes, sizes(nodes))
 
 
 def elements(node: Node) -> int:
@@ -61,10 +81,14 @@ def tensor_elements(tensor: TensorMeta) -> int:
     >>> tensor_elements(TensorMeta(shape=(2, 3))), tensor_elements(TensorMeta(shape=(2**62,) * 100 + (0,)))
     (6, 0)
     """
-    if tensor.shape is None:
-        return 0
+    return 0 if tensor.shape is None else _product(tensor.shape)
+
+
+# Graphs have few shapes and many tensors.
+@lru_cache(maxsize=1024)
+def _product(shape: Shape) -> int:
     product = 1
-    for size in tensor.shape:
+    for size in shape:
         if not isinstance(size, int):
             return 0
         # Bounded each time: the product of a hostile shape could have thousands of digits.

@@ -16,10 +16,10 @@ from gradir.ir.edges import DATA, Edge, edges_into, number_into, postorder, rewi
 from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, marked_slots, status, times, together
-from gradir.ir.model import BESIDE
+from gradir.ir.model import BESIDE, bounded
 from gradir.ir.module_tree import Above, rounds_of
 from gradir.ir.saved import bytes_gone, bytes_told, counted, whole_number
-from gradir.ir.totals import bounded, parameter_elements
+from gradir.ir.totals import parameter_elements
 from gradir.vocabulary import vocabulary_of
 
 

@@ -15,9 +15,9 @@ from gradir.ir.edges import rewired
 from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, encode_component, numbered, renamed
 from gradir.ir.marks import CARRIED, TIMES, times, together
+from gradir.ir.model import bounded
 from gradir.ir.module_tree import ModuleTree, whole_tree
 from gradir.ir.saved import counted, owner, whole_number
-from gradir.ir.totals import bounded
 from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
 from gradir.passes.wiring import with_slots

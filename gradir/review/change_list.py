@@ -6,10 +6,10 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.compare import sizes
 from gradir.ir.ids import without_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
+from gradir.ir.totals import sizes
 from gradir.review.kinds import sections
 from gradir.review.wording import change_text, field_texts, named_changes, nesting, one_line
 
@@ -38,7 +38,7 @@ def list_changes(diff: Diff, sides: Sides, united: United) -> list[ListedChange]
 
 def held_before(sides: Sides, united: United) -> dict[str, tuple[int, int]]:
     """Return the size and saved bytes of each module of the first graph."""
-    scopes, own = sides.before.scopes, sizes(sides.before)
+    scopes, own = sides.before.scopes, sizes(sides.before.nodes.values())
     return {
         united.path(path): (scopes[path].total if path in scopes else 0, own[path].saved_bytes if path in own else 0)
         for path in {**scopes, **own}

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.changes import CAME, Size
+from gradir.diffs.changes import CAME
 from gradir.diffs.field_changes import names_field
 from gradir.diffs.modules import Outline
 from gradir.ir import Graph
 from gradir.ir.edges import sources
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
-from gradir.ir.totals import elements
+from gradir.ir.totals import Size, elements
 from gradir.review.common_change import CommonChange, common_change
 from gradir.review.wording import named_changes
 from gradir.vocabulary import vocabulary_of

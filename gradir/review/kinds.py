@@ -34,6 +34,8 @@ _MOST: Final = 4
 # A longer list of modules says less than the count before it.
 _LONGEST: Final = 80
 _SAVED: Final = "saved-bytes"
+# The kinds of which the line of counts lists each.
+LISTED: Final = ("lost-inputs", "gained-inputs", "unowned")
 # The kinds that tell a total, and what that is called.
 TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
 

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import astuple
 
-from gradir.diffs.changes import CAME, Size
+from gradir.diffs.changes import CAME
 from gradir.diffs.matching.renames import pattern, rename
 from gradir.diffs.modules import ChangedModule
-from gradir.ir.cuts import cut_text
 from gradir.ir.name_ranges import ranges
-from gradir.ir.text import amount, short_bytes, word
+from gradir.ir.text import amount, short_bytes
+from gradir.ir.totals import Size
 from gradir.markdown import code_span, fenced
 from gradir.review.evidence import WholeModules
-from gradir.review.kinds import sections, share
+from gradir.review.kinds import KINDS, LISTED, sections, share
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
 from gradir.review.text import no_difference, render_details, render_text
-from gradir.review.wording import change_summary, named_changes, nesting, settings, unknown_sizes, what_text
+from gradir.review.wording import SIGNS, settings, unknown_sizes, what_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gradir.diffs.changes import Change, Diff, Finding, Growth
+    from gradir.diffs.changes import Change, Diff, Growth
     from gradir.review.evidence import WholeModule
 
     Module = ChangedModule | WholeModule
@@ -35,17 +35,16 @@ LONGEST_RANGE: Final = 400
 # A table of more rows is longer than the picture, and rows of long names may take no more bytes than the next.
 _MOST_ROWS: Final = 40
 _MOST_OF_ROWS: Final = 24_000
-_MOST_CUTS: Final = 4
-_MOST_RENAMED: Final = 10
+_MOST_LISTED: Final = 10
 # Fewer bytes of a folded text are not worth its frame.
 _LEAST_ROOM: Final = 200
 _MOST_FOLLOWING: Final = 8_000
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
-_CAME: Final = {"cut-added": "a new cut", "cut-removed": "a cut less"}
+# What stands before findings of the whole graph.
 _HEADS: Final = {
-    "lost-inputs": "Lost inputs",
-    "gained-inputs": "Gained inputs",
-    "unowned": "Parameters not in the model",
+    "cut-added": "Cuts",
+    "cut-removed": "Cuts",
+    **{kind: kind.capitalize() for kind in ("renamed", "wrapped", "unwrapped")},
 }
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
 _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --format mermaid writes it."
@@ -80,13 +79,14 @@ def _figures(diff: Diff) -> Iterator[str]:
     found = sections(diff)
     for finding in found["top"]:
         yield f"**In short:** {code_span(finding.text, LONGEST_RANGE)}  "
-    yield from _cut_figures([each for each in found["graph"] if each.kind in _CAME], named_changes(diff))
+    listed = [finding for finding in found["graph"] if finding.kind in _HEADS]
+    for finding in listed[:_MOST_LISTED]:
+        text = f"{SIGNS[KINDS[finding.kind].sign]} {finding.text}"
+        yield f"**{_HEADS[finding.kind]}:** {code_span(text, LONGEST_RANGE)}  "
+    if len(listed) > _MOST_LISTED:
+        yield f"**Cuts and names:** {len(listed) - _MOST_LISTED:,} more  "
     kinds = {finding.kind: finding for finding in diff.findings}
-    for kind, what in _HEADS.items():
-        if kind in kinds:
-            text = kinds[kind].text.partition(": ")[2]
-            yield f"**{what}:** {kinds[kind].count:,}: {code_span(text, LONGEST_RANGE)}  "
-    for finding in found["note"]:
+    for finding in (*(kinds[kind] for kind in LISTED if kind in kinds), *found["note"]):
         what, _, text = finding.text.partition(": ")
         yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
     counts = Counter(change.kind for change in diff.changes if change.subject == "node")
@@ -100,34 +100,10 @@ def _figures(diff: Diff) -> Iterator[str]:
     slots = kinds["saved-bytes"].details.get("unknown", (0, 0)) if "saved-bytes" in kinds else (0, 0)
     saved = _figure(before.saved_bytes, after.saved_bytes, short_bytes)
     yield f"**Saved for backward:** {', '.join(filter(None, (saved, unknown_sizes(*slots))))}  "
-    renamed = [change for change in diff.changes if change.subject == "module"]
-    for change in renamed[:_MOST_RENAMED]:
-        was, now = (code_span(name or "(top level)") for name in (change.was, change.id))
-        yield f"**{(nesting(change) or change.kind).capitalize()}:** {was} → {now}, {change_summary(change)}  "
-    if len(renamed) > _MOST_RENAMED:
-        yield f"**Renamed:** {len(renamed) - _MOST_RENAMED:,} more modules  "
 
 
 def _figure(before: int, after: int, text: Callable[[int], str]) -> str:
     return f"{text(before)} → {text(after)}{share(before, after)}" if after != before else f"{text(before)}, as before"
-
-
-def _cut_figures(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[str]:
-    for finding in findings[:_MOST_CUTS]:
-        first = changes[finding.changes[0][0]]
-        if first.cut is not None:
-            yield f"**Cuts:** {_CAME[finding.kind]}: {code_span(cut_text(first.cut, count=True))}  "
-            continue
-        names = list(dict.fromkeys(finding.subjects))
-        shown = ranges(names) if len(names) > 1 else names[0]
-        if len(shown) <= LONGEST_RANGE:
-            listed = code_span(shown, LONGEST_RANGE)
-        else:
-            rest = f" and {len(names) - _MOST_CUTS:,} more" if len(names) > _MOST_CUTS else ""
-            listed = f"{', '.join(map(code_span, names[:_MOST_CUTS]))}{rest}"
-        yield f"**Cuts:** {finding.count:,} {code_span(word(first.what))} {first.kind}: {listed}  "
-    if len(findings) > _MOST_CUTS:
-        yield f"**Cuts:** {len(findings) - _MOST_CUTS:,} more kinds  "
 
 
 def _folded(title: str, text: str, room: int) -> str:

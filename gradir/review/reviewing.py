@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
+from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -19,16 +19,35 @@ from gradir.gcpause import paused_gc
 from gradir.progress import stage
 from gradir.review.evidence import Evidence
 from gradir.review.kinds import KINDS, SECTIONS, text_of
-from gradir.review.rules import RULES
+from gradir.review.rules import graphs, modules, parameters
 from gradir.review.summary import summary
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gradir.diffs.changes import Diff, Finding
     from gradir.diffs.modules import Outline
     from gradir.ir import Graph
+
+# In the order in which they may explain a change that stands in `Evidence.left`.
+_RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
+    graphs.computing,
+    graphs.graph_kinds,
+    parameters.inputs,
+    parameters.unowned,
+    graphs.frameworks,
+    parameters.frozen,
+    parameters.tied,
+    graphs.for_all,
+    modules.modules,
+    parameters.cuts,
+    modules.whole_graph,
+    graphs.hooked,
+    graphs.tensors,
+    modules.layers,
+    graphs.totals,
+)
 
 
 def reviewed(
@@ -45,7 +64,7 @@ def reviewed(
     whole = before, after
     if normalize:
         before, after = map(without_identities, whole)
-    names = _names_between(before, after)
+    names = cache(partial(_names_between, before, after))
     with stage("comparing the nodes"):
         diff = compare.compare(before, after, names)
     if vocabulary:
@@ -67,7 +86,7 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
     with stage("grouping the changes"), paused_gc():
         evidence = Evidence.of(known)
         found: list[Finding] = []
-        for rule in RULES:
+        for rule in _RULES:
             findings = list(rule(evidence))
             explained = {at for finding in findings for at in chain.from_iterable(finding.changes)}
             evidence = dataclasses.replace(evidence, left=[at for at in evidence.left if at not in explained])
@@ -95,15 +114,9 @@ def _in_order(findings: Sequence[Finding], outline: Outline) -> list[Finding]:
     return [findings[at] for at in sorted(range(len(findings)), key=places.__getitem__)]
 
 
-def _names_between(before: Graph, after: Graph) -> Callable[[], Correspondence]:
-    @cache
-    def names() -> Correspondence:
-        with stage("matching the nodes"):
-            pairs = matching.match(before, after)
-        with paused_gc():
-            return Correspondence(before, after, pairs)
-
-    return names
+def _names_between(before: Graph, after: Graph) -> Correspondence:
+    with stage("matching the nodes"), paused_gc():
+        return Correspondence(before, after, matching.match(before, after))
 
 
 def _in_shared_words(before: Graph, after: Graph) -> tuple[Graph, Graph]:

@@ -38,6 +38,7 @@ _FIRST: Final = (
     "sizes",
     "casts",
 )
+_WHOLE: Final = ("module-added", "module-removed")
 _LAST: Final = ("hooked", "unhooked", "tensors")
 # So many changes of one module are read as they are.
 _FEW: Final = 3
@@ -53,7 +54,7 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
         return
     phrases = _phrases(evidence, findings)
     are_two_models = any(each.kind == "two-models" for each in findings)
-    if len(phrases) < 2 and (are_two_models or not any(map(_is_long, findings))):
+    if len(phrases) < 2 and (are_two_models or not (any(map(_is_long, findings)) or _replaced(evidence, findings))):
         return
     level: Level = "error" if any(each.level == "error" for each in findings) else "change"
     yield Finding("summary", level, text=_sentence(phrases))
@@ -83,9 +84,25 @@ def _phrases(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
     if not of_kind["two-models"]:
         phrases += [_renames(of_kind[kind]) for kind in ("renamed", "wrapped", "unwrapped") if of_kind[kind]]
         phrases += [f"{word(each.subjects[0])} changed" for each in of_kind["graph"]]
-        modules = [each for each in findings if each.kind in {"same", "module-added", "module-removed"}]
+        replaced = _replaced(evidence, findings)
+        modules = [each for each in findings if each.kind in {"same", *_WHOLE} and each not in replaced]
         phrases += _edits(modules, evidence, _Following(evidence, of_kind), phrases)
     return phrases + [each.text for kind in _LAST for each in of_kind[kind]]
+
+
+def _replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Finding]:
+    """Return modules with other nodes since they are of another class now, which another phrase tells."""
+    became = {
+        name
+        for change in evidence.changes
+        if change.subject == "scope" and any(field.path == ("class",) for field in change.fields)
+        for name in (change.id, change.was)
+    }
+    return [
+        each
+        for each in findings
+        if each.kind in _WHOLE and not each.details["itself"] and became.issuperset(each.subjects)
+    ]
 
 
 def _is_long(finding: Finding) -> bool:

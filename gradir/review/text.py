@@ -9,7 +9,7 @@ from gradir.diffs.compare import compare
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
 from gradir.review.evidence import outline_of
-from gradir.review.kinds import KINDS, new_places, sections
+from gradir.review.kinds import KINDS, LISTED, new_places, sections
 from gradir.review.reviewing import reviewed
 from gradir.review.wording import (
     BLANK,
@@ -111,7 +111,7 @@ def headline(diff: Diff) -> str:
     texts = [
         one_line(new_places(found["cuts"])) if "cuts" in found else "",
         _counts(counts, "cut"),
-        *(one_line(found[kind].text) for kind in ("lost-inputs", "gained-inputs", "unowned") if kind in found),
+        *(one_line(found[kind].text) for kind in LISTED if kind in found),
         _counts(counts, "node"),
         _counts(counts, "scope"),
         *(f"{counted(count, what)} {how}" for (what, how), count in by_way),

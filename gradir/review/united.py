@@ -16,8 +16,8 @@ from gradir.ir import Graph, Node, Ref
 from gradir.ir.edges import DATA, edges_into, rewired, sources
 from gradir.ir.ids import part_name, without_numbers
 from gradir.ir.marks import LOST, STATUS, TIMES, WAS, status, times
+from gradir.ir.model import bounded
 from gradir.ir.name_ranges import ranges
-from gradir.ir.totals import bounded
 from gradir.passes import around, within
 from gradir.passes.contraction import contracted
 from gradir.passes.focus import near

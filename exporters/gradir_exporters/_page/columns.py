@@ -17,11 +17,11 @@ from gradir.ir.edges import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal, without_indices
 from gradir.ir.marks import UNREAD, ListedChange, failure, graph_kind, is_backward, status, unread
 from gradir.ir.memo import Memo, Table
-from gradir.ir.model import first_known
+from gradir.ir.model import bounded, first_known
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, whole_tree
 from gradir.ir.saved import SavedBytes, bytes_told
 from gradir.ir.text import printable
-from gradir.ir.totals import bounded, totals
+from gradir.ir.totals import totals
 from gradir.passes.blocks import Blocks, NodeColumns
 from gradir.passes.readability import MOST_BOXES
 from gradir.passes.rollup import DEEPEST_LAYERS, layers

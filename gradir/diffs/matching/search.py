@@ -25,7 +25,7 @@ from gradir.ir.module_tree import upwards
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from gradir.ir import Graph, Node
+    from gradir.ir import Graph, Node, Scope
 
 # The nodes of both graphs in sequence.
 _Orders = tuple[list[int], list[int]]
@@ -303,16 +303,15 @@ def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
     if min(len(a.nodes), len(b.nodes)) < _SMALL:
         return None
     there = b.nodes.get
-    settled = {key for key, node in a.nodes.items() if node == there(key)}
-    edited = (a.nodes.keys() | b.nodes.keys()) - settled
+    edited = {key for key, node in a.nodes.items() if node != there(key)} | (b.nodes.keys() - a.nodes.keys())
     most = len(a.nodes) // _SHARE
     if len(edited) > most or not _have_the_same_entries(a, b):
         return None
     near = _with_near_ones(a, b, edited)
     if len(near) > most:
         return None
-    kinds = [{path: (scope.class_name, scope.detail) for path, scope in graph.scopes.items()} for graph in (a, b)]
-    others = {path for path, _ in kinds[0].items() ^ kinds[1].items()}
+    tables = ((path, a.scopes.get(path), b.scopes.get(path)) for path in {**a.scopes, **b.scopes})
+    others = {path for path, old, new in tables if old != new and _kind(old) != _kind(new)}
     around = {path for scope in _scopes(a, b, near) for path in upwards(scope)}
 
     def part(graph: Graph) -> Graph:
@@ -325,6 +324,10 @@ def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
         return replace(graph, nodes=nodes, scopes=scopes)
 
     return part(a), part(b)
+
+
+def _kind(scope: Scope | None) -> object:
+    return scope and (scope.class_name, scope.detail)
 
 
 def _with_near_ones(a: Graph, b: Graph, edited: Set[str]) -> set[str]:

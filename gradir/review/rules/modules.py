@@ -52,11 +52,12 @@ def modules(evidence: Evidence) -> Iterator[Finding]:
         together.setdefault(key, {})[whole] = contents
     for members in together.values():
         yield _came_or_went(evidence, members, inside)
-        readers: dict[RelativeChanges, list[WholeModule]] = {}
+        # The sizes of what reads are not told.
+        readers: dict[Hashable, list[WholeModule]] = {}
         for whole in members:
             if whole in reading:
                 changes = [evidence.changes[at] for at in reading[whole]]
-                readers.setdefault(made_relative(changes, whole.path), []).append(whole)
+                readers.setdefault(but_for_sizes(made_relative(changes, whole.path)), []).append(whole)
         of = [whole.path for whole in members]
         for by in readers.values():
             yield Finding("reads", "change", *_with_changes(by, reading), details={"of": of})

@@ -161,6 +161,8 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
     # For a module with others in it, all of them have to be trained before and none now, or the other way round. The
     # figures are there if each graph lacks exactly these parameters.
     modules = dict(_frozen_modules(evidence))
+    if not modules:
+        return
     explained = {word: _consequences(evidence, word, found) for word, found in modules.items()}
     rest = set(evidence.left).difference(*explained.values())
     if any(explained.values()) and all(stands_last(evidence.changes[at]) for at in rest):
