@@ -163,8 +163,7 @@ class _PartReader:
             self._values[node] = _shaped(name, value)
         names = [name for name, _ in makes]
         tensors = [meta_of(tensor) for _, tensor in makes]
-        stated = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
-        stack = [*modules_of(stated)] + ([] if module is None else [module])
+        stack = [*modules_of(stack_of(node))] + ([] if module is None else [module])
         trace = node.meta.get("stack_trace") or ""
         is_opaque = module is not None and operation.op not in WRAPPERS
         weights = self._reader.weights(module.path) if is_opaque and module is not None else ()
@@ -214,6 +213,11 @@ class _PartReader:
             )
         is_function = callable(value) and not isinstance(value, type)
         return operation_of(value).native if is_function else plain_value(value, _symbol)
+
+
+def stack_of(node: fx.Node) -> Mapping[str, Any]:
+    """Return the modules that a node runs in, or of a backward that it is for, as torch states them."""
+    return node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
 
 
 def _value_of(node: fx.Node) -> Any:

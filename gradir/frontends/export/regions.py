@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import takewhile
 from operator import getitem
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from torch._guards import CompileContext
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradir.errors import CaptureError, SpecError
-from gradir.frontends.export.fx import known_inputs, program_of
+from gradir.frontends.export.fx import known_inputs, program_of, stack_of
 from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program, bare_path
 from gradir.frontends.pytorch.target import Traced, compiled_code
 from gradir.frontends.substitution import replace_function
@@ -119,12 +120,15 @@ class Region:
 
     def read(self, graph: fx.GraphModule) -> None:
         """Read a graph of AOTAutograd before a partitioner changes it."""
-        self.program, self.is_read = program_of(graph, self.start), True
         nodes = [*graph.graph.nodes]
+        sums = [node for node in nodes if node.meta.get("is_gradient_acc")]
+        _place_sums(sums)
+        self.program, self.is_read = program_of(graph, self.start), True
         places = [node for node in nodes if node.op == "placeholder"]
         described = self._read_places(places)
         self._read_ends(zip(nodes[-1].meta["desc"], self.program.part.outputs, strict=True), described)
-        self._numbers = {node.name: node.meta.get("seq_nr") for node in nodes}
+        # A sum of gradients has the number of some operation before it.
+        self._numbers = {node.name: node.meta.get("seq_nr") for node in nodes} | dict.fromkeys(each.name for each in sums)
         tangents = {name.removeprefix(self.start) for name in self.tangents.values()}
         self._backward = set[str]()
         for node in nodes:
@@ -193,6 +197,17 @@ class Region:
             name = call.makes[0].removeprefix(self.start).partition("[")[0] if call.makes else ""
             kept = [slot for _, slot in sorted(slots[name].items())]
             yield call._replace(number=self._numbers.get(name), is_backward=name in self._backward, kept=kept)
+
+
+def _place_sums(sums: Sequence[fx.Node]) -> None:
+    """Put each sum of gradients, for which torch states no module, into those that its last summand and taker share."""
+    takers = dict[fx.Node, Mapping[str, Any]]()
+    for node in reversed(sums):
+        taker = next(iter(node.users))
+        takers[node] = takers[taker] if taker in takers else stack_of(taker)
+    for node in sums:
+        pairs = zip(stack_of(node.all_input_nodes[-1]).items(), takers[node].items(), strict=False)
+        node.meta["fwd_nn_module_stack"] = dict(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def storage_of(tensor: Any) -> int:

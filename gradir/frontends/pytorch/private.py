@@ -323,7 +323,12 @@ _MICROBATCH: Final = ("to tell the microbatch of a message", "it is not told")
 # By microbatch, the buffers into which a stage receives.
 _ARGUMENTS: Final = _word(f"{PIPELINES}.stage:args_recv_info", *_MICROBATCH)
 RECEIVED: Final = (_ARGUMENTS, _word(f"{PIPELINES}.stage:grad_recv_info", *_MICROBATCH))
-SENT: Final = _word(f"{PIPELINES}.stage:fwd_cache", *_MICROBATCH)
+# Where a stage has its outputs by microbatch: in pairs, or in records with this field.
+SENT: Final = (
+    _word(f"{PIPELINES}.stage:fwd_cache", *_MICROBATCH, until="2.15"),
+    _word(f"{PIPELINES}.stage:_forward_chunk_states", *_MICROBATCH, since="2.15"),
+)
+SENT_OUTPUTS: Final = _word(f"{PIPELINES}.stage:live_outputs", *_MICROBATCH, since="2.15")
 # The function that computes the gradients of a stage's inputs before those of its parameters.
 INPUTS_FIRST: Final = _word(f"{PIPELINES}._backward:stage_backward_input", *_STAGES)
 JOIN: Final = "torch.distributed.algorithms.join"
