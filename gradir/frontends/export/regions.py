@@ -76,7 +76,7 @@ def _run(target: Traced, backend: _Backend) -> object:
     with ExitStack() as entered:
         # Without allow_rnn Dynamo ends its graph at an LSTM.
         entered.enter_context(config.patch(ignore_logger_methods=logs, allow_rnn=True))
-        for kind in {type(root) for root in target.modules.roots.values()}:
+        for kind in {type(module) for module in (*target.modules.roots.values(), *target.called)}:
             # To compile what makes a model takes longer than the model itself, and breaks the graph anyway.
             replace_function(entered, kind, "__init__", torch.compiler.disable(kind.__init__))  # type: ignore[no-untyped-call]
         return torch.compile(inner, backend=backend)(*args, **kwargs)
@@ -225,7 +225,7 @@ def bytes_of(tensor: Any) -> int | None:
 class _Names:
     """Gives modules and tensors the names that they have in the eager graph.
 
-    The call may make modules anew. Such a root is found by its class, in the order of calls.
+    The call may make modules anew. The outermost that are called are found by their classes, in the order of calls.
     """
 
     def __init__(self, target: Traced) -> None:
@@ -233,7 +233,7 @@ class _Names:
         self._paths = {id(module): path for module, path in modules.paths.items()}
         self._owned = {id(each.tensor): each for each in modules.owned}
         self._by_name = {name: each for each in modules.owned for name in each.names}
-        self._waiting = [(type(module), path) for path, module in modules.roots.items()]
+        self._waiting = [(type(each), modules.paths[each]) for each in target.called if each in modules.paths]
         self._roots: dict[str, str] = {}
 
     def forget_texts(self) -> None:
