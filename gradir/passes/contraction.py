@@ -243,12 +243,12 @@ def _levels(
 ) -> list[int]:
     """Return each node's level within the strongly connected component of its key.
 
-    The level is the largest over predecessors in the component: theirs, plus one if they are in another module. Nodes
-    that depend on nothing outside their module, or in the backward (``late``) only on the forward, get the level of
-    their first use, or one less for a use elsewhere. An edge within a component never lowers the level, and one between
-    parts of modules raises it, so no cycle is left.
+    The level is the largest over predecessors in the component: theirs, plus one if they are in another module. In the
+    backward (``late``) it is no lower than in the forward of the module. Nodes that depend on nothing outside their
+    module, or in the backward only on the forward, get the level of their first use, or one less for a use elsewhere.
+    An edge within a component never lowers the level, and one between parts of modules raises it, so no cycle is left.
     """
-    levels = [0] * len(keys)
+    levels, of_forward = [0] * len(keys), [0] * (max(keys) + 1)
     # Whether a node may wait for its first use.
     rests = [False] * len(keys)
     for number, key in enumerate(keys):
@@ -257,7 +257,13 @@ def _levels(
             continue
         component = components[key]
         same = [source for source in predecessors[number] if components[keys[source]] == component]
-        levels[number] = max([levels[source] + (keys[source] != key) for source in same], default=0)
+        level = max([levels[source] + (keys[source] != key) for source in same], default=0)
+        raised = max(level, of_forward[key])
+        if late[number]:
+            level = raised
+        else:
+            of_forward[key] = raised
+        levels[number] = level
         rests[number] = all(
             (keys[source] == key and rests[source]) or late[source] < late[number] for source in predecessors[number]
         )

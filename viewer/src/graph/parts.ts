@@ -242,15 +242,21 @@ function levels(wires: Wires, vertexOf: Int32Array, component: Int32Array, curre
   // Whether a node depends on something outside its module, other than a backward on the forward.
   const depends = new Uint8Array(count);
   const fed = new Uint8Array(count);
+  const ofForward = new Int32Array(component.length);
   // Wires are sorted by consumer, and nodes stand after what they take from.
   for (let wire = 0; wire < wires.count; wire++) {
     const from = wires.from[wire];
     const to = wires.to[wire];
     fed[to] = 1;
     const inside = current[from] === current[to] && vertexOf[from] === vertexOf[to] && vertexOf[to] >= 0;
-    if ((!inside || depends[from]) && (flags[from] & flag.backward) >= (flags[to] & flag.backward)) depends[to] = 1;
+    const isLate = flags[to] & flag.backward;
+    if ((!inside || depends[from]) && (flags[from] & flag.backward) >= isLate) depends[to] = 1;
+    const own = vertexOf[to];
+    // A backward is in no part before those of the forward.
+    if (isLate && own >= 0) level[to] = Math.max(level[to], ofForward[own]);
     if (!together(from, to)) continue;
     level[to] = Math.max(level[to], level[from] + (inside ? 0 : 1));
+    if (!isLate) ofForward[own] = Math.max(level[to], ofForward[own]);
   }
   // A parameter that another module takes first stands before all rounds of its own, so a level may be -1.
   const used = new Int32Array(count).fill(unused);
