@@ -21,7 +21,8 @@ from gradir.frontends.export.assemble import flat
 from gradir.frontends.export.operators import operation_of
 from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program, modules_of
 from gradir.frontends.export.sizes import size_text
-from gradir.frontends.texts import plain_float, plain_int, plain_text
+from gradir.frontends.pytorch.reading.attributes import plain_value
+from gradir.frontends.texts import plain_int, plain_text
 from gradir.ir import TensorMeta
 from gradir.ir.excerpt import excerpt, said
 from gradir.ir.model import MOST
@@ -38,6 +39,7 @@ _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NEWEST: Final = 8
 _DEEPEST: Final = 64
 _LONGEST: Final = 500
+_NOT_FINITE: Final = ("Infinity", "-Infinity", "NaN")
 _BEFORE_2_8: Final = "serialized_exported_program.json"
 _DTYPES: Final = (
     *("unknown", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64"),
@@ -355,17 +357,9 @@ def _entry(kind: str, number: int) -> str:
     return table[number] if 0 <= number < len(table) else f"<{number}>"
 
 
-def _plain(value: Any, *, is_float: bool = False, deep: int = 3) -> Any:
+def _plain(value: Any, *, is_float: bool = False) -> Any:
     """A constant as an attribute may hold it; torch spells floats that JSON cannot as text."""
-    if isinstance(value, (list, tuple)) and deep:
-        return tuple([_plain(each, is_float=is_float, deep=deep - 1) for each in value])
-    if isinstance(value, (bool, type(None))):
-        return value
-    if isinstance(value, int) and (not is_float or abs(value) > MOST):
-        return plain_int(value)
-    if isinstance(value, (int, float)):
-        return plain_float(float(value))
-    if isinstance(value, str):
-        is_number = is_float and value in ("Infinity", "-Infinity", "NaN")
-        return plain_float(float(value)) if is_number else plain_text(value)
-    return f"<{type(value).__name__}>"
+    if is_float and isinstance(value, list):
+        return tuple([_plain(each, is_float=not isinstance(each, list)) for each in value])
+    is_number = is_float and (value in _NOT_FINITE or (type(value) is int and abs(value) <= MOST))
+    return plain_value(float(value) if is_number else value)

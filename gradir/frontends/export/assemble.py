@@ -11,7 +11,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.export.program import Body, Call, Input, Kept, Module, Named, Part, Program
 from gradir.frontends.export.traces import Traces
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import paths_above
+from gradir.frontends.walks import element_sums, paths_above
 from gradir.ir import AttrValue, Graph, Node, Producer, Ref, Saved, Scope, TensorMeta
 from gradir.ir.excerpt import excerpt
 from gradir.ir.ids import IdAllocator, storage_key
@@ -275,18 +275,18 @@ class _Assembly:
         return plain_text(path) if path and not f"{frame.module}.".startswith(f"{path}.") else frame.scope
 
     def _scopes(self) -> list[Scope]:
-        own, total, trainable = Counter[str](), Counter[str](), Counter[str]()
-        counted: set[str] = set()
+        parameters = dict[str, Input]()
         for each in self._program.inputs.values():
-            if each.role != "parameter" or each.names[0] in counted:
-                continue
-            counted.add(each.names[0])
-            elements = tensor_elements(each.tensor)
-            owners = {name.rpartition(".")[0] for name in each.names}
-            own.update(dict.fromkeys(owners, elements))
-            for above in {above for owner in owners for above in paths_above(owner)}:
-                total[above] += elements
-                trainable[above] += elements if each.trainable else 0
+            if each.role == "parameter":
+                parameters.setdefault(each.names[0], each)
+        own, total, trainable = element_sums(
+            (
+                tuple(dict.fromkeys(name.rpartition(".")[0] for name in each.names)),
+                tensor_elements(each.tensor),
+                each.trainable,
+            )
+            for each in parameters.values()
+        )
         known = self._program.scopes
         met = dict.fromkeys(above for path in (*known, *self._kinds, *own) for above in reversed([*paths_above(path)]))
         return [

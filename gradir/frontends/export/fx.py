@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from operator import getitem
 from typing import Any, Final
 
@@ -148,21 +148,19 @@ class _PartReader:
             self._values[node] = taken
             return None
         operation, arguments, module = self._operation(node)
-        makes = [*_leaves(name, value)]
+        makes = list[tuple[str, Any]]()
         if isinstance(value, _SCALARS):
             self._values[node] = _scalar(value)
             if not operation.reads_numbers:
                 return None
-            makes = []
         elif value is None and "inplace" not in operation.kinds.values():
             self._values[node] = None
             if not any(type(each) is Body for _, argument in arguments for each in flat(argument)):
                 # It states what has to hold, and makes nothing.
                 return None
         else:
-            self._values[node] = _shaped(name, value)
-        names = [name for name, _ in makes]
-        tensors = [meta_of(tensor) for _, tensor in makes]
+            self._values[node] = _shaped(name, value, makes)
+        names, tensors = [name for name, _ in makes], [meta_of(tensor) for _, tensor in makes]
         stack = [*modules_of(stack_of(node))] + ([] if module is None else [module])
         trace = node.meta.get("stack_trace") or ""
         is_opaque = module is not None and operation.op not in WRAPPERS
@@ -224,21 +222,14 @@ def _value_of(node: fx.Node) -> Any:
     return next((node.meta[key] for key in ("val", "example_value", "tensor_meta") if key in node.meta), _UNKNOWN)
 
 
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The outputs of a node, each with its name: one where nothing is known of it."""
-    waiting = [(name, value)]
-    while waiting:
-        name, value = waiting.pop()
-        if isinstance(value, (list, tuple)) and not hasattr(value, "dtype"):
-            waiting.extend((f"{name}[{number}]", each) for number, each in reversed([*enumerate(value)]))
-        elif not isinstance(value, (*_SCALARS, type(None))):
-            yield name, value
-
-
-def _shaped(name: str, value: Any) -> Any:
+def _shaped(name: str, value: Any, makes: list[tuple[str, Any]]) -> Any:
+    """What a node gives, in the lists that it is in; ``makes`` gets each output with its name."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "dtype"):
-        return [_shaped(f"{name}[{number}]", each) for number, each in enumerate(value)]
-    return _scalar(value) if isinstance(value, (*_SCALARS, type(None))) else Named(name)
+        return [_shaped(f"{name}[{number}]", each, makes) for number, each in enumerate(value)]
+    if isinstance(value, (*_SCALARS, type(None))):
+        return _scalar(value)
+    makes.append((name, value))
+    return Named(name)
 
 
 def meta_of(value: Any) -> TensorMeta:
