@@ -91,11 +91,9 @@ def element_sums(
     ``held`` has of each parameter its owners, its elements, and whether it is trainable.
     """
     own, total, trainable = Counter[str](), Counter[str](), Counter[str]()
-    together = Counter[tuple[tuple[str, ...], bool]]()
     for owners, elements, is_trainable in held:
-        together[owners, is_trainable] += elements
-    for (owners, is_trainable), elements in together.items():
-        own.update(dict.fromkeys(owners, elements))
+        for owner in owners:
+            own[owner] += elements
         # What is tied counts once in a module above all its owners.
         for above in dict.fromkeys(above for owner in owners for above in paths_above(owner)):
             total[above] += elements

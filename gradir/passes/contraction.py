@@ -258,12 +258,9 @@ def _levels(
         component = components[key]
         same = [source for source in predecessors[number] if components[keys[source]] == component]
         level = max([levels[source] + (keys[source] != key) for source in same], default=0)
-        raised = max(level, of_forward[key])
-        if late[number]:
-            level = raised
-        else:
-            of_forward[key] = raised
-        levels[number] = level
+        floor = max(level, of_forward[key])
+        levels[number] = floor if late[number] else level
+        of_forward[key] = of_forward[key] if late[number] else floor
         rests[number] = all(
             (keys[source] == key and rests[source]) or late[source] < late[number] for source in predecessors[number]
         )

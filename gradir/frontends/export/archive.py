@@ -22,7 +22,7 @@ from gradir.frontends.export.operators import operation_of
 from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program, modules_of
 from gradir.frontends.export.sizes import size_text
 from gradir.frontends.pytorch.reading.attributes import plain_value
-from gradir.frontends.texts import plain_int, plain_text
+from gradir.frontends.texts import plain_text
 from gradir.ir import TensorMeta
 from gradir.ir.excerpt import excerpt, said
 from gradir.ir.model import MOST
@@ -331,10 +331,8 @@ def _tensor(known: _Tensor) -> TensorMeta:
 
 
 def _size(value: Mapping[str, Any]) -> int | str:
-    size = value.get("as_int")
-    if type(size) is int:
-        return size if 0 <= size <= MOST else str(plain_int(size))
-    return str(_expression(value))
+    size = _expression(value)
+    return size if type(size) is int and 0 <= size <= MOST else str(size)
 
 
 def _expression(value: Mapping[str, Any]) -> Any:

@@ -27,7 +27,7 @@ from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Prog
 from gradir.frontends.pytorch.target import Traced, compiled_code
 from gradir.frontends.substitution import replace_function
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below
+from gradir.frontends.walks import below, paths_above
 from gradir.spec import called, own_error
 
 _VARIABLE: Final = re.compile(r"[LG]\.((?!__)\w[\w.]*)")
@@ -272,13 +272,8 @@ class _Names:
         return known or bare.partition(".")[2].partition(".")[2]
 
     def _known(self, bare: str) -> str | None:
-        above, rest = bare, ""
-        while above:
-            if above in self._roots:
-                return below(self._roots[above], rest) if rest else self._roots[above]
-            above, _, last = above.rpartition(".")
-            rest = f"{last}.{rest}" if rest else last
-        return None
+        root = next((above for above in paths_above(bare) if above in self._roots), None)
+        return None if root is None else below(self._roots[root], bare[len(root) + 1 :])
 
     def input(self, source: str, tensor: object) -> tuple[str, tuple[str, ...]]:
         bare = bare_path(source)

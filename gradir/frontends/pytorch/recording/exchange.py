@@ -299,8 +299,7 @@ def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
     for stage in stages:
         sent = _sent_by(stage)
         if sent and not any(stage is each for each in running):
-            outputs = sent[min(sent)]
-            yield from (each for each in outputs if isinstance(each, torch.Tensor) and each.requires_grad)
+            yield from (each for each in sent[min(sent)] if isinstance(each, torch.Tensor) and each.requires_grad)
 
 
 def _sent_by(stage: object) -> dict[int, Sequence[object]]:
