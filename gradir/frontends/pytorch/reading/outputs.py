@@ -249,9 +249,10 @@ def _has_graph(leaf: Leaf) -> bool:
 def _read(value: torch.Tensor | GradientEdge) -> tuple[torch.Tensor, tuple[Any, int] | None]:
     """Return a tensor and what made it; for a gradient edge one without memory, since its own may be gone."""
     if isinstance(value, GradientEdge):
-        made = output_metadata(value.node)[value.output_nr]
-        strides = [0] * len(made.shape)
-        return torch.empty_strided(made.shape, strides, dtype=made.dtype, device=made.device), tuple(value)
+        node, number = value.node, value.output_nr
+        made = output_metadata(node)[number]
+        tensor = torch.empty_strided(made.shape, [0] * len(made.shape), dtype=made.dtype, device=made.device)
+        return tensor, (node, number)
     return value, (get_gradient_edge(value).node, output_nr_of(value)) if value.requires_grad else None
 
 

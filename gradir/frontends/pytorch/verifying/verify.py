@@ -111,7 +111,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """
     asks = in_process_group()
     with _one_error():
-        outputs = [captured for captured in live.captured if captured.role == "output"]
+        outputs: list[Any] = [captured for captured in live.captured if captured.role == "output"]
         seeds = [ones_for(each.tensor) for each in outputs]
         tensors = [each.tensor if each.tensor.requires_grad else GradientEdge(*each.producer) for each in outputs]
     # The collector would look at the hooks, and at the whole graph with them, once more than all else takes.
