@@ -258,9 +258,8 @@ def _levels(
         component = components[key]
         same = [source for source in predecessors[number] if components[keys[source]] == component]
         level = max([levels[source] + (keys[source] != key) for source in same], default=0)
-        floor = max(level, of_forward[key])
-        levels[number] = floor if late[number] else level
-        of_forward[key] = of_forward[key] if late[number] else floor
+        levels[number] = max(level, of_forward[key] if late[number] else 0)
+        of_forward[key] = max(of_forward[key], 0 if late[number] else level)
         rests[number] = all(
             (keys[source] == key and rests[source]) or late[source] < late[number] for source in predecessors[number]
         )

@@ -31,8 +31,6 @@ from gradir.ir.text import printable
 
 T = TypeVar("T")
 
-_UNKNOWN: Final = TensorMeta(device=None)
-
 _LARGEST: Final = 2**28
 _MOST_MEMORY: Final = 2**30
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -69,14 +67,10 @@ class _Node(msgspec.Struct):
     metadata: dict[str, str] = {}
 
 
-class _Device(msgspec.Struct):
-    type: str
-
-
 class _Tensor(msgspec.Struct):
     dtype: int
     sizes: list[dict[str, Any]]
-    device: _Device
+    device: dict[str, str | int | None]
     layout: int = 7
     requires_grad: bool = False
 
@@ -103,13 +97,9 @@ class _Module(msgspec.Struct):
     signature: _Signature
 
 
-class _Version(msgspec.Struct):
-    major: int
-
-
 class _Program(msgspec.Struct):
     graph_module: _Module
-    schema_version: _Version
+    schema_version: dict[str, int]
     torch_version: str = ""
 
 
@@ -142,8 +132,8 @@ def program_in(file: BinaryIO) -> Program:
                 weights |= _decoded(place, text, _Weights).config
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise FormatError(f"broken archive: {said(error)}") from error
-    if stated.schema_version.major > _NEWEST:
-        version = stated.schema_version.major
+    version = stated.schema_version.get("major", 0)
+    if version > _NEWEST:
         raise FormatError(f"the program has schema {version}, and this gradir reads up to {_NEWEST}; update gradir")
     try:
         return _Reader(stated, weights).program()
@@ -279,7 +269,7 @@ class _Reader:
             is_shown = makes or has_body or (is_number and operation.reads_numbers)
             if not is_shown and "inplace" not in operation.kinds.values():
                 continue
-            tensors = [_tensor(known) if (known := graph.tensor_values.get(name)) else _UNKNOWN for name in makes]
+            tensors = [_tensor(graph.tensor_values.get(name)) for name in makes]
             modules = [*modules_of(_stack(node.metadata.get("nn_module_stack", "")))]
             for module in modules:
                 _checked(module.path)
@@ -325,9 +315,11 @@ def _checked(name: Any) -> str:
     return name
 
 
-def _tensor(known: _Tensor) -> TensorMeta:
+def _tensor(known: _Tensor | None) -> TensorMeta:
+    if known is None:
+        return TensorMeta(device=None)
     dtype, layout = _entry("as_scalar_type", known.dtype), _entry("as_layout", known.layout)
-    return TensorMeta(dtype, tuple(map(_size, known.sizes)), plain_text(known.device.type), layout)
+    return TensorMeta(dtype, tuple(map(_size, known.sizes)), plain_text(str(known.device.get("type"))), layout)
 
 
 def _size(value: Mapping[str, Any]) -> int | str:

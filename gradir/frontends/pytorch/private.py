@@ -99,8 +99,10 @@ def runs_a_function(code: CodeType) -> bool:
 
 def function_run_by(frame: FrameType) -> str:
     """Return the name of the custom Function that a frame runs whose code `runs_a_function`."""
-    name: str = getattr(frame.f_locals.get("cls"), "__name__", frame.f_code.co_name)
-    return name if _FUNCTION_CALL is not None else _forward_of(frame.f_code) or name
+    # A class may have the forward of another one, and its context says which it is.
+    local, code = frame.f_locals, frame.f_code
+    kind = local.get("cls", getattr(type(local.get(code.co_varnames[0])), FORWARD_CLASS, None))
+    return getattr(kind, "__name__", "") or _forward_of(code) or code.co_name
 
 
 @lru_cache(maxsize=4096)
