@@ -93,7 +93,8 @@ def test_a_program_without_a_line_that_ran_is_not_placed_in_a_command(
         said = capfd.readouterr().out
         assert where in said if where else "-->" not in said
         assert "explain_command" not in said
-        assert "linear raised: RuntimeError: mat1 and mat2 shapes" in said
+        # torch 2.15 names the operation.
+        assert "linear raised: RuntimeError: mat1 and mat2 shapes" in said.replace("addmm: ", "")
 
 
 def floored(m: nn.Module) -> torch.Tensor:

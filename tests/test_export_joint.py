@@ -17,6 +17,7 @@ from exported_models import MODELS, exported  # noqa: E402
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
+from gradir.passes import fold  # noqa: E402
 
 NAMES = ("mlp", "tied", "written", "gpt", "unet")
 
@@ -44,10 +45,10 @@ def test_gradients_come_to_the_parameters_of_the_autograd_graph(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_what_runs_in_the_backward_says_what_it_differentiates_in_the_same_module(name):
     nodes = joint(name).nodes
-    backward = [each for each in nodes.values() if each.ext.get("phase") == "backward"]
-    assert backward
-    told = [each for each in backward if "differentiates" in each.ext]
+    told = [each for each in nodes.values() if each.ext.get("phase") == "backward" and "differentiates" in each.ext]
     assert told
+    # A part for the forward, and one for the backward.
+    assert not any("#3" in node_id for node_id in fold(joint(name), 2).nodes)
     for each in told:
         forward = nodes[each.ext["differentiates"]]
         assert forward.scope == each.scope
@@ -109,15 +110,14 @@ def test_bytes_that_each_partitioner_keeps_are_those_of_a_real_run(name):
     assert f"kept for backward by eager {real['eager']:,}, default" in gradir.export(joint(name), "summary")
 
 
-def test_a_loss_that_makes_its_model_is_traced_with_the_names_of_eager(program):
-    name = program("def loss():\n    model = Mlp()\n    return model(torch.randn(3, 4)).square().mean()\n")
+@pytest.mark.parametrize(("returned", "start"), [("", ""), ("torch.nn.ModuleList([model]), ", "0.")])
+def test_a_loss_that_makes_its_model_is_traced_with_the_names_of_eager(returned, start, program):
+    name = program(f"def loss():\n    model = Mlp()\n    return {returned}model(torch.randn(3, 4)).square().mean()\n")
     assert main(["capture", name, "--graph", "joint", "-o", "loss.gir"]) == 0
     found = gradir.load("loss.gir")
-    assert {each.id for each in found.outputs} == {
-        "output:0",
-        *(f"output:grad.{each}" for each in reached(joint("mlp"))),
-    }
-    assert found.scopes["layers.0"].detail == "in_features=4, out_features=8, bias=True"
+    gradients = {f"output:grad.{start}{each}" for each in reached(joint("mlp"))}
+    assert {each.id for each in found.outputs} == {"output:0", *gradients}
+    assert found.scopes[f"{start}layers.0"].detail == "in_features=4, out_features=8, bias=True"
     assert {node.source.line for node in found.nodes.values() if node.op in {"pow", "mean"}} == {6}
     assert main(["capture", name, "--graph", "joint", "--fake"]) == 2
     assert main(["capture", program("loss = 3"), "--graph", "joint"]) == 2

@@ -41,6 +41,7 @@ SQUEEZED = gzip.compress(TEXT, mtime=0)
 
 BROKEN: dict[str, tuple[bytes, str, str, str]] = {
     "empty": (b"", "", "the file is empty", AGAIN),
+    "an exported program": (b"PK\x03\x04...", "", "a zip archive, not a GIR document", f"{CAPTURE} of a .pt2 file"),
     "something else": (b"digraph {}", "", "not a GIR document: it starts with neither", CAPTURE),
     "other json": (b'{"a":1}', "", "not a GIR document: its head", CAPTURE),
     "truncated json": (TEXT[:300], "line 5, byte 300", "broken JSON: it was truncated", AGAIN),

@@ -110,3 +110,16 @@ def test_a_weight_that_another_module_uses_first_is_where_that_can_have_it_from(
         ("a#2", 0),
         ("b#2", 0),
     ]
+
+
+def test_a_backward_that_takes_only_the_forward_waits_for_the_other_backward() -> None:
+    b, late = Builder(), {"phase": "backward"}
+    value = b.function("exp", [b.tensor("x", META)], [META], scope="a")
+    inner = b.function("mul", [b.function("sin", [value], [META], scope="b")], [META])
+    early = b.function("cos", [value], [META], scope="a", ext=late)
+    gradient = b.function("mul", [b.function("expand", [inner], [META], ext=late), value], [META], scope="b", ext=late)
+    b.output(b.function("mul", [gradient, early], [META], scope="a", ext=late))
+    folded = fold(b.build(), 1).nodes
+    assert [(key, node.attrs["nodes"]) for key, node in folded.items() if node.role == "module"] == [
+        *(("a", 1), ("b", 1), ("b#2", 1), ("a#2", 2)),
+    ]

@@ -298,3 +298,10 @@ def test_the_tensors_of_a_set_stand_in_the_order_in_which_they_were_made() -> No
     made = [w.exp(), w.sin(), w.cos(), w.tanh()]
     graph = gradir.capture({*made[::-1]})
     assert [graph.nodes[f"output:{place}"].inputs[0].id for place in range(4)] == ["exp:1", "sin:1", "cos:1", "tanh:1"]
+
+
+def test_a_gradient_edge_is_captured_as_its_tensor_and_verified() -> None:
+    made = torch.nn.Linear(3, 4)(torch.ones(2, 3)).relu()
+    edge = torch.autograd.graph.get_gradient_edge(made)
+    assert gradir.capture([edge, made]) == gradir.capture([made, made])
+    assert gradir.verify([edge]).mismatches == ()

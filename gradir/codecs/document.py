@@ -143,6 +143,8 @@ def encoding_of(data: bytes) -> str:
         raise FormatError("MessagePack in columns, which no release of gradir wrote", advice="capture the graph again")
     if _MSGPACK.match(data):
         return "msgpack"
+    if data.startswith(b"PK\x03\x04"):
+        raise FormatError("a zip archive, not a GIR document", advice="gradir capture writes one of a .pt2 file")
     raise conflict(data) or foreign("not a GIR document: it starts with neither '{' nor a map of MessagePack")
 
 

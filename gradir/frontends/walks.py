@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import CodeType, FrameType, FunctionType
@@ -80,6 +81,24 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
 def paths_above(path: str) -> Iterator[str]:
     """Yield a path of a module and those above it, the root last."""
     return chain(path, lambda inner: inner.rpartition(".")[0] if inner else None)
+
+
+def element_sums(
+    held: Iterable[tuple[tuple[str, ...], int, bool]],
+) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """Count by path the elements of a module's own parameters, of those of its subtree, and the trainable of these.
+
+    ``held`` has of each parameter its owners, its elements, and whether it is trainable.
+    """
+    own, total, trainable = Counter[str](), Counter[str](), Counter[str]()
+    for owners, elements, is_trainable in held:
+        for owner in owners:
+            own[owner] += elements
+        # What is tied counts once in a module above all its owners.
+        for above in dict.fromkeys(above for owner in owners for above in paths_above(owner)):
+            total[above] += elements
+            trainable[above] += elements if is_trainable else 0
+    return own, total, trainable
 
 
 def below(path: str, name: str) -> str:

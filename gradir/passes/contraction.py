@@ -15,7 +15,7 @@ from gradir.ir import AttrValue, Graph, Node, Ref, Scope, TensorMeta
 from gradir.ir.edges import DATA, Edge, edges_into, number_into, postorder, rewired, sources
 from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, module_id, part_name
-from gradir.ir.marks import CARRIED, STATUS, TIMES, marked_slots, status, times, together
+from gradir.ir.marks import CARRIED, STATUS, TIMES, is_backward, marked_slots, status, times, together
 from gradir.ir.model import BESIDE, bounded
 from gradir.ir.module_tree import Above, rounds_of
 from gradir.ir.saved import bytes_gone, bytes_told, counted, whole_number
@@ -73,7 +73,7 @@ class _Contraction:
             vertices.setdefault(number if place is None else (place, calls and calls[number]), len(vertices))
             for number, place in enumerate(places)
         ]
-        self._groups, parts = _acyclic_groups(self._sources, keys, places)
+        self._groups, parts = _acyclic_groups(self._sources, keys, places, [*map(is_backward, nodes)])
         self._group_of = [0] * len(nodes)
         for group, members in enumerate(self._groups):
             for number in members:
@@ -217,13 +217,13 @@ class _Contraction:
 
 
 def _acyclic_groups(
-    predecessors: Sequence[Sequence[int]], keys: Sequence[int], places: Sequence[str | None]
+    predecessors: Sequence[Sequence[int]], keys: Sequence[int], places: Sequence[str | None], late: Sequence[bool]
 ) -> tuple[list[list[int]], list[int]]:
     """Return groups of nodes with equal keys whose contraction makes no cycle, and the part of its module of each."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
     for key, known in zip(keys, predecessors, strict=True):
         contracted[key] += map(keys.__getitem__, known)
-    levels = _levels(predecessors, keys, _components(contracted))
+    levels = _levels(predecessors, keys, _components(contracted), late)
     groups: dict[tuple[int, int], list[int]] = {}
     for number, key in enumerate(keys):
         groups.setdefault((key, levels[number]), []).append(number)
@@ -236,15 +236,18 @@ def _acyclic_groups(
     return list(groups.values()), [parts[group] for group in groups]
 
 
-def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], components: Sequence[int]) -> list[int]:
+def _levels(
+    predecessors: Sequence[Sequence[int]], keys: Sequence[int], components: Sequence[int], late: Sequence[bool]
+) -> list[int]:
     """Return each node's level within the strongly connected component of its key.
 
-    The level is the largest over predecessors in the component: theirs, plus one if they are in another module. Nodes
-    that depend on nothing outside their module get the level of their first use, or one less for a use elsewhere. An
-    edge within a component never lowers the level, and one between parts of modules raises it, so no cycle is left.
+    The level is the largest over predecessors in the component: theirs, plus one if they are in another module. In the
+    backward (``late``) it is no lower than in the forward of the module. Nodes that depend on nothing outside their
+    module, or in the backward only on the forward, get the level of their first use, or one less for a use elsewhere.
+    An edge within a component never lowers the level, and one between parts of modules raises it, so no cycle is left.
     """
-    levels = [0] * len(keys)
-    # Whether a node depends on nothing outside its module.
+    levels, of_forward = [0] * len(keys), [0] * (max(keys) + 1)
+    # Whether a node may wait for its first use.
     rests = [False] * len(keys)
     for number, key in enumerate(keys):
         if not predecessors[number]:
@@ -252,8 +255,12 @@ def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], componen
             continue
         component = components[key]
         same = [source for source in predecessors[number] if components[keys[source]] == component]
-        levels[number] = max([levels[source] + (keys[source] != key) for source in same], default=0)
-        rests[number] = all(keys[source] == key and rests[source] for source in predecessors[number])
+        level = max([levels[source] + (keys[source] != key) for source in same], default=0)
+        levels[number] = max(level, of_forward[key] if late[number] else 0)
+        of_forward[key] = max(of_forward[key], 0 if late[number] else level)
+        rests[number] = all(
+            (keys[source] == key and rests[source]) or late[source] < late[number] for source in predecessors[number]
+        )
     used: dict[int, int] = {}
     for number in reversed(range(len(keys))):
         key = keys[number]

@@ -66,10 +66,12 @@ def main(rank: int, world: int) -> object:
         "1F1B": scheduled(Schedule1F1B, rank, world),
         "GPipe": scheduled(ScheduleGPipe, rank, world),
         "by hand": by_hand(rank, world),
-        "swapped": scheduled(ScheduleGPipe, rank, world, swaps=True),
     }
+    # torch 2.15 refuses to.
+    if torch.__version__ < torch.torch_version.TorchVersion("2.15"):
+        graphs["swapped"] = scheduled(ScheduleGPipe, rank, world, swaps=True)
     found = {name: gradir.dumps(graph).decode() for name, graph in graphs.items()}
-    return {**found, "losses": [losses_of["ScheduleGPipe", swaps] for swaps in (False, True)]}
+    return {**found, "losses": [losses for (kind, _), losses in losses_of.items() if kind == "ScheduleGPipe"]}
 
 
 if __name__ == "__main__":

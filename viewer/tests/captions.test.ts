@@ -68,9 +68,10 @@ test("parts of a module say whether they run forward or backward", () => {
   const sample = new Sample("joint");
   const backward = { flags: flag.backward };
   let value = sample.add("mm", [], "fc");
+  const early = sample.add("t", [value], "fc", backward);
   value = sample.add("sum", [value], "loss");
   value = sample.add("expand", [value], "loss", backward);
-  value = sample.add("mm", [value], "fc", backward);
+  value = sample.add("mm", [value, early], "fc", backward);
   const left = shown(sample.done(), { ...usual, dropAccumulators: false });
   const captions = Array.from({ length: left.scopes.count }, (_, scope) => caption(left, scope)).slice(1);
   assert.deepEqual(captions.filter((words) => words.startsWith("fc")), ["fc (forward)", "fc (backward)"]);

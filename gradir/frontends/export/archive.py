@@ -21,7 +21,8 @@ from gradir.frontends.export.assemble import flat
 from gradir.frontends.export.operators import operation_of
 from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program, modules_of
 from gradir.frontends.export.sizes import size_text
-from gradir.frontends.texts import plain_float, plain_int, plain_text
+from gradir.frontends.pytorch.reading.attributes import plain_value
+from gradir.frontends.texts import plain_text
 from gradir.ir import TensorMeta
 from gradir.ir.jsontext import TOO_DEEP, is_too_deep
 from gradir.ir.model import MOST
@@ -29,14 +30,13 @@ from gradir.ir.text import excerpt, printable, said
 
 T = TypeVar("T")
 
-_UNKNOWN: Final = TensorMeta(device=None)
-
 _LARGEST: Final = 2**28
 _MOST_MEMORY: Final = 2**30
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NEWEST: Final = 8
 _DEEPEST: Final = 64
 _LONGEST: Final = 500
+_NOT_FINITE: Final = ("Infinity", "-Infinity", "NaN")
 _BEFORE_2_8: Final = "serialized_exported_program.json"
 _DTYPES: Final = (
     *("unknown", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64"),
@@ -66,14 +66,10 @@ class _Node(msgspec.Struct):
     metadata: dict[str, str] = {}
 
 
-class _Device(msgspec.Struct):
-    type: str
-
-
 class _Tensor(msgspec.Struct):
     dtype: int
     sizes: list[dict[str, Any]]
-    device: _Device
+    device: dict[str, str | int | None]
     layout: int = 7
     requires_grad: bool = False
 
@@ -100,13 +96,9 @@ class _Module(msgspec.Struct):
     signature: _Signature
 
 
-class _Version(msgspec.Struct):
-    major: int
-
-
 class _Program(msgspec.Struct):
     graph_module: _Module
-    schema_version: _Version
+    schema_version: dict[str, int]
     torch_version: str = ""
 
 
@@ -139,8 +131,8 @@ def program_in(file: BinaryIO) -> Program:
                 weights |= _decoded(place, text, _Weights).config
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise FormatError(f"broken archive: {said(error)}") from error
-    if stated.schema_version.major > _NEWEST:
-        version = stated.schema_version.major
+    version = stated.schema_version.get("major", 0)
+    if version > _NEWEST:
         raise FormatError(f"the program has schema {version}, and this gradir reads up to {_NEWEST}; update gradir")
     try:
         return _Reader(stated, weights).program()
@@ -276,7 +268,7 @@ class _Reader:
             is_shown = makes or has_body or (is_number and operation.reads_numbers)
             if not is_shown and "inplace" not in operation.kinds.values():
                 continue
-            tensors = [_tensor(known) if (known := graph.tensor_values.get(name)) else _UNKNOWN for name in makes]
+            tensors = [_tensor(graph.tensor_values.get(name)) for name in makes]
             modules = [*modules_of(_stack(node.metadata.get("nn_module_stack", "")))]
             for module in modules:
                 _checked(module.path)
@@ -322,16 +314,16 @@ def _checked(name: Any) -> str:
     return name
 
 
-def _tensor(known: _Tensor) -> TensorMeta:
+def _tensor(known: _Tensor | None) -> TensorMeta:
+    if known is None:
+        return TensorMeta(device=None)
     dtype, layout = _entry("as_scalar_type", known.dtype), _entry("as_layout", known.layout)
-    return TensorMeta(dtype, tuple(map(_size, known.sizes)), plain_text(known.device.type), layout)
+    return TensorMeta(dtype, tuple(map(_size, known.sizes)), plain_text(str(known.device.get("type"))), layout)
 
 
 def _size(value: Mapping[str, Any]) -> int | str:
-    size = value.get("as_int")
-    if type(size) is int:
-        return size if 0 <= size <= MOST else str(plain_int(size))
-    return str(_expression(value))
+    size = _expression(value)
+    return size if type(size) is int and 0 <= size <= MOST else str(size)
 
 
 def _expression(value: Mapping[str, Any]) -> Any:
@@ -354,17 +346,9 @@ def _entry(kind: str, number: int) -> str:
     return table[number] if 0 <= number < len(table) else f"<{number}>"
 
 
-def _plain(value: Any, *, is_float: bool = False, deep: int = 3) -> Any:
+def _plain(value: Any, *, is_float: bool = False) -> Any:
     """A constant as an attribute may hold it; torch spells floats that JSON cannot as text."""
-    if isinstance(value, (list, tuple)) and deep:
-        return tuple([_plain(each, is_float=is_float, deep=deep - 1) for each in value])
-    if isinstance(value, (bool, type(None))):
-        return value
-    if isinstance(value, int) and (not is_float or abs(value) > MOST):
-        return plain_int(value)
-    if isinstance(value, (int, float)):
-        return plain_float(float(value))
-    if isinstance(value, str):
-        is_number = is_float and value in ("Infinity", "-Infinity", "NaN")
-        return plain_float(float(value)) if is_number else plain_text(value)
-    return f"<{type(value).__name__}>"
+    if is_float and isinstance(value, list):
+        return tuple([_plain(each, is_float=not isinstance(each, list)) for each in value])
+    is_number = is_float and (value in _NOT_FINITE or (type(value) is int and abs(value) <= MOST))
+    return plain_value(float(value) if is_number else value)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gradir.errors import CaptureError
 from gradir.frontends.export.program import Body, Call, Input, Kept, Module, Named, Part, Program
-from gradir.frontends.export.traces import Traces
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import paths_above
-from gradir.ir import AttrValue, Graph, Node, Producer, Ref, Saved, Scope, TensorMeta
+from gradir.frontends.walks import element_sums, paths_above
+from gradir.ir import AttrValue, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.ids import IdAllocator, storage_key
 from gradir.ir.marks import PHASE, SAVINGS
 from gradir.ir.model import bounded
@@ -37,13 +36,13 @@ _LIFTED: Final = re.compile(r"(^|\.)lifted_tensor_\d+$")
 """What torch calls a tensor that a program wrote out. It has no name, as in a forward: the values may be others."""
 
 
-def graph_of(program: Program, traces: Traces) -> Graph:
-    """Return the graph of a program.
+def graph_of(program: Program, places: Mapping[str, Source | None]) -> Graph:
+    """Return the graph of a program; ``places`` has the source lines of traces.
 
     Raises:
         CaptureError: an operation takes what nothing before it makes.
     """
-    return _Assembly(program, traces).graph()
+    return _Assembly(program, places).graph()
 
 
 class _Value(NamedTuple):
@@ -79,8 +78,8 @@ class _Running(NamedTuple):
 
 
 class _Assembly:
-    def __init__(self, program: Program, traces: Traces) -> None:
-        self._program, self._traces = program, traces
+    def __init__(self, program: Program, places: Mapping[str, Source | None]) -> None:
+        self._program, self._places = program, places
         self._allocator = IdAllocator()
         self._nodes: list[Node] = []
         self._tensors: dict[tuple[bool, str], _Value] = {}
@@ -189,7 +188,7 @@ class _Assembly:
                 inputs=tuple(value.ref for value in inputs),
                 outputs=tuple(call.tensors),
                 attrs=dict(sorted(attrs.items())),
-                source=self._traces(call.trace),
+                source=self._places[call.trace],
                 opaque=call.opaque,
                 kinds=tuple(kinds) if {*kinds} - {"data"} else (),
                 saved=tuple(self._saved(node_id, call, each, memory) for each in call.kept),
@@ -275,18 +274,18 @@ class _Assembly:
         return plain_text(path) if path and not f"{frame.module}.".startswith(f"{path}.") else frame.scope
 
     def _scopes(self) -> list[Scope]:
-        own, total, trainable = Counter[str](), Counter[str](), Counter[str]()
-        counted: set[str] = set()
+        parameters = dict[str, Input]()
         for each in self._program.inputs.values():
-            if each.role != "parameter" or each.names[0] in counted:
-                continue
-            counted.add(each.names[0])
-            elements = tensor_elements(each.tensor)
-            owners = {name.rpartition(".")[0] for name in each.names}
-            own.update(dict.fromkeys(owners, elements))
-            for above in {above for owner in owners for above in paths_above(owner)}:
-                total[above] += elements
-                trainable[above] += elements if each.trainable else 0
+            if each.role == "parameter":
+                parameters.setdefault(each.names[0], each)
+        own, total, trainable = element_sums(
+            (
+                tuple(dict.fromkeys(name.rpartition(".")[0] for name in each.names)),
+                tensor_elements(each.tensor),
+                each.trainable,
+            )
+            for each in parameters.values()
+        )
         known = self._program.scopes
         met = dict.fromkeys(above for path in (*known, *self._kinds, *own) for above in reversed([*paths_above(path)]))
         return [

@@ -53,7 +53,7 @@ class ExportFrontend:
 
         from gradir.frontends.export.assemble import graph_of
         from gradir.frontends.export.fx import program_of
-        from gradir.frontends.export.traces import Traces
+        from gradir.frontends.export.traces import trace_places
         from gradir.frontends.texts import ShownPaths
 
         if request.graph in {"joint", "compiled"}:
@@ -62,7 +62,7 @@ class ExportFrontend:
             program = joint_program(request.target)
         else:
             program = program_of(request.target)
-        return Captured(graph_of(program, Traces(ShownPaths(), (torch.__path__[0],))))
+        return Captured(graph_of(program, trace_places(ShownPaths(), (torch.__path__[0],))))
 
     def read(self, file: BinaryIO) -> Graph:
         """The graph of the program in a ``.pt2`` file, of which no weight is read and no pickle loaded.
@@ -72,6 +72,6 @@ class ExportFrontend:
         """
         from gradir.frontends.export.archive import program_in
         from gradir.frontends.export.assemble import graph_of
-        from gradir.frontends.export.traces import Traces, foreign_path
+        from gradir.frontends.export.traces import foreign_path, trace_places
 
-        return graph_of(program_in(file), Traces(foreign_path))
+        return graph_of(program_in(file), trace_places(foreign_path))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import chain, repeat
 from operator import getitem
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from gradir.frontends.pytorch.reading.attributes import bare_name, device_name, 
 from gradir.frontends.pytorch.reading.members import modules_at, named_tensors_at
 from gradir.frontends.pytorch.recording.steps import named
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import grouped
 from gradir.ir import TensorMeta
 from gradir.ir.frozen import NOTHING
 
@@ -36,23 +37,19 @@ def program_of(target: Any, start: str = "") -> Program:
     signature = target.graph_signature
     arguments = {spec.arg.name if spec.target is None else spec.target: spec.arg.name for spec in signature.input_specs}
     reader = _Reader(target.graph_module, known_inputs(target))
-    part, specs = reader.part, signature.output_specs
-    is_write = [spec.kind.name in _WRITES for spec in specs]
-    writes = [
-        (arguments[spec.target], value.name)
-        for spec, value in zip(specs, part.outputs, strict=False)
-        if spec.kind.name in _WRITES and spec.target in arguments and isinstance(value, Named)
-    ]
-    outputs = [each for number, each in enumerate(part.outputs) if number >= len(specs) or not is_write[number]]
-    return Program(part._replace(outputs=outputs), reader.inputs, writes, version)
+    specs = ((each.kind.name in _WRITES, each.target) for each in signature.output_specs)
+    # By output the input that it is written to.
+    written = (arguments.get(target, "") if is_write else None for is_write, target in specs)
+    pairs = [*zip(chain(written, repeat(None)), reader.part.outputs, strict=False)]
+    writes = [(name, value.name) for name, value in pairs if name and type(value) is Named]
+    outputs = [value for name, value in pairs if name is None]
+    return Program(reader.part._replace(outputs=outputs), reader.inputs, writes, version)
 
 
 def known_inputs(target: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
     """The role and the names of each input of an exported program; what is held has those of the same tensor too."""
-    owners = defaultdict[int, list[str]](list)
     held = {**target.state_dict, **target.constants}
-    for name, tensor in held.items():
-        owners[id(tensor)].append(name)
+    owners = grouped((id(tensor), name) for name, tensor in held.items())
     known = {}
     for spec in target.graph_signature.input_specs:
         role = _ROLES.get(spec.kind.name)
@@ -73,11 +70,8 @@ class _Reader:
         self.start = start
         self.inputs: dict[str, Input] = {}
         self._known = known
-        self._held: dict[str, tuple[torch.Tensor, bool]] = {}
-        self._owners = defaultdict[int, list[str]](list)
-        for name, tensor, is_parameter in named_tensors_at(modules_at(root)):
-            self._held[name] = tensor, is_parameter
-            self._owners[id(tensor)].append(name)
+        self._held = {name: (tensor, is_own) for name, tensor, is_own in named_tensors_at(modules_at(root))}
+        self._owners = grouped((id(tensor), name) for name, (tensor, _) in self._held.items())
         self._waiting: list[tuple[fx.GraphModule, str, Part]] = []
         self.part = self._part(root, "")
         while self._waiting:
@@ -148,23 +142,20 @@ class _PartReader:
             self._values[node] = taken
             return None
         operation, arguments, module = self._operation(node)
-        makes = [*_leaves(name, value)]
+        makes = list[tuple[str, Any]]()
         if isinstance(value, _SCALARS):
             self._values[node] = _scalar(value)
             if not operation.reads_numbers:
                 return None
-            makes = []
         elif value is None and "inplace" not in operation.kinds.values():
             self._values[node] = None
             if not any(type(each) is Body for _, argument in arguments for each in flat(argument)):
                 # It states what has to hold, and makes nothing.
                 return None
         else:
-            self._values[node] = _shaped(name, value)
-        names = [name for name, _ in makes]
-        tensors = [meta_of(tensor) for _, tensor in makes]
-        stated = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
-        stack = [*modules_of(stated)] + ([] if module is None else [module])
+            self._values[node] = _shaped(name, value, makes)
+        names, tensors = [name for name, _ in makes], [meta_of(tensor) for _, tensor in makes]
+        stack = [*modules_of(stack_of(node))] + ([] if module is None else [module])
         trace = node.meta.get("stack_trace") or ""
         is_opaque = module is not None and operation.op not in WRAPPERS
         weights = self._reader.weights(module.path) if is_opaque and module is not None else ()
@@ -216,25 +207,23 @@ class _PartReader:
         return operation_of(value).native if is_function else plain_value(value, _symbol)
 
 
+def stack_of(node: fx.Node) -> Mapping[str, Any]:
+    """Return the modules that a node runs in, or of a backward that it is for, as torch states them."""
+    return node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+
+
 def _value_of(node: fx.Node) -> Any:
     return next((node.meta[key] for key in ("val", "example_value", "tensor_meta") if key in node.meta), _UNKNOWN)
 
 
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The outputs of a node, each with its name: one where nothing is known of it."""
-    waiting = [(name, value)]
-    while waiting:
-        name, value = waiting.pop()
-        if isinstance(value, (list, tuple)) and not hasattr(value, "dtype"):
-            waiting.extend((f"{name}[{number}]", each) for number, each in reversed([*enumerate(value)]))
-        elif not isinstance(value, (*_SCALARS, type(None))):
-            yield name, value
-
-
-def _shaped(name: str, value: Any) -> Any:
+def _shaped(name: str, value: Any, makes: list[tuple[str, Any]]) -> Any:
+    """Return the outputs of a node in the lists that they are in; ``makes`` gets each with its name."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "dtype"):
-        return [_shaped(f"{name}[{number}]", each) for number, each in enumerate(value)]
-    return _scalar(value) if isinstance(value, (*_SCALARS, type(None))) else Named(name)
+        return [_shaped(f"{name}[{number}]", each, makes) for number, each in enumerate(value)]
+    if isinstance(value, (*_SCALARS, type(None))):
+        return _scalar(value)
+    makes.append((name, value))
+    return Named(name)
 
 
 def meta_of(value: Any) -> TensorMeta:

@@ -65,36 +65,34 @@ def _joined(regions: Sequence[Region], target: Traced | None) -> Program:
     linked = _links(regions)
     taken = {*linked.values()}
     forward, backward, inputs = list[Call](), list[Call](), dict[str, Input]()
-    ends = list[tuple[str, Named]]()
+    results, gradients = list[Named](), list[tuple[str, Named]]()
     reached, writes = set[tuple[str, ...]](), list[tuple[str, str]]()
     for number, region in enumerate(regions, 1):
         inputs.update((name, each) for name, each in region.inputs() if name not in linked)
         writes += region.writes
-        results = [value for _, value in sorted(region.results.items()) if value.name not in taken]
-        before = sum(path.isdigit() for path, _ in ends)
-        ends += [(str(before + place), value) for place, value in enumerate(results)]
+        results += [value for _, value in sorted(region.results.items()) if value.name not in taken]
         for place, value in region.gradients.items():
             _, names = region.named[place] if place >= 0 else ("", ())
             reached.add(names)
             if value.name not in taken:
-                ends.append((f"grad.{names[0]}" if names else "grad", value))
+                gradients.append((f"grad.{names[0]}" if names else "grad", value))
         calls = [
             call._replace(arguments=_renamed(call.arguments, linked), region=number if len(regions) > 1 else 0)
             for call in region.calls()
         ]
         forward += [call for call in calls if not call.is_backward]
         backward[:0] = [call for call in calls if call.is_backward]
-    ends.sort(key=lambda each: each[0].startswith("grad"))
-    if target is not None and target.compiles:
+    compiles = target is not None and target.compiles
+    if target is not None and compiles:
         # Parameters outside of what is compiled get their gradients from eager.
         reached.update(node.names for node in target.eager.nodes.values() if node.role == "parameter")
     return Program(
-        Part([], [*forward, *backward], [value for _, value in ends]),
+        Part([], [*forward, *backward], [*results, *(value for _, value in gradients)]),
         inputs,
         [(linked.get(name, name), value) for name, value in writes],
         str(torch.__version__),
-        "compiled" if target is not None and target.compiles else "joint",
-        [path for path, _ in ends],
+        "compiled" if compiles else "joint",
+        [*map(str, range(len(results))), *(path for path, _ in gradients)],
         [*_unreached(target, inputs, reached), *_breaks(regions)],
         {} if target is None else target.eager.scopes,
         [*(() if target is None else _kept_by_eager(target.eager)), *_savings(regions, linked)],

@@ -37,7 +37,7 @@ def operation_of(target: Any) -> Operation:
         found = _overload(target)
         if found is None:
             native = plain_text(target.removeprefix("torch.ops.higher_order.").removeprefix("torch.ops."))
-            return Operation(_last(native), native, (), _kinds(native))
+            return Operation(native.rpartition(".")[2], native, (), _kinds(native))
         target = found
     name = plain_text(str(getattr(target, "__name__", type(target).__name__)))
     if isinstance(target, Operator):
@@ -52,12 +52,8 @@ def operation_of(target: Any) -> Operation:
 
 def _kinds(name: str) -> Mapping[str, str]:
     """What an operation without a schema writes to, told by its name."""
-    last = _last(name)
+    last = name.rpartition(".")[2]
     return {"0": INPLACE} if last in _WRITERS or (last.endswith("_") and not last.endswith("__")) else NOTHING
-
-
-def _last(native: str) -> str:
-    return native.rpartition(".")[2]
 
 
 def _overload(target: str) -> Any:

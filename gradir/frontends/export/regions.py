@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import takewhile
 from operator import getitem
 from typing import Any, Final
 
@@ -21,11 +22,11 @@ from torch._guards import CompileContext
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradir.errors import CaptureError, SpecError
-from gradir.frontends.export.fx import known_inputs, program_of
+from gradir.frontends.export.fx import known_inputs, program_of, stack_of
 from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program, bare_path
 from gradir.frontends.pytorch.target import Traced, compiled_code
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below, replace_function
+from gradir.frontends.walks import below, paths_above, replace_function
 from gradir.spec import called, own_error
 
 _VARIABLE: Final = re.compile(r"[LG]\.((?!__)\w[\w.]*)")
@@ -74,7 +75,7 @@ def _run(target: Traced, backend: _Backend) -> object:
     with ExitStack() as entered:
         # Without allow_rnn Dynamo ends its graph at an LSTM.
         entered.enter_context(config.patch(ignore_logger_methods=logs, allow_rnn=True))
-        for kind in {type(root) for root in target.modules.roots.values()}:
+        for kind in {type(module) for module in (*target.modules.roots.values(), *target.called)}:
             # To compile what makes a model takes longer than the model itself, and breaks the graph anyway.
             replace_function(entered, kind, "__init__", torch.compiler.disable(kind.__init__))  # type: ignore[no-untyped-call]
         return torch.compile(inner, backend=backend)(*args, **kwargs)
@@ -118,12 +119,17 @@ class Region:
 
     def read(self, graph: fx.GraphModule) -> None:
         """Read a graph of AOTAutograd before a partitioner changes it."""
-        self.program, self.is_read = program_of(graph, self.start), True
         nodes = [*graph.graph.nodes]
+        sums = dict.fromkeys(node for node in nodes if node.meta.get("is_gradient_acc"))
+        _place_sums([*sums])
+        self.program, self.is_read = program_of(graph, self.start), True
         places = [node for node in nodes if node.op == "placeholder"]
         described = self._read_places(places)
         self._read_ends(zip(nodes[-1].meta["desc"], self.program.part.outputs, strict=True), described)
-        self._numbers = {node.name: node.meta.get("seq_nr") for node in nodes}
+        # A sum of gradients has the number of some operation before it.
+        self._numbers = {node.name: node.meta.get("seq_nr") for node in nodes} | dict.fromkeys(
+            each.name for each in sums
+        )
         tangents = {name.removeprefix(self.start) for name in self.tangents.values()}
         self._backward = set[str]()
         for node in nodes:
@@ -194,6 +200,17 @@ class Region:
             yield call._replace(number=self._numbers.get(name), is_backward=name in self._backward, kept=kept)
 
 
+def _place_sums(sums: Sequence[fx.Node]) -> None:
+    """Put each sum of gradients, for which torch states no module, into those that its last summand and taker share."""
+    takers = dict[fx.Node, Mapping[str, Any]]()
+    for node in reversed(sums):
+        taker = next(iter(node.users))
+        takers[node] = takers[taker] if taker in takers else stack_of(taker)
+    for node in sums:
+        pairs = zip(stack_of(node.all_input_nodes[-1]).items(), takers[node].items(), strict=False)
+        node.meta["fwd_nn_module_stack"] = dict(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 def storage_of(tensor: Any) -> int:
     """Return what tensors of one storage have in common, and 0 of a number."""
     is_tensor = isinstance(tensor, torch.Tensor)
@@ -209,7 +226,7 @@ def bytes_of(tensor: Any) -> int | None:
 class _Names:
     """Gives modules and tensors the names that they have in the eager graph.
 
-    The call may make modules anew. Such a root is found by its class, in the order of calls.
+    The call may make modules anew. The outermost that are called are found by their classes, in the order of calls.
     """
 
     def __init__(self, target: Traced) -> None:
@@ -217,7 +234,7 @@ class _Names:
         self._paths = {id(module): path for module, path in modules.paths.items()}
         self._owned = {id(each.tensor): each for each in modules.owned}
         self._by_name = {name: each for each in modules.owned for name in each.names}
-        self._waiting = [(type(module), path) for path, module in modules.roots.items()]
+        self._waiting = [(type(each), modules.paths[each]) for each in target.called if each in modules.paths]
         self._roots: dict[str, str] = {}
 
     def forget_texts(self) -> None:
@@ -254,13 +271,8 @@ class _Names:
         return known or bare.partition(".")[2].partition(".")[2]
 
     def _known(self, bare: str) -> str | None:
-        above, rest = bare, ""
-        while above:
-            if above in self._roots:
-                return below(self._roots[above], rest) if rest else self._roots[above]
-            above, _, last = above.rpartition(".")
-            rest = f"{last}.{rest}" if rest else last
-        return None
+        root = next((above for above in paths_above(bare) if above in self._roots), None)
+        return None if root is None else below(self._roots[root], bare[len(root) + 1 :])
 
     def input(self, source: str, tensor: object) -> tuple[str, tuple[str, ...]]:
         bare = bare_path(source)

@@ -9,6 +9,7 @@ from typing import Final
 from gradir.files import working_folder
 from gradir.frontends.texts import plain_text
 from gradir.ir import Source
+from gradir.ir.memo import Memo
 from gradir.ir.text import printable
 
 _FRAME: Final = re.compile(r'^[ \t]*File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
@@ -16,26 +17,21 @@ _INTERNAL: Final = re.compile(r"[/\\](site|dist)-packages[/\\](torch|gradir)[/\\
 _INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/")
 
 
-class Traces:
-    """Gives the place of a trace: its innermost line that is neither torch's nor of code without a file."""
+def trace_places(shown: Callable[[str], str], internal: tuple[str, ...] = ()) -> Memo[str, Source | None]:
+    """Return a table of the places of traces: the innermost line that is neither torch's nor of code without a file.
 
-    def __init__(self, shown: Callable[[str], str], internal: tuple[str, ...] = ()) -> None:
-        """``shown`` gives how a file is shown, and ``internal`` are folders of torch."""
-        self._shown, self._internal = shown, internal
-        self._known: dict[str, Source | None] = {}
+    ``shown`` gives how a file is shown, and ``internal`` are folders of torch.
+    """
 
-    def __call__(self, trace: str) -> Source | None:
-        """The place, or ``None`` where there is none."""
-        if trace not in self._known:
-            frames = [frame for frame in _FRAME.findall(trace) if not self._is_internal(frame[0])]
-            self._known[trace] = None
-            if frames:
-                file, line, function = frames[-1]
-                self._known[trace] = Source(self._shown(file), int(line), printable(plain_text(function)))
-        return self._known[trace]
+    def place_of(trace: str) -> Source | None:
+        frames = _FRAME.findall(trace)
+        own = [each for each in frames if not each[0].startswith(internal) and not _INTERNAL.search(each[0])]
+        if not own:
+            return None
+        file, line, function = own[-1]
+        return Source(shown(file), int(line), printable(plain_text(function)))
 
-    def _is_internal(self, file: str) -> bool:
-        return file.startswith(self._internal) or _INTERNAL.search(file) is not None
+    return Memo(place_of)
 
 
 def foreign_path(file: str) -> str:

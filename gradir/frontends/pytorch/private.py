@@ -99,8 +99,10 @@ def runs_a_function(code: CodeType) -> bool:
 
 def function_run_by(frame: FrameType) -> str:
     """Return the name of the custom Function that a frame runs whose code `runs_a_function`."""
-    name: str = getattr(frame.f_locals.get("cls"), "__name__", frame.f_code.co_name)
-    return name if _FUNCTION_CALL is not None else _forward_of(frame.f_code) or name
+    # A class may have the forward of another one, and its context says which it is.
+    local, code = frame.f_locals, frame.f_code
+    kind = local.get("cls", getattr(type(local.get(code.co_varnames[0])), FORWARD_CLASS, None))
+    return getattr(kind, "__name__", "") or _forward_of(code) or code.co_name
 
 
 @lru_cache(maxsize=4096)
@@ -324,7 +326,12 @@ _MICROBATCH: Final = ("to tell the microbatch of a message", "it is not told")
 # By microbatch, the buffers into which a stage receives.
 _ARGUMENTS: Final = _word(f"{PIPELINES}.stage:args_recv_info", *_MICROBATCH)
 RECEIVED: Final = (_ARGUMENTS, _word(f"{PIPELINES}.stage:grad_recv_info", *_MICROBATCH))
-SENT: Final = _word(f"{PIPELINES}.stage:fwd_cache", *_MICROBATCH)
+# Where a stage has its outputs by microbatch: in pairs, or in records with this field.
+SENT: Final = (
+    _word(f"{PIPELINES}.stage:fwd_cache", *_MICROBATCH, until="2.15"),
+    _word(f"{PIPELINES}.stage:_forward_chunk_states", *_MICROBATCH, since="2.15"),
+)
+SENT_OUTPUTS: Final = _word(f"{PIPELINES}.stage:live_outputs", *_MICROBATCH, since="2.15")
 # The function that computes the gradients of a stage's inputs before those of its parameters.
 INPUTS_FIRST: Final = _word(f"{PIPELINES}._backward:stage_backward_input", *_STAGES)
 JOIN: Final = "torch.distributed.algorithms.join"

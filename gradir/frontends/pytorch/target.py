@@ -41,10 +41,11 @@ class _Forward(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """A call to compile, what `Recorder` said of its modules in an eager run before, and the graph of that run."""
+    """A call to compile, and of an eager run before: the modules, those called from outside any, and the graph."""
 
     call: Callable[[], object]
     modules: Modules
+    called: Sequence[nn.Module]
     eager: Graph
     compiles: bool
 
@@ -200,7 +201,7 @@ def _traced(request: CaptureRequest) -> object:
         if buffer is not None and buffer.grad_fn is not None:
             # The next run would go on with the graph of this one.
             buffer.detach_()
-    return Traced(ran.call or target, modules, eager, request.graph == "compiled")
+    return Traced(ran.call or target, modules, ran.recorder.called, eager, request.graph == "compiled")
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 /**
  * Modules that the flow enters more than once, in parts: drawn as one box each would close a cycle. The rule is that of `gradir.passes.fold`.
  */
-import { roles } from "../data/model.ts";
+import { flag, roles } from "../data/model.ts";
 import type { Model, StepScope } from "../data/model.ts";
 import { depths, flowOrder, grouped } from "./columns.ts";
 import type { Groups } from "./columns.ts";
@@ -40,7 +40,7 @@ export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], lef
   for (let node = 0; node < nodes.count; node++) if (left[node] && nodes.role[node] === functionRole) busy[scopeOf[node]] = 1;
   // Each round takes away one level of containers within containers.
   for (let round = 0; ; round++) {
-    const found = split({ home, parent }, scopeOf, left, wires);
+    const found = split({ home, parent }, scopeOf, left, wires, nodes.flags);
     const loose = found.of.filter((scope, made) => found.part[made] && home[scope] === scope && !scopes.calls[scope] && !busy[scope]);
     if (!loose.length || round === mostRounds) return found;
     for (const scope of loose) home[scope] = parent[scope];
@@ -53,7 +53,7 @@ export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], lef
   }
 }
 
-function split(scopes: Homes, scopeOf: Int32Array, left: Int32Array, wires: Wires): Parts {
+function split(scopes: Homes, scopeOf: Int32Array, left: Int32Array, wires: Wires, flags: ArrayLike<number>): Parts {
   const count = scopes.parent.length;
   const nodes = scopeOf.length;
   const of = Array.from({ length: count }, (_, scope) => scope);
@@ -82,7 +82,7 @@ function split(scopes: Homes, scopeOf: Int32Array, left: Int32Array, wires: Wire
     }
     active = within;
     const component = cycles(vertices, between, wires, vertexOf);
-    const rounds = component ? levels(wires, vertexOf, component, current) : undefined;
+    const rounds = component ? levels(wires, vertexOf, component, current, flags) : undefined;
     const known = new Map<number, number>();
     const later: { vertex: number; round: number; scope: number; holder: number; nodes: number[] }[] = [];
     const first = new Int32Array(vertices).fill(-1);
@@ -236,21 +236,27 @@ export function components({ first, rows }: Groups, heads: ArrayLike<number>): I
 }
 
 /** How often the flow has come into a module of the same component before each node. */
-function levels(wires: Wires, vertexOf: Int32Array, component: Int32Array, current: Int32Array): Int32Array {
+function levels(wires: Wires, vertexOf: Int32Array, component: Int32Array, current: Int32Array, flags: ArrayLike<number>): Int32Array {
   const count = vertexOf.length;
   const level = new Int32Array(count);
-  // Whether a node depends on something outside its module.
+  // Whether a node depends on something outside its module, other than a backward on the forward.
   const depends = new Uint8Array(count);
   const fed = new Uint8Array(count);
+  const ofForward = new Int32Array(component.length);
   // Wires are sorted by consumer, and nodes stand after what they take from.
   for (let wire = 0; wire < wires.count; wire++) {
     const from = wires.from[wire];
     const to = wires.to[wire];
     fed[to] = 1;
     const inside = current[from] === current[to] && vertexOf[from] === vertexOf[to] && vertexOf[to] >= 0;
-    if (!inside || depends[from]) depends[to] = 1;
+    const isLate = flags[to] & flag.backward;
+    if ((!inside || depends[from]) && (flags[from] & flag.backward) >= isLate) depends[to] = 1;
+    const own = vertexOf[to];
+    // A backward is in no part before those of the forward.
+    if (isLate && own >= 0) level[to] = Math.max(level[to], ofForward[own]);
     if (!together(from, to)) continue;
     level[to] = Math.max(level[to], level[from] + (inside ? 0 : 1));
+    if (!isLate) ofForward[own] = Math.max(level[to], ofForward[own]);
   }
   // A parameter that another module takes first stands before all rounds of its own, so a level may be -1.
   const used = new Int32Array(count).fill(unused);

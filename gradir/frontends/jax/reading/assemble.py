@@ -15,7 +15,7 @@ from gradir.frontends.jax.reading.flow import Ends, kind_of, takes
 from gradir.frontends.jax.reading.jaxprs import elements_of, literal_number, place_text
 from gradir.frontends.jax.reading.slots import Slots
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import paths_above
+from gradir.frontends.walks import element_sums, paths_above
 from gradir.ir import AttrValue, Builder, Cut, Graph, Producer, Scope
 from gradir.ir import build as ir_build
 from gradir.ir.cuts import FLOW
@@ -67,14 +67,8 @@ class Scopes:
 
     def table(self) -> list[Scope]:
         """Return the modules from the top, each with the elements of its leaves."""
-        own: dict[str, int] = {}
-        total: dict[str, int] = {}
-        for value in self._owned:
-            path = value.name.rpartition(".")[0]
-            elements = elements_of(value.aval) or 0
-            own[path] = own.get(path, 0) + elements
-            for above in paths_above(path):
-                total[above] = total.get(above, 0) + elements
+        leaves = ((each.name.rpartition(".")[0], elements_of(each.aval) or 0) for each in self._owned)
+        own, total, trainable = element_sums(((path,), elements, True) for path, elements in leaves)
         paths: dict[str, None] = {"": None}
         for path in (*self._known, *own):
             paths.update(dict.fromkeys(paths_above(path)))
@@ -83,9 +77,9 @@ class Scopes:
                 plain_text(path),
                 plain_text(self._modules.classes.get(path, "")),
                 calls=self._modules.calls.get(path, 0),
-                own=bounded(own.get(path, 0)),
-                total=bounded(total.get(path, 0)),
-                trainable=bounded(total.get(path, 0)),
+                own=bounded(own[path]),
+                total=bounded(total[path]),
+                trainable=bounded(trainable[path]),
                 rounds=self._rounds.get(path, 0),
             )
             for path in sorted(paths, key=_by_number)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ from gradir.frontends.pytorch.reading.tensors import (
 )
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import paths_above
+from gradir.frontends.walks import element_sums
 from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Cut, Graph, Producer, Scope
 from gradir.ir.memo import Memo
@@ -81,12 +81,10 @@ class FlatParameters:
 # A class of the user's may say anything of itself, at any length.
 _MAX_DETAIL = 1_000
 
-_Counts: TypeAlias = defaultdict[str, int]
-
 
 def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[int, int]) -> tuple[Scope, ...]:
     """Return one `Scope` for each module, in registration order; ``calls`` are by id() of the modules."""
-    own, total, trainable = _parameter_counts(owned)
+    own, total, trainable = element_sums(_counted(owned))
     class_names = Memo[type, str](lambda kind: plain_text(kind.__name__))
     details = Memo[str, str](lambda text: plain_text(" ".join(text.split()))[:_MAX_DETAIL])
     scopes = []
@@ -97,10 +95,7 @@ def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: M
     return tuple(scopes)
 
 
-def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts]:
-    """Count by path the elements of a module's own parameters, of those of its subtree, and the trainable of these."""
-    counts: defaultdict[tuple[str, ...], int] = defaultdict(int)
-    asking: defaultdict[tuple[str, ...], int] = defaultdict(int)
+def _counted(owned: Iterable[Owned]) -> Iterator[tuple[tuple[str, ...], int, bool]]:
     for entry in owned:
         tensor, names, scope, _ = entry
         if type(tensor) is nn.Parameter or (entry.is_parameter and not is_lazy(tensor)):
@@ -109,17 +104,7 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts
                 # It depends on a symbolic size.
                 continue
             owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
-            counts[owners] += count
-            asking[owners] += count if tensor.requires_grad else 0
-    own, total, trainable = (_Counts(int), _Counts(int), _Counts(int))
-    for owners, count in counts.items():
-        for path in owners:
-            own[path] += count
-        # What is tied counts once in a module above all its owners.
-        for above in dict.fromkeys(ancestor for owner in owners for ancestor in paths_above(owner)):
-            total[above] += count
-            trainable[above] += asking[owners]
-    return own, total, trainable
+            yield owners, count, tensor.requires_grad
 
 
 def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:

@@ -18,10 +18,10 @@ from weakref import ReferenceType
 
 import torch
 from torch import nn
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from gradir.errors import CaptureError, warn
-from gradir.frontends.pytorch.private import base_of, fields_of, output_nr_of, sequence_number
+from gradir.frontends.pytorch.private import base_of, fields_of, output_metadata, output_nr_of, sequence_number
 from gradir.frontends.texts import text_of
 
 _DEEPEST: Final = 1_000
@@ -33,7 +33,8 @@ _WHOLE: Final = (
     *(type(None), bool, int, float, complex, str, bytes, bytearray, range, memoryview, type, Enum),
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
     *(BaseException, partial, ReferenceType),
-    *(torch.Tensor, nn.Module, torch.optim.Optimizer, torch.dtype, torch.device, torch.layout, torch.Size),
+    *(torch.Tensor, GradientEdge, nn.Module, torch.optim.Optimizer),
+    *(torch.dtype, torch.device, torch.layout, torch.Size),
 )
 
 _Entries = Iterable[tuple[object, object]]
@@ -215,7 +216,7 @@ def _captured(leaves: list[Leaf]) -> list[Captured]:
     if not outputs:
         raise _no_graph(leaves)
     # A view's grad_fn may be made again when it is read, so each tensor's is read once.
-    captured = [Captured("output", leaf.path, leaf.value, _producer(leaf.value)) for leaf in outputs]
+    captured = [Captured("output", leaf.path, *_read(leaf.value)) for leaf in outputs]
     places = {id(leaf.value): index for index, leaf in enumerate(outputs)}
     for index, (_, path, tensor, _, _) in enumerate([*captured]):
         base = base_of(tensor)
@@ -223,7 +224,7 @@ def _captured(leaves: list[Leaf]) -> list[Captured]:
             continue
         place = places.setdefault(id(base), len(captured))
         if place == len(captured):
-            captured.append(Captured("view_base", path, base, _producer(base)))
+            captured.append(Captured("view_base", path, *_read(base)))
         captured[index] = captured[index]._replace(base=place)
     return captured
 
@@ -244,11 +245,17 @@ def _no_graph(leaves: list[Leaf]) -> CaptureError:
 
 
 def _has_graph(leaf: Leaf) -> bool:
-    return isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
+    return isinstance(leaf.value, GradientEdge) or (isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad)
 
 
-def _producer(tensor: torch.Tensor) -> tuple[Any, int] | None:
-    return (get_gradient_edge(tensor).node, output_nr_of(tensor)) if tensor.requires_grad else None
+def _read(value: torch.Tensor | GradientEdge) -> tuple[torch.Tensor, tuple[Any, int] | None]:
+    """Return a tensor and what made it; for a gradient edge one without memory, since its own may be gone."""
+    if isinstance(value, GradientEdge):
+        node, number = value.node, value.output_nr
+        made = output_metadata(node)[number]
+        tensor = torch.empty_strided(made.shape, [0] * len(made.shape), dtype=made.dtype, device=made.device)
+        return tensor, (node, number)
+    return value, (get_gradient_edge(value).node, output_nr_of(value)) if value.requires_grad else None
 
 
 def _why_no_graph(tensor: torch.Tensor) -> str:

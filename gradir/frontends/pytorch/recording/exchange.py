@@ -293,10 +293,16 @@ def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
     _, stages = stages_around(frame) or (0, ())
     running = [each.f_locals.get("self") for each in frames_from(frame)]
     for stage in stages:
-        cached = getattr(stage, private.SENT, {})
-        if cached and not any(stage is each for each in running):
-            outputs, _ = cached[min(cached)]
-            yield from (each for each in outputs if isinstance(each, torch.Tensor) and each.requires_grad)
+        sent = _sent_by(stage)
+        if sent and not any(stage is each for each in running):
+            yield from (each for each in sent[min(sent)] if isinstance(each, torch.Tensor) and each.requires_grad)
+
+
+def _sent_by(stage: object) -> dict[int, Sequence[object]]:
+    """Return the outputs of a stage by microbatch, ``None`` for those that it has sent and forgotten."""
+    found = {number: each for name in private.SENT for number, each in getattr(stage, name, {}).items()}
+    field = private.SENT_OUTPUTS
+    return {number: getattr(each, field) if hasattr(each, field) else each[0] for number, each in found.items()}
 
 
 def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
@@ -306,8 +312,7 @@ def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
         for name in private.RECEIVED:
             for number, infos in getattr(stage, name, {}).items():
                 known += [(number, getattr(info, "buffer", None)) for info in infos]
-        for number, (outputs, _) in getattr(stage, private.SENT, {}).items():
-            known += [(number, each) for each in outputs]
+        known += [(number, each) for number, outputs in _sent_by(stage).items() for each in outputs]
     storage = storage_of(tensor)
     found = (number for number, each in known if isinstance(each, torch.Tensor) and storage_of(each) == storage)
     return next(found, None) if storage is not None else None

@@ -166,10 +166,6 @@ def locate_return(function: object) -> Place | None:
     return locate_function(function).place if only is None else Place(code, instructions[only].offset)
 
 
-# The functions of torch that run a decorated one.
-_DECORATORS: Final = frozenset({"decorate_context", "generator_context"})
-
-
 class _Block(NamedTuple):
     """The frame below which gradients are off, by its id() while it runs, or the line that switched them off."""
 
@@ -204,7 +200,8 @@ class Switches:
         decorator, is_opened = None, False
         while frame is not None and self._places.is_inside(frame):
             is_opened = is_opened or frame.f_code.co_name == "__enter__"
-            decorator = frame if frame.f_code.co_name in _DECORATORS else decorator
+            # It runs a decorated function, under a name that releases choose.
+            decorator = frame if frame.f_code.co_filename.endswith("_contextlib.py") else decorator
             # A block of torch's own, such as that of a distribution, is none of the program's.
             if decorator is None and not _is_of_modes(frame):
                 return

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import torch
+from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
 from gradir.errors import CaptureError
@@ -110,8 +111,9 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """
     asks = in_process_group()
     with _one_error():
-        tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
-        seeds = list(map(ones_for, tensors))
+        outputs: list[Any] = [captured for captured in live.captured if captured.role == "output"]
+        seeds = [ones_for(each.tensor) for each in outputs]
+        tensors = [each.tensor if each.tensor.requires_grad else GradientEdge(*each.producer) for each in outputs]
     # The collector would look at the hooks, and at the whole graph with them, once more than all else takes.
     with paused_gc(), left_alone(live, keep_graph=keep_graph) as leave:
         watch = _Watch(leave)
