@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ from jax import tree_util
 
 from gradir.errors import CaptureError
 from gradir.frontends.jax.arguments import Arguments, arrange_arguments, numbers_of, path_text, shown_name
+from gradir.frontends.jax.branching import trace_function
 from gradir.frontends.jax.modules import prepare
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading.assemble import Assembly, Output, Scopes
@@ -37,11 +38,12 @@ class Trace:
         self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int], target: object = None
     ) -> None:
         """Trace a function of leaves, made from ``target`` and called ``name`` in errors."""
-        self.arguments, self._watch = arguments, watch
+        self._watch = watch
         self.name, self.target = name, target
         self._argnums = tuple(argnums)
         with watch:
-            closed, shapes = jax.make_jaxpr(arguments.fn, return_shape=True)(*arguments.given)
+            closed, shapes, taken = trace_function(arguments.fn, arguments.given, name)
+        self.arguments = replace(arguments, fn=taken)
         leaves = [*arguments.differentiated, *arguments.others]
         pairs = zip(closed.jaxpr.invars, leaves, strict=True)
         values = [Value(var.aval, "argument", name=leaf.name) for var, leaf in pairs]
