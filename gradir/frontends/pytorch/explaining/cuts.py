@@ -100,6 +100,7 @@ class Flowing:
         self._known_uses: dict[tuple[int, int], str] = {}
         self._first_made: dict[Value, Value | None] = {}
         self._of_leaves: dict[Value, bool] = {}
+        self._newest: dict[int, int] = {}
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
         self.terms = list(step_kinds.terms_of(flow, [read.value for read in ends]))
@@ -284,6 +285,7 @@ class Flowing:
             else:
                 # Else what comes of it is in nothing that was captured.
                 goes_on = found.before <= entry and use != bytecode.SHOWN
+            goes_on = goes_on and found.before > self._last_update(left)
             is_number = use not in (bytecode.COMPARED, bytecode.HANDED)
             # What another operation stops, such as the detach of a teacher, is told there alone.
             lost = left & ~stopped
@@ -295,6 +297,18 @@ class Flowing:
                 at = found.called.strip("_"), found.place
                 first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != bytecode.HANDED))
                 self.exits[at] = first._replace(leaves=first.leaves | left)
+
+    def _last_update(self, leaves: int) -> int:
+        """Return the last step of an optimizer that moves one of these leaves: what was read before is of that step."""
+        if leaves not in self._newest:
+            self._newest[leaves] = max((self._updates.get(leaf, -1) for leaf in self.members(leaves)), default=-1)
+        return self._newest[leaves]
+
+    @cached_property
+    def _updates(self) -> dict[Value, int]:
+        last = max((value.maker for value in self.ends), default=FROM_OUTSIDE)
+        steps = ((index, step) for index, step in enumerate(self.flow.steps[:last]) if step.called == "step")
+        return {self.root(leaf): index for index, step in steps for leaf in updated_leaves(step)}
 
     def _made_integer(self, found: Exit) -> Value | None:
         """Return the integers, made of values with a gradient, that what a function read is computed from."""
