@@ -170,17 +170,18 @@ class Search(Losses):
         left = self.leaves.difference(map(id, self.owned().values()))
         # A tensor may have several names, as where a module computes others of it.
         first = {id(tensor): name for name, tensor in reversed([*self.subject.aside.items()])}
-        lacking = {name: self.subject.aside[name] for key, name in reversed([*first.items()]) if key in left}
+        names = [name for key, name in reversed([*first.items()]) if key in left]
+        lacking = {name: self.subject.aside[name] for name in names if self.statuses.get(name) != "nonleaf"}
         held = misuse.held_otherwise(lacking)
         self.tell_of("not_registered", "note", [name for name in lacking if name in held])
         others = {name: self.flow.value_of(tensor) for name, tensor in lacking.items() if name not in held}
         taken = {name: self.flowing.first_takers.get(self.flowing.root(leaf)) for name, leaf in others.items()}
-        steps = {name: self.flow.steps[index] for name, index in taken.items() if index is not None}
+        steps = {name: None if index is None else self.flow.steps[index] for name, index in taken.items()}
         # Outside of a forward a module is built, and keeps what was made of the parameter there.
-        built = {name: step for name, step in steps.items() if step.call is None}
+        built = {name: step for name, step in steps.items() if step is None or step.call is None}
         self.tell_of("not_registered", "error", [name for name in others if name not in built])
         for name, step in built.items():
-            self.tell("not_registered", "error", "", [name], step.place)
+            self.tell("nonleaf", "error", "", [name], None if step is None else step.place)
 
     def explanation(self, *, values: bool | None) -> Explanation:
         """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
