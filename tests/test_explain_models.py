@@ -390,7 +390,6 @@ def test_what_was_made_of_a_parameter_when_a_module_was_built_is_not_registered(
 
 
 def scale_leaf(model: Any) -> torch.Tensor:
-    """Return the parameter that a scale was made of."""
     tensor = model.scale[0] if isinstance(model.scale, list) else model.scale
     fn = tensor.grad_fn
     while fn is not None and not hasattr(fn, "variable"):

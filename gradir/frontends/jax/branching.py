@@ -1,4 +1,4 @@
-"""Trace a function that asks for values, as in ``if x.sum() > 0``, as it runs with the values of its arguments."""
+"""Trace functions that branch on values, as in ``if x.sum() > 0``."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _MOST: Final = 100
 
 
 class _AskedError(BaseException):
-    """A function asks for a value, whose tracer this has."""
+    """A tracer's value is asked for."""
 
 
 def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> tuple[Any, Any, Callable[..., Any]]:
-    """Return the jaxpr of ``fn(*given)``, the shapes of its output, and the function with its branches taken."""
+    """Return a jaxpr, the shapes of its output, and the function with its branches taken."""
     try:
         return (*jax.make_jaxpr(fn, return_shape=True)(*given), fn)
     except _UNKNOWN as error:
@@ -68,7 +68,7 @@ def _trace_with_values(fn: Callable[..., Any], given: Sequence[Any], name: str) 
 
 
 def _trace_until_asked(fn: Callable[..., Any], given: Sequence[Any], answers: Sequence[Any]) -> tuple[Any, Any, bool]:
-    """Trace a function up to the question behind the answers, whose tracer is then the output, or to its end."""
+    # The tracer of the question is then the output.
     is_asked = False
 
     def until_asked(*args: Any) -> Any:
@@ -91,8 +91,7 @@ def _trace_of(tracer: Tracer) -> object:
 
 @contextmanager
 def _answering(trace: object, answers: Iterator[Any]) -> Iterator[None]:
-    """Let the tracers of a trace have values: those of the answers, in the order in which they are asked for."""
-
+    # Tracers have the answers as values, in the order in which these are asked for.
     def value_of(tracer: Tracer) -> Any:
         # Inside a compiled function there are no values in the program either.
         if _trace_of(tracer) is not trace:

@@ -136,7 +136,7 @@ class Search(Losses):
         self.tell_of("lent", "error", [name for name in self.names_that_are("reached") if name in self.subject.lent])
 
     def _following(self, lost: Collection[str]) -> set[str]:
-        """Return the names in networks that follow what the optimizer has, as a target that ran with gradients does."""
+        # As a target that ran with gradients does.
         followers = Followers(
             self.flowing, self.leaves & (self.given or set()), lambda leaf: tuple(self.words.names_of([leaf]))
         )

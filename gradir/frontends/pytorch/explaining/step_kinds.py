@@ -143,7 +143,7 @@ def updated_leaves(step: Step) -> list[Value]:
 
 
 def last_updates(steps: Sequence[Step], root: Callable[[Value], Value]) -> dict[Value, int]:
-    """Return the last step of an optimizer that moves each leaf, by the leaf's ``root``."""
+    """Return the last optimizer's step that moves each ``root``."""
     moving = ((index, step) for index, step in enumerate(steps) if step.called == "step")
     return {root(leaf): index for index, step in moving for leaf in updated_leaves(step)}
 
@@ -167,7 +167,7 @@ def is_computed(flow: Flow, root: Callable[[Value], Value], value: Value, target
 
 
 def before_detach(flow: Flow, departure: Exit | None) -> Iterator[Read]:
-    """Yield what left torch, as it was before a ``detach()``, without which torch does not let numbers leave."""
+    """Yield what left torch, without the ``detach()`` that this takes."""
     for read in () if departure is None else departure.reads:
         step = flow.step_of(read.value)
         yield step.inputs[0] if step is not None and plain_name(step.func) == "detach" else read

@@ -165,8 +165,7 @@ def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
 
 
 def _parameter_behind(value: torch.Tensor) -> torch.Tensor | None:
-    """Return the parameter that a tensor alone is made of, as in ``nn.Parameter(numbers).to(device)``."""
-
+    # It alone makes the tensor, as in ``nn.Parameter(numbers).to(device)``.
     def only(fn: GradFn) -> GradFn | None:
         made_of = [each for each, _ in fn.next_functions if each is not None]
         return made_of[0] if len(made_of) == 1 else None

@@ -1,4 +1,4 @@
-"""Recognise numbers that left torch, as into a file or to another process, and come back in a new tensor."""
+"""Recognise numbers that left torch, as into a file, and come back."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MOST: Final = 1000
 
 
 class Departures:
-    """The tensors whose numbers left last, by their first numbers."""
+    """Tensors whose numbers left."""
 
     def __init__(self) -> None:
         self._left: dict[_Print, Exit] = {}
 
     def note(self, tensor: torch.Tensor, departure: Exit) -> None:
-        """Note by what the numbers of a tensor leave."""
+        """Note a departure."""
         found = _print_of(tensor)
         if found is not None:
             self._left.setdefault(found, departure)
@@ -39,13 +39,13 @@ class Departures:
                 del self._left[next(iter(self._left))]
 
     def find(self, tensor: torch.Tensor) -> Exit | None:
-        """Return by what the numbers of a tensor from outside left, if they did."""
+        """Return by what equal numbers left, if any."""
         found = _print_of(tensor) if self._left and not isinstance(tensor, nn.Parameter) else None
         return None if found is None else self._left.get(found)
 
 
 def _print_of(tensor: torch.Tensor) -> _Print | None:
-    """Return a few numbers of a tensor; ``None`` if it has no floats, or if they may be equal by chance."""
+    # Equal floats, and those of no plain tensor, tell nothing.
     if type(tensor) not in PLAIN or not tensor.is_floating_point() or tensor.is_meta or not tensor.is_contiguous():
         return None
     with private.without_dispatch_modes(), private.without_overrides(), torch.no_grad():

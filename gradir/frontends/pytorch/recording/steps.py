@@ -94,7 +94,7 @@ class Outside(NamedTuple):
 
     ``copied`` are the tensors whose numbers the running function had read, and ``shared`` is the value of a tensor that
     has the same memory. ``owner`` is the module that had it as this parameter while it ran, and not when it was called.
-    ``left`` is the function by which the same numbers left torch before.
+    By ``left`` the same numbers left before.
     """
 
     tensor: weakref.ref[torch.Tensor]
@@ -107,7 +107,7 @@ class Outside(NamedTuple):
 
 
 def role_of(tensor: torch.Tensor) -> str:
-    """Return the role of a tensor that no step made."""
+    """Return a tensor's role."""
     if isinstance(tensor, nn.Parameter):
         return "parameter"
     return "leaf" if tensor.requires_grad and tensor.is_leaf else "input"
