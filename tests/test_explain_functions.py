@@ -357,3 +357,14 @@ def test_operations_of_one_line_without_gradients_are_one_cause(model: nn.Module
     (cause,) = (cause for cause in found.causes if cause.kind == "no_grad")
     assert (cause.names, cause.detail) == (("first", "second"), "")
     assert "more error" not in found.verdict
+
+
+@pytest.mark.parametrize("name", ["Clamp", "Mul", "Round", "Spike", "Tanh", "Threshold"])
+def test_a_function_of_the_program_is_no_operation_of_torch_whatever_it_is_called(name: str) -> None:
+    members = {"forward": staticmethod(lambda ctx, x: ctx.save_for_backward(x) or x.gt(9).float())}
+    members["backward"] = staticmethod(lambda ctx, gradient: gradient * (ctx.saved_tensors[0] > 9))
+    layer, function = nn.Linear(2, 2), type(name, (torch.autograd.Function,), members)
+    with gradir.record(layer, flow=True) as rec:
+        loss = function.apply(layer(torch.ones(3, 2))).sum()
+    cause = rec.explain(loss).causes[0]
+    assert (cause.kind, cause.op, cause.names) == ("zero", name, ("weight", "bias"))

@@ -359,3 +359,39 @@ def test_a_module_without_a_hash_is_explained_as_any_other() -> None:
     with gradir.record(model, flow=True) as rec:
         loss = model["used"](torch.ones(3, 2)).sum()
     assert [cause.names for cause in rec.explain(loss).causes] == [("idle.weight", "idle.bias")]
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [lambda p: p.double().float(), lambda p: p * 0.1, lambda p: p.unsqueeze(0).clone(), lambda p: [p]],
+    ids=["cast", "scaled", "viewed", "listed"],
+)
+def test_what_was_made_of_a_parameter_when_a_module_was_built_is_not_registered(convert: Any) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+            self.scale = convert(nn.Parameter(torch.rand(2)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scale = self.scale[0] if isinstance(self.scale, list) else self.scale
+            self.last, self.weights = scale * 2, self.inner.weight * 2
+            return self.inner(x) * scale
+
+    model = Scaled()
+    for held, level in (([], "error"), ([scale_leaf(model)], "note")):
+        optimizer = torch.optim.SGD([*model.parameters(), *held], 0.1)
+        with gradir.record(model, flow=True) as rec:
+            loss = model(torch.ones(1, 2)).sum()
+        (cause,) = rec.explain(loss, optimizer=optimizer).causes
+        is_built = level == "error" and not isinstance(model.scale, list)
+        assert (cause.kind, cause.level) == ("nonleaf" if is_built else "not_registered", level)
+        assert cause.names == (("scale[0]",) if isinstance(model.scale, list) else ("scale",))
+
+
+def scale_leaf(model: Any) -> torch.Tensor:
+    tensor = model.scale[0] if isinstance(model.scale, list) else model.scale
+    fn = tensor.grad_fn
+    while fn is not None and not hasattr(fn, "variable"):
+        fn = fn.next_functions[0][0]
+    return tensor if fn is None else fn.variable

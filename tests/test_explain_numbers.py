@@ -315,3 +315,25 @@ def test_a_parameter_that_is_shown_after_the_loss_is_unused_and_no_more() -> Non
         if spare > 0:
             print(spare.item())
     assert rec.explain(loss, params={"spare": spare}).level == "info"
+
+
+@pytest.mark.parametrize("is_earlier", [True, False])
+def test_a_number_that_was_read_before_the_last_step_is_not_what_this_loss_lacks(*, is_earlier: bool) -> None:
+    torch.manual_seed(0)
+    model, x = nn.ModuleDict({name: nn.Linear(2, 2) for name in ("trunk", "main", "side")}), torch.ones(3, 2)
+    optimizer, weight = torch.optim.SGD(model.parameters(), 0.1), 1.0
+    with gradir.record(model, flow=True) as rec:
+        for step in range(2):
+            hidden = model["trunk"](x)
+            side = model["side"](hidden).sum()
+            if not is_earlier:
+                weight = side.item()
+            loss = model["main"](hidden).sum() * weight
+            if step == 0:
+                weight = side.item()
+                loss.backward()
+                optimizer.step()
+    found = rec.explain(loss, optimizer=optimizer)
+    assert found.statuses["side.weight"] == ("unused" if is_earlier else "cut")
+    assert [cause.kind for cause in found.causes] == (["unused"] if is_earlier else ["exit"])
+    assert found.level == ("info" if is_earlier else "error")

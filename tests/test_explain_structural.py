@@ -5,6 +5,7 @@ Each case is checked against a real backward: the parameters said to be zero are
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -291,3 +292,20 @@ def test_a_state_that_is_zeroed_in_each_step_is_told_where_that_is_done(reset: C
     assert cause.kind in {"closed", "factor"}
     assert cause.source is not None
     assert cause.source.line == reset.__code__.co_firstlineno
+
+
+@pytest.mark.parametrize(
+    ("name", "is_copy", "level"),
+    [("lagging", True, "note"), ("target_net", False, "note"), ("head", False, "error")],
+)
+def test_a_target_network_that_ran_with_gradients_is_not_forgotten(name: str, *, is_copy: bool, level: str) -> None:
+    torch.manual_seed(0)
+    online, other = (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)) for _ in range(2))
+    model = nn.ModuleDict({"online": online, name: copy.deepcopy(online) if is_copy else other})
+    optimizer = torch.optim.SGD(online.parameters(), 0.1)
+    x = torch.randn(5, 3)
+    with gradir.record(model, flow=True) as rec:
+        loss = (online(x) - (1 + 0.9 * model[name](x))).square().mean()
+    (cause,) = rec.explain(loss, optimizer=optimizer).causes
+    assert (cause.kind, cause.level) == ("not_in_optimizer", level)
+    assert cause.names == tuple(f"{name}.{each}" for each, _ in online.named_parameters())

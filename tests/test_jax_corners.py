@@ -205,3 +205,47 @@ def test_what_is_returned_beside_the_loss_without_a_gradient_is_left_out(beside:
     assert [node.id for node in graph.nodes.values() if node.role == "output"] == ["output:loss"]
     assert gradir.verify(step, W)
     assert dict(gradir.explain(step, W).statuses) == dict(gradir.explain(loss, W).statuses)
+
+
+def of_branch(w: Any, x: Any) -> Any:
+    h = x @ w
+    return jnp.tanh(h).sum() if h.sum() > 0 else w.sum()
+
+
+def of_loop(w: Any, x: Any) -> Any:
+    while jax.jit(jnp.sum)(w) < 100:
+        w = w * 2
+    return w.sum() * x.sum()
+
+
+def of_mask(w: Any, x: Any) -> Any:
+    return (w[w > 0.5] * np.asarray(x > 0).sum()).sum()
+
+
+def of_inner_branch(w: Any, x: Any) -> Any:
+    return jax.grad(lambda v: (v**2).sum() if v.sum() > int(x.max()) else v.sum())(w).sum()
+
+
+def of_cut_branch(w: Any, x: Any) -> Any:
+    return of_branch(lax.stop_gradient(w), x) + w.sum() * 0.0 if x.max() > 9 else of_branch(lax.stop_gradient(w), x)
+
+
+@pytest.mark.parametrize("fn", [of_branch, of_loop, of_mask, of_inner_branch, of_cut_branch])
+def test_a_function_that_branches_on_values_is_traced_with_those_of_its_arguments(fn: Callable[..., Any]) -> None:
+    is_cut = fn is of_cut_branch
+    assert np.asarray(jax.grad(fn)(W, X)).any() != is_cut
+    found = gradir.explain(fn, W, X)
+    assert (found.statuses["w"], [cause.kind for cause in found.causes]) == (
+        ("cut", ["stop_gradient"]) if is_cut else ("reached", [])
+    )
+    if not is_cut:
+        assert gradir.verify(fn, W, X)
+
+
+def test_a_function_that_branches_on_values_needs_them() -> None:
+    with pytest.raises(CaptureError, match=r"of_branch branches on values, or reads them, .* hand over arrays"):
+        gradir.capture(of_branch, jax.ShapeDtypeStruct((4, 4), float), X)
+    with pytest.raises(CaptureError, match=r"asks for a value that jax\.grad does not give it: Abstract tracer"):
+        gradir.capture(lambda w: w.sum() * float(w.sum()), W)
+    with pytest.raises(CaptureError, match="asks for more than 100 values as it runs"):
+        gradir.capture(lambda w: w.sum() if all(w.sum() + number > 0 for number in range(200)) else w, W)

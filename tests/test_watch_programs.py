@@ -209,3 +209,26 @@ def test_a_loss_that_is_too_large_for_its_type_has_its_line(name: str) -> None:
     first = program["w"].report().findings[0]
     assert (first.cause.kind, first.cause.op, first.cause.source.line) == ("loss_undefined", op, line)
     assert ("too large for float16" in first.text) == ("half" in program["text"])
+
+
+CRITIC = """
+import torch, gradir
+from torch import nn
+torch.manual_seed(0)
+maker, critic = nn.Linear(4, 2), nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+model, optimizer = nn.ModuleList([maker, critic]), [torch.optim.Adam(each.parameters()) for each in (maker, critic)]
+for step in range(6):
+    fake = maker(torch.randn(8, 4)).detach()
+    loss = critic(fake).mean() - critic(torch.randn(8, 2) + 2).mean()
+    optimizer[1].zero_grad()
+    loss.backward()
+    optimizer[1].step()
+    optimizer[0].zero_grad()
+    (-critic(maker(torch.randn(8, 4))).mean()).backward()
+    optimizer[0].step()
+"""
+
+
+def test_a_bias_of_a_critic_whose_gradient_cancels_has_not_vanished() -> None:
+    report = run(CRITIC, watched=True)["w"].report()
+    assert not report, str(report)

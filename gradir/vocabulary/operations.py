@@ -53,6 +53,12 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
         **dict.fromkeys(("argsort", "max", "median", "min", "mode", "sort", "topk"), _INDICES),
         **dict.fromkeys(("bincount", "bucketize", "histc", "histogram", "nonzero", "searchsorted", "unique"), _COUNT),
     },
+    "exit": {
+        "saving": (
+            "a tensor that is saved here is loaded again without its graph, which cuts {names}",
+            "hand on the tensor itself, and save only what need not learn",
+        ),
+    },
     **dict.fromkeys(("no_derivative", "withheld"), dict.fromkeys(_COLLECTIVES, _COLLECTIVE)),
     "born": {
         **dict.fromkeys(("baddbmm", "bmm", "einsum", "matmul", "mm"), _PRODUCT),

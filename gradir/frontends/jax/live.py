@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gradir.errors import CaptureError
 from gradir.frontends.jax.arguments import Arguments, arrange_arguments, numbers_of, path_text, shown_name
+from gradir.frontends.jax.branching import trace_function
 from gradir.frontends.jax.modules import prepare
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading import jaxprs
@@ -25,7 +26,7 @@ from gradir.ir import Collective, Graph, Producer, Rank
 from gradir.version import __version__
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class LiveGraph:
     """A graph, and what it was traced of."""
 
@@ -40,11 +41,12 @@ class Trace:
         self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int], target: object = None
     ) -> None:
         """Trace a function of leaves, made from ``target`` and called ``name`` in errors."""
-        self.arguments, self._watch = arguments, watch
+        self._watch = watch
         self.name, self.target = name, target
         self._argnums = tuple(argnums)
         with watch:
-            closed, shapes = jax.make_jaxpr(arguments.fn, return_shape=True)(*arguments.given)
+            closed, shapes, taken = trace_function(arguments.fn, arguments.given, name)
+        self.arguments = dataclasses.replace(arguments, fn=taken)
         leaves = [*arguments.differentiated, *arguments.others]
         pairs = zip(closed.jaxpr.invars, leaves, strict=True)
         values = [Value(var.aval, "argument", name=leaf.name) for var, leaf in pairs]

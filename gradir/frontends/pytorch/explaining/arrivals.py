@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 import torch
+from msgspec.structs import replace
 
 from gradir.frontends.pytorch.explaining import traps
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
@@ -268,7 +269,9 @@ class Judge:
         return Finding(kind, op, None if step is None else step.place, lasts, detail)
 
     def _origin(self, fn: GradFn) -> Origin:
-        return self._live.graph.nodes[self._live.grad_fns[fn]], self._step(fn)
+        node, function = self._live.graph.nodes[self._live.grad_fns[fn]], getattr(fn, FORWARD_CLASS, None)
+        # A Function of the program may be called as one of torch, such as Round.
+        return node if function is None else replace(node, op=function.__name__), self._step(fn)
 
     def _step(self, fn: GradFn) -> Step | None:
         index = self._flow.maker_of(fn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from operator import or_
 from typing import Final, NamedTuple, TypeAlias
 
@@ -22,13 +22,6 @@ At: TypeAlias = "tuple[str, Place | None]"
 
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _CONDITION: Final = "__bool__"
-# Operations that copy the numbers of their input, or have none yet.
-_MOVING: Final = frozenset(
-    {
-        *("alias", "clone", "contiguous", "copy", "detach", "empty", "empty_like", "empty_strided", "lift_fresh"),
-        *("to_copy", "view"),
-    }
-)
 
 
 class Stop(NamedTuple):
@@ -204,12 +197,13 @@ class Flowing:
         if not read.is_leaf or read.value.maker != FROM_OUTSIDE:
             return read.is_leaf
         outside = self.flow.outside[read.value.number]
-        return outside.shared is not None or bool(outside.copied)
+        return outside.shared is not None or bool(outside.copied or outside.left)
 
     def _reads(self, ends: Iterable[Read]) -> Iterator[Read]:
         for step in self.flow.steps:
             yield from step.inputs
-        for found in self.flow.exits:
+        left = (outside.left for outside in self.flow.outside if outside.left is not None)
+        for found in (*self.flow.exits, *left):
             yield from found.reads
         yield from ends
 
@@ -224,7 +218,7 @@ class Flowing:
         outside = self.flow.outside[value.number]
         if outside.shared is not None:
             return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
-        return outside.copied
+        return outside.copied or tuple(step_kinds.before_detach(self.flow, outside.left))
 
     def exchanges(self) -> Iterator[Exit]:
         """Yield the assignments to ``.data`` of tensors that the loss uses, except to move or load a module first."""
@@ -236,16 +230,10 @@ class Flowing:
                     first.setdefault(self.root(read.value), index)
         for exchange in self.flow.exchanges:
             value = self.root(exchange.reads[0].value)
-            if first.get(value, exchange.before) < exchange.before or self._is_computed(exchange.reads[1].value, value):
+            if first.get(value, exchange.before) < exchange.before or step_kinds.is_computed(
+                self.flow, self.root, exchange.reads[1].value, value
+            ):
                 yield exchange
-
-    def _is_computed(self, value: Value, target: Value) -> bool:
-        """Whether a value has other numbers than the target: an operation made them, and did not only move them."""
-        step = self.flow.step_of(value)
-        while step is not None and self.root(value) != target and plain_name(step.func) in _MOVING and step.inputs:
-            value = step.inputs[0].value
-            step = self.flow.step_of(value)
-        return step is not None and self.root(value) != target and plain_name(step.func) not in _MOVING
 
     def _find(self) -> None:
         known: set[Value] = set()
@@ -273,6 +261,8 @@ class Flowing:
         stopped = 0
         for stop in self.stops:
             stopped |= stop.leaves
+        moved = step_kinds.last_updates(self.flow.steps[: last + 1], self.root)
+        newest = lru_cache(lambda leaves: max((moved.get(leaf, -1) for leaf in self.members(leaves)), default=-1))
         for found in self.flow.exits:
             left = 0
             for read in found.reads:
@@ -284,6 +274,8 @@ class Flowing:
             else:
                 # Else what comes of it is in nothing that was captured.
                 goes_on = found.before <= entry and use != bytecode.SHOWN
+            # What was read before an optimizer moved these leaves is of an earlier step.
+            goes_on = goes_on and found.before > newest(left)
             is_number = use not in (bytecode.COMPARED, bytecode.HANDED)
             # What another operation stops, such as the detach of a teacher, is told there alone.
             lost = left & ~stopped
@@ -402,6 +394,8 @@ class Flowing:
                 kind = self._kinds.of(value.maker)
             elif self.flow.outside[value.number].copied:
                 kind = "rebuilt"
+            elif left := self.flow.outside[value.number].left:
+                kind, shown = "exit", shown._replace(called=left.called, place=left.place)
             else:
                 kind, shared = "new_leaf", self.flow.outside[value.number].shared
                 maker = None if shared is None else self.flow.step_of(shared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -15,6 +15,7 @@ from gradir.frontends.pytorch.explaining import failures, misuse, overwrites
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import skipping_conditions
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
+from gradir.frontends.pytorch.explaining.intended_cuts import Followers
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import held_gradients
 from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, few, name_of_step
@@ -22,6 +23,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Value
+from gradir.frontends.walks import grouped
 from gradir.spec import own_error
 
 # Statuses of parameters without a gradient.
@@ -119,6 +121,7 @@ class Search(Losses):
         lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves a part of what it reaches, and means to.
         lost -= misuse.held_otherwise({name: lacking[name] for name in lost})
+        lost -= self._following(lost)
         # The optimizer has only the target of what should learn.
         lost.update(self.swapped)
         forgot = [name for name in lacking if name in lost]
@@ -131,6 +134,15 @@ class Search(Losses):
         self.tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
         self._tell_idle()
         self.tell_of("lent", "error", [name for name in self.names_that_are("reached") if name in self.subject.lent])
+
+    def _following(self, lost: Collection[str]) -> set[str]:
+        # As a target that ran with gradients does.
+        followers = Followers(
+            self.flowing, self.leaves & (self.given or set()), lambda leaf: tuple(self.words.names_of([leaf]))
+        )
+        networks = grouped((name.partition(".")[0], name) for name in lost).values()
+        of_each = {tuple(names): [self.values[name] for name in names] for names in networks}
+        return {name for names, leaves in of_each.items() if followers.pattern(leaves, {"return"}) for name in names}
 
     def _tell_idle(self) -> None:
         """Tell that a step of the optimizer moves nothing, if nothing else that is an error has told why."""
@@ -156,7 +168,20 @@ class Search(Losses):
     def tell_unregistered(self) -> None:
         """Tell of what gets a gradient and is no parameter of the model."""
         left = self.leaves.difference(map(id, self.owned().values()))
-        self.tell_of("not_registered", "error", [name for name, at in self.subject.aside.items() if id(at) in left])
+        # A tensor may have several names, as where a module computes others of it.
+        first = {id(tensor): name for name, tensor in reversed([*self.subject.aside.items()])}
+        names = [name for key, name in reversed([*first.items()]) if key in left]
+        lacking = {name: self.subject.aside[name] for name in names if self.statuses.get(name) != "nonleaf"}
+        held = misuse.held_otherwise(lacking)
+        self.tell_of("not_registered", "note", [name for name in lacking if name in held])
+        others = {name: self.flow.value_of(tensor) for name, tensor in lacking.items() if name not in held}
+        taken = {name: self.flowing.first_takers.get(self.flowing.root(leaf)) for name, leaf in others.items()}
+        steps = {name: None if index is None else self.flow.steps[index] for name, index in taken.items()}
+        # Outside of a forward a module is built, and keeps what was made of the parameter there.
+        built = {name: step for name, step in steps.items() if step is None or step.call is None}
+        self.tell_of("not_registered", "error", [name for name in others if name not in built])
+        for name, step in built.items():
+            self.tell("nonleaf", "error", "", [name], None if step is None else step.place)
 
     def explanation(self, *, values: bool | None) -> Explanation:
         """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import NoneType
 from typing import Final
 
@@ -12,7 +12,7 @@ from torch.autograd.function import BackwardCFunction
 from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER, base_of, sequence_number
 from gradir.frontends.pytorch.recording.flow import COPYING, Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS, Read, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS, Exit, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import reached
 
@@ -140,6 +140,37 @@ def takes_shape_alone(step: Step) -> bool:
 def updated_leaves(step: Step) -> list[Value]:
     """Return the leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
     return [read.value for read in step.of_kind("inplace") if read.is_leaf]
+
+
+def last_updates(steps: Sequence[Step], root: Callable[[Value], Value]) -> dict[Value, int]:
+    """Return the last optimizer's step that moves each ``root``."""
+    moving = ((index, step) for index, step in enumerate(steps) if step.called == "step")
+    return {root(leaf): index for index, step in moving for leaf in updated_leaves(step)}
+
+
+# Operations that copy the numbers of their input, or have none yet.
+_MOVING: Final = frozenset(
+    {
+        *("alias", "clone", "contiguous", "copy", "detach", "empty", "empty_like", "empty_strided", "lift_fresh"),
+        *("to_copy", "view"),
+    }
+)
+
+
+def is_computed(flow: Flow, root: Callable[[Value], Value], value: Value, target: Value) -> bool:
+    """Return whether a value has other numbers than the target: an operation made them, and did not only move them."""
+    step = flow.step_of(value)
+    while step is not None and root(value) != target and plain_name(step.func) in _MOVING and step.inputs:
+        value = step.inputs[0].value
+        step = flow.step_of(value)
+    return step is not None and root(value) != target and plain_name(step.func) not in _MOVING
+
+
+def before_detach(flow: Flow, departure: Exit | None) -> Iterator[Read]:
+    """Yield what left torch, without the ``detach()`` that this takes."""
+    for read in () if departure is None else departure.reads:
+        step = flow.step_of(read.value)
+        yield step.inputs[0] if step is not None and plain_name(step.func) == "detach" else read
 
 
 def seen_outside(step: Step) -> Step:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from itertools import groupby, product
+from itertools import groupby, islice, product
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -17,12 +17,15 @@ from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
 from gradir.frontends.pytorch.reading.members import named_parameters_in
 from gradir.frontends.pytorch.reading.reach import living
 from gradir.frontends.pytorch.reading.tensors import Modules, held_by, named_tensors
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
-from gradir.frontends.walks import below, grouped
+from gradir.frontends.walks import below, chain, grouped
 from gradir.protocols import Names
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
+# How many operations a tensor may be from the parameter that it is made of.
+_MOST_BACK: Final = 8
 
 
 def tensors_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
@@ -148,8 +151,9 @@ def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
     if isinstance(value, torch.Tensor):
-        if value.is_leaf and value.requires_grad:
-            found[name] = value
+        leaf = value if value.is_leaf else _parameter_behind(value)
+        if leaf is not None and leaf.requires_grad:
+            found[name] = leaf
     elif isinstance(value, (list, tuple, dict)):
         for key, entry in _entries_of(value):
             shown = f"{name}[{key!r}]" if type(key) in (int, str) else f"{name}[{type(key).__name__}]"
@@ -158,6 +162,18 @@ def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
             elif isinstance(entry, nn.Module):
                 for own, parameter in named_parameters_in(entry):
                     _collect(f"{shown}.{own}", parameter, found)
+
+
+def _parameter_behind(value: torch.Tensor) -> torch.Tensor | None:
+    # It alone makes the tensor, as in ``nn.Parameter(numbers).to(device)``.
+    def only(fn: GradFn) -> GradFn | None:
+        made_of = [each for each, _ in fn.next_functions if each is not None]
+        return made_of[0] if len(made_of) == 1 else None
+
+    first = value.grad_fn
+    last = None if first is None else [*islice(chain(first, only), _MOST_BACK)][-1]
+    leaf = getattr(last, "variable", None)
+    return leaf if isinstance(leaf, nn.Parameter) else None
 
 
 def _entries_of(container: list[object] | tuple[object, ...] | dict[object, object]) -> Iterable[tuple[object, object]]:

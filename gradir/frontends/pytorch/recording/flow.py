@@ -19,6 +19,7 @@ from torch import nn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import PLAIN, held_by, storage_of
+from gradir.frontends.pytorch.recording.departures import Departures
 from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.steps import (
@@ -32,6 +33,7 @@ from gradir.frontends.pytorch.recording.steps import (
     Step,
     Value,
     Within,
+    role_of,
     signature_of,
     tensors_in,
 )
@@ -45,6 +47,7 @@ _NO_GRAD: Final = "no_grad"
 # Functions that make a tensor of numbers that they read.
 COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 _DETACH: Final = torch.ops.aten.detach.default
+_FROM_STORAGE: Final = torch.ops.aten.set_.source_Storage_storage_offset
 # A loss is made at the end of a forward, so the newest numbers are enough.
 _MOST_NUMBERS: Final = 1000
 # ``torch.Tensor`` itself tells no function mode of its call, but of what it reads.
@@ -68,7 +71,7 @@ class Flow:
         self.exchanges: list[Exit] = []
         self.clearings: list[Exit] = []
         self.hooks: list[tuple[Value, Written]] = []
-        self.overwritten = Overwritten()
+        self.overwritten, self.departures = Overwritten(), Departures()
         self.given = set[Value]()
         """What operations that make several tensors gave to the program."""
         self.numbers: dict[Value, torch.Tensor] = {}
@@ -107,9 +110,9 @@ class Flow:
             storage = storage_of(tensor)
             value = Value(FROM_OUTSIDE, len(self.outside))
             shared = None if storage is None else self._newest_over.get(storage)
-            meta, role = self._metadata.of_tensor(tensor), _role(tensor)
-            owner = self._owner_of(tensor) if role == "parameter" else None
-            self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared, owner))
+            meta, role = self._metadata.of_tensor(tensor), role_of(tensor)
+            owner, left = self._owner_of(tensor) if role == "parameter" else None, self.departures.find(tensor)
+            self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared, owner, left))
             self._values[id(tensor)] = weakref.ref(tensor), value
         writes = () if storage is None else self._writes.get(storage, ())
         if writes and writes[-1] > value.maker:
@@ -186,7 +189,7 @@ class Flow:
         """Return the living parameters that are the very objects which a step gave, by their present values."""
         others = {id(outside.tensor()) for outside in self.outside}
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
-        return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}
+        return {value: tensor for tensor, value in living if tensor is not None and role_of(tensor) == "parameter"}
 
     def maker_of(self, fn: Any) -> int:
         """Return the place of the step that made a grad_fn; `FROM_OUTSIDE` if none did."""
@@ -210,6 +213,10 @@ class Flow:
             result = func(*args, **kwargs)
             self._values[id(result)] = weakref.ref(result), last
             return result
+        if func is _FROM_STORAGE and (last := self.noted(args[0])) is not None and last.maker != FROM_OUTSIDE:
+            # A tensor that is loaded: its numbers may have left torch before.
+            del self._values[id(args[0])]
+            return func(*args, **kwargs)
         signature, called = signature_of(func), self.called
         inputs, kinds, constants = signature.operands(args, kwargs)
         mode, number = _mode(), private.next_sequence_number()
@@ -369,12 +376,6 @@ class Flow:
                 found = frame
             frame = frame.f_back
         return None if found is None else Within(private.function_run_by(found), self._place(found.f_back))
-
-
-def _role(tensor: torch.Tensor) -> str:
-    if isinstance(tensor, nn.Parameter):
-        return "parameter"
-    return "leaf" if tensor.requires_grad and tensor.is_leaf else "input"
 
 
 def _is_broken(tensor: torch.Tensor) -> bool:

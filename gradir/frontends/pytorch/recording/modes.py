@@ -25,11 +25,12 @@ from gradir.frontends.pytorch.private import SWITCH
 from gradir.frontends.pytorch.reading import members
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.departures import LEAVING
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import locate_function
 from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Noting
 from gradir.frontends.pytorch.recording.sources import SourceMode
-from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
+from gradir.frontends.pytorch.recording.steps import DATA, FROM_OUTSIDE, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import closed_over, reached
 from gradir.spec import calling_on_import
 
@@ -261,6 +262,7 @@ class CallsMode(FunctionMode):
         flow.called = called
         frame = sys._getframe(1)
         try:
+            _note_departure(flow, called, args, frame)
             if called in _EXITS:
                 flow.note_exit(called, args, kwargs, frame)
             elif called == "new_tensor":
@@ -285,6 +287,12 @@ class CallsMode(FunctionMode):
         if isinstance(result, torch.Tensor):
             flow.note_variable(result, frame)
         return result
+
+
+def _note_departure(flow: Flow, called: str, args: Sequence[Any], frame: FrameType) -> None:
+    made = flow.noted(args[0]) if called in LEAVING and args else None
+    if made is not None and made.maker != FROM_OUTSIDE:
+        flow.departures.note(args[0], flow.exit_of(LEAVING[called], args[:1], frame))
 
 
 @lru_cache(maxsize=4096)

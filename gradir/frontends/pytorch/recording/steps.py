@@ -94,6 +94,7 @@ class Outside(NamedTuple):
 
     ``copied`` are the tensors whose numbers the running function had read, and ``shared`` is the value of a tensor that
     has the same memory. ``owner`` is the module that had it as this parameter while it ran, and not when it was called.
+    By ``left`` the same numbers left before.
     """
 
     tensor: weakref.ref[torch.Tensor]
@@ -102,6 +103,14 @@ class Outside(NamedTuple):
     copied: tuple[Read, ...] = ()
     shared: Value | None = None
     owner: tuple[nn.Module, str] | None = None
+    left: Exit | None = None
+
+
+def role_of(tensor: torch.Tensor) -> str:
+    """Return a tensor's role."""
+    if isinstance(tensor, nn.Parameter):
+        return "parameter"
+    return "leaf" if tensor.requires_grad and tensor.is_leaf else "input"
 
 
 DATA: Final = "data"

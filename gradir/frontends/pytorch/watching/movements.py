@@ -176,14 +176,16 @@ class Movements:
     def _why(self, optimizer: Optimizer, known: _OfOptimizer, name: str) -> str:
         tensor, norm = known.tensors[name], known.norms[name]
         group = next(group for group in optimizer.param_groups if any(each is tensor for each in group["params"]))
+        # A bias before a normalisation has what rounding leaves of a gradient of zero.
+        is_excused = tensor.dim() <= 1 and name in self.excused
         if not norm:
             # The squares of small numbers are nothing; of what is not used for a while, the numbers are 0 themselves.
-            return "vanished" if tensor.grad is not None and bool(held_by(tensor.grad).any()) else ""
+            is_used = tensor.grad is not None and bool(held_by(tensor.grad).any())
+            return "vanished" if is_used and not is_excused else ""
         if not float(group.get("lr", 1)):
             return "lr_zero"
         if norm < _VANISHED * max(known.norms.values(), default=0.0):
-            # A bias before a normalisation has what rounding leaves of a gradient of zero.
-            return "vanished" if tensor.dim() > 1 or name not in self.excused else ""
+            return "" if is_excused else "vanished"
         return "below_resolution" if _is_below(optimizer, tensor, float(group.get("lr", 1))) else "no_movement"
 
     def _cause(self, kind: str, optimizer: Optimizer, known: _OfOptimizer, names: Sequence[str]) -> Cause:

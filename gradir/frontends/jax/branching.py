@@ -1,0 +1,123 @@
+"""Trace functions that branch on values, as in ``if x.sum() > 0``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import jax
+import numpy as np
+from jax import tree_util
+from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
+
+from gradir.errors import CaptureError
+from gradir.frontends.jax.arguments import are_known
+from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import replace_function
+
+# Errors of JAX for a value that a trace does not have.
+_UNKNOWN: Final = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+# Each value costs a trace of what is before it.
+_MOST: Final = 100
+
+
+class _AskedError(BaseException):
+    """A tracer's value is asked for."""
+
+
+def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> tuple[Any, Any, Callable[..., Any]]:
+    """Return a jaxpr, the shapes of its output, and the function with its branches taken."""
+    try:
+        return (*jax.make_jaxpr(fn, return_shape=True)(*given), fn)
+    except _UNKNOWN as error:
+        if not are_known(tree_util.tree_leaves(given)):
+            raise CaptureError(
+                f"{name} branches on values, or reads them, and the arguments have none: hand over arrays"
+            ) from error
+    try:
+        # Under jax.grad a program gets some values and not others, such as `float()` of what it differentiates.
+        jax.vjp(lambda leaves: fn(leaves, *given[1:]), given[0])
+    except _UNKNOWN as error:
+        reason = plain_text(str(error).partition("\n")[0])
+        raise CaptureError(f"{name} asks for a value that jax.grad does not give it: {reason}") from error
+    closed, shapes = _trace_with_values(fn, given, name)
+    structure = tree_util.tree_structure(shapes)
+
+    def taken(*args: Any) -> Any:
+        return tree_util.tree_unflatten(structure, jaxpr_as_fun(closed)(*tree_util.tree_leaves(args)))
+
+    return closed, shapes, taken
+
+
+def _trace_with_values(fn: Callable[..., Any], given: Sequence[Any], name: str) -> tuple[Any, Any]:
+    # A trace ends at each new question, and the next one begins with its answer.
+    answers: list[Any] = []
+    while len(answers) <= _MOST:
+        closed, shapes, is_asked = _trace_until_asked(fn, given, answers)
+        if not is_asked:
+            return closed, shapes
+        answers += jaxpr_as_fun(closed)(*tree_util.tree_leaves(given))
+    raise CaptureError(f"{name} asks for more than {_MOST} values as it runs; use jax.lax.cond or jax.lax.while_loop")
+
+
+def _trace_until_asked(fn: Callable[..., Any], given: Sequence[Any], answers: Sequence[Any]) -> tuple[Any, Any, bool]:
+    # The tracer of the question is then the output.
+    is_asked = False
+
+    def until_asked(*args: Any) -> Any:
+        nonlocal is_asked
+        first = next(leaf for leaf in tree_util.tree_leaves(args) if isinstance(leaf, Tracer))
+        with _answering(_trace_of(first), iter(answers)):
+            try:
+                return fn(*args)
+            except _AskedError as asked:
+                is_asked = True
+                return asked.args[0]
+
+    closed, shapes = jax.make_jaxpr(until_asked, return_shape=True)(*given)
+    return closed, shapes, is_asked
+
+
+def _trace_of(tracer: Tracer) -> object:
+    return tracer._trace  # noqa: SLF001 (JAX has no public name for it)
+
+
+@contextmanager
+def _answering(trace: object, answers: Iterator[Any]) -> Iterator[None]:
+    # Tracers have the answers as values, in the order in which these are asked for.
+    def value_of(tracer: Tracer) -> Any:
+        # Inside a compiled function there are no values in the program either.
+        if _trace_of(tracer) is not trace:
+            return None
+        known = next(answers, None)
+        if known is None:
+            raise _AskedError(tracer)
+        return known
+
+    def converted(original: Callable[..., Any], convert: Callable[..., Any]) -> Callable[..., Any]:
+        def method(tracer: Tracer, *args: Any, **kwargs: Any) -> Any:
+            value = tracer.to_concrete_value()
+            return original(tracer, *args, **kwargs) if value is None else convert(value, *args, **kwargs)
+
+        return method
+
+    with ExitStack() as entered:
+        replace_function(entered, Tracer, "to_concrete_value", value_of)
+        for method, convert in _CONVERSIONS.items():
+            replace_function(entered, Tracer, method, converted(getattr(Tracer, method), convert))
+        yield
+
+
+_CONVERSIONS: Final[dict[str, Callable[..., Any]]] = {
+    "__array__": lambda value, *args, **kwargs: np.asarray(value).__array__(*args, **kwargs),
+    "__complex__": complex,
+    "__float__": float,
+    "tolist": lambda value: value.tolist(),
+}
