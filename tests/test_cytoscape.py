@@ -246,7 +246,7 @@ def test_it_is_registered_with_its_options() -> None:
     graph = everything()
     assert gradir.export(graph, "cytoscape") == export(graph)
     assert gradir.export(graph, "cytoscape", modules="false") == export(graph, modules=False)
-    with pytest.raises(gradir.ExportError, match=r"modules is true\|false"):
+    with pytest.raises(gradir.ExportError, match=r"option modules: expected true\|false"):
         gradir.export(graph, "cytoscape", modules="some")
 
 

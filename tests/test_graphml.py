@@ -147,7 +147,7 @@ def test_it_is_registered_with_its_options() -> None:
     graph = everything()
     assert gradir.export(graph, "graphml") == export(graph)
     assert gradir.export(graph, "graphml", ids="numbers", saved="false") == export(graph, ids="numbers", saved=False)
-    with pytest.raises(gradir.ExportError, match=r"ids is names\|numbers"):
+    with pytest.raises(gradir.ExportError, match=r"option ids: expected names\|numbers"):
         gradir.export(graph, "graphml", ids="letters")
 
 

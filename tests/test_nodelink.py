@@ -79,7 +79,7 @@ def test_it_is_registered_with_its_options() -> None:
     graph = everything()
     assert gradir.export(graph, "nodelink") == export(graph)
     assert gradir.export(graph, "nodelink", attrs="false", saved="false") == export(graph, attrs=False, saved=False)
-    with pytest.raises(gradir.ExportError, match=r"edges is edges\|links"):
+    with pytest.raises(gradir.ExportError, match=r"option edges: expected edges\|links"):
         gradir.export(graph, "nodelink", edges="lines")
 
 
