@@ -12,10 +12,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import forked  # noqa: E402
-from torch import distributed  # noqa: E402
+from torch import distributed, nn  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
+from gradir.frontends.pytorch import private  # noqa: E402
+from gradir.frontends.pytorch.reading.tensors import checksum  # noqa: E402
 
 if not distributed.is_available():
     pytest.skip("needs a torch built with distributed", allow_module_level=True)
@@ -68,6 +70,9 @@ def reduce_flat():
 
 
 """
+
+
+BODY = {"body.module.bias", "body.module.weight"}
 
 
 @pytest.fixture(autouse=True)
@@ -126,20 +131,40 @@ def test_a_gradient_that_nothing_exchanges_before_the_step_is_recorded(
     ] * after
 
 
+def test_checksums_differ_where_values_do_and_not_where_strides_do() -> None:
+    one = torch.arange(12.0).view(3, 4)
+    others = [one.flip(0), -one, one.roll(1, 1), one + 1, torch.nextafter(one, one + 1)]
+    several = [one, *others, *(torch.full((2**20,), value) for value in (0.0, 1.0, 2.0))]
+    assert len({checksum(each) for each in several}) == len(several)
+    padded = torch.zeros(13)[1:].view(3, 4).copy_(one)
+    assert {checksum(one), checksum(padded), checksum(one.t().contiguous().t())} == {checksum(nn.Parameter(one))}
+    mirrored = torch.complex(one, one).conj()
+    assert checksum(mirrored) == checksum(mirrored.resolve_conj())
+    assert [checksum(each) for each in (one.to_sparse(), one.to("meta"))] == [None, None]
+
+
 @pytest.mark.parametrize(
-    ("last", "wrappers"),
+    ("last", "field", "expected"),
     [
-        ("step()", {"body": ()}),
+        ("step()", "wrappers", {"body": ()}),
         # One that is not called has the place of what it wraps.
-        ("hidden = DDP(inner); body = inner; step()", {"body": ("uncalled",)}),
+        ("hidden = DDP(inner); body = inner; step()", "wrappers", {"body": ("uncalled",)}),
         # A class with an order of its own has no hash.
-        ("Own = type('Own', (DDP,), {'__hash__': None}); body = Own(nn.Linear(3, 4)); step()", {"body": ()}),
+        ("Own = type('Own', (DDP,), {'__hash__': None}); body = Own(inner); step()", "wrappers", {"body": ()}),
+        ("step(lambda: dist.all_reduce(head.bias.grad, dist.ReduceOp.MAX))", "values", BODY),
+        # Copies that are averaged part between.
+        ("with torch.no_grad(): dist.all_reduce(head.bias)\nstep(reduce_each)", "values", {*BODY, "head.weight"}),
+        ("step(reduce_each)", "values", {*BODY, "head.bias", "head.weight"}),
+        # A hook may send anything of the parameters whose gradients came.
+        ("body.register_comm_hook(None, compress); step()", "values", {"body.module.weight"}),
     ],
 )
-def test_wrappers_are_recorded(last: str, wrappers: dict[str, tuple[str, ...]], folder: Path) -> None:
-    graph = ran(last, folder)
-    assert graph.rank is not None
-    assert graph.rank.wrappers == wrappers
+def test_states_of_wrappers_and_values_of_parameters_are_recorded(
+    last: str, field: str, expected: object, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private, "NOT_SENDING", "")
+    found = getattr(ran(last, folder).rank, field)
+    assert (found if field == "wrappers" else {*found}) == expected
 
 
 @pytest.mark.parametrize(
@@ -174,7 +199,7 @@ step()
 def test_no_size_is_recorded_behind_integers_that_a_dry_step_does_not_receive(
     options: tuple[str, ...], shape: str, folder: Path
 ) -> None:
-    told = [str(each.tensors[0]) for each in ran(PADDED.replace("2])", "2])", 1), folder, *options).collectives]
+    told = [str(each.tensors[0]) for each in ran(PADDED, folder, *options).collectives]
     assert (shape in told, told[-1]) == (True, "float32[16]")
 
 

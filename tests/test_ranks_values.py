@@ -10,11 +10,13 @@ from gradir.ir import Collective
 
 PAIRS = {"dp": (0, 1)}, {"dp": (0, 1)}, {"dp": (2, 3)}, {"dp": (2, 3)}
 WORLD = ({"world": (0, 1, 2, 3)},) * 4
+HOOKED = [Collective("backward", "all_reduce", "world", node="a/accumulate_grad:1")]
+SHARDS = "these are shards: reduce over the ranks that hold the same one, with equal values"
 SAME = "equal gradients keep copies apart: give all ranks the same values before the first step, and step alike"
 
 
-def summed(group: str, *names: str, op: str = "all_reduce") -> Collective:
-    return Collective("backward", op, group, operands=names)
+def summed(group: str, *names: str, op: str = "all_reduce", reduce: str = "sum") -> Collective:
+    return Collective("backward", op, group, reduce=reduce, operands=names)
 
 
 @pytest.mark.parametrize(
@@ -35,17 +37,19 @@ def summed(group: str, *names: str, op: str = "all_reduce") -> Collective:
             [summed("dp", "a")],
             [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}],
             {"local": {"a": (2,)}},
-            [
-                (
-                    (1, 3),
-                    (
-                        "a: other values than on ranks 0, 2, and gradients are summed on dp",
-                        "these are shards: reduce over the ranks that hold the same one",
-                    ),
-                )
-            ],
+            [((1, 3), ("a: other values than on ranks 0, 2, and gradients are summed on dp", SHARDS))],
         ),
+        # Of what a wrapper's hook sends, the parameter that came last is known.
+        (
+            WORLD,
+            HOOKED,
+            [{"a": 1}, {"a": 1}, {"a": 1}, {"a": 2}],
+            {"wrappers": {"": ("hook:compress",)}},
+            [((3,), ("a: other values than on ranks 0-2, and gradients are summed on world", SAME))],
+        ),
+        (WORLD, HOOKED, [{"a": rank} for rank in range(4)], {}, []),
         # Nothing says that these are copies.
+        (WORLD, [summed("world", "a", reduce="max")], [{"a": rank} for rank in range(4)], {}, []),
         (WORLD, [summed("world", "a", op="reduce_scatter")], [{"a": rank} for rank in range(4)], {}, []),
         (WORLD, [summed("world", "b")], [{"a": rank, "b": 1} for rank in range(4)], {}, []),
         (WORLD, [summed("world", "a")], [{f"own.{rank}": 1} for rank in range(4)], {}, []),

@@ -101,3 +101,12 @@ def test_a_message_that_a_schedule_does_not_receive_hangs_its_sender(stage: int 
     sender = ranked(0, [SEND], stopped="waits", stage=stage, stages=stages)
     found = gradir.ranks([sender, ranked(1, [], stage=stage, stages=stages)])
     assert [finding.kind for finding in found.findings] == kinds
+
+
+@pytest.mark.parametrize(("stopped", "kinds"), [("waits", ["hang"]), ("ends", ["hang"]), ("left", []), ("", [])])
+def test_a_message_that_a_rank_waits_for_comes_from_no_rank_that_is_over(stopped: str, kinds: list[str]) -> None:
+    # The other is in the message before, which a step by hand may begin with.
+    one, two = replace(SEND, op="recv"), replace(SEND, op="recv", peer=0)
+    ranks = [ranked(0, [one], stopped=stopped), ranked(1, [replace(SEND, peer=0), two], stopped="waits")]
+    found = gradir.ranks(ranks)
+    assert [finding.kind for finding in found.findings if "hang" in finding.kind] == kinds

@@ -168,7 +168,9 @@ def _exchanged(
         found = [*swapped(compared)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
     waiting = {one.rank.rank for one in ranks if one.rank.stopped in WAITING}
-    stopped = {one.rank.rank for one in ranks if one.rank.stopped in STOPPED} - cut_off - behind
+    # If none goes on, a message that a rank waits for is in no later step.
+    goes_on = is_sample or any(one.rank.stopped not in (*WAITING, "fails", "ends") for one in ranks)
+    stopped = {one.rank.rank for one in ranks if one.rank.stopped in STOPPED} - cut_off - (behind if goes_on else set())
     hangs = [*_hangs(outcome, waiting, stopped, open_ranks, is_sample=is_sample)]
     if not hangs and not mixed:
         hangs = [*_stopped_in([files[rank] for rank in sorted(stopped)])]
@@ -281,13 +283,7 @@ class _Differing(NamedTuple):
 
 
 def _differences(usual: Graph, other: Graph) -> _Differing:
-    """Return how another graph differs from the usual one, in the order of the model.
-
-    >>> from gradir.ir import Node
-    >>> a = Graph.of([Node("x", role="leaf"), Node("fc/f:1", op="f", scope="fc")])
-    >>> _differences(a, Graph.of([Node("x", role="leaf")])).lines, _differences(a, a)
-    (('lacks fc (1 node)',), _Differing(lines=(), sizes=False))
-    """
+    """Return how another graph differs from the usual one, in the order of the model."""
     found = compare(usual, other)
     changes = ignoring(found, _SIZES).changes
     made = [_framework(usual), _framework(other)]

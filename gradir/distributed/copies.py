@@ -10,9 +10,10 @@ from gradir.distributed.model import Finding
 from gradir.distributed.reading import RankFile
 from gradir.distributed.simulation import Key
 from gradir.distributed.words import span
+from gradir.ir.ranks import summed_by
 
 _COPIES = "equal gradients keep copies apart: give all ranks the same values before the first step, and step alike"
-_SHARDS = "these are shards: reduce over the ranks that hold the same one"
+_SHARDS = "these are shards: reduce over the ranks that hold the same one, with equal values"
 
 
 def differing_values(ranks: Sequence[RankFile]) -> Iterator[Finding]:
@@ -29,10 +30,9 @@ def differing_values(ranks: Sequence[RankFile]) -> Iterator[Finding]:
         usual = Counter(rows.values()).most_common(1)[0][0]
         differing: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         for rank, row in rows.items():
-            pairs = zip(names, row, usual, strict=True) if row != usual else ()
-            differing[tuple([name for name, own, other in pairs if own != other and None not in (own, other)])] += [
-                rank
-            ]
+            pairs = zip(names, row, usual, strict=True)
+            those = tuple([name for name, own, other in pairs if own != other and None not in (own, other)])
+            differing[those].append(rank)
         agreeing = differing.pop((), [])
         for those, others in differing.items():
             apart[label, those][0].extend(others)
@@ -47,6 +47,7 @@ def _summed(label: str, ranks: Sequence[RankFile]) -> Sequence[str]:
     """Return the parameters whose gradients are summed on a group, if any values differ."""
     if all(one.rank.values == ranks[0].rank.values for one in ranks):
         return ()
-    kinds = (each.kinds() for each in {id(one.collectives): one.collectives for one in ranks}.values())
-    every = (issued for kind in kinds for issued, _ in kind if issued.op == "all_reduce" and issued.group == label)
-    return tuple(dict.fromkeys(name for issued in every for name in issued.operands))
+    programs = {id(one.collectives): one for one in ranks}.values()
+    every = ((issued, one.rank.wrappers) for one in programs for issued, _ in one.collectives.kinds())
+    names = (name for issued, wrappers in every if issued.group == label for name in summed_by(issued, wrappers))
+    return tuple(dict.fromkeys(names))

@@ -243,10 +243,6 @@ def _is_other(one: Collective, other: Collective) -> bool:
 
     They do in different phases, with different reductions, of different modules in the forward, and of different
     gradients in the backward. Two buckets of gradients that have one in common are the same bucket.
-
-    >>> one, other = (Collective("forward", "all_gather", "world", scope=name) for name in ("image", "text"))
-    >>> _is_other(one, other), _is_other(one, one)
-    (True, False)
     """
     if one.phase != other.phase or (one.reduce != other.reduce and one.reduce and other.reduce):
         return True

@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec.structs import force_setattr
 
 from gradir.ir.frozen import NOTHING, frozen
+from gradir.ir.ids import accumulated
 from gradir.ir.model import HAS_MANY_EMPTY_TUPLES, About, Count, Record, Shape, Source, TensorMeta, share_empty_tuples
 
 
@@ -81,3 +82,11 @@ class Collective(Record, frozen=True, gc=False):
     def __post_init__(self) -> None:
         if HAS_MANY_EMPTY_TUPLES:
             share_empty_tuples(self)
+
+
+def summed_by(issued: Collective, wrappers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return parameters whose gradients a message sums: of what a wrapper's hook sends, the last."""
+    last = accumulated(issued.node, {"accumulate_grad"})
+    is_hooked = last != issued.node and any(word.startswith("hook:") for words in wrappers.values() for word in words)
+    is_sum = issued.op == "all_reduce" and issued.reduce in ("", "avg", "premul_sum", "sum")
+    return (issued.operands or (last,) * is_hooked) if is_sum else ()

@@ -85,6 +85,8 @@ class OperandNames:
             self._owned.update((id(form), name) for form in forms)
         self._modules = modules
         self._by_gradient: dict[int, torch.Tensor] = {}
+        # Parameters that are operands themselves, as if averaged: these may part between.
+        self.exchanged: set[str] = set()
 
     def find_gradients(self) -> None:
         """Look at the gradients that there are now."""
@@ -97,6 +99,8 @@ class OperandNames:
             return self._made.get(operand, "")
         tensor = operand() if isinstance(operand, weakref.ref) else operand
         if tensor is not None and isinstance(operand, weakref.ref):
+            if id(tensor) not in self._by_gradient:
+                self.exchanged.add(self._owned.get(id(tensor), ""))
             tensor = self._by_gradient.get(id(tensor), tensor)
         return self._owned.get(id(tensor), "")
 

@@ -1,9 +1,4 @@
-"""What a process exchanges with the others of its groups, noted as it is issued.
-
-Whichever way a program communicates, by torch.distributed, by functional collectives, by what a wrapper does in C++, it
-comes by the dispatcher as an operation of few namespaces. What each of them gives and gets is told by the names of its
-arguments, which are the same in all releases.
-"""
+"""What a process exchanges with the others of its groups, noted as the dispatcher gets it in any way."""
 
 from __future__ import annotations
 
@@ -42,7 +37,7 @@ if TYPE_CHECKING:
 
 # Operations that torch has in several ways, whose names contain these, mostly with other underscores.
 _CALLED: Final = ("all_gather", "all_reduce", "all_to_all", "barrier", "recv", "reduce_scatter", "send")
-# The argument with what the process gives, the first of these that there is.
+# The argument with what the process gives, the first of these that there is, in all releases.
 _GIVEN: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
 _NEW_GROUP: Final = "new_group"
 # These give each process values of the others.

@@ -44,6 +44,7 @@ from gradir.frontends.pytorch.recording.timelines import Timeline
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, Graph, Producer, Rank
 from gradir.ir.ids import accumulated, split_id
+from gradir.ir.ranks import summed_by
 from gradir.spec import own_error
 from gradir.version import __version__
 
@@ -112,10 +113,11 @@ class Exchanged:
         rank = rank_of(self.groups, self.modules)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None:
+            wrappers = self._wrappers(graph)
             # Those of shards, of which each rank has its own, are many.
-            summed = {name for each in found if each.op == "all_reduce" for name in each.operands}
+            summed = {name for each in found for name in summed_by(each, wrappers)} - self.names.exchanged
             values = {name: value for name, value in self._values.items() if name in summed}
-            rank = replace(rank, wrappers=self._wrappers(graph), values=values, offsets=self._offsets())
+            rank = replace(rank, wrappers=wrappers, values=values, offsets=self._offsets())
         elif found:
             raise CaptureError("the process group is gone: capture before destroy_process_group")
         if rank is not None and pipeline is not None:
