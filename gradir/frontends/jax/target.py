@@ -1,4 +1,4 @@
-"""Trace what a PROGRAM named: a function of described inputs, what a factory returns, or a module."""
+"""Trace what a PROGRAM named: a function of described inputs, what a factory returns, or a module; compare with JAX."""
 
 from __future__ import annotations
 
