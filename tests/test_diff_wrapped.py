@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 import gradir  # noqa: E402
 from gradir.diffs.changes import Diff, Sides  # noqa: E402
 from gradir.diffs.correspondence import Correspondence  # noqa: E402
-from gradir.ir import Node, Scope  # noqa: E402
+from gradir.ir import Builder, Node, Scope, TensorMeta  # noqa: E402
 from gradir.ir.module_tree import whole_tree  # noqa: E402
 from gradir.review.reviewing import reviewed  # noqa: E402
 from gradir.review.united import United  # noqa: E402
@@ -259,6 +259,33 @@ def test_without_a_table_of_modules_one_edit_of_names_is_one_line(
     found = gradir.diff(*pair[:: -1 if back else 1])
     assert [(change.subject, change.kind) for change in found.changes] == [("module", "renamed")]
     assert (found.changes[0].was, found.changes[0].id) == ((now, was) if back else (was, now))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a.w b.w c.w", "m.a.w m.b.w c.w"),
+        ("a.w b.w c.w", "m.a.w n.b.w m.c.w"),
+        ("w b", "m.w b"),
+        ("c.w c.b", "a.w b.b"),
+        ("h.0.w h.1.w", "blocks.0.w h.1.w"),
+        ("h.0.w h.1.w", "m.h.1.w m.h.0.w"),
+        ("h.0.w", "m.h.1.w"),
+        ("h.0.w h.1.v", "h.w h.v"),
+    ],
+)
+def test_without_a_table_of_modules_each_tensor_of_a_torn_module_is_named(before: str, after: str) -> None:
+    def graph(names: str) -> gradir.Graph:
+        builder, value, square = Builder(), None, TensorMeta(shape=(4, 4))
+        for name in names.split():
+            value = builder.function("mm", [value, builder.tensor(name, square, role="parameter")], [square])
+        builder.output(value)
+        return builder.build()
+
+    names = zip(before.split(), after.split(), strict=True)
+    found = gradir.diff(graph(before), graph(after)).changes
+    renamed = [(each.was, each.id) for each in found if each.kind == "renamed"]
+    assert renamed == [(was, now) for was, now in names if was != now]
 
 
 @pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])

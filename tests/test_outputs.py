@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tensors import leaf  # noqa: E402
+from torch.autograd.graph import GradientEdge, get_gradient_edge  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
@@ -213,6 +214,8 @@ def test_attention_that_returns_no_weights_is_captured() -> None:
         (lambda: [1, y() > 0], "output '1' has no graph: its dtype bool carries no gradient"),
         (lambda: Out(1), "output 'logits' is not a tensor but int"),
         (lambda: Plain(x=1), "the output is not a tensor but Plain"),
+        (lambda: GradientEdge(y().grad_fn, 1), "the output is not a tensor but GradientEdge"),
+        (lambda: GradientEdge(None, 0), "the output is not a tensor but GradientEdge"),
         (lambda: (each for each in [y()]), "the output is not a tensor but generator"),
         (list, "there is nothing to capture"),
     ],
@@ -302,6 +305,6 @@ def test_the_tensors_of_a_set_stand_in_the_order_in_which_they_were_made() -> No
 
 def test_a_gradient_edge_is_captured_as_its_tensor_and_verified() -> None:
     made = torch.nn.Linear(3, 4)(torch.ones(2, 3)).relu()
-    edge = torch.autograd.graph.get_gradient_edge(made)
+    edge = get_gradient_edge(made)
     assert gradir.capture([edge, made]) == gradir.capture([made, made])
     assert gradir.verify([edge]).mismatches == ()

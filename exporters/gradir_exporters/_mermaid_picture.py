@@ -1,4 +1,4 @@
-"""The picture of ``mermaid`` as data: boxes in nested groups, and arrows between them."""
+"""The picture of ``mermaid`` as data: boxes in nested groups, and arrows between them; its text, escaped."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ _ONE: Final = 1
 _ANY: Final = "*"
 _SEVERAL: Final = 2
 _OF_THE_GRAPH: Final = frozenset({"input", "output"})
+_OF_MODULES: Final = frozenset({"parameter", "buffer"})
 
 # Where modules are nested deeper than that in other ones, they are taken from the innermost outward.
 _MOST_LEVELS: Final = 16
@@ -294,11 +295,15 @@ class RenamedModules:
         for known, graph in zip(self._known, (a, b), strict=True) if self._are_unknown else ():
             known.update(path for node in graph.nodes.values() if not node.op for path in list(upwards(node.id))[1:])
         counts: Counter[OtherName] = Counter()
+        staying: set[str] = set()
         for old, new in pairs:
+            if self._are_unknown and old.role in _OF_MODULES and pattern(old.id) == pattern(new.id):
+                staying.update(map(pattern, (*upwards(old.id), "")))
             if (old.id, old.scope) != (new.id, new.scope):
                 # Not in a set: its order would differ from run to run. A tensor by itself is a change of its own.
                 other_names = dict.fromkeys(filter(None, self._other_names(old, new)))
                 counts.update([other for other in other_names if old.op or other.old != old.id])
+        counts = _unambiguous(counts, staying) if self._are_unknown else counts
         before, after = ({*map(pattern, paths if counts else ())} for paths in self._known)
         self._renames = {
             other.rename
@@ -357,6 +362,18 @@ class RenamedModules:
         before, after = self._known
         came = other.old in after and self._outline.was(other.old) is None
         return came or (other.new in before and other.new not in self._outline.paths)
+
+
+def _unambiguous(counts: Counter[OtherName], staying: Collection[str]) -> Counter[OtherName]:
+    """Return the other names that say where every tensor of a module went; of modules ``staying``, some did not."""
+    others = Counter(other.rename for other in counts)
+    ways = Counter(each.before for each in others)
+    told = {each for each in others if ways[each.before] == 1 and each.before not in staying}
+    for other in counts:
+        before, after = ([part for part in path.split(".") if pattern(part) != part] for path in other)
+        if before != after and (others[other.rename] > 1 or len(before) == len(after)):
+            told.discard(other.rename)
+    return Counter({other: count for other, count in counts.items() if other.rename in told})
 
 
 def _with_fixed_indices(shown: Iterable[OtherName]) -> dict[Rename, Rename]:

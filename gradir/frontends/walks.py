@@ -1,4 +1,4 @@
-"""Walks over what things lead to, without recursion, and groups of what is alike."""
+"""Walks over what things lead to, without recursion, groups of what is alike, and attributes exchanged for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run git, and read files of any revision."""
+"""Run git, read files of any revision, and find the two of a comparison."""
 
 from __future__ import annotations
 

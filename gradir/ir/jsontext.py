@@ -1,4 +1,4 @@
-"""Write JSON for exporters without text that a terminal or a web page could interpret."""
+"""Write JSON for exporters without text that a terminal or a web page could interpret, and measure its depth."""
 
 from __future__ import annotations
 

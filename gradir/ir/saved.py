@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import add
 from types import NoneType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -42,43 +42,11 @@ def whole_number(attrs: Mapping[str, object], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-class Storages:
-    """The storages of slots in node order; the largest size recorded for a storage counts."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[str, int] = {}
-
-    def add(self, node: Node) -> Iterator[tuple[str, int, str]]:
-        """Add a node: the storages that it is the first to keep, each with its bytes and the slot's state.
-
-        A slot that says more of a storage than those before adds the difference.
-        """
-        own: set[str] = set()
-        for saved in node.saved:
-            size, key = saved.bytes, saved.storage
-            if size is None:
-                continue
-            if not key:
-                key = storage_key(node.id, saved.slot)
-                # Two slots of a node may share a name, and are two storages all the same.
-                if key in own:
-                    yield "", size, saved.state
-                    continue
-                own.add(key)
-            known = self._sizes.get(key)
-            if known is None or size > known:
-                self._sizes[key] = size
-                yield key, size - (known or 0), saved.state
-
-    def bytes_of(self, keys: Iterable[str]) -> int:
-        """Return the bytes of storages, as far as slots keep them."""
-        return sum(self._sizes.get(key, 0) for key in keys)
-
-
 class SavedBytes(Generic[K]):
     """The bytes that nodes keep alive, by account and by state of the slot.
 
-    Each storage counts where it was saved first. ``owned`` are the bytes of those that have an `owner`.
+    Each storage counts where it was saved first, with the largest size that a slot gives it. ``owned`` are the bytes of
+    those that have an `owner`.
 
     >>> from gradir.ir.model import Saved
     >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
@@ -91,17 +59,32 @@ class SavedBytes(Generic[K]):
         self.bytes: defaultdict[tuple[K, str], int] = defaultdict(int)
         self.owned: defaultdict[K, int] = defaultdict(int)
         self._nodes = nodes
-        self._storages = Storages()
+        self._sizes: dict[str, int] = {}
         self._first: dict[str, tuple[K, str]] = {}
 
     def add(self, node: Node, account: K) -> None:
         """Add the slots of a node."""
-        for key, size, state in self._storages.add(node):
+        own: set[str] = set()
+        for saved in node.saved:
+            size, key = saved.bytes, saved.storage
+            if size is None:
+                continue
+            if not key:
+                key = storage_key(node.id, saved.slot)
+                # Two slots of a node may share a name, and are two storages all the same.
+                if key in own:
+                    self.bytes[account, saved.state] += size
+                    continue
+                own.add(key)
+            known = self._sizes.get(key)
+            if known is not None and size <= known:
+                continue
+            self._sizes[key] = size
+            more = size - (known or 0)
             if owner(key, self._nodes):
-                self.owned[account] += size
+                self.owned[account] += more
             else:
-                here = account, state
-                self.bytes[self._first.setdefault(key, here) if key else here] += size
+                self.bytes[self._first.setdefault(key, (account, saved.state))] += more
 
     def by_account(self) -> dict[K, int]:
         """Return the bytes of slots of any state."""

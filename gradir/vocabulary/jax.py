@@ -1,4 +1,4 @@
-"""Data on JAX's operations: its primitives and the custom rules of its library."""
+"""Data on JAX's operations: its primitives, the custom rules of its library, and advice on causes."""
 
 from __future__ import annotations
 

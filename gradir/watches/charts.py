@@ -1,4 +1,4 @@
-"""Draw lines over the steps of a watch, as SVG that is as wide as its window.
+"""Arrange the steps of a watch in columns, and draw lines over them, as SVG that is as wide as its window.
 
 Places are in percent, so text and marks keep their size.
 """

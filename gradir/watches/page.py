@@ -1,4 +1,4 @@
-"""Write a watch as one HTML page with charts, which opens from disk and asks no host for anything.
+"""Write a watch as one HTML page with charts and heat maps, which opens from disk and asks no host for anything.
 
 Its script only shows values under the pointer. The numbers are compressed JSON in base64, so that no text of a watch
 can become markup or script.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradir import Graph
-from gradir.ir.saved import Storages
+from gradir.ir.saved import SavedBytes
 
 
 def ops(graph: Graph) -> str:
@@ -16,5 +16,7 @@ def names(graph: Graph, role: str) -> str:
 
 def held_bytes(graph: Graph) -> int:
     """The bytes of the storages that are held, each once."""
-    storages = Storages()
-    return sum(size for node in graph.nodes.values() for _, size, state in storages.add(node) if state == "held")
+    saved = SavedBytes[None]({})
+    for node in graph.nodes.values():
+        saved.add(node, None)
+    return saved.bytes[None, "held"]

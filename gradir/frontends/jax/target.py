@@ -1,4 +1,4 @@
-"""Trace what a PROGRAM named: a function of described inputs, what a factory returns, or a module."""
+"""Trace what a PROGRAM named: a function of described inputs, what a factory returns, or a module; compare with JAX."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradir.frontends.jax.modules import find_call as call_of
 from gradir.frontends.jax.reading.jaxprs import abstract, bytes_of, elements_of, is_inexact
 from gradir.frontends.jax.reading.probe import Traced, trace_pullback
 from gradir.ir import Graph
-from gradir.ir.saved import Storages
+from gradir.ir.saved import SavedBytes
 from gradir.protocols import Verification
 from gradir.spec import called, parse_described
 
@@ -185,9 +185,9 @@ def _moved(live: LiveGraph) -> list[bool]:
 
 def _held(graph: Graph) -> int | None:
     """Return the bytes that slots of the graph hold, each storage once; ``None`` where a size is not known."""
-    storages, total = Storages(), 0
+    held = SavedBytes[None]({})
     for node in graph.nodes.values():
         if any(slot.bytes is None and slot.state == "held" for slot in node.saved):
             return None
-        total += sum(size for _, size, _ in storages.add(node))
-    return total
+        held.add(node, None)
+    return sum(held.bytes.values())

@@ -18,7 +18,7 @@ from weakref import ReferenceType
 
 import torch
 from torch import nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from gradir.errors import CaptureError, warn
 from gradir.frontends.pytorch.private import base_of, fields_of, output_metadata, output_nr_of, sequence_number
@@ -245,7 +245,12 @@ def _no_graph(leaves: list[Leaf]) -> CaptureError:
 
 
 def _has_graph(leaf: Leaf) -> bool:
-    return isinstance(leaf.value, GradientEdge) or (isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad)
+    value = leaf.value
+    if isinstance(value, GradientEdge):
+        # A program can make one of anything.
+        node: object = value.node
+        return isinstance(node, Node) and value.output_nr in range(len(output_metadata(node)))
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _read(value: torch.Tensor | GradientEdge) -> tuple[torch.Tensor, tuple[Any, int] | None]:
