@@ -23,7 +23,6 @@ _SAME_NAME: Final = 2
 # What it counts that two modules are one; more of them count more than none.
 _ONE: Final = 1
 _ANY: Final = "*"
-_SEVERAL: Final = 2
 _OF_THE_GRAPH: Final = frozenset({"input", "output"})
 _OF_MODULES: Final = frozenset({"parameter", "buffer"})
 
@@ -234,12 +233,9 @@ def _scope_votes(
     # class, their own nodes tell more than those further inside.
     votes: Counter[tuple[str, str]] = Counter()
     inside: Counter[tuple[str, str]] = Counter()
-    # An input or output of the graph stands at the top level, whatever lies there. Beside a single module it tells that
-    # this one moved.
-    inner = [(old.scope, new.scope) for old, new in pairs if old.role not in _OF_THE_GRAPH]
-    scopes = Counter(inner)
-    if len(scopes) < _SEVERAL:
-        scopes = Counter((old.scope, new.scope) for old, new in pairs)
+    # An input or output of the graph stands at the top level, and tells of a single module alone whether it moved.
+    inner = Counter((old.scope, new.scope) for old, new in pairs if old.role not in _OF_THE_GRAPH)
+    scopes = inner if len(inner) > 1 else Counter((old.scope, new.scope) for old, new in pairs)
     for (old, new), count in scopes.items():
         for before, after in _levels(a, b, old, new):
             if before in a and after in b:
