@@ -99,10 +99,9 @@ def _answering(trace: object, answers: Iterator[Any]) -> Iterator[None]:
         if _trace_of(tracer) is not trace:
             return None
         if id(tracer) not in answered:
-            value = next(answers, None)
-            if value is None:
-                raise _AskedError(tracer)
-            answered[id(tracer)] = tracer, value
+            answered[id(tracer)] = tracer, next(answers, None)
+        if answered[id(tracer)][1] is None:
+            raise _AskedError(tracer)
         return answered[id(tracer)][1]
 
     def converted(original: Callable[..., Any], convert: Callable[..., Any]) -> Callable[..., Any]:

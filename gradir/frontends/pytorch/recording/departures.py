@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 import torch
@@ -48,10 +49,8 @@ def _print_of(tensor: torch.Tensor) -> _Print | None:
     # Equal floats, and those of no plain tensor, tell nothing.
     if type(tensor) not in PLAIN or not tensor.is_floating_point() or tensor.is_meta:
         return None
-    with private.without_dispatch_modes(), private.without_overrides(), torch.no_grad():
-        try:
-            first = tuple(tensor.view(-1)[:_FIRST].tolist()) if tensor.is_contiguous() else ()
-        except RuntimeError:
-            # It has no numbers to read, as inside of torch.func.vmap, or another layout.
-            return None
+    first: tuple[float, ...] = ()
+    # Some cannot be read, such as those of another layout, or inside of torch.func.vmap.
+    with suppress(RuntimeError), private.without_dispatch_modes(), private.without_overrides(), torch.no_grad():
+        first = tuple(tensor.view(-1)[:_FIRST].tolist()) if tensor.is_contiguous() else ()
     return (tensor.numel(), first) if len(set(first)) > 1 else None
