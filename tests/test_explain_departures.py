@@ -76,3 +76,16 @@ def test_features_that_come_back_from_a_file_are_cut_where_they_left(through: Th
         assert cause.source.function == through.__name__
     loss.backward()
     assert model["body"].weight.grad is None
+
+
+@pytest.mark.filterwarnings("ignore:.*in (beta|prototype).*")
+@pytest.mark.parametrize("of", ["to_sparse_csr", "to_mkldnn", "unbind"])
+def test_tensors_that_are_not_read_as_rows_of_numbers_do_not_come_back(of: str) -> None:
+    model, other = nn.Linear(3, 4), getattr(torch.ones(4, 4), of)()
+    odd = torch.nested.nested_tensor(list(other)) if of == "unbind" else other
+    with gradir.record(model, flow=True) as rec:
+        output = model(torch.randn(5, 3))
+        np.save(io.BytesIO(), output.detach().numpy())
+        torch.clone(odd)
+        loss = output.sum()
+    assert rec.explain(loss).level == "none"

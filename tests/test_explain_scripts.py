@@ -268,3 +268,16 @@ def test_what_parameters_were_before_a_wrapper_set_them_is_not_told(
     assert [
         each["kind"] for each in found["causes"] if each["kind"] not in {"unused", "rounding", "ddp_unused"}
     ] == kinds
+
+
+def test_the_number_of_a_loss_is_not_read_by_the_program(capfd: Read) -> None:
+    text = f"""{HEAD}
+one, other, x = nn.Linear(3, 1), nn.Linear(3, 1), torch.randn(8, 3)
+optimizer = torch.optim.SGD([*one.parameters(), *other.parameters()], lr=0.1)
+for _ in range(2):
+    for net in (one, other):
+        net(x).square().mean().backward()
+    optimizer.step()
+"""
+    found = explained(text, capfd=capfd)
+    assert (found["status"], [each["kind"] for each in found["causes"] if each["kind"] == "exit"]) == (0, [])

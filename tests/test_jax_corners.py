@@ -230,7 +230,11 @@ def of_cut_branch(w: Any, x: Any) -> Any:
     return of_branch(lax.stop_gradient(w), x) + w.sum() * 0.0 if x.max() > 9 else of_branch(lax.stop_gradient(w), x)
 
 
-@pytest.mark.parametrize("fn", [of_branch, of_loop, of_mask, of_inner_branch, of_cut_branch])
+def of_many_branches(w: Any, x: Any) -> Any:
+    return sum(w.sum() * x.sum() for number in range(80) if w.sum() < number)
+
+
+@pytest.mark.parametrize("fn", [of_branch, of_loop, of_mask, of_inner_branch, of_cut_branch, of_many_branches])
 def test_a_function_that_branches_on_values_is_traced_with_those_of_its_arguments(fn: Callable[..., Any]) -> None:
     is_cut = fn is of_cut_branch
     assert np.asarray(jax.grad(fn)(W, X)).any() != is_cut
@@ -245,7 +249,11 @@ def test_a_function_that_branches_on_values_is_traced_with_those_of_its_argument
 def test_a_function_that_branches_on_values_needs_them() -> None:
     with pytest.raises(CaptureError, match=r"of_branch branches on values, or reads them, .* hand over arrays"):
         gradir.capture(of_branch, jax.ShapeDtypeStruct((4, 4), float), X)
-    with pytest.raises(CaptureError, match=r"asks for a value that jax\.grad does not give it: Abstract tracer"):
+    with pytest.raises(CaptureError, match=r"asks for a value that JAX does not give it: Abstract tracer"):
         gradir.capture(lambda w: w.sum() * float(w.sum()), W)
+    by_rule = jax.custom_vjp(lambda w: w.sum() if w.sum() > 0 else -w.sum())
+    by_rule.defvjp(lambda w: (w.sum(), w), lambda w, g: (g * w,))
+    with pytest.raises(CaptureError, match="asks for a value that JAX does not give it: Attempted boolean"):
+        gradir.capture(by_rule, W)
     with pytest.raises(CaptureError, match="asks for more than 100 values as it runs"):
         gradir.capture(lambda w: w.sum() if all(w.sum() + number > 0 for number in range(200)) else w, W)

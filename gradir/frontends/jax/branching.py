@@ -44,10 +44,10 @@ def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> t
     try:
         # Under jax.grad a program gets some values and not others, such as `float()` of what it differentiates.
         jax.vjp(lambda leaves: fn(leaves, *given[1:]), given[0])
+        closed, shapes = _trace_with_values(fn, given, name)
     except _UNKNOWN as error:
         reason = plain_text(str(error).partition("\n")[0])
-        raise CaptureError(f"{name} asks for a value that jax.grad does not give it: {reason}") from error
-    closed, shapes = _trace_with_values(fn, given, name)
+        raise CaptureError(f"{name} asks for a value that JAX does not give it: {reason}") from error
     structure = tree_util.tree_structure(shapes)
 
     def taken(*args: Any) -> Any:
@@ -91,15 +91,18 @@ def _trace_of(tracer: Tracer) -> object:
 
 @contextmanager
 def _answering(trace: object, answers: Iterator[Any]) -> Iterator[None]:
-    # Tracers have the answers as values, in the order in which these are asked for.
+    # Tracers have the answers as values, in the order in which these are asked for, each once.
+    answered: dict[int, tuple[Tracer, Any]] = {}
+
     def value_of(tracer: Tracer) -> Any:
         # Inside a compiled function there are no values in the program either.
         if _trace_of(tracer) is not trace:
             return None
-        known = next(answers, None)
-        if known is None:
+        if id(tracer) not in answered:
+            answered[id(tracer)] = tracer, next(answers, None)
+        if answered[id(tracer)][1] is None:
             raise _AskedError(tracer)
-        return known
+        return answered[id(tracer)][1]
 
     def converted(original: Callable[..., Any], convert: Callable[..., Any]) -> Callable[..., Any]:
         def method(tracer: Tracer, *args: Any, **kwargs: Any) -> Any:

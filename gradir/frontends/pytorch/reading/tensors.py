@@ -250,4 +250,6 @@ def number_of(tensors: object) -> float | None:
     tensor = tensors[0] if isinstance(tensors, tuple) and len(tensors) == 1 else tensors
     if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.is_meta or tensor.is_complex():
         return None
-    return float(tensor.detach())
+    # A recording must not take it for a number that the program reads.
+    with without_overrides():
+        return float(tensor.detach())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 import torch
@@ -46,8 +47,10 @@ class Departures:
 
 def _print_of(tensor: torch.Tensor) -> _Print | None:
     # Equal floats, and those of no plain tensor, tell nothing.
-    if type(tensor) not in PLAIN or not tensor.is_floating_point() or tensor.is_meta or not tensor.is_contiguous():
+    if type(tensor) not in PLAIN or not tensor.is_floating_point() or tensor.is_meta:
         return None
-    with private.without_dispatch_modes(), private.without_overrides(), torch.no_grad():
-        first = tuple(tensor.view(-1)[:_FIRST].tolist())
+    first: tuple[float, ...] = ()
+    # Some cannot be read, such as those of another layout, or inside of torch.func.vmap.
+    with suppress(RuntimeError), private.without_dispatch_modes(), private.without_overrides(), torch.no_grad():
+        first = tuple(tensor.view(-1)[:_FIRST].tolist()) if tensor.is_contiguous() else ()
     return (tensor.numel(), first) if len(set(first)) > 1 else None
