@@ -1,4 +1,4 @@
-"""Schedules of pipelines, whose stages are watched, explained and captured as they run."""
+"""Schedules of pipelines."""
 
 from __future__ import annotations
 

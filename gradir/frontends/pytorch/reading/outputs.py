@@ -71,7 +71,7 @@ class _Object:
 
 
 class OfEdge(torch.Tensor):
-    """Stands for the tensor of a gradient edge, which may be gone: it has its place in the graph."""
+    """Stands for the tensor of a gradient edge."""
 
     edge: GradientEdge
     requires_grad: Any = True
@@ -81,7 +81,6 @@ class OfEdge(torch.Tensor):
 
 
 def _with_tensor(value: Any) -> Any:
-    """Return a value, or what stands for the tensor of a gradient edge."""
     if not isinstance(value, GradientEdge):
         return value
     made = output_metadata(value.node)[value.output_nr]
@@ -92,12 +91,12 @@ def _with_tensor(value: Any) -> Any:
 
 
 def start_of(tensor: torch.Tensor) -> Any:
-    """Return what a backward of a captured tensor starts from."""
+    """Return the start of a backward."""
     return tensor.edge if isinstance(tensor, OfEdge) else tensor
 
 
 def tensors_of(outputs: object) -> list[torch.Tensor]:
-    """Return every tensor in some outputs, and what stands for one, in order."""
+    """Return every tensor in some outputs, in order."""
     values = (_with_tensor(leaf.value) for leaf in find_leaves(outputs))
     return [value for value in values if issubclass(type(value), torch.Tensor)]
 
@@ -276,7 +275,6 @@ def _has_graph(leaf: Leaf) -> bool:
 
 
 def _read(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[Any, int] | None]:
-    """Return a tensor and what made it."""
     if isinstance(tensor, OfEdge):
         return tensor, (tensor.edge.node, tensor.edge.output_nr)
     return tensor, (get_gradient_edge(tensor).node, output_nr_of(tensor)) if tensor.requires_grad else None

@@ -18,7 +18,7 @@ from torch import nn
 
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
-from gradir.frontends.pytorch.reading.outputs import OfEdge
+from gradir.frontends.pytorch.reading.outputs import OfEdge, start_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, held_by, storage_of
 from gradir.frontends.pytorch.recording.departures import Departures
 from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
@@ -110,7 +110,7 @@ class Flow:
         else:
             storage = storage_of(tensor)
             maker = self.maker_of(tensor.grad_fn) if isinstance(tensor, OfEdge) else FROM_OUTSIDE
-            value = Value(maker, len(self.outside) if maker == FROM_OUTSIDE else tensor.edge.output_nr)
+            value = Value(maker, len(self.outside) if maker == FROM_OUTSIDE else start_of(tensor).output_nr)
             shared = None if storage is None else self._newest_over.get(storage)
             meta, role = self._metadata.of_tensor(tensor), role_of(tensor)
             owner, left = self._owner_of(tensor) if role == "parameter" else None, self.departures.find(tensor)

@@ -250,7 +250,7 @@ def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iter
 
 
 def _asks_for(leaf: torch.Tensor, gradient: TensorMeta | None, meta: TensorMeta) -> bool:
-    """Return whether a gradient differs from its leaf in nothing but the dtype that the leaf asks for."""
+    """Return whether a gradient has the shape of its leaf, and the dtype it asks for."""
     with private.without_overrides():
         asked: torch.dtype | None = getattr(leaf, "grad_dtype", leaf.dtype)
     if gradient is None or (asked is not None and bare_name(asked) != gradient.dtype):

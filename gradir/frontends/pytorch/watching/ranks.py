@@ -28,7 +28,7 @@ class Replicas:
         self._is_over = False
 
     def before_backward(self, frame: FrameType) -> None:
-        """Note which part of the model this rank has, before the first step."""
+        """Note the stages of this rank."""
         if self._optimizer is None:
             _, stages = stages_around(frame) or (0, ())
             self._stages = [stage.stage_index for stage in stages]
