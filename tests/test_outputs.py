@@ -308,3 +308,15 @@ def test_a_gradient_edge_is_captured_as_its_tensor_and_verified() -> None:
     edge = get_gradient_edge(made)
     assert gradir.capture([edge, made]) == gradir.capture([made, made])
     assert gradir.verify([edge]).mismatches == ()
+
+
+def test_a_gradient_edge_is_explained_as_its_tensor_which_may_be_gone() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    with gradir.record(model, flow=True) as recorder:
+        made = [model[1](model[0](torch.ones(2, 3)).detach()).unbind()[1]]
+    explained, edge = recorder.explain(made), torch.autograd.graph.get_gradient_edge(made[0])
+    cuts = recorder.capture(made).cuts
+    made.clear()
+    assert recorder.explain([edge]).to("json") == explained.to("json")
+    assert explained.statuses["0.weight"] == "cut"
+    assert recorder.capture([edge]).cuts == cuts

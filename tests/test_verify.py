@@ -22,6 +22,16 @@ from gradir.ir import Graph, TensorMeta  # noqa: E402
 nn = torch.nn
 
 
+class Widened(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.float()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
 class NoGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -78,6 +88,14 @@ def test_a_leaf_that_the_engine_does_not_come_to_is_found() -> None:
     found = capture(x.exp(), params={"x": x})
     other = found._replace(leaves=dict.fromkeys(found.leaves, y))
     assert other.verify().mismatches == ("x: said to be reached, and got no gradient",)
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="torch before 2.11 has gradients of one dtype")
+@pytest.mark.parametrize("asked", [torch.float32, None])
+def test_a_leaf_may_ask_for_a_gradient_of_another_dtype(asked: torch.dtype | None) -> None:
+    x = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    x.grad_dtype = asked
+    assert gradir.verify(Widened.apply(x).sum()).mismatches == ()
 
 
 def test_what_the_graph_has_wrong_is_found() -> None:

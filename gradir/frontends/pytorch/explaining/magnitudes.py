@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import CHECKPOINT, SAVED, current_backward
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.outputs import start_of
 from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in, ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone, removing
@@ -84,12 +85,12 @@ def run_backward(
         hooks = [*register(), *(fn.register_prehook(leave) for fn in live.grad_fns)]
         found: Sequence[torch.Tensor | None] = ()
         with removing(hooks), torch.autograd.set_multithreading_enabled(False):
-            seeds = [ones_for(tensor) for tensor in tensors]
+            seeds, starts = [*map(ones_for, tensors)], [*map(start_of, tensors)]
             if adds:
-                torch.autograd.backward(tensors, seeds, retain_graph=True)
+                torch.autograd.backward(starts, seeds, retain_graph=True)
                 found = [leaf.grad for leaf in leaves]
             elif leaves:
-                found = torch.autograd.grad(tensors, leaves, seeds, retain_graph=True, allow_unused=True)
+                found = torch.autograd.grad(starts, leaves, seeds, retain_graph=True, allow_unused=True)
         return list(zip(leaves, found, strict=True))
 
 

@@ -70,9 +70,35 @@ class _Object:
         self.outer, self.holds_a_tensor = outer, False
 
 
+class OfEdge(torch.Tensor):
+    """Stands for the tensor of a gradient edge."""
+
+    edge: GradientEdge
+    requires_grad: Any = True
+    is_leaf: Any = False
+    grad_fn: Any = property(lambda self: self.edge.node)
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
+
+
+def _with_tensor(value: Any) -> Any:
+    if not isinstance(value, GradientEdge):
+        return value
+    made = output_metadata(value.node)[value.output_nr]
+    alone = torch.zeros((), dtype=made.dtype, device=made.device)
+    tensor: Any = torch.Tensor._make_subclass(OfEdge, alone.expand(tuple(made.shape)))
+    tensor.edge = value
+    return tensor
+
+
+def start_of(tensor: torch.Tensor) -> Any:
+    """Return the start of a backward."""
+    return tensor.edge if isinstance(tensor, OfEdge) else tensor
+
+
 def tensors_of(outputs: object) -> list[torch.Tensor]:
     """Return every tensor in some outputs, in order."""
-    return [leaf.value for leaf in find_leaves(outputs) if issubclass(type(leaf.value), torch.Tensor)]
+    values = (_with_tensor(leaf.value) for leaf in find_leaves(outputs))
+    return [value for value in values if issubclass(type(value), torch.Tensor)]
 
 
 def find_leaves(outputs: object) -> list[Leaf]:
@@ -216,7 +242,7 @@ def _captured(leaves: list[Leaf]) -> list[Captured]:
     if not outputs:
         raise _no_graph(leaves)
     # A view's grad_fn may be made again when it is read, so each tensor's is read once.
-    captured = [Captured("output", leaf.path, *_read(leaf.value)) for leaf in outputs]
+    captured = [Captured("output", leaf.path, *_read(_with_tensor(leaf.value))) for leaf in outputs]
     places = {id(leaf.value): index for index, leaf in enumerate(outputs)}
     for index, (_, path, tensor, _, _) in enumerate([*captured]):
         base = base_of(tensor)
@@ -253,14 +279,10 @@ def _has_graph(leaf: Leaf) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _read(value: torch.Tensor | GradientEdge) -> tuple[torch.Tensor, tuple[Any, int] | None]:
-    """Return a tensor and what made it; for a gradient edge one without memory, since its own may be gone."""
-    if isinstance(value, GradientEdge):
-        node, number = value.node, value.output_nr
-        made = output_metadata(node)[number]
-        tensor = torch.empty_strided(made.shape, [0] * len(made.shape), dtype=made.dtype, device=made.device)
-        return tensor, (node, number)
-    return value, (get_gradient_edge(value).node, output_nr_of(value)) if value.requires_grad else None
+def _read(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[Any, int] | None]:
+    if isinstance(tensor, OfEdge):
+        return tensor, (tensor.edge.node, tensor.edge.output_nr)
+    return tensor, (get_gradient_edge(tensor).node, output_nr_of(tensor)) if tensor.requires_grad else None
 
 
 def _why_no_graph(tensor: torch.Tensor) -> str:

@@ -18,6 +18,7 @@ from torch import nn
 
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
+from gradir.frontends.pytorch.reading.outputs import OfEdge, start_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, held_by, storage_of
 from gradir.frontends.pytorch.recording.departures import Departures
 from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
@@ -108,7 +109,8 @@ class Flow:
             storage = storage_of(tensor)
         else:
             storage = storage_of(tensor)
-            value = Value(FROM_OUTSIDE, len(self.outside))
+            maker = self.maker_of(tensor.grad_fn) if isinstance(tensor, OfEdge) else FROM_OUTSIDE
+            value = Value(maker, len(self.outside) if maker == FROM_OUTSIDE else start_of(tensor).output_nr)
             shared = None if storage is None else self._newest_over.get(storage)
             meta, role = self._metadata.of_tensor(tensor), role_of(tensor)
             owner, left = self._owner_of(tensor) if role == "parameter" else None, self.departures.find(tensor)
@@ -316,10 +318,9 @@ class Flow:
     def note_end(self, error: BaseException) -> None:
         """Note that an error ended the recording, which the program itself may have raised."""
         call: Frame | None = None
-        for frame, _ in walk_tb(error.__traceback__):
-            # The calls have ended, and the timeline with them.
-            if frame.f_code is private.MODULE_CALL:
-                call = Frame(frame.f_locals["self"], call, ())
+        # The calls have ended, and the timeline with them.
+        for frame in [each for each, _ in walk_tb(error.__traceback__) if each.f_code is private.MODULE_CALL]:
+            call = Frame(frame.f_locals["self"], call, ())
         place = self._place.raised(error.__traceback__)
         self.end = Exit("raise", (), place, len(self.steps), own_error(error), call)
 

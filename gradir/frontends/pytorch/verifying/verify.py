@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import torch
-from torch.autograd.graph import GradientEdge
+from msgspec.structs import replace
 from torch.utils.hooks import RemovableHandle
 
 from gradir.errors import CaptureError
@@ -19,6 +19,7 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.attributes import bare_name, shape_of
 from gradir.frontends.pytorch.reading.distributed import in_process_group
+from gradir.frontends.pytorch.reading.outputs import start_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -111,9 +112,8 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """
     asks = in_process_group()
     with _one_error():
-        outputs: list[Any] = [captured for captured in live.captured if captured.role == "output"]
-        seeds = [ones_for(each.tensor) for each in outputs]
-        tensors = [each.tensor if each.tensor.requires_grad else GradientEdge(*each.producer) for each in outputs]
+        outputs = [captured.tensor for captured in live.captured if captured.role == "output"]
+        seeds, starts = [*map(ones_for, outputs)], [*map(start_of, outputs)]
     # The collector would look at the hooks, and at the whole graph with them, once more than all else takes.
     with paused_gc(), left_alone(live, keep_graph=keep_graph) as leave:
         watch = _Watch(leave)
@@ -123,7 +123,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         hooks += [_register_accumulated(leaf, watch.note_gradient) for leaf in leaves]
         # In a process group gradients are asked for and not accumulated: see `untouched`.
         run: Callable[..., None] = partial(_ask, live, watch) if asks else torch.autograd.backward
-        backward = partial(run, tensors, seeds, retain_graph=keep_graph)
+        backward = partial(run, starts, seeds, retain_graph=keep_graph)
         with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__), _one_error():
             engine = _run_backward(backward)
     # A custom function may keep an attribute called name.
@@ -206,12 +206,12 @@ def _outermost(events: list[Any]) -> Iterator[str]:
 
 
 def _ask(
-    live: LiveGraph, watch: _Watch, tensors: list[torch.Tensor], seeds: list[torch.Tensor], *, retain_graph: bool
+    live: LiveGraph, watch: _Watch, starts: list[torch.Tensor], seeds: list[torch.Tensor], *, retain_graph: bool
 ) -> None:
     leaves = [*live.leaves.values(), *live.unreached]
     gradients: Any = ()
     if leaves:
-        gradients = torch.autograd.grad(tensors, leaves, seeds, retain_graph=retain_graph, allow_unused=True)
+        gradients = torch.autograd.grad(starts, leaves, seeds, retain_graph=retain_graph, allow_unused=True)
     watch.note_asked({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
 
 
@@ -245,7 +245,17 @@ def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iter
         ]
         if not wrong:
             agreed.add(pair)
-        yield from wrong
+        elif type(fn).__name__ != private.ACCUMULATOR or not _asks_for(fn.variable, gradients[0], node.outputs[0]):
+            yield from wrong
+
+
+def _asks_for(leaf: torch.Tensor, gradient: TensorMeta | None, meta: TensorMeta) -> bool:
+    """Return whether a gradient has the shape of its leaf, and the dtype it asks for."""
+    with private.without_overrides():
+        asked: torch.dtype | None = getattr(leaf, "grad_dtype", leaf.dtype)
+    if gradient is None or (asked is not None and bare_name(asked) != gradient.dtype):
+        return False
+    return _agrees(gradient, replace(meta, dtype=gradient.dtype))
 
 
 def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:

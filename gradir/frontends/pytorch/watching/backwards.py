@@ -53,7 +53,11 @@ class Backwards(Patches):
         def told(*args: Any, **kwargs: Any) -> Any:
             if self._is_call() and private.PIPELINES in sys.modules and _is_of_stage(sys._getframe(1)):
                 outputs = args[0] if args else kwargs.get("outputs")
-                self._listener.before_backward(outputs, sys._getframe(1))
+                self._of_thread.is_inside = True
+                try:
+                    self._listener.before_backward(outputs, sys._getframe(1))
+                finally:
+                    self._of_thread.is_inside = False
                 self._listener.after_backward(outputs, has_ended=True)
             return grad(*args, **kwargs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -10,6 +11,7 @@ from torch import distributed
 
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.private import STORE
+from gradir.frontends.pytorch.recording.exchange import stages_around
 
 _KEY: Final = "gradir-watch"
 
@@ -18,10 +20,18 @@ class Replicas:
     """Compares the parameters of ranks through their common store, without waiting for any of them."""
 
     def __init__(self) -> None:
+        # The stages of a pipeline that this rank has: others are other parts of the model, even if they begin equal.
+        self._stages: list[int] = []
         self._optimizer: int | None = None
         self._waiting: list[int] = []
         self._own: dict[int, str] = {}
         self._is_over = False
+
+    def before_backward(self, frame: FrameType) -> None:
+        """Note the stages of this rank."""
+        if self._optimizer is None:
+            _, stages = stages_around(frame) or (0, ())
+            self._stages = [stage.stage_index for stage in stages]
 
     def before_first(self, optimizer: int, sample: torch.Tensor | None) -> None:
         """Note what this rank begins with, of the first optimizer that steps."""
@@ -50,7 +60,7 @@ class Replicas:
         if store is None:
             return False
         # Bits, and no rounding: replicas do the same.
-        told = f"{float(sample.double().sum()).hex()} {float(sample.double().abs().sum()).hex()}"
+        told = f"{self._stages} {float(sample.double().sum()).hex()} {float(sample.double().abs().sum()).hex()}"
         self._own[step] = told
         self._waiting.append(step)
         if distributed.get_rank():

@@ -129,6 +129,7 @@ class Watching(Recorded):
         place = self._places(frame)
         self._movements.before_backward(place)
         self._step_by_hand(tensors, frame)
+        self._replicas.before_backward(frame)
         self.backwards += 1
         self._place = place
         self._loss = self._scaling.unscaled(tensors)
