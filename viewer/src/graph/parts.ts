@@ -235,7 +235,10 @@ export function components({ first, rows }: Groups, heads: ArrayLike<number>): I
   return found;
 }
 
-/** How often the flow has come into a module of the same component before each node. */
+/**
+ * How often the flow has come into a module of the same component before each node. A node outside of all modules has the vertex -1, for which
+ * a table of vertices reads as undefined and keeps no value.
+ */
 function levels(wires: Wires, vertexOf: Int32Array, component: Int32Array, current: Int32Array, flags: ArrayLike<number>): Int32Array {
   const count = vertexOf.length;
   const level = new Int32Array(count);
@@ -250,7 +253,7 @@ function levels(wires: Wires, vertexOf: Int32Array, component: Int32Array, curre
     fed[to] = 1;
     const inside = current[from] === current[to] && vertexOf[from] === vertexOf[to] && vertexOf[to] >= 0;
     const isLate = flags[to] & flag.backward;
-    if ((!inside || depends[from]) && (flags[from] & flag.backward) >= isLate) depends[to] = 1;
+    if ((flags[from] & flag.backward) >= isLate && (!inside || depends[from])) depends[to] = 1;
     const own = vertexOf[to];
     // A backward is in no part before those of the forward.
     if (isLate && own >= 0) level[to] = Math.max(level[to], ofForward[own]);
@@ -272,16 +275,15 @@ function levels(wires: Wires, vertexOf: Int32Array, component: Int32Array, curre
   const first = new Int32Array(component.length).fill(unused);
   for (let node = 0; node < count; node++) {
     if (!fed[node] && used[node] < unused) level[node] = used[node];
-    if (vertexOf[node] >= 0 && (fed[node] || used[node] < unused)) first[vertexOf[node]] = Math.min(first[vertexOf[node]], level[node]);
+    if (fed[node] || used[node] < unused) first[vertexOf[node]] = Math.min(first[vertexOf[node]], level[node]);
   }
   // What no edge joins is in the first part.
   for (let node = 0; node < count; node++) {
-    if (vertexOf[node] >= 0 && !fed[node] && used[node] === unused && first[vertexOf[node]] < unused) level[node] = first[vertexOf[node]];
+    if (!fed[node] && used[node] === unused && first[vertexOf[node]] < unused) level[node] = first[vertexOf[node]];
   }
   return level;
 
   function together(from: number, to: number): boolean {
-    if (current[from] !== current[to] || vertexOf[from] < 0 || vertexOf[to] < 0) return false;
-    return component[vertexOf[from]] >= 0 && component[vertexOf[from]] === component[vertexOf[to]];
+    return current[from] === current[to] && component[vertexOf[from]] >= 0 && component[vertexOf[from]] === component[vertexOf[to]];
   }
 }

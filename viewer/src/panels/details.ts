@@ -64,7 +64,7 @@ function ofNode(page: Page, node: number): Child {
       is(flag.opaque) ? "opaque" : "",
       is(flag.output) ? "output of the graph" : "",
     ),
-    is(flag.failed) && h("p.failed", `\u2715 ${errorOf(details) || "This operation raised the error that ended the forward."}`),
+    is(flag.failed) && h("p.failed", `\u2715 ${errorOf(details) || "This operation raised the error."}`),
     h(
       "div.copy",
       h("code", nodes.id(node)),

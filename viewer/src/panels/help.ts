@@ -58,7 +58,7 @@ export function help(all: Commands): Help {
       h(
         "section",
         h("h3", "Search"),
-        h("p.note", `All words must be found. ${searchKeys.join(": ")}: search one field, as in op:mm in:layers.3. "max pool" is one word, h.*.attn all modules of that path, /add|mul/ a regular expression.`),
+        h("p.note", `Finds all words. ${searchKeys.join(": ")}: search one field, as in op:mm in:layers.3. "max pool" is one word, h.*.attn all modules of that path, /add|mul/ a regular expression.`),
       ),
       h("p.note", `By mouse: drag to pan, ${isFramed ? "Ctrl and " : ""}wheel to zoom, click to select, double-click a module to open or close it.`),
     );
