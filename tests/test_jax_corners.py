@@ -231,7 +231,7 @@ def of_cut_branch(w: Any, x: Any) -> Any:
 
 
 def of_many_branches(w: Any, x: Any) -> Any:
-    return sum(w.sum() * x.sum() for number in range(80) if w.sum() < number)
+    return sum(w.sum() * x.sum() for number in range(60) if w.sum() < number)
 
 
 @pytest.mark.parametrize("fn", [of_branch, of_loop, of_mask, of_inner_branch, of_cut_branch, of_many_branches])

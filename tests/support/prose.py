@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {
     "Markdown": {"words": 44_100, "median": 11, "above 40 words": 0, "What/Where clauses": 1, "forbidden": 4},
     "docstrings": {"words": 62_000, "median": 14, "above 40 words": 6, "What/Where clauses": 76, "forbidden": 70},
-    "code": {"lines": 63_380, "lines per comment": 33},
+    "code": {"lines": 63_390, "lines per comment": 33},
 }
 FORBIDDEN = re.compile(
     r"(?i)\b(told|noted|(is|are|be) had|hand(s|ed)? on|com(es?|ing) to|what stands|stands? behind|(is|are) meant"

@@ -166,6 +166,9 @@ SPECTRAL_NORM: Final = _word("torch.nn.utils.parametrizations:_SpectralNorm", *_
 without_overrides: Final = _found("torch._C.DisableTorchFunction", "to read tensors without running overrides")
 _MODES: Final = "torch.utils._python_dispatch"
 modes_set_aside: Final = _found(f"{_MODES}._disable_current_modes", "to look at a graph while it is recorded")
+_STANDS_IN: Final = "to stand in for the tensor of a gradient edge"
+make_subclass: Final[Callable[..., Any]] = _found("torch.Tensor._make_subclass", _STANDS_IN)
+no_override: Final = _found("torch._C._disabled_torch_function_impl", _STANDS_IN)
 without_dispatch_modes: Final = _found("torch._C._DisableTorchDispatch", "to read tensors without telling modes")
 
 # Nodes.

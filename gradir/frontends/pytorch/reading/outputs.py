@@ -21,7 +21,15 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from gradir.errors import CaptureError, warn
-from gradir.frontends.pytorch.private import base_of, fields_of, output_metadata, output_nr_of, sequence_number
+from gradir.frontends.pytorch.private import (
+    base_of,
+    fields_of,
+    make_subclass,
+    no_override,
+    output_metadata,
+    output_nr_of,
+    sequence_number,
+)
 from gradir.frontends.texts import text_of
 
 _DEEPEST: Final = 1_000
@@ -77,7 +85,7 @@ class OfEdge(torch.Tensor):
     requires_grad: Any = True
     is_leaf: Any = False
     grad_fn: Any = property(lambda self: self.edge.node)
-    __torch_function__: Any = torch._C._disabled_torch_function_impl
+    __torch_function__: Any = no_override
 
 
 def _with_tensor(value: Any) -> Any:
@@ -85,7 +93,7 @@ def _with_tensor(value: Any) -> Any:
         return value
     made = output_metadata(value.node)[value.output_nr]
     alone = torch.zeros((), dtype=made.dtype, device=made.device)
-    tensor: Any = torch.Tensor._make_subclass(OfEdge, alone.expand(tuple(made.shape)))
+    tensor: Any = make_subclass(OfEdge, alone.expand(tuple(made.shape)))
     tensor.edge = value
     return tensor
 
