@@ -103,7 +103,8 @@ class Exchanged:
         if self._is_dry and not any(each.pipeline for each in self._exchanges.values()):
             live = live.with_options({"dry": True})
         self.names = OperandNames(modules, live.grad_fns)
-        if in_process_group() and distributed.get_backend() != private.NOT_SENDING:
+        # A dry step sends nothing, not even the values with which copies begin.
+        if in_process_group() and distributed.get_backend() != private.NOT_SENDING and not self._is_dry:
             self._values = dict(_checksums(modules, live.graph))
         return live._replace(graph=self.with_collectives(live.graph))
 
