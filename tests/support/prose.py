@@ -1,4 +1,4 @@
-"""Measure the prose of the documentation and the docstrings, and fail when it gets worse."""
+"""Measure the prose of pages, docstrings and comments, and the names of functions; fail when a figure gets worse."""
 
 import ast
 import re
@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {
     "Markdown": {"words": 44_100, "median": 11, "above 40 words": 0, "What/Where clauses": 1, "forbidden": 4},
     "docstrings": {"words": 62_000, "median": 14, "above 40 words": 6, "What/Where clauses": 76, "forbidden": 70},
+    "comments": {"above 40 words": 1, "What/Where clauses": 182, "forbidden": 43},
+    "functions": {"named by no verb": 760},
     "code": {"lines": 63_390, "lines per comment": 33},
 }
 FORBIDDEN = re.compile(
@@ -20,6 +22,12 @@ FORBIDDEN = re.compile(
     r"|is no change|(process|thread|word)e?s? of (its|their) own)\b"
 )
 CLAUSE = re.compile(r"(What|Where)\b(?!.*\?$)")
+# A function whose name begins so is neither a verb nor a noun.
+NO_VERB = re.compile(
+    r"_*(?!of$)([a-z]*[^e]ed|made|held|told|given|written|drawn|taken|kept|said|sent|seen|shown|known|chosen|frozen|broken|stood"
+    r"|gone|done|meant|grown|spoilt|built|left|lost|found|bound|hidden|of|by|in|at|behind|beside|beyond|among|around|past"
+    r"|above|below|after|before|between|why|while|until|where|what)(_|$)(?<!embed)(?<!shared_)"
+)
 BOUNDARY = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[^a-z\s]|gradir\b)")
 NOT_PROSE = re.compile(r"(?ms)^ *(```|~~~).*?^ *\1|<!--.*?-->")
 
@@ -46,6 +54,21 @@ def docstrings(source: str) -> Iterator[str]:
             yield ast.get_docstring(node) or ""
 
 
+def comments(source: str) -> Iterator[str]:
+    """Yield the comments of a module, each of adjoining lines."""
+    for block in re.findall(r"(?m)(?:^ *# .*\n)+", source):
+        yield re.sub(r"(?m)^ *# ", "", block)
+
+
+def functions(source: str) -> Iterator[str]:
+    """Yield the names of the functions of a module, without properties."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not re.search(
+            "property", " ".join(map(ast.unparse, node.decorator_list))
+        ):
+            yield node.name
+
+
 def prose(texts: list[str]) -> dict[str, float]:
     """Return the measures of texts, under their names in the limits."""
     found = [sentence for text in texts for sentence in sentences(text)]
@@ -63,14 +86,16 @@ if __name__ == "__main__":
     modules = {
         path: path.read_text("utf-8") for name in ("gradir", "exporters") for path in (ROOT / name).rglob("*.py")
     }
+    names = [name for source in modules.values() for name in functions(source)]
     core = [line for path, text in modules.items() if ROOT / "gradir" in path.parents for line in text.split("\n")]
-    comments = sum(line.lstrip().startswith("#") for line in core)
     measured = {
         "Markdown": prose([path.read_text("utf-8") for path in pages]),
         "docstrings": prose([text for source in modules.values() for text in docstrings(source)]),
+        "comments": prose([text for source in modules.values() for text in comments(source)]),
+        "functions": {"named by no verb": sum(bool(NO_VERB.match(name)) for name in names)},
         "code": {
             "lines": sum(text.count("\n") for text in modules.values()),
-            "lines per comment": len(core) / comments,
+            "lines per comment": len(core) / sum(line.lstrip().startswith("#") for line in core),
         },
     }
     over = 0
