@@ -1,17 +1,17 @@
 /** Everything that a key does, in one table: keys and buttons do it, the help tells it. */
 
-import { allOpened, openedTo } from "./opening.ts";
+import { allOpened, openUpTo } from "./opening.ts";
 import type { Page } from "./panels/context.ts";
 import { copy } from "./panels/pieces.ts";
-import { saved } from "./saving.ts";
+import { savePicture } from "./saving.ts";
 import { nothing, switches, trails } from "./state.ts";
-import { arrowed } from "./walking.ts";
+import { walkByArrow } from "./walking.ts";
 
 /** The first of its keys (`KeyboardEvent.key`, separated by blanks) is shown. It `isOn` where there is anything to do it with. */
 export type Command = readonly [keys: string, words: string, run: (key: string, isShift: boolean) => void, isOn?: boolean];
 export type Commands = Readonly<Record<string, readonly Command[]>>;
 
-/** What lies around the drawing. */
+/** The panels around the drawing. */
 export interface Surroundings {
   find(): void;
   help(): void;
@@ -28,7 +28,7 @@ export function commands(page: Page, around: Surroundings): Commands {
     const { length } = model.changes;
     page.select({ kind: "change", at: kind === "change" ? (at + by + length) % length : by > 0 ? 0 : length - 1 });
   };
-  const save = (kind: "svg" | "png") => () => void saved(stage, page.state.selected, kind).then((name) => page.say(`Saved ${name}`));
+  const save = (kind: "svg" | "png") => () => void savePicture(stage, page.state.selected, kind).then((name) => page.say(`Saved ${name}`));
   const tab = (name: string) => () => around.tab(name);
   return {
     Find: [
@@ -44,10 +44,10 @@ export function commands(page: Page, around: Surroundings): Commands {
       ["b", "before and after side by side", () => page.change({ sides: !page.state.sides }), isDiff],
     ],
     Move: [
-      ["ArrowUp", "to an input", arrowed(page, 0, -1)],
-      ["ArrowDown", "to a consumer", arrowed(page, 0, 1)],
-      ["ArrowLeft", "to the box at the left", arrowed(page, -1, 0)],
-      ["ArrowRight", "to the box at the right", arrowed(page, 1, 0)],
+      ["ArrowUp", "to an input", walkByArrow(page, 0, -1)],
+      ["ArrowDown", "to a consumer", walkByArrow(page, 0, 1)],
+      ["ArrowLeft", "to the box at the left", walkByArrow(page, -1, 0)],
+      ["ArrowRight", "to the box at the right", walkByArrow(page, 1, 0)],
       ["Shift+arrow", "pan", () => undefined],
       ["+ =", "zoom in", () => stage.zoom(1.25)],
       ["-", "zoom out", () => stage.zoom(0.8)],
@@ -59,7 +59,7 @@ export function commands(page: Page, around: Surroundings): Commands {
       ["o", "open all around the selected", () => page.select(page.state.selected)],
       ["e", "open all", () => page.change({ opened: allOpened(page.shown) })],
       ["0 c", "close all", () => page.change({ opened: new Set() })],
-      ["1 2 3 4 5 6 7 8 9", "open to that depth", (key) => page.change({ opened: openedTo(page.shown, Number(key)) })],
+      ["1 2 3 4 5 6 7 8 9", "open to that depth", (key) => page.change({ opened: openUpTo(page.shown, Number(key)) })],
     ],
     "Follow from the selected": trails.map(([trail, key]) => [
       key,

@@ -8,7 +8,7 @@ const mostBytes = 50_000_000;
 const mostChannels = 20;
 const looks = ["", "quiet", "good", "caution", "alarm", "step"];
 
-/** What a channel says: by node a number or a word, and the looks of words. */
+/** The values of a channel: by node a number or a word, and the looks of words. */
 interface Said {
   readonly name: string;
   readonly values: ReadonlyMap<number, unknown>;
@@ -25,12 +25,12 @@ export function dropping(page: Page, tell: (words: string) => void): void {
   });
 }
 
-/** Adds the channels of a file as colours, the first of them shown; what there is to say of it. */
+/** Adds the channels of a file as colourings and shows the first; returns a message about it. */
 async function read(page: Page, file: File): Promise<string> {
   if (file.size > mostBytes) throw new Error(`larger than ${numberText(mostBytes / 1e6)} MB`);
   const text = await file.text();
   // Of a watch each line is a record.
-  const found = /^\s*\{[^\n]*"gir-watch"/.test(text) ? ofWatch(page.model, text) : ofOverlay(page.model, JSON.parse(text));
+  const found = /^\s*\{[^\n]*"gir-watch"/.test(text) ? readWatch(page.model, text) : readOverlay(page.model, JSON.parse(text));
   const names = found.map((said) => {
     const channel = channelOf(page.model, said, file.name);
     (page.model.channels as Channel[]).push(channel);
@@ -45,7 +45,7 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null;
 }
 
-function ofOverlay(model: Model, document: unknown): Said[] {
+function readOverlay(model: Model, document: unknown): Said[] {
   if (!isRecord(document) || document["format"] !== "gir-overlay" || !/^1\./.test(String(document["version"])) || !Array.isArray(document["channels"]))
     throw new Error("neither an overlay of gradir explain nor a watch.jsonl");
   return document["channels"].slice(0, mostChannels).map((channel: unknown) => {
@@ -59,7 +59,7 @@ function ofOverlay(model: Model, document: unknown): Said[] {
 }
 
 /** Of the last step the norm of the gradients of each module, and how far its update moved it. */
-function ofWatch(model: Model, text: string): Said[] {
+function readWatch(model: Model, text: string): Said[] {
   let paths: unknown[] = [];
   let step: Readonly<Record<string, unknown>> = {};
   for (const line of text.split("\n")) {

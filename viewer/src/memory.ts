@@ -7,7 +7,7 @@ export interface Memory {
   step(hash: string): void;
   /** Where the eye is; no step of its own. */
   look(camera: Camera): void;
-  /** The link to what is seen now, for others; the page's own becomes the same, and its pause is not waited for. */
+  /** The link to the current view, to share; the page's own address becomes the same at once. */
   link(hash: string, camera: Camera): string;
 }
 

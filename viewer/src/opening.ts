@@ -25,17 +25,17 @@ export function allOpened(shown: Shown): Set<number> {
     boxes += wide[deepest] ?? 0;
     if (boxes > mostOpened) break;
   }
-  return openedTo(shown, deepest);
+  return openUpTo(shown, deepest);
 }
 
-export function openedTo(shown: Shown, most: number): Set<number> {
+export function openUpTo(shown: Shown, most: number): Set<number> {
   const opened = new Set<number>();
   depths(shown.scopes.parent).forEach((depth, scope) => depth > 0 && depth <= most && opened.add(scope));
   return opened;
 }
 
-/** The modules of a diff in which something changed; one that came or went whole stays closed. `sums` are of what is shown. */
-export function changedOpened(shown: Shown, sums: Sums): Set<number> {
+/** The modules of a diff that contain a change; one that was added or removed whole stays closed. `sums` are by shown scope. */
+export function openChanged(shown: Shown, sums: Sums): Set<number> {
   const { parent } = shown.scopes;
   const depth = depths(shown.scopes.parent);
   const opened = new Set<number>([0]);
@@ -49,8 +49,8 @@ export function changedOpened(shown: Shown, sums: Sums): Set<number> {
   return opened;
 }
 
-/** The scopes around what is selected, innermost first. */
-export function around(shown: Shown, selected: Selected): number[] {
+/** The scopes around the selection, innermost first. */
+export function scopesAround(shown: Shown, selected: Selected): number[] {
   const { kind, at } = selected;
   const { model, scopes } = shown;
   const outward = (scope: number): number[] => {
@@ -78,13 +78,13 @@ export function around(shown: Shown, selected: Selected): number[] {
   return common.slice(1);
 }
 
-/** The modules of what is shown that stand for some of the model. */
-export function drawnOf({ scopes }: Shown, isOne: (module: number) => boolean): number[] {
+/** The shown modules that represent some modules of the model. */
+export function modulesDrawnFor({ scopes }: Shown, isOne: (module: number) => boolean): number[] {
   return [...scopes.of.keys()].filter((scope) => scope > 0 && !scopes.isRun(scope) && scopes.drawn(scope) === scope && isOne(scopes.of[scope]));
 }
 
-/** The opened ones with all of some and what holds these, or without them. */
-export function folded(opened: ReadonlySet<number>, parent: Int32Array, scopes: readonly number[], isOpen: boolean): Set<number> {
+/** The open scopes with some more and those around them, or without them. */
+export function setOpen(opened: ReadonlySet<number>, parent: Int32Array, scopes: readonly number[], isOpen: boolean): Set<number> {
   const next = new Set(opened);
   for (const scope of scopes)
     if (isOpen) for (let around = scope; around > 0; around = parent[around]) next.add(around);
@@ -92,8 +92,8 @@ export function folded(opened: ReadonlySet<number>, parent: Int32Array, scopes: 
   return next;
 }
 
-/** The opened ones with a scope toggled; what lies in a closed one stays remembered as it was. */
-export function toggled(opened: ReadonlySet<number>, scope: number): Set<number> {
+/** The open scopes with one toggled; the state inside of a closed one is remembered. */
+export function toggleScope(opened: ReadonlySet<number>, scope: number): Set<number> {
   const next = new Set(opened);
   if (!next.delete(scope)) next.add(scope);
   return next;

@@ -1,4 +1,4 @@
-/** Starts the page: reads what is in it and draws, then what is not in the first picture. */
+/** Starts the page: reads its data and draws, then loads the rest. */
 
 import { readDetails } from "./data/details.ts";
 import { readModel } from "./data/read.ts";
@@ -11,7 +11,7 @@ import { surroundings } from "./surroundings.ts";
 async function start(): Promise<void> {
   const model = await readModel(document);
   timings.read = performance.now();
-  // A frame may be read before it is seen: what stands where depends on the room that there is.
+  // A frame may load before it is visible, and the layout depends on its size.
   while (innerWidth * innerHeight === 0) await new Promise(requestAnimationFrame);
   const { page, finder, showLists, showDetails } = surroundings(model);
   const { stage } = page;
@@ -25,7 +25,7 @@ async function start(): Promise<void> {
   await new Promise((painted) => requestAnimationFrame(() => setTimeout(painted)));
   timings.picture = performance.now();
   showLists();
-  // Screen readers announce changes, not what a page has from the start.
+  // Screen readers announce changes, not the first content of a page.
   if (model.verdict) page.say(model.verdict[1]);
   page.details = await readDetails(document, model);
   showDetails();

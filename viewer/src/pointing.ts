@@ -1,23 +1,23 @@
-/** What a pointer does on the drawing: select, open, point at, with words for what is pointed at. */
+/** Handles a pointer on the drawing: select, open, point at, with a text for the box under it. */
 
 import type { Drawing } from "./draw/drawing.ts";
 import { gestures } from "./draw/gestures.ts";
 import type { Hit } from "./draw/hits.ts";
 import { noMarks } from "./draw/over.ts";
-import { numberText, shortened } from "./draw/plain.ts";
+import { numberText, shorten } from "./draw/plain.ts";
 import type { Page } from "./panels/context.ts";
 import { fill, h } from "./panels/dom.ts";
 import { type Selected, nothing } from "./state.ts";
-import { boxed, told } from "./words.ts";
+import { selectBox, describeSelection } from "./words.ts";
 
 export function pointing(page: Page, view: Drawing): void {
   const { stage } = page;
   const tip = h("div.tip", { hidden: true });
   view.element.append(tip);
-  /** What a hit means: the inside of a frame is nothing to select, but can be closed. */
+  /** The selection of a hit: the inside of a frame is nothing to select, but can be closed. */
   const meant = (hit: Hit): Selected => {
     const { boxes, frames, stubs } = stage.scene;
-    if (hit.kind === "box") return boxed(boxes[hit.at]);
+    if (hit.kind === "box") return selectBox(boxes[hit.at]);
     if (hit.kind === "stub") return { kind: "cut", at: stubs[hit.at].cut };
     return hit.kind === "frame" ? { kind: "module", at: frames[hit.at].scope } : nothing;
   };
@@ -59,7 +59,7 @@ export function pointing(page: Page, view: Drawing): void {
       tip.hidden = true;
       stage.element.focus({ preventScroll: true });
       if ("isSign" in hit && hit.isSign) toggle(hit);
-      // What is clicked on stays below the pointer, for a second click opens or closes it.
+      // The clicked box stays below the pointer, since a second click opens or closes it.
       else page.select(isSeen(hit) ? meant(hit) : nothing, true);
     },
     double(x, y) {
@@ -74,7 +74,7 @@ function wordsOf(page: Page, selected: Selected): string[] {
   const { model, sums, shown } = page;
   const { kind, at } = selected;
   if (kind === "none") return [];
-  const [what, name, note] = told(page, selected);
+  const [what, name, note] = describeSelection(page, selected);
   const lines = [name, `${what} ${note}`];
   if (kind === "cut") lines[1] = model.cuts[at].text;
   if (kind === "cut") lines.push(note);
@@ -84,5 +84,5 @@ function wordsOf(page: Page, selected: Selected): string[] {
     const parameters = model.scopes.parameters[of];
     lines.push(`${numberText(sums.nodes[of])} nodes${parameters > 0 ? `, ${numberText(parameters)} parameters` : ""}`);
   }
-  return lines.filter((line) => line !== "").map((line) => shortened(line, 200));
+  return lines.filter((line) => line !== "").map((line) => shorten(line, 200));
 }

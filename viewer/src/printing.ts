@@ -1,4 +1,4 @@
-/** Paper is white: what is seen is drawn for it in the colours of the light theme, as large as the sheet. */
+/** Prints the view in the colours of the light theme, as large as the sheet. */
 
 import { canvasOf } from "./draw/exports.ts";
 import { marksOf } from "./draw/stage.ts";

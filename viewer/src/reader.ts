@@ -1,15 +1,15 @@
-/** The one state of the page, and all that changes it: what a reader does, and the link that brings it back. */
+/** The one state of the page, and all that changes it: the actions of a reader, and the link that restores it. */
 
 import { type Model, flag } from "./data/model.ts";
 import { colourings } from "./draw/looks.ts";
 import { stage as stageOf } from "./draw/stage.ts";
 import { sumsOf } from "./draw/sums.ts";
 import { eyeOf, memory } from "./memory.ts";
-import { around, toggled } from "./opening.ts";
+import { scopesAround, toggleScope } from "./opening.ts";
 import type { Page } from "./panels/context.ts";
 import { timings } from "./probe.ts";
 import { caption } from "./scene/labels.ts";
-import { type State, carried, hashOf, nothing, stateOf, switched, switchesOf } from "./state.ts";
+import { type State, carryOver, hashOf, nothing, stateOf, readSwitches, switchesOf } from "./state.ts";
 import { boxesWords, trailWords } from "./words.ts";
 
 export interface Reader extends Omit<Page, "tool" | "find"> {
@@ -32,8 +32,8 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     selected: nothing,
     opened: new Set(),
     colour: colours[0][0],
-    // A review is of operations: what changed is one of them.
-    switches: switched((word, byDefault) => (word === "rollup" ? model.nodes.count > large : byDefault && !(model.changes.length > 0 && /layers|shapes/.test(word)))),
+    // A review is of operations: a change is one of them.
+    switches: readSwitches((word, byDefault) => (word === "rollup" ? model.nodes.count > large : byDefault && !(model.changes.length > 0 && /layers|shapes/.test(word)))),
     trail: "",
     sides: false,
   };
@@ -54,16 +54,16 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     past.look(stage.camera);
     onChange(last);
   }
-  /** What is open is numbered by what is shown, which the switches change: it is carried over by its path. */
+  /** Open scopes have numbers that the switches change: they are carried over by path. */
   function renumbered(next: State): State {
     const before = stage.shown.scopes;
     stage.follow({ ...next, opened: new Set(), selected: nothing }, -1);
     const now = stage.shown.scopes;
     const { kind, at } = next.selected;
     const found = kind === "module" ? now.find(before.key(at)) : at;
-    let opened = carried(next.opened, before, now);
+    let opened = carryOver(next.opened, before, now);
     if (next.switches.layers !== state.switches.layers) {
-      // Operations are seen in what holds them, layers are closed.
+      // Operations are seen in the modules around them, layers are closed.
       const holders = new Set(now.parent);
       opened = next.switches.layers ? new Set([...opened].filter((scope) => holders.has(scope))) : new Set([...opened, ...stage.firstOpened()]);
     }
@@ -78,13 +78,13 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     state = { ...first, switches: isSame ? state.switches : switches };
     if (!isSame) stage.follow(state, -1);
     const asked = stateOf(hash, model, stage.shown.scopes, { ...state, opened: stage.firstOpened() });
-    // What a link of another graph asks for is left out.
+    // Requests of a link to another graph are left out.
     const colour = colours.some(([name]) => name === asked.colour) ? asked.colour : first.colour;
     state = { ...asked, switches: state.switches, colour, sides: asked.sides && model.changes.length > 0 };
     if (hash === "" && failed >= 0) {
       // Who opens the graph of a forward that raised wants to see where.
       const selected = { kind: "node", at: failed } as const;
-      state = { ...state, selected, opened: new Set([...state.opened, ...around(stage.shown, selected)]) };
+      state = { ...state, selected, opened: new Set([...state.opened, ...scopesAround(stage.shown, selected)]) };
     }
     stage.follow(state, -1);
     // Before the drawing finds its place, which leaves room for the legend.
@@ -96,7 +96,7 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
       stage.reveal(state.selected);
     }
   }
-  // What is done before anything is seen is not meant for the drawing.
+  // Input before the first picture is not for the drawing.
   for (const kind of ["pointerdown", "wheel", "keydown", "click"])
     addEventListener(kind, () => (isTouched ||= stage.drawings[0].size.width > 0), true);
   return {
@@ -118,7 +118,7 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     },
     say,
     select(selected, isSeen = false) {
-      const inner = isSeen ? [] : around(stage.shown, selected).filter((scope) => !state.opened.has(scope));
+      const inner = isSeen ? [] : scopesAround(stage.shown, selected).filter((scope) => !state.opened.has(scope));
       apply({ ...state, selected, opened: inner.length > 0 ? new Set([...state.opened, ...inner]) : state.opened });
       if (!isSeen) stage.reveal(selected);
     },
@@ -135,7 +135,7 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     toggle(wanted) {
       const began = performance.now();
       const scope = stage.shown.scopes.drawn(wanted);
-      apply({ ...state, opened: toggled(state.opened, scope) }, scope);
+      apply({ ...state, opened: toggleScope(state.opened, scope) }, scope);
       stage.reveal({ kind: "module", at: scope });
       say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
       requestAnimationFrame(() => setTimeout(() => (timings.opening = performance.now() - began)));

@@ -1,11 +1,11 @@
-/** What is seen, as a file. */
+/** Saves the view as a file. */
 
 import { canvasOf, download, svgOf } from "./draw/exports.ts";
 import { type Stage, marksOf } from "./draw/stage.ts";
 import type { Selected } from "./state.ts";
 
 /** Hands the view to the reader as a file, or both of a review as two, and gives the names. */
-export async function saved({ drawings, shown, places }: Stage, selected: Selected, kind: "svg" | "png"): Promise<string> {
+export async function savePicture({ drawings, shown, places }: Stage, selected: Selected, kind: "svg" | "png"): Promise<string> {
   const { title, verdict } = shown.model;
   const names: string[] = [];
   const marks = marksOf(shown, places, selected);

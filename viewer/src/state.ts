@@ -1,17 +1,17 @@
-/** What a reader has chosen, and the link that brings it back: `#node=…&open=…`. */
+/** The choices of a reader, and the link that restores them: `#node=…&open=…`. */
 
 import type { Model } from "./data/model.ts";
 import type { ShownScopes, Switches } from "./graph/shown.ts";
 
 export interface Selected {
   readonly kind: "none" | "node" | "module" | "cut" | "change";
-  /** A module is a scope of what is shown; -1 of nothing. */
+  /** A module is a shown scope; -1 for nothing. */
   readonly at: number;
 }
 
 export const nothing: Selected = { kind: "none", at: -1 };
 
-/** What can be followed from the selected node, with its key. */
+/** The ways that can be followed from the selected node, with their keys. */
 export const trails = [
   ["path", "l"],
   ["ancestors", "a"],
@@ -31,12 +31,12 @@ export const switches = [
 
 export interface State {
   readonly selected: Selected;
-  /** Scopes of what is shown. */
+  /** Shown scopes. */
   readonly opened: ReadonlySet<number>;
   /** The name of a colouring. */
   readonly colour: string;
   readonly switches: Switches;
-  /** What of the selected node is followed; the rest fades. */
+  /** The way that is followed from the selected node; the rest fades. */
   readonly trail: Trail;
   /** Before and after of a diff beside each other. */
   readonly sides: boolean;
@@ -45,11 +45,11 @@ export interface State {
 /** A list of opened modules that would be longer is written as ranges of numbers. */
 const mostText = 1500;
 
-export function switched(isOn: (word: string, byDefault: boolean) => boolean): Switches {
+export function readSwitches(isOn: (word: string, byDefault: boolean) => boolean): Switches {
   return Object.fromEntries(switches.map(([word, name, , , byDefault]) => [name, isOn(word, byDefault)])) as unknown as Switches;
 }
 
-/** How a link calls what is selected, and what it finds by that: -1 where the page does not have it. */
+/** The key of a selection in a link, and the search for such a key: -1 if the page does not have it. */
 function naming(model: Model, scopes: ShownScopes) {
   const numbered = ({ length }: readonly unknown[]) =>
     [String, (text: string) => (/^\d+$/.test(text) && Number(text) < length ? Number(text) : -1)] as const;
@@ -63,9 +63,9 @@ function naming(model: Model, scopes: ShownScopes) {
 
 export function hashOf({ selected: { kind, at }, opened, colour, switches: on, trail, sides }: State, model: Model, scopes: ShownScopes): string {
   const all = [
-    [kind, kind === "none" ? "" : written(naming(model, scopes)[kind][0](at))],
+    [kind, kind === "none" ? "" : encodeForLink(naming(model, scopes)[kind][0](at))],
     ["open", openText(opened, scopes)],
-    ["colour", written(colour)],
+    ["colour", encodeForLink(colour)],
     ["on", switches.flatMap(([word, name]) => (on[name] ? [word] : [])).join(",")],
     ["follow", trail],
     ["sides", sides ? "1" : ""],
@@ -77,7 +77,7 @@ export function hashOf({ selected: { kind, at }, opened, colour, switches: on, t
     .join("&")}`;
 }
 
-function saidIn(hash: string): ReadonlyMap<string, string | undefined> {
+function parseHash(hash: string): ReadonlyMap<string, string | undefined> {
   return new Map(
     hash
       .replace(/^#/, "")
@@ -86,15 +86,15 @@ function saidIn(hash: string): ReadonlyMap<string, string | undefined> {
   );
 }
 
-/** The switches come first, for what can be opened depends on them. */
+/** The switches come first, since the scopes that can be opened depend on them. */
 export function switchesOf(hash: string, otherwise: Switches): Switches {
-  const on = saidIn(hash).get("on")?.split(",");
-  return on === undefined ? otherwise : switched((word) => on.includes(word));
+  const on = parseHash(hash).get("on")?.split(",");
+  return on === undefined ? otherwise : readSwitches((word) => on.includes(word));
 }
 
-/** The state of a link; what it does not say, or says of another graph, stays as it is in `otherwise`. */
+/** The state of a link; parts that it lacks, or that belong to another graph, stay as in `otherwise`. */
 export function stateOf(hash: string, model: Model, scopes: ShownScopes, otherwise: State): State {
-  const said = saidIn(hash);
+  const said = parseHash(hash);
   const open = said.get("open");
   const selected = Object.entries(naming(model, scopes)).map(([kind, [, find]]) => {
     const name = said.get(kind);
@@ -102,7 +102,7 @@ export function stateOf(hash: string, model: Model, scopes: ShownScopes, otherwi
   });
   return {
     selected: selected.find(({ at }) => at >= 0) ?? nothing,
-    opened: open === undefined ? otherwise.opened : openedOf(open, scopes),
+    opened: open === undefined ? otherwise.opened : parseOpened(open, scopes),
     colour: read(said.get("colour") ?? otherwise.colour),
     switches: switchesOf(hash, otherwise.switches),
     trail: trails.find(([trail]) => trail === said.get("follow"))?.[0] ?? "",
@@ -118,7 +118,7 @@ function openText(opened: ReadonlySet<number>, { count, parent, key }: ShownScop
   const inner = all.filter((scope) => !holders.has(scope));
   holders.delete(0);
   if ([...holders].every((scope) => opened.has(scope)) && inner.length < mostText / 2) {
-    const paths = inner.map((scope) => written(key(scope))).sort();
+    const paths = inner.map((scope) => encodeForLink(key(scope))).sort();
     if (paths.join().length <= mostText) return paths.join();
   }
   const ranges: [first: number, last: number][] = [];
@@ -130,7 +130,7 @@ function openText(opened: ReadonlySet<number>, { count, parent, key }: ShownScop
   return `@${ranges.map((range) => [...new Set(range)].join("-")).join()}`;
 }
 
-function openedOf(text: string, { count, parent, find }: ShownScopes): Set<number> {
+function parseOpened(text: string, { count, parent, find }: ShownScopes): Set<number> {
   const opened = new Set<number>();
   const isNumbers = text === "*" || text.startsWith("@");
   for (const part of (text === "*" ? `1-${count}` : text.replace(/^@/, "")).split(",")) {
@@ -142,12 +142,12 @@ function openedOf(text: string, { count, parent, find }: ShownScopes): Set<numbe
 }
 
 /** The opened modules of other switches, as far as they are there. */
-export function carried(opened: ReadonlySet<number>, before: ShownScopes, now: ShownScopes): Set<number> {
+export function carryOver(opened: ReadonlySet<number>, before: ShownScopes, now: ShownScopes): Set<number> {
   return new Set([...opened].map((scope) => now.find(before.key(scope))).filter((scope) => scope >= 0));
 }
 
-/** Encoded as little as a link allows, so that it reads as what it names. */
-function written(text: string): string {
+/** Encodes as little as a link allows, so that names stay readable. */
+function encodeForLink(text: string): string {
   // A lone surrogate has no place in an address.
   return encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd"))
     .replace(/%(2F|3A|40)/g, decodeURIComponent)

@@ -1,4 +1,4 @@
-/** What stands around the drawing, bar, lists, details and legend, and how all of it follows the state. */
+/** The panels around the drawing (bar, lists, details and legend), and how they follow the state. */
 
 import { commands } from "./commands.ts";
 import { dropping } from "./dropped.ts";
@@ -7,7 +7,7 @@ import { numberText } from "./draw/plain.ts";
 import type { Page } from "./panels/context.ts";
 import { detailsPanel } from "./panels/details.ts";
 import { button, fill, h, set } from "./panels/dom.ts";
-import { changesList, cutsList, unreached } from "./panels/entries.ts";
+import { changesList, cutsList, listUnreached } from "./panels/entries.ts";
 import { type Finder, finder as finderOf } from "./panels/finder.ts";
 import { type Help, help as helpOf } from "./panels/help.ts";
 import { legend as legendOf } from "./panels/legend.ts";
@@ -18,17 +18,17 @@ import { toolbar } from "./panels/toolbar.ts";
 import { pointing } from "./pointing.ts";
 import { type Reader, reader as readerOf } from "./reader.ts";
 import type { State } from "./state.ts";
-import { told } from "./words.ts";
+import { describeSelection } from "./words.ts";
 
 export interface Surroundings {
   readonly page: Page & Reader;
   readonly finder: Finder;
-  /** What comes after the first picture. */
+  /** Loads the parts that come after the first picture. */
   showLists(): void;
   showDetails(): void;
 }
 
-/** A window of less pixels begins without what stands beside the drawing. */
+/** A narrower window begins without the panels beside the drawing. */
 const narrow = 900;
 
 export function surroundings(model: Model): Surroundings {
@@ -46,7 +46,7 @@ export function surroundings(model: Model): Surroundings {
     },
   });
   const finder = finderOf(page);
-  const lacking = unreached(cuts).length;
+  const lacking = listUnreached(cuts).length;
   const tabs = tabsOf(
     "Lists",
     [
@@ -90,7 +90,7 @@ export function surroundings(model: Model): Surroundings {
     h("aside.right", { "aria-label": "Details" }, panel.element),
     live,
   );
-  // What raised is told in the details.
+  // The details show the failed operation.
   if (innerWidth < narrow) root.classList.add("noleft", model.nodes.flags.some((bits) => bits & flag.failed) ? "page" : "noright");
   document.body.append(root, help.dialog);
   dropping(page, (words) => {
@@ -126,7 +126,7 @@ export function surroundings(model: Model): Surroundings {
     if (state.selected !== last.selected || state.switches !== last.switches) tabs.reveal();
     if (state.selected === last.selected) return;
     const { kind, at } = state.selected;
-    page.say(`${told(page, state.selected).join(" ")}${kind !== "module" ? "" : state.opened.has(at) ? ", open" : ", closed"}`);
+    page.say(`${describeSelection(page, state.selected).join(" ")}${kind !== "module" ? "" : state.opened.has(at) ? ", open" : ", closed"}`);
   }
   function nameSides(): void {
     if (!page.state.sides) return;

@@ -4,17 +4,17 @@ import { linesAt } from "./draw/painting.ts";
 import { type Stage, marksOf } from "./draw/stage.ts";
 import type { Page } from "./panels/context.ts";
 import type { SceneBox } from "./scene/scene.ts";
-import { boxed } from "./words.ts";
+import { selectBox } from "./words.ts";
 
 const step = 80;
 
-export function arrowed(page: Page, dx: number, dy: number) {
+export function walkByArrow(page: Page, dx: number, dy: number) {
   return (_: string, isShift: boolean): void => {
     const { stage } = page;
     if (isShift) stage.pan(-dx * step, -dy * step);
     else {
       const next = neighbour(stage, marksOf(stage.shown, stage.places, page.state.selected), dx, dy);
-      if (next >= 0) page.select(boxed(stage.scene.boxes[next]));
+      if (next >= 0) page.select(selectBox(stage.scene.boxes[next]));
     }
   };
 }
@@ -22,7 +22,7 @@ export function arrowed(page: Page, dx: number, dy: number) {
 function neighbour(stage: Stage, { box: here, frame }: { readonly box: number; readonly frame: number }, dx: number, dy: number): number {
   const { boxes, frames, lines } = stage.scene;
   if (here < 0) {
-    // From nothing to what is nearest to the middle of the view, in a frame if one is selected.
+    // Without a selection, start nearest to the middle of the view, in a frame if one is selected.
     const { width, height } = stage.drawings[0].size;
     const { x, y, k } = stage.camera;
     const at = frame >= 0 ? { x: middleOf(frames[frame]), y: frames[frame].y } : { x: x + width / 2 / k, y: y + height / 2 / k };

@@ -1,4 +1,4 @@
-/** What the page says of itself in words. */
+/** The texts of the page about itself. */
 
 import { roles } from "./data/model.ts";
 import { statusWords } from "./draw/paint.ts";
@@ -10,13 +10,13 @@ import { typeOf } from "./panels/pieces.ts";
 import type { SceneBox } from "./scene/scene.ts";
 import type { Selected, State } from "./state.ts";
 
-/** What a box stands for. */
-export function boxed({ node, scope }: SceneBox): Selected {
+/** Return the node or module of a box. */
+export function selectBox({ node, scope }: SceneBox): Selected {
   return node >= 0 ? { kind: "node", at: node } : { kind: "module", at: scope };
 }
 
-/** Whatever can be selected in three parts: what it is, its name, and what else is known at once. */
-export function told({ model, shown }: Page, { kind, at }: Selected): readonly [what: string, name: string, note: string] {
+/** Describe a selection in three parts: its kind, its name, and a note. */
+export function describeSelection({ model, shown }: Page, { kind, at }: Selected): readonly [what: string, name: string, note: string] {
   const { nodes, scopes, texts, cuts, changes } = model;
   if (kind === "node") return [texts[nodes.op[at]] || roles[nodes.role[at]], nodes.id(at), `${typeOf(model, at)} ${statusWords(nodes.status[at])}`];
   if (kind === "cut") return ["cut", reason(cuts[at]), cuts[at].source];
@@ -30,7 +30,7 @@ export function boxesWords({ scene: { boxes } }: Stage): string {
   return `${numberText(boxes.length)} ${boxes.length === 1 ? "box" : "boxes"}`;
 }
 
-/** What is followed, and how much of the drawing that is. */
+/** Say which way is followed, and how much of the drawing it covers. */
 export function trailWords({ trail }: State, { lit, scene }: Stage): string {
   if (trail === "") return "Nothing followed";
   if (lit === null) return "Select what to follow";

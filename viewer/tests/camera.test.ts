@@ -1,7 +1,7 @@
 // A point that is zoomed at stays where it is; what is fitted is in the view.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Camera, between, fitted, panned, seen, within, zoomedAt } from "../src/draw/camera.ts";
+import { type Camera, moveBetween, fitAll, panBy, visibleArea, within, zoomAt } from "../src/draw/camera.ts";
 
 const size = { width: 800, height: 600 };
 const screen = (camera: Camera, x: number, y: number): [number, number] => [(x - camera.x) * camera.k, (y - camera.y) * camera.k];
@@ -11,7 +11,7 @@ test("zooming keeps the point under the pointer", () => {
   let camera: Camera = { x: 13, y: -40, k: 0.7 };
   const [x, y] = [camera.x + 120 / camera.k, camera.y + 90 / camera.k];
   for (const factor of [1.3, 0.4, 7, 1000, 1e-9]) {
-    camera = zoomedAt(camera, factor, 120, 90);
+    camera = zoomAt(camera, factor, 120, 90);
     const at = screen(camera, x, y);
     near(at[0], 120);
     near(at[1], 90);
@@ -20,7 +20,7 @@ test("zooming keeps the point under the pointer", () => {
 });
 
 test("panning is by pixels", () => {
-  const camera = panned({ x: 0, y: 0, k: 2 }, 30, -10);
+  const camera = panBy({ x: 0, y: 0, k: 2 }, 30, -10);
   assert.deepEqual(screen(camera, 0, 0), [30, -10]);
 });
 
@@ -32,8 +32,8 @@ test("what is fitted is seen whole, and not blown up", () => {
     [0, 0],
   ]) {
     const what = { x: -100, y: 55, width, height };
-    const camera = fitted(what, size);
-    assert.ok(within(what, seen(camera, size)));
+    const camera = fitAll(what, size);
+    assert.ok(within(what, visibleArea(camera, size)));
     assert.ok(camera.k <= 1.25);
   }
 });
@@ -43,7 +43,7 @@ test("a flight begins and ends where it should", () => {
     { x: 0, y: 0, k: 0.01 },
     { x: 9, y: 8, k: 2 },
   ];
-  assert.deepEqual(between(from, to, 0), from);
-  near(between(from, to, 1).k, 2);
-  assert.ok(between(from, to, 0.5).k < 1);
+  assert.deepEqual(moveBetween(from, to, 0), from);
+  near(moveBetween(from, to, 1).k, 2);
+  assert.ok(moveBetween(from, to, 0.5).k < 1);
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Caption, captions } from "../src/draw/over.ts";
 import { type Painting, placesOf } from "../src/draw/painting.ts";
-import { shown } from "../src/graph/shown.ts";
+import { chooseShown } from "../src/graph/shown.ts";
 import { flag } from "../src/data/model.ts";
 import { Composer } from "../src/scene/compose.ts";
 import { caption } from "../src/scene/labels.ts";
@@ -12,7 +12,7 @@ const usual = { layers: false, across: false, hideRearranging: true, dropAccumul
 const size = { width: 900, height: 700 };
 
 function paintingOf(sample: Sample | ReturnType<Sample["done"]>): Painting {
-  const left = shown(sample instanceof Sample ? sample.done() : sample, usual);
+  const left = chooseShown(sample instanceof Sample ? sample.done() : sample, usual);
   const scene = new Composer(left).scene(new Set(Array.from({ length: left.scopes.count }, (_, scope) => scope)));
   const looks = { frames: new Uint8Array(scene.frames.length) };
   return { shown: left, places: placesOf(scene), looks, hidden: 0, words: new Map() } as unknown as Painting;
@@ -72,7 +72,7 @@ test("parts of a module say whether they run forward or backward", () => {
   value = sample.add("sum", [value], "loss");
   value = sample.add("expand", [value], "loss", backward);
   value = sample.add("mm", [value, early], "fc", backward);
-  const left = shown(sample.done(), { ...usual, dropAccumulators: false });
+  const left = chooseShown(sample.done(), { ...usual, dropAccumulators: false });
   const captions = Array.from({ length: left.scopes.count }, (_, scope) => caption(left, scope)).slice(1);
   assert.deepEqual(captions.filter((words) => words.startsWith("fc")), ["fc (forward)", "fc (backward)"]);
 });

@@ -2,19 +2,19 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { statuses } from "../src/data/model.ts";
 import type { Model } from "../src/data/model.ts";
-import { shown } from "../src/graph/shown.ts";
+import { chooseShown } from "../src/graph/shown.ts";
 import type { Switches } from "../src/graph/shown.ts";
 import { Composer } from "../src/scene/compose.ts";
-import { bytes, counted } from "../src/scene/labels.ts";
+import { bytes, formatCount } from "../src/scene/labels.ts";
 import type { Rectangle, Scene } from "../src/scene/scene.ts";
-import { fitted, textWidth } from "../src/scene/widths.ts";
+import { cutToWidth, textWidth } from "../src/scene/widths.ts";
 import { overlaps } from "./measure.ts";
 import { chain, experts, rnn, Sample, seeded, siblings, transformer, unet } from "./samples.ts";
 
 const usual: Switches = { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true };
 
 function composer(model: Model, switches = usual): Composer {
-  return new Composer(shown(model, switches));
+  return new Composer(chooseShown(model, switches));
 }
 
 function all({ shown: { scopes } }: Composer): Set<number> {
@@ -105,12 +105,12 @@ test("boxes say what they are", () => {
       ["addmm", "float32 [8, 64]", "bias [64] · weight [64, 64]"],
     ],
   );
-  assert.deepEqual([counted(999), counted(1_000), counted(1_250_000), bytes(0), bytes(34_500_000)], ["999", "1 k", "1.3 M", "0 B", "34.5 MB"]);
+  assert.deepEqual([formatCount(999), formatCount(1_000), formatCount(1_250_000), bytes(0), bytes(34_500_000)], ["999", "1 k", "1.3 M", "0 B", "34.5 MB"]);
 });
 
 test("text is as wide as its box, however long or strange it is", () => {
   for (const text of ["a".repeat(100_000), "\u202eabc\u0000\n", "界".repeat(50), "", "😀".repeat(40)]) {
-    const cut = fitted(text, 200);
+    const cut = cutToWidth(text, 200);
     assert.ok(textWidth(cut) <= 200);
     assert.ok(!/[\u0000-\u001f\u202a-\u202e]/.test(cut));
   }
@@ -171,7 +171,7 @@ test("of a module that lies in a step the whole of it is told as that", () => {
   const [step, inner] = [model.scopes.count, model.scopes.count + 1];
   const steps = [[0, 0, model.texts.length, 3], [step, sample.scope("fc"), 0, 1]] as const;
   const stepped = { ...model, texts: [...model.texts, "\u00d73"], steps, nodes: { ...model.nodes, home: Int32Array.of(inner, step) } };
-  const made = new Composer(shown(stepped, { ...usual, rollUp: true }));
+  const made = new Composer(chooseShown(stepped, { ...usual, rollUp: true }));
   const [box] = made.scene(new Set([0, step])).boxes.filter(({ scope }) => scope === inner);
   assert.deepEqual(box.label.slice(2), ["65.8 k parameters in all", "34.5 kB saved in all"]);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { layered } from "../src/layout/layered.ts";
+import { layOut } from "../src/layout/layered.ts";
 import type { Box, Line } from "../src/layout/layered.ts";
 import graphs from "./examples.json" with { type: "json" };
 import { crossed, hasDot, overlaps, waysOfDot } from "./measure.ts";
@@ -42,7 +42,7 @@ const seeds = Array.from({ length: 300 }, (_, seed) => seed);
 test("no boxes overlap, and none lies outside the drawing", () => {
   for (const seed of seeds) {
     const { boxes, lines } = random(seed);
-    const layout = layered(boxes, lines);
+    const layout = layOut(boxes, lines);
     assert.equal(overlaps(boxes, layout), 0, `seed ${seed}`);
     boxes.forEach((box, place) => {
       assert.ok(layout.x[place] > -0.01 && layout.x[place] + box.width < layout.width + 0.01, `seed ${seed}`);
@@ -54,7 +54,7 @@ test("no boxes overlap, and none lies outside the drawing", () => {
 test("lines lead down, from the bottom of one box to the top of the other, and through no box", () => {
   for (const seed of seeds) {
     const { boxes, lines } = random(seed);
-    const { x, y, rank, ways, marks } = layered(boxes, lines);
+    const { x, y, rank, ways, marks } = layOut(boxes, lines);
     lines.forEach(({ from, to }, line) => {
       const way = ways[line];
       assert.ok(rank[from] < rank[to], `seed ${seed}`);
@@ -76,7 +76,7 @@ test("lines lead down, from the bottom of one box to the top of the other, and t
 test("of a cycle one line leads up", () => {
   const boxes = Array.from({ length: 4 }, () => ({ width: 60, height: 30 }));
   const lines = [[0, 1], [1, 2], [2, 3], [3, 1], [2, 2]].map(([from, to]) => ({ from, to, weight: 1 }));
-  const { y, ways, marks } = layered(boxes, lines);
+  const { y, ways, marks } = layOut(boxes, lines);
   assert.ok(y[0] < y[1] && y[1] < y[2] && y[2] < y[3]);
   assert.ok(ways[3][1] > ways[3][ways[3].length - 1]);
   assert.equal(marks[4], 1);
@@ -87,7 +87,7 @@ test("a chain is straight, and stays straight where other lines come in", () => 
   const lines: Line[] = [];
   for (let box = 1; box < 30; box++) lines.push({ from: box - 1, to: box, weight: 1 });
   for (const own of [lines.slice(), [...lines, ...Array.from({ length: 29 }, (_, side) => ({ from: 30 + side, to: 1 + side, weight: 1 }))]]) {
-    const { x, ways } = layered(boxes, own);
+    const { x, ways } = layOut(boxes, own);
     const middle = (box: number): number => x[box] + boxes[box].width / 2;
     for (let box = 1; box < 30; box++) assert.ok(Math.abs(middle(box) - middle(0)) < 0.01);
     for (let line = 0; line < 29; line++) assert.equal(ways[line].length, 4);
@@ -95,12 +95,12 @@ test("a chain is straight, and stays straight where other lines come in", () => 
 });
 
 test("the same boxes and lines give the same layout", () => {
-  for (const seed of seeds.slice(0, 40)) assert.deepEqual(layered(random(seed).boxes, random(seed).lines), layered(random(seed).boxes, random(seed).lines));
+  for (const seed of seeds.slice(0, 40)) assert.deepEqual(layOut(random(seed).boxes, random(seed).lines), layOut(random(seed).boxes, random(seed).lines));
 });
 
 test("what no line joins stands in a compact block", () => {
   for (const count of [30, 2000]) {
-    const { width, height } = layered(Array.from({ length: count }, () => ({ width: 100, height: 40 })), []);
+    const { width, height } = layOut(Array.from({ length: count }, () => ({ width: 100, height: 40 })), []);
     assert.ok(width / height > 0.8 && width / height < 3.2, `${width} × ${height}`);
   }
 });
@@ -108,7 +108,7 @@ test("what no line joins stands in a compact block", () => {
 test("a box that feeds thousands has marks, and stands above them all", () => {
   const boxes = Array.from({ length: 2001 }, () => ({ width: 100, height: 40 }));
   const lines = Array.from({ length: 2000 }, (_, box) => ({ from: 0, to: box + 1, weight: 1 }));
-  const { y, marks, width } = layered(boxes, lines);
+  const { y, marks, width } = layOut(boxes, lines);
   assert.ok(marks.every((mark) => mark === 1));
   assert.ok(y.subarray(1).every((own) => own > y[0] + 40));
   assert.ok(width < 10_000);
@@ -118,7 +118,7 @@ test("many boxes side by side between two are in rows, also where another line p
   const boxes = Array.from({ length: 102 }, () => ({ width: 100, height: 40 }));
   const lines: Line[] = [{ from: 0, to: 101, weight: 1 }];
   for (let box = 1; box <= 100; box++) lines.push({ from: 0, to: box, weight: 1 }, { from: box, to: 101, weight: 1 });
-  const layout = layered(boxes, lines);
+  const layout = layOut(boxes, lines);
   assert.ok(layout.width < 2_500 && layout.height < 2_500);
   assert.equal(overlaps(boxes, layout), 0);
   for (const { from, to } of lines) assert.ok(layout.y[from] + 40 <= layout.y[to]);
@@ -130,7 +130,7 @@ test("points of the border stand in the order given", () => {
   const ends = [[0, 1], [0, 2], [1, 3]];
   for (const order of [[2, 3], [3, 2]]) {
     const lines = ends.map(([from, to]) => ({ from, to: to < 2 ? to : order[to - 2], weight: 1 }));
-    const { x, ways } = layered(boxes, lines);
+    const { x, ways } = layOut(boxes, lines);
     assert.ok(x[2] < x[3]);
     assert.equal(crossed(ways.map((way) => [...way]), lines), 0);
   }
@@ -139,7 +139,7 @@ test("points of the border stand in the order given", () => {
 test("a source stands next to what takes from it", () => {
   const boxes = Array.from({ length: 8 }, () => ({ width: 50, height: 30 }));
   const lines = [[0, 1], [1, 2], [2, 3], [3, 4], [5, 6], [6, 4], [7, 6]].map(([from, to]) => ({ from, to, weight: 1 }));
-  const { rank } = layered(boxes, lines);
+  const { rank } = layOut(boxes, lines);
   assert.deepEqual([...rank], [0, 1, 2, 3, 4, 2, 3, 2]);
 });
 
@@ -147,12 +147,12 @@ test("a source stands next to what takes from it", () => {
 function drawn(nodes: number, edges: readonly (readonly [number, number])[]): Drawing {
   const boxes = Array.from({ length: nodes }, () => ({ width: 90, height: 36 }));
   const lines = edges.map(([from, to]) => ({ from, to, weight: 1 }));
-  const { marks } = layered(boxes, lines);
+  const { marks } = layOut(boxes, lines);
   return { boxes, lines: lines.filter((_, line) => !marks[line]) };
 }
 
 function compared({ boxes, lines }: Drawing): [own: number, dots: number] {
-  return [crossed(layered(boxes, lines).ways.map((way) => [...way]), lines), crossed(waysOfDot(boxes, lines), lines)];
+  return [crossed(layOut(boxes, lines).ways.map((way) => [...way]), lines), crossed(waysOfDot(boxes, lines), lines)];
 }
 
 test("lines cross no more than a fifth above what dot draws of random graphs", { skip: !hasDot() && "dot is not installed" }, () => {

@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { modelIn } from "./flat.ts";
 import { Composer } from "../src/scene/compose.ts";
-import { shown } from "../src/graph/shown.ts";
+import { chooseShown } from "../src/graph/shown.ts";
 import type { Model } from "../src/data/model.ts";
 import { chain, experts, rnn, siblings, transformer, unet } from "./samples.ts";
 import { svg } from "./svg.ts";
@@ -13,7 +13,7 @@ const usual = { layers: false, across: false, hideRearranging: true, dropAccumul
 const whole = { layers: false, across: false, hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: true };
 
 function look(name: string, model: Model, switches = usual, all = false): void {
-  const composer = new Composer(shown(model, switches));
+  const composer = new Composer(chooseShown(model, switches));
   const { scopes } = composer.shown;
   const opened = all ? new Set(Array.from({ length: scopes.count }, (_, scope) => scope)) : composer.firstOpened(1280, 800);
   const scene = composer.scene(opened);

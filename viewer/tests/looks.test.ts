@@ -4,11 +4,11 @@ import { test } from "node:test";
 import { flag, statuses } from "../src/data/model.ts";
 import { colouring, colourings, looksOf } from "../src/draw/looks.ts";
 import { curve } from "../src/draw/pen.ts";
-import { bytesText, numberText, plain, shortened } from "../src/draw/plain.ts";
+import { bytesText, numberText, plain, shorten } from "../src/draw/plain.ts";
 import { resultsOf, sumsOf } from "../src/draw/sums.ts";
-import { shown } from "../src/graph/shown.ts";
-import { allOpened, changedOpened, openedTo } from "../src/opening.ts";
-import { unreached } from "../src/panels/entries.ts";
+import { chooseShown } from "../src/graph/shown.ts";
+import { allOpened, openChanged, openUpTo } from "../src/opening.ts";
+import { listUnreached } from "../src/panels/entries.ts";
 import { Composer } from "../src/scene/compose.ts";
 import { Sample } from "./samples.ts";
 
@@ -21,7 +21,7 @@ function changed() {
   const more = sample.add("mul", [same, same], "h.1.new", { status: "added" });
   const end = sample.add("add", [more, same], "h.1", { status: "changed", flags: flag.failed });
   sample.add("output", [end], "", { role: "output", flags: flag.output });
-  return shown(sample.done([{ kind: "changed", group: "h.1", text: "h.1/add", nodes: [end], scopes: [], fields: [] }]), switches);
+  return chooseShown(sample.done([{ kind: "changed", group: "h.1", text: "h.1/add", nodes: [end], scopes: [], fields: [] }]), switches);
 }
 
 test("a closed module says what it holds, and has the status that all in it share", () => {
@@ -50,7 +50,7 @@ test("a closed module says what it holds, and has the status that all in it shar
 
 test("a diff opens what changed in part, and nothing else", () => {
   const all = changed();
-  const opened = changedOpened(all, sumsOf(all.model, all));
+  const opened = openChanged(all, sumsOf(all.model, all));
   assert.deepEqual(
     [...opened].filter((scope) => scope > 0).map((scope) => all.scopes.key(scope)),
     ["h", "h.1"],
@@ -60,7 +60,7 @@ test("a diff opens what changed in part, and nothing else", () => {
 test("opening to a depth opens no deeper", () => {
   const all = changed();
   const keys = (opened: Set<number>) => [...opened].map((scope) => all.scopes.key(scope));
-  assert.deepEqual(keys(openedTo(all, 1)), ["h"]);
+  assert.deepEqual(keys(openUpTo(all, 1)), ["h"]);
   assert.deepEqual(keys(allOpened(all)).sort(), ["h", "h.0", "h.1", "h.1.new"]);
 });
 
@@ -91,7 +91,7 @@ test("every colouring has a look and a legend for all that it colours", () => {
 test("a parameter without gradient leads to the place that cuts it", () => {
   const cut = { kind: "unreached", op: "", shape: "", names: ["w"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, text: "", advice: "" };
   const place = { ...cut, kind: "detach", op: "detach", shape: "", names: ["w", "reached otherwise"], source: "net.py:8" };
-  assert.deepEqual(unreached([cut, { ...cut, shape: "", names: ["v"] }, place]), [
+  assert.deepEqual(listUnreached([cut, { ...cut, shape: "", names: ["v"] }, place]), [
     ["w", 2],
     ["v", 1],
   ]);
@@ -100,7 +100,7 @@ test("a parameter without gradient leads to the place that cuts it", () => {
 test("text of a file neither acts nor hides", () => {
   assert.equal(plain("a\u202eb\u0000c\nd"), "a\\u202eb\\u0000c d");
   assert.equal(plain("x".repeat(100_000)).length, 2001);
-  assert.equal(shortened("abcdefghij", 5), "abc\u2026ij");
+  assert.equal(shorten("abcdefghij", 5), "abc\u2026ij");
   assert.deepEqual([0, 999, 1000, 34_500, 999_600, 58_300_000].map(bytesText), ["0 B", "999 B", "1.0 kB", "34.5 kB", "1.0 MB", "58.3 MB"]);
 });
 

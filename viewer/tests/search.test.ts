@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { DetailsOfAll, Model } from "../src/data/model.ts";
-import { parsed } from "../src/graph/query.ts";
+import { parseQuery } from "../src/graph/query.ts";
 import { search } from "../src/graph/search.ts";
 import { ancestors, descendants, ways } from "../src/graph/walks.ts";
 import { chain, Sample, seeded, transformer } from "./samples.ts";
@@ -49,7 +49,7 @@ test("the source line is looked in where the details are there", () => {
 
 test("hostile words find nothing and break nothing", () => {
   for (const words of ['"', "op:", "(((", "[", "\u202e", "a".repeat(100_000), "\\", "\n", '":"']) assert.ok(Array.isArray(search(model, null, words)));
-  assert.deepEqual(parsed('a "b c" op:"d e" [1, 2] x:y'), [
+  assert.deepEqual(parseQuery('a "b c" op:"d e" [1, 2] x:y'), [
     { text: "a", key: undefined },
     { text: "b c", key: undefined },
     { text: "d e", key: "op" },
@@ -72,7 +72,7 @@ test("between slashes stands a regular expression", () => {
   assert.ok(told(model, "id:/softmax:\\d+$/").length > 0);
   // A part of an id is none.
   assert.ok(told(model, "h.2.attn/softmax").length > 0);
-  assert.throws(() => parsed("/(/"), SyntaxError);
+  assert.throws(() => parseQuery("/(/"), SyntaxError);
 });
 
 test("the best hits come first, equal ones in their order, and no more than asked for", () => {

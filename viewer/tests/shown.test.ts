@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { flag } from "../src/data/model.ts";
 import type { Model } from "../src/data/model.ts";
 import { mostChildren } from "../src/graph/runs.ts";
-import { shown } from "../src/graph/shown.ts";
+import { chooseShown } from "../src/graph/shown.ts";
 import type { Shown, Switches } from "../src/graph/shown.ts";
 import { chain, rnn, Sample, seeded, siblings, transformer, unet } from "./samples.ts";
 
@@ -35,7 +35,7 @@ test("an operation that only rearranges and has one input goes, and its consumer
   const joined = sample.add("cat", [second, x], "", { flags: flag.rearranges });
   const opaque = sample.add("view", [joined], "", { flags: flag.rearranges | flag.opaque });
   const changed = sample.add("view", [opaque], "", { flags: flag.rearranges, status: "changed" });
-  const left = shown(sample.done(), { ...off, hideRearranging: true });
+  const left = chooseShown(sample.done(), { ...off, hideRearranging: true });
   assert.deepEqual([...left.instead], [x, x, x, joined, opaque, changed]);
   assert.deepEqual(pairs(left), [`${x} ${joined}`, `${x} ${joined}`, `${joined} ${opaque}`, `${opaque} ${changed}`]);
 });
@@ -47,7 +47,7 @@ test("accumulators go, with what they take in their place", () => {
   const used = sample.add("exp", [accumulated], "fc");
   const lone = sample.add("accumulate_grad", [], "fc", { flags: flag.accumulates });
   const after = sample.add("sin", [lone], "fc");
-  const left = shown(sample.done(), { ...off, dropAccumulators: true });
+  const left = chooseShown(sample.done(), { ...off, dropAccumulators: true });
   assert.deepEqual([...left.instead], [weight, weight, used, -1, after]);
   assert.deepEqual(pairs(left), [`${weight} ${used}`]);
 });
@@ -57,14 +57,14 @@ test("an accumulator goes with a change that its parameter tells, and stays with
     const sample = new Sample("grown");
     const weight = sample.add("parameter", [], "fc", { role: "parameter", status });
     sample.add("accumulate_grad", [weight], "fc", { flags: flag.accumulates, status: "changed" });
-    assert.equal(shown(sample.done(), { ...off, dropAccumulators: true }).instead[1], instead);
+    assert.equal(chooseShown(sample.done(), { ...off, dropAccumulators: true }).instead[1], instead);
   }
 });
 
 test("no edge is invented: each stands for a way through nodes that are gone", () => {
   for (let seed = 0; seed < 100; seed++) {
     const model = random(seed);
-    const left = shown(model, { ...off, hideRearranging: true, dropAccumulators: true });
+    const left = chooseShown(model, { ...off, hideRearranging: true, dropAccumulators: true });
     const { first, from } = model.edges;
     const found = new Set(pairs(left));
     const wanted = new Set<string>();
@@ -117,14 +117,14 @@ function hasCycle({ model, scopes, scope, wires, host }: Shown): boolean {
 }
 
 test("modules that the flow enters again are in parts, so that boxes close no cycle", () => {
-  for (let seed = 0; seed < 200; seed++) assert.ok(!hasCycle(shown(random(seed), off)), `seed ${seed}`);
-  for (const model of [unet(), rnn(5), transformer(300)]) assert.ok(!hasCycle(shown(model, { ...off, inlineParameters: true })));
+  for (let seed = 0; seed < 200; seed++) assert.ok(!hasCycle(chooseShown(random(seed), off)), `seed ${seed}`);
+  for (const model of [unet(), rnn(5), transformer(300)]) assert.ok(!hasCycle(chooseShown(model, { ...off, inlineParameters: true })));
 });
 
 test("every node is in its module, or in a part of it", () => {
   for (let seed = 0; seed < 100; seed++) {
     const model = random(seed);
-    const { scope, scopes } = shown(model, off);
+    const { scope, scopes } = chooseShown(model, off);
     const calledOf = model.scopes.calls;
     for (let node = 0; node < model.nodes.count; node++) {
       let wanted = model.nodes.scope[node];
@@ -139,7 +139,7 @@ test("every node is in its module, or in a part of it", () => {
 
 test("a container that is never called is not split, and what it held says where it is from", () => {
   const model = unet(3);
-  const { scopes } = shown(model, { ...off, inlineParameters: true });
+  const { scopes } = chooseShown(model, { ...off, inlineParameters: true });
   for (const path of ["down.0", "down.2", "pool", "pool#3", "middle.relu#2"]) assert.ok(scopes.find(path) > 0, path);
   assert.equal(scopes.find("down#2"), -1);
   assert.equal(scopes.name(scopes.find("down.1")), "down.1");
@@ -150,7 +150,7 @@ test("a container that is never called is not split, and what it held says where
 function rounds({ model, instead, host, wires }: Shown): [number, number][] {
   const kept = new Set(Array.from({ length: wires.count }, (_, wire) => `${wires.from[wire]} ${wires.to[wire]}`));
   const found = new Map<string, [number, number]>();
-  const unrolled = shown(model, { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true }).wires;
+  const unrolled = chooseShown(model, { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true }).wires;
   for (let wire = 0; wire < unrolled.count; wire++) {
     const pair: [number, number] = [instead[unrolled.from[wire]], instead[unrolled.to[wire]]];
     if (host[pair[0]] === pair[0] && !kept.has(pair.join(" "))) found.set(pair.join(" "), pair);
@@ -160,7 +160,7 @@ function rounds({ model, instead, host, wires }: Shown): [number, number][] {
 
 test("equal layers are rolled up into the first: what it is fed, what takes from the last, and rounds", () => {
   const model = transformer(45 * 12);
-  const rolled = shown(model, { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: true, inlineParameters: true });
+  const rolled = chooseShown(model, { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: true, inlineParameters: true });
   const first = rolled.scopes.find("h.0");
   assert.equal(rolled.scopes.times[first], 12);
   assert.equal(rolled.scopes.name(first), "0–11");
@@ -189,7 +189,7 @@ test("layers that do not match node by node stay", () => {
     sample.scope(`h.${layer}`, "Layer", "h.0");
     value = sample.add(op, [value], `h.${layer}`);
   }
-  const left = shown(sample.done(), { ...off, rollUp: true });
+  const left = chooseShown(sample.done(), { ...off, rollUp: true });
   assert.equal(left.wires.count, 3);
   assert.ok(left.scopes.times.every((times) => times === 1));
 });
@@ -202,13 +202,13 @@ test("a parameter of one operation is written in its box, one of several stands 
   sample.add("mm", [one, shared], "fc");
   const batched = sample.add("native_batch_norm", [one], "bn");
   sample.cuts.push({ kind: "detach", op: "", shape: "", names: [], scope: 0, source: "", via: "", meant: "", at: cut, into: -1, slot: -1, text: "", advice: "" });
-  const { host } = shown(sample.done(), { ...off, inlineParameters: true });
+  const { host } = chooseShown(sample.done(), { ...off, inlineParameters: true });
   assert.deepEqual([host[single], host[shared], host[cut], host[buffer]], [one, shared, cut, batched]);
 });
 
 test("a module with thousands of children shows them in runs", () => {
   for (const model of [siblings(20_000), chain(5_000)]) {
-    const left = shown(model, off);
+    const left = chooseShown(model, off);
     const children = new Int32Array(left.scopes.count);
     for (const scope of left.scope) children[scope]++;
     for (let scope = 1; scope < left.scopes.count; scope++) {
@@ -220,5 +220,5 @@ test("a module with thousands of children shows them in runs", () => {
     assert.ok(!hasCycle(left));
   }
   // What feeds all runs stands beside them.
-  assert.equal(shown(siblings(20_000), off).scope[0], 0);
+  assert.equal(chooseShown(siblings(20_000), off).scope[0], 0);
 });

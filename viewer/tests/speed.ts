@@ -1,7 +1,7 @@
 /** How much processor time the steps to a scene take, in milliseconds: node tests/run.mjs speed. Other programs that run count less in it than in time. */
 import { indexOf, search } from "../src/graph/search.ts";
-import { shown } from "../src/graph/shown.ts";
-import { layered } from "../src/layout/layered.ts";
+import { chooseShown } from "../src/graph/shown.ts";
+import { layOut } from "../src/layout/layered.ts";
 import { Composer } from "../src/scene/compose.ts";
 import type { Model } from "../src/data/model.ts";
 import { chain, siblings, transformer } from "./samples.ts";
@@ -23,7 +23,7 @@ function timed(name: string, make: () => unknown, runs = 7): void {
 }
 
 function firstScene(model: Model, rollUp: boolean): void {
-  const composer = new Composer(shown(model, { ...switches, rollUp }));
+  const composer = new Composer(chooseShown(model, { ...switches, rollUp }));
   composer.scene(composer.firstOpened(1280, 800));
 }
 
@@ -32,10 +32,10 @@ for (const [words, count] of [["1k", 1000], ["20k", 20_000], ["100k", 100_000]] 
   const model = transformer(count);
   for (const rollUp of [true, false]) {
     const name = `transformer ${words}${rollUp ? "" : ", no roll-up"}`;
-    timed(`${name}: shown`, () => shown(model, { ...switches, rollUp }));
+    timed(`${name}: shown`, () => chooseShown(model, { ...switches, rollUp }));
     timed(`${name}: first scene in all`, () => firstScene(model, rollUp));
   }
-  const composer = new Composer(shown(model, { ...switches, rollUp: false }));
+  const composer = new Composer(chooseShown(model, { ...switches, rollUp: false }));
   const { scopes } = composer.shown;
   const stack = scopes.find("h");
   const opened = new Set([0, ...composer.firstOpened(1280, 800)]);
@@ -53,17 +53,17 @@ for (const [words, count] of [["1k", 1000], ["20k", 20_000], ["100k", 100_000]] 
 for (const count of [2000, 20_000]) {
   const boxes = Array.from({ length: count + 1 }, () => ({ width: 100, height: 40 }));
   const lines = Array.from({ length: count }, (_, box) => ({ from: 0, to: box + 1, weight: 1 }));
-  timed(`layered: ${count} siblings with a shared weight`, () => layered(boxes, lines));
-  timed(`layered: ${count} independent siblings`, () => layered(boxes, []));
+  timed(`layered: ${count} siblings with a shared weight`, () => layOut(boxes, lines));
+  timed(`layered: ${count} independent siblings`, () => layOut(boxes, []));
   const chained = Array.from({ length: count }, (_, box) => ({ from: box, to: box + 1, weight: 1 }));
-  timed(`layered: a chain of ${count}`, () => layered(boxes, chained), 3);
-  timed(`layered: a chain of ${count} and a weight for all`, () => layered([...boxes, boxes[0]], [...chained, ...lines.map(({ to }) => ({ from: count + 1, to, weight: 1 }))]), 3);
+  timed(`layered: a chain of ${count}`, () => layOut(boxes, chained), 3);
+  timed(`layered: a chain of ${count} and a weight for all`, () => layOut([...boxes, boxes[0]], [...chained, ...lines.map(({ to }) => ({ from: count + 1, to, weight: 1 }))]), 3);
   const woven = chained.flatMap((line, place) => [line, { from: Math.max(0, place - (place % 5)), to: place + 1, weight: 1 }, { from: Math.max(0, place - 7), to: place + 1, weight: 1 }]);
-  timed(`layered: ${count} boxes, ${woven.length} lines`, () => layered(boxes, woven), 3);
+  timed(`layered: ${count} boxes, ${woven.length} lines`, () => layOut(boxes, woven), 3);
 }
 for (const [name, model] of [["20,000 siblings", siblings(20_000)], ["a chain of 100,000", chain(100_000)], ["900 siblings", siblings(900)]] as const) {
   timed(`${name}: first scene`, () => firstScene(model, true), 3);
-  const composer = new Composer(shown(model, switches));
+  const composer = new Composer(chooseShown(model, switches));
   composer.scene(new Set([0]));
   const { scopes } = composer.shown;
   const inner = new Set([0, ...Array.from({ length: scopes.count }, (_, scope) => scope).filter((scope) => scopes.isRun(scope)).slice(0, 2)]);

@@ -1,9 +1,9 @@
 // A link brings back what was chosen, and a link of another graph or a broken one does no harm.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { shown } from "../src/graph/shown.ts";
+import { chooseShown } from "../src/graph/shown.ts";
 import { eyeOf, withoutEye } from "../src/memory.ts";
-import { type State, carried, hashOf, nothing, stateOf, switchesOf } from "../src/state.ts";
+import { type State, carryOver, hashOf, nothing, stateOf, switchesOf } from "../src/state.ts";
 import { Sample } from "./samples.ts";
 
 const switches = { layers: false, across: false, hideRearranging: false, dropAccumulators: true, rollUp: false, inlineParameters: true };
@@ -15,7 +15,7 @@ for (let layer = 0; layer < 400; layer++) {
 }
 sample.add("odd &=#,@%/ \u202e name", [last], "a,b=c&d.\u00e9 #1");
 const model = sample.done();
-const { scopes } = shown(model, switches);
+const { scopes } = chooseShown(model, switches);
 const base: State = { selected: nothing, opened: new Set(), colour: "role", switches, trail: "", sides: false };
 const find = (path: string): number => {
   const scope = scopes.find(path);
@@ -91,10 +91,10 @@ test("a link of another graph or a broken one leaves what was", () => {
 });
 
 test("what is open is carried over to other switches by its path", () => {
-  const rolled = shown(model, { ...switches, dropAccumulators: false }).scopes;
+  const rolled = chooseShown(model, { ...switches, dropAccumulators: false }).scopes;
   const opened = new Set([find("stack"), find("stack.3")]);
   assert.deepEqual(
-    [...carried(opened, scopes, rolled)].map((scope) => rolled.key(scope)),
+    [...carryOver(opened, scopes, rolled)].map((scope) => rolled.key(scope)),
     ["stack", "stack.3"],
   );
 });

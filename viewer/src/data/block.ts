@@ -5,10 +5,10 @@ export async function readBlock(root: Document, id: string): Promise<unknown> {
   if (element === null) {
     throw new Error(`the page has no block ${id}: it is not whole`);
   }
-  return unpacked(element.textContent ?? "");
+  return unpack(element.textContent ?? "");
 }
 
-export async function unpacked(text: string): Promise<unknown> {
+export async function unpack(text: string): Promise<unknown> {
   const stream = new Blob([bytes(text.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text()) as unknown;
 }
@@ -35,7 +35,7 @@ export function column(count: number, packed: Packed): Int32Array {
 }
 
 /** Makes numbers of their differences, in place. */
-export function summed(column: Int32Array): Int32Array {
+export function sumUp(column: Int32Array): Int32Array {
   for (let at = 1; at < column.length; at++) column[at] += column[at - 1];
   return column;
 }

@@ -2,7 +2,7 @@ import { column, type Packed, readBlock } from "./block.ts";
 import { rowAt } from "../graph/columns.ts";
 import type { Details, DetailsOfAll, Model } from "./model.ts";
 
-/** By the kind of what is saved the slots. */
+/** The saved slots by the kind of their content. */
 type Slots = readonly (readonly (readonly [name: string, tensor: string, bytes: number | null, state: string])[])[];
 
 /** The second block, as exporters/gradir_exporters/_page/details.py writes it: without names, in its order. */
@@ -17,11 +17,11 @@ export type DetailsBlock = readonly [
 ];
 
 /** The node that made something, by how far before another it stands, and one more; -1 where it is not known. */
-function madeBy(node: number, before: number): number {
+function findMaker(node: number, before: number): number {
   return before === 0 ? -1 : node - before + (before > 0 ? 1 : 0);
 }
 
-/** What the nodes of a page say of themselves. */
+/** The details of the nodes of a page. */
 export async function readDetails(root: Document, model: Model): Promise<DetailsOfAll> {
   return detailsOf((await readBlock(root, "gradir-details")) as DetailsBlock, model);
 }
@@ -70,7 +70,7 @@ export function detailsOf(block: DetailsBlock, model: Model): DetailsOfAll {
         outputs: outputs[model.nodes.outputs[node]],
         saved: slotsOf[saved[node]].map(([slot, tensor, bytes, state], at) => {
           const number = firstSlot[node] + at;
-          return { slot, tensor, bytes, state, storage: storageOf(number), origin: madeBy(node, origin[number]) };
+          return { slot, tensor, bytes, state, storage: storageOf(number), origin: findMaker(node, origin[number]) };
         }),
         base: baseOf(node),
       };

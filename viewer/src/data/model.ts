@@ -7,10 +7,10 @@ import type { Packed } from "./block.ts";
  */
 export interface Model {
   readonly title: string;
-  /** What the graph is of: "autograd" or "forward". */
+  /** The kind of the graph: "autograd" or "forward". */
   readonly kind: string;
   readonly framework: string;
-  /** What both graphs of a diff are called; what there is, and how much of it in the graph or in each of both. */
+  /** The names of both graphs of a diff; the kinds of things in them, and the count of each in the graph or in each of both. */
   readonly sides: readonly string[];
   readonly figures: readonly (readonly [name: string, ...amounts: number[]])[];
   /** Every text of the columns, each once; text 0 is empty. */
@@ -23,11 +23,11 @@ export interface Model {
   /** Modules without a node in which a parameter gets no gradient, and by cut the one whose value it keeps from a node. */
   readonly lost: readonly [scopes: readonly number[], lines: readonly (readonly [scope: number, into: number])[]];
   readonly channels: readonly Channel[];
-  /** What is said of the whole graph, and what of it a click selects. */
+  /** Texts about the whole graph, and what a click on each selects. */
   readonly verdict: readonly [look: string, words: string, kind?: "cut" | "node", at?: number] | null;
   /** The changes of a diff in the order of its report, empty for one graph. */
   readonly changes: readonly Change[];
-  /** By changed node the operation that it was; what modules had in the first graph. Neither of one graph. */
+  /** For each changed node its operation before; the values of modules in the first graph. Both absent for one graph. */
   readonly was?: ReadonlyMap<number, string> | undefined;
   /** By module whose class changed the class that it had. */
   readonly classWas?: ReadonlyMap<number, string>;
@@ -41,7 +41,7 @@ export interface Scopes {
   /** The last part of its path, a text. */
   readonly name: Int32Array;
   readonly className: Int32Array;
-  /** What the module says of itself, a text. */
+  /** The module's own description, a text. */
   readonly detail: Int32Array;
   readonly calls: Float64Array;
   /** Elements of all parameters in it, each once; those of its own; those that require grad. */
@@ -57,7 +57,7 @@ export interface Scopes {
 }
 
 /**
- * What is drawn around a step that comes again and again, or around what of a module lies in one: the scope that holds it, counting
+ * The frame around a repeated step, or around the part of a module in one: the scope that contains it, counting
  * on after all scopes; the scope that it is part of, or that holds all of the step; the name of a step, a text; how many it stands for.
  */
 export type StepScope = readonly [parent: number, of: number, name: number, times: number];
@@ -70,7 +70,7 @@ export const flag = {
   rearranges: 1,
   /** Accumulates a gradient into a leaf. */
   accumulates: 2,
-  /** Hides what it does (a custom Function, a compiled part). */
+  /** Hides its operations (a custom Function, a compiled part). */
   opaque: 4,
   /** Raised the error that ended the forward. */
   failed: 8,
@@ -140,18 +140,18 @@ export interface Cut {
   readonly slot: number;
   /** Of one that came or went with a diff the place of that in `statuses`. */
   readonly status?: number;
-  /** One sentence of what happened and one of what to do; empty where there is none. */
+  /** One sentence on the event and one with advice; empty if there is none. */
   readonly text: string;
   readonly advice: string;
 }
 
-/** What an overlay says: by node a number (NaN where none) or a word, and how each looks. */
+/** A channel of an overlay: by node a number (NaN if none) or a word, and its look. */
 export interface Channel {
   readonly name: string;
   /** The look of each node, a place in `looks`; 0 where nothing is said. */
   readonly look: Uint8Array | Int32Array;
   readonly looks: readonly string[];
-  /** What is said of each node, a text. */
+  /** The text for each node. */
   readonly said: Int32Array;
   /** The entries of a legend, the look with its words. */
   readonly legend: readonly (readonly [look: number, words: string])[];
@@ -166,7 +166,7 @@ export interface Change {
   readonly nodes: readonly number[];
   /** The modules that it is about by itself: those that came, went, or have another class. */
   readonly scopes: readonly number[];
-  /** What changed, with both values as texts. */
+  /** The changed field, with both values as texts. */
   readonly fields: readonly (readonly [path: string, before: string, after: string])[];
 }
 
@@ -187,7 +187,7 @@ export interface Details {
     readonly tensor: string;
     /** Nothing where the size is not known. */
     readonly bytes: number | null;
-    /** What the storage is called that other slots keep too; empty where the slot has it for itself. */
+    /** The name of a storage that other slots save too; empty if only this slot does. */
     readonly storage: string;
     /** Empty where it is simply held. */
     readonly state: string;
@@ -197,7 +197,7 @@ export interface Details {
   readonly base: string;
 }
 
-/** Details of any node, and what search asks of all of them. */
+/** Details of any node, and the columns that a search reads. */
 export interface DetailsOfAll {
   of(node: number): Details;
   /** Source lines ("net.py:41"), and by node the place of its own. */

@@ -1,4 +1,4 @@
-import { column, fill, type Packed, readBlock, summed } from "./block.ts";
+import { column, fill, type Packed, readBlock, sumUp } from "./block.ts";
 import type { Change, Channel, Cut, Edges, Model, Nodes, Scopes } from "./model.ts";
 
 /** The columns of scopes, nodes and edges, as exporters/gradir_exporters/_page/ writes them: without names, in its order. */
@@ -18,7 +18,7 @@ type CutRow = readonly [
 type ChannelRow = readonly [name: string, look: Packed, looks: Channel["looks"], said: Packed, legend: Channel["legend"]];
 type ChangeRow = readonly [kind: string, group: string, text: string, nodes: Change["nodes"], scopes: Change["scopes"], fields: Change["fields"]];
 
-/** The dtype and the shape of what is shown of some outputs, as texts. */
+/** The dtype and the shape of the shown outputs, as texts. */
 type Tensors = readonly (readonly [dtype: number, shape: number])[];
 
 /** The first block. */
@@ -58,7 +58,7 @@ export function modelOf(block: ColumnsBlock): Model {
 
 function scopesOf([count, parents, names, classes, details, ...rest]: ScopesRow, texts: readonly string[]): Scopes {
   const [calls, parameters, own, trainable, saved] = rest.map((packed) => fill(new Float64Array(count), packed));
-  const parent = before(column(count, parents));
+  const parent = toPlaces(column(count, parents));
   const name = column(count, names);
   const paths: string[] = [];
   parent.forEach((above, scope) => paths.push((above && paths[above] ? `${paths[above]}.` : "") + texts[name[scope]]));
@@ -74,13 +74,13 @@ function scopesOf([count, parents, names, classes, details, ...rest]: ScopesRow,
     own,
     trainable,
     saved,
-    alike: before(column(count, rest[5])),
+    alike: toPlaces(column(count, rest[5])),
     path: (scope) => paths[scope],
   };
 }
 
-/** Makes places of what says how far before itself each one is. */
-function before(column: Int32Array): Int32Array {
+/** Turns relative places, counted backward from each entry, into absolute ones. */
+function toPlaces(column: Int32Array): Int32Array {
   return column.map((away, at) => at - away);
 }
 
@@ -102,8 +102,8 @@ function edgesOf([intos, away, slots, outputs, kind, kinds, count, statuses]: Ed
 
 function nodesOf([count, ...packed]: NodesRow, sizes: readonly number[], tensors: Tensors, texts: string[], scopes: Scopes, edges: Edges): Nodes {
   const [scope, role, op, made, name, outputs, sizeOf, flags, status, stands, homes] = packed.map((each) => column(count, each));
-  summed(scope);
-  summed(stands);
+  sumUp(scope);
+  sumUp(stands);
   const { path } = scopes;
   const saved = new Float64Array(count);
   const dtype = new Int32Array(count);

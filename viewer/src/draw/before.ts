@@ -1,26 +1,26 @@
-/** What boxes and frames say on one side of a review. */
+/** The texts of boxes and frames on one side of a review. */
 import { fill } from "../data/block.ts";
 import type { Shown } from "../graph/shown.ts";
 import { treeOf } from "../scene/buckets.ts";
 import { caption } from "../scene/labels.ts";
 import { labelOf } from "../scene/plans.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
-import { fitted } from "../scene/widths.ts";
+import { cutToWidth } from "../scene/widths.ts";
 
 export function wordsOf(shown: Shown, { boxes, frames }: Scene, isBefore: boolean): ReadonlyMap<Rectangle, readonly string[]> {
-  const tree = treeOf(isBefore ? before(shown) : { ...shown, model: { ...shown.model, was: undefined } });
+  const tree = treeOf(isBefore ? showFirstGraph(shown) : { ...shown, model: { ...shown.model, was: undefined } });
   return new Map<Rectangle, readonly string[]>([
     ...boxes.map((box) => {
       // A box is as large as its words in the drawing of both.
       const { lines } = labelOf(tree, box.node < 0 ? tree.scopesFrom + box.scope : box.node);
-      return [box, lines.slice(0, box.label.length).map((line, at) => fitted(line, box.width - 8, at === 0))] as const;
+      return [box, lines.slice(0, box.label.length).map((line, at) => cutToWidth(line, box.width - 8, at === 0))] as const;
     }),
     ...frames.map((frame) => [frame, [caption(tree.shown, frame.scope)]] as const),
   ]);
 }
 
 /** The same nodes and modules with the texts and numbers of the first graph. */
-function before(shown: Shown): Shown {
+function showFirstGraph(shown: Shown): Shown {
   const { model, scopes, wires } = shown;
   const { nodes, had, changes } = model;
   const texts = [...model.texts];
@@ -41,7 +41,7 @@ function before(shown: Shown): Shown {
     ...shown,
     model: { ...model, texts, was: undefined, nodes: { ...nodes, op, name, dtype, shape }, scopes: { ...model.scopes, className, ...(had && { parameters, saved }) } },
     scopes: { ...scopes, name: (scope) => names.get(scope) ?? scopes.name(scope) },
-    // What came leaves no module here, as what went leaves none on the other side.
+    // An added module is absent here, as a removed one is on the other side.
     wires: { ...wires, status: wires.status.map((status) => [0, 2, 1][status]) },
   };
 }

@@ -1,16 +1,16 @@
 /**
  * One view of a scene: a canvas that is painted beyond the edges of the view and moved while the reader pans, and a
- * second one over it for what changes with every move.
+ * second one over it for the parts that change with every move.
  */
 
 import { h } from "../panels/dom.ts";
 import type { Rectangle } from "../scene/scene.ts";
-import { type Camera, type Size, between, panned, seen, within } from "./camera.ts";
+import { type Camera, type Size, moveBetween, panBy, visibleArea, within } from "./camera.ts";
 import { type Hit, hitAt } from "./hits.ts";
 import { type Marks, noMarks, paintOver } from "./over.ts";
 import { paintScene } from "./paint.ts";
 import type { Painting } from "./painting.ts";
-import { canvasPen, lookFrom, wiped } from "./pen.ts";
+import { canvasPen, lookFrom, wipe } from "./pen.ts";
 
 export interface Drawing {
   readonly element: HTMLElement;
@@ -25,7 +25,7 @@ export interface Drawing {
   /** Moves there in a quarter of a second, at once where motion is unwanted. */
   fly(camera: Camera): void;
   hit(x: number, y: number): Hit;
-  /** Whether it has another size now; a hidden page has none, and what was seen in it stays. */
+  /** Whether its size changed; a hidden page has no size and keeps its view. */
   resize(): boolean;
 }
 
@@ -49,14 +49,14 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
   let flying = 0;
   const painted = { count: 0, milliseconds: 0 };
 
-  const covered = (at: Camera): Rectangle => seen(panned(at, beyond, beyond), { width: size.width + 2 * beyond, height: size.height + 2 * beyond });
+  const covered = (at: Camera): Rectangle => visibleArea(panBy(at, beyond, beyond), { width: size.width + 2 * beyond, height: size.height + 2 * beyond });
 
   const paint = (): void => {
     if (painting === null || size.width === 0) return;
     const before = performance.now();
     const ratio = devicePixelRatio;
     fitCanvas(base, size.width + 2 * beyond, size.height + 2 * beyond, ratio);
-    const context = wiped(base);
+    const context = wipe(base);
     if (context === null) return;
     lookFrom(context, camera, ratio, beyond);
     paintedAt = camera;
@@ -70,16 +70,16 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
   const paintAbove = (): void => {
     const ratio = devicePixelRatio;
     fitCanvas(over, size.width, size.height, ratio);
-    const context = wiped(over);
+    const context = wipe(over);
     if (context === null || painting === null) return;
     paintOver(context, painting, camera, size, ratio, ...marks);
   };
 
-  /** Moves what is painted where that covers the view and is sharp enough; paints anew when the move has ended. */
+  /** Moves the painted picture if that covers the view and is sharp enough; paints anew when the move has ended. */
   const tick = (): void => {
     frame = 0;
     const blur = paintedAt === null ? 0 : camera.k / paintedAt.k;
-    if (paintedAt === null || painted.milliseconds < fast || blur < 0.6 || blur > 1.8 || !within(seen(camera, size), covered(paintedAt))) {
+    if (paintedAt === null || painted.milliseconds < fast || blur < 0.6 || blur > 1.8 || !within(visibleArea(camera, size), covered(paintedAt))) {
       if (paintedAt !== camera) paint();
     } else if (paintedAt !== camera) {
       const dx = (paintedAt.x - camera.x) * camera.k - beyond * (blur - 1);
@@ -134,7 +134,7 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
       const start = performance.now();
       const step = (now: number): void => {
         const share = Math.min(1, Math.max(0, now - start) / flight);
-        set(share === 1 ? next : between(from, next, share * (2 - share)));
+        set(share === 1 ? next : moveBetween(from, next, share * (2 - share)));
         if (share < 1) flying = requestAnimationFrame(step);
       };
       flying = requestAnimationFrame(step);
@@ -147,8 +147,8 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
       const { clientWidth, clientHeight } = element;
       if (clientWidth * clientHeight === 0 || (clientWidth === width && clientHeight === height)) return false;
       size = { width: clientWidth, height: clientHeight };
-      // What was in the middle stays there.
-      if (width > 0) camera = panned(camera, (size.width - width) / 2, (size.height - height) / 2);
+      // Keep the middle of the view.
+      if (width > 0) camera = panBy(camera, (size.width - width) / 2, (size.height - height) / 2);
       paintedAt = null;
       request();
       return true;

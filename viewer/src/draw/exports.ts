@@ -1,7 +1,7 @@
-/** What is seen as a file: an SVG with texts that stay texts, or a PNG at twice the size. */
+/** The view as a file: an SVG whose texts remain text, or a PNG at twice the size. */
 
 import { h } from "../panels/dom.ts";
-import { type Camera, type Size, seen } from "./camera.ts";
+import { type Camera, type Size, visibleArea } from "./camera.ts";
 import { type Marks, noMarks, paintCaptions, paintMarks, paintOver } from "./over.ts";
 import { paintScene } from "./paint.ts";
 import type { Painting } from "./painting.ts";
@@ -9,7 +9,7 @@ import { type Pen, type Stroke, canvasPen, curve, family, lookFrom } from "./pen
 
 export function svgOf(painting: Painting, camera: Camera, size: Size, selected: Marks, title: string, verdict: string): string {
   const parts: string[] = [];
-  const window = seen(camera, size);
+  const window = visibleArea(camera, size);
   const pen = svgPen(parts);
   paintScene(pen, painting, window, camera.k);
   paintMarks(pen, painting, selected, noMarks, camera.k);
@@ -36,7 +36,7 @@ export function canvasOf(painting: Painting, camera: Camera, size: Size, selecte
   context.fillStyle = painting.theme("ground");
   context.fillRect(0, 0, canvas.width, canvas.height);
   lookFrom(context, camera, ratio);
-  paintScene(canvasPen(context), painting, seen(camera, size), camera.k);
+  paintScene(canvasPen(context), painting, visibleArea(camera, size), camera.k);
   paintOver(context, painting, camera, size, ratio, selected, noMarks);
   return canvas;
 }

@@ -1,4 +1,4 @@
-/** Pointers and the wheel, told as what a reader means by them: move, zoom, point, click, open. */
+/** Turns events of pointers and the wheel into gestures: move, zoom, point, click, open. */
 
 import { set } from "../panels/dom.ts";
 

@@ -1,4 +1,4 @@
-/** Which of many rectangles meet a window. A look at each of 100,000 takes less than what is painted of one frame. */
+/** Finds the rectangles that meet a window. Checking each of 100,000 takes less time than painting one frame. */
 
 import type { Rectangle } from "../scene/scene.ts";
 

@@ -1,4 +1,4 @@
-/** What lies under a point of the view. */
+/** Finds the box, line or frame under a point of the view. */
 
 import { type Camera, type Size, overlap } from "./camera.ts";
 import { captions } from "./over.ts";

@@ -1,4 +1,4 @@
-/** How every box of a scene looks by what the reader colours by, and the legend of it. */
+/** The look of each box of a scene for the chosen colouring, and its legend. */
 
 import { type Model, flag, roles, statuses } from "../data/model.ts";
 import type { Shown } from "../graph/shown.ts";
@@ -27,7 +27,7 @@ export interface Looks {
   readonly legend: readonly LegendEntry[];
 }
 
-/** What looks of nodes and scopes are, before any scene: made once by colouring. */
+/** The looks of nodes and scopes, made once for each colouring, before any scene. */
 export interface Colouring {
   readonly name: string;
   /** Of a box, with the parameters that are written in it. */
@@ -63,14 +63,14 @@ export function colourings(model: Model, sums: Sums): (readonly [name: string, w
 
 /** Where equal layers and steps are drawn once, `isRolled`, the first of them stands for all. */
 export function colouring(model: Model, sums: Sums, name: string, isRolled = false): Colouring {
-  if (name === "changes") return byChanges(model, sums);
-  if (name === "role") return byRole(model);
-  if (name === "saved") return bySaved(model);
+  if (name === "changes") return colourByChanges(model, sums);
+  if (name === "role") return colourByRole(model);
+  if (name === "saved") return colourBySaved(model);
   const channel = model.channels.findIndex((each) => `overlay:${each.name}` === name);
-  return channel >= 0 ? byChannel(model, channel, isRolled) : byClass(model);
+  return channel >= 0 ? colourByChannel(model, channel, isRolled) : colourByClass(model);
 }
 
-function byRole(model: Model): Colouring {
+function colourByRole(model: Model): Colouring {
   const look = roles.map((role) => [`role-${role}` as Token, roleSigns[role]] as const);
   const entries = roles.flatMap((role, at) => (model.nodes.role.includes(at) ? [{ token: look[at][0], sign: look[at][1], words: role }] : []));
   return {
@@ -81,7 +81,7 @@ function byRole(model: Model): Colouring {
   };
 }
 
-function byChanges(model: Model, sums: Sums): Colouring {
+function colourByChanges(model: Model, sums: Sums): Colouring {
   const look = statuses.map((status, at) => [status === "same" ? "plain" : (status as Token), statusSigns[at]] as const);
   return {
     name: "changes",
@@ -92,7 +92,7 @@ function byChanges(model: Model, sums: Sums): Colouring {
 }
 
 const tint = (number: number | string) => `tint-${number}` as Token;
-/** What classes of modules are called, with a tint that is always theirs; that of lost gradients is not among them. */
+/** Patterns of class names, each with its own look; the tint of lost gradients is not among them. */
 const families: readonly (readonly [name: RegExp, look: Token])[] = [
   [/^$|^(Sequential|Module(List|Dict))$/, "module"],
   [/norm/i, tint(6)],
@@ -114,13 +114,13 @@ export function lookOfClass(name: string): Token {
   return families.find(([family]) => family.test(name))?.[1] ?? tint(otherTints[sum % otherTints.length]);
 }
 
-/** Modules by their class, which stands in their boxes; what else is drawn by its role. */
-function byClass(model: Model): Colouring {
+/** Colours modules by their class, and everything else by its role. */
+function colourByClass(model: Model): Colouring {
   const { className } = model.scopes;
-  return { ...byRole(model), name: "class", scope: (scope) => [lookOfClass(model.texts[className[scope]]), ""] };
+  return { ...colourByRole(model), name: "class", scope: (scope) => [lookOfClass(model.texts[className[scope]]), ""] };
 }
 
-function bySaved(model: Model): Colouring {
+function colourBySaved(model: Model): Colouring {
   const { nodes, scopes } = model;
   const scale = scaleOf([...nodes.saved, ...scopes.saved.subarray(1)].filter((bytes) => bytes > 0), bytesText);
   const look = (bytes: number): readonly [Token, string] => [bytes > 0 ? scale.token(scale.part(bytes)) : "look-quiet", ""];
@@ -151,7 +151,7 @@ function scaleOf(numbers: readonly number[], textOf: (value: number) => string) 
 const levels = ["", "quiet", "good", "step", "", "caution", "alarm"];
 const stepLevel = levels.indexOf("step");
 
-function byChannel(model: Model, at: number, isRolled: boolean): Colouring {
+function colourByChannel(model: Model, at: number, isRolled: boolean): Colouring {
   const { name, look, looks, said, legend } = model.channels[at];
   const { stands, scope: holder } = model.nodes;
   const { count, parent, alike } = model.scopes;
@@ -161,7 +161,7 @@ function byChannel(model: Model, at: number, isRolled: boolean): Colouring {
   const level = Float64Array.from(look, (each, node) => (isStep(each) ? stepLevel + scale.part(numberOf(node)) : Math.max(0, levels.indexOf(looks[each]))));
   const seen = level.slice();
   const worst = new Float64Array(count);
-  // What is drawn for several has the look that most asks to be seen.
+  // A box for several nodes has the most urgent of their looks.
   level.forEach((each, node) => {
     if (isRolled) seen[stands[node]] = Math.max(seen[stands[node]], each);
     worst[holder[node]] = Math.max(worst[holder[node]], each);
@@ -183,7 +183,7 @@ function byChannel(model: Model, at: number, isRolled: boolean): Colouring {
   };
 }
 
-/** `sums` are those of what is shown. */
+/** `sums` are those by shown scope. */
 export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Scene): Looks {
   const { model } = shown;
   const count = scene.boxes.length;

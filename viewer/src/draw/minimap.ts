@@ -3,7 +3,7 @@
 import { h } from "../panels/dom.ts";
 import type { Rectangle } from "../scene/scene.ts";
 import type { Painting } from "./painting.ts";
-import { wiped } from "./pen.ts";
+import { wipe } from "./pen.ts";
 
 export interface Minimap {
   readonly element: HTMLCanvasElement;
@@ -22,7 +22,7 @@ export function minimap(onMove: (x: number, y: number) => void): Minimap {
 
   const paint = (): void => {
     frame = 0;
-    const context = wiped(element);
+    const context = wipe(element);
     if (context === null || painting === null) return;
     context.drawImage(picture, 0, 0);
     const ratio = devicePixelRatio;

@@ -1,9 +1,9 @@
-/** What lies over the painted scene and changes with every move: captions of frames, what is pointed at, what is selected. */
+/** The layer over the painted scene that changes with every move: captions of frames, the pointed box, the selection. */
 
 import { listOf } from "../graph/columns.ts";
 import { room } from "../scene/compose.ts";
-import { fitted, font, textWidth } from "../scene/widths.ts";
-import { type Camera, type Size, overlap, seen } from "./camera.ts";
+import { cutToWidth, font, textWidth } from "../scene/widths.ts";
+import { type Camera, type Size, overlap, visibleArea } from "./camera.ts";
 import { arrow, isHidden, legible, paintSigns, rims, stubLength } from "./paint.ts";
 import { type Painting, linesAt } from "./painting.ts";
 import { type Pen, canvasPen, lookFrom } from "./pen.ts";
@@ -38,12 +38,12 @@ const mostLines = 3000;
  * that of the frame around it; frames beside each other keep to their own columns.
  */
 export function captions(painting: Painting, camera: Camera, size: Size): Caption[] {
-  const window = seen(camera, size);
+  const window = visibleArea(camera, size);
   const high = Math.min(18, Math.max(13, 26 * camera.k));
   const { parent } = painting.shown.scopes;
   const { frames } = painting.places.scene;
   const inSight = [...frames.keys()].filter((at) => overlap(frames[at], window) && !isHidden(painting, painting.looks.frames[at]));
-  // Where there is too little room in the frame it stands above it, not over what is in it.
+  // With too little room in the frame the caption stands above it, not over its contents.
   const topOf = (at: number): number => (frames[at].y - camera.y) * camera.k + Math.min(0, room.top * camera.k - high);
   // By the scope around, how many frames the top of the view may pass through.
   const beside = new Map<number, number>();
@@ -76,7 +76,7 @@ export function captions(painting: Painting, camera: Camera, size: Size): Captio
     const x = isBehind ? Math.max(outer.x + outer.width + 10, hasOwn ? left : 0) : Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
     const end = Math.min(isBehind ? outer.end : size.width, hasOwn ? left + width : size.width);
     const most = ((end - x - 26) * font.size) / scale;
-    const words = fitted(painting.words.get(frame)?.[0] ?? frame.caption, most, true);
+    const words = cutToWidth(painting.words.get(frame)?.[0] ?? frame.caption, most, true);
     const wide = Math.min(end - x, (textWidth(words, true) * scale) / font.size + 28);
     const caption = { frame: at, x, y, width: wide, height: high, words, size: scale, end, isBehind };
     known.set(frame.scope, caption);
@@ -102,7 +102,7 @@ export function paintCaptions(pen: Pen, painting: Painting, camera: Camera, size
   }
 }
 
-/** What is marked, and the captions, in the pixels of a canvas. */
+/** Paints the marks and the captions, in the pixels of a canvas. */
 export function paintOver(context: CanvasRenderingContext2D, painting: Painting, camera: Camera, size: Size, ratio: number, selected: Marks, pointed: Marks): void {
   const pen = canvasPen(context);
   lookFrom(context, camera, ratio);

@@ -1,9 +1,9 @@
-/** Paints what of a scene is in a window: frames, lines, boxes and stubs, in batches of one look. */
+/** Paints the part of a scene in a window: frames, lines, boxes and stubs, in batches of one look. */
 
 import { statuses } from "../data/model.ts";
 import { listOf } from "../graph/columns.ts";
 import type { Rectangle, SceneLine } from "../scene/scene.ts";
-import { fitted, font, textWidth } from "../scene/widths.ts";
+import { cutToWidth, font, textWidth } from "../scene/widths.ts";
 import { overlap } from "./camera.ts";
 import { statusSigns } from "./looks.ts";
 import type { Painting } from "./painting.ts";
@@ -120,18 +120,18 @@ function paintLines(pen: Pen, painting: Painting, visible: readonly number[], k:
 export function arrow(way: Float64Array, scale: number, across: boolean): number[] {
   const [x, y, before] = across ? [way.at(-1)!, way.at(-2)!, way.at(-4)!] : [way.at(-2)!, way.at(-1)!, way.at(-3)!];
   const back = y >= before ? -7 * scale : 7 * scale;
-  return turned([x, y, x - 3.2 * scale, y + back, x + 3.2 * scale, y + back], across);
+  return swapAxes([x, y, x - 3.2 * scale, y + back, x + 3.2 * scale, y + back], across);
 }
 
 /** The same corners with x for y. */
-function turned(corners: readonly number[], across: boolean): number[] {
+function swapAxes(corners: readonly number[], across: boolean): number[] {
   return corners.map((_, at) => corners[across ? at ^ 1 : at]);
 }
 
 /** A mark for a line that is not drawn: a small wedge that leaves (1) or enters (-1) its box. */
 function port(way: Float64Array, at: number, leaves: number, across: boolean): number[] {
-  const [x, y] = turned([way[at], way[at + 1]], across);
-  return turned(leaves > 0 ? [x - 3.5, y, x + 3.5, y, x, y + 5] : [x - 3.5, y - 5, x + 3.5, y - 5, x, y], across);
+  const [x, y] = swapAxes([way[at], way[at + 1]], across);
+  return swapAxes(leaves > 0 ? [x - 3.5, y, x + 3.5, y, x, y + 5] : [x - 3.5, y - 5, x + 3.5, y - 5, x, y], across);
 }
 
 /** Beside the statuses. */
@@ -207,7 +207,7 @@ export function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible
   for (const [sign, x, y, colour] of signs) pen.text(sign, x, sign === "~" ? y + 1 : y, sign === "~" ? 15 : 10, colour, true, "center");
 }
 
-/** A band of slanted stripes at the left of a closed module that holds changes, in the colours of what it holds. */
+/** A band of slanted stripes at the left of a closed module that contains changes, in the colours of these. */
 function paintStripes(pen: Pen, { places, looks, theme }: Painting, visible: readonly number[], k: number): void {
   const batches = new Map<number, number[][]>();
   const wide = 7;
@@ -231,7 +231,7 @@ function paintStripes(pen: Pen, { places, looks, theme }: Painting, visible: rea
 
 export const stubLength = 12;
 
-/** A cut: a dashed end with a bar, and what cuts beside it. */
+/** A cut: a dashed end with a bar, and the name of the cutting operation beside it. */
 function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number, visible: readonly number[]): void {
   const { shown, places, theme, looks } = painting;
   // With its box or frame; nothing becomes of the whole.
@@ -264,11 +264,11 @@ function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number, 
   const { boxes, frames } = places.scene;
   for (const { words, line, x, y, times } of said.values()) {
     const more = times > 1 ? ` \u00d7${times}` : "";
-    const text = fitted(words + (line && ` ${line}`), mostWords, true) + more;
+    const text = cutToWidth(words + (line && ` ${line}`), mostWords, true) + more;
     const place = { x: x + 9, y: y - 9, width: textWidth(text, true), height: 9 };
     // The line gives way to a box, and to a frame that the cut is not in: the details have it.
     const isFree = !visible.some((at) => overlap(boxes[at], place)) && frames.every((frame) => !overlap(frame, place) || overlap(frame, { ...place, width: 0 }));
-    pen.text(isFree ? text : fitted(words, mostWords, true) + more, place.x, y, font.size, theme("cut"), true, "left");
+    pen.text(isFree ? text : cutToWidth(words, mostWords, true) + more, place.x, y, font.size, theme("cut"), true, "left");
   }
 }
 

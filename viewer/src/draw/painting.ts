@@ -1,6 +1,6 @@
-/** A scene made ready for painting: found by place, with lines by box, and what is hidden or faded. */
+/** A scene that is ready for painting: an index by place, the lines of each box, and the hidden and faded boxes. */
 
-import { type Groups, grouped, rowsAt } from "../graph/columns.ts";
+import { type Groups, groupByKey, rowsAt } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
 import { type Grid, gridOf } from "./grid.ts";
@@ -24,9 +24,9 @@ export interface Painting {
   readonly theme: Theme;
   /** A bit for each status that is not drawn: one side of two. */
   readonly hidden: number;
-  /** 1 for each box that is part of what is followed, 2 where all ways lead through it; the others fade. */
+  /** 1 for each box on the followed way, 2 if all ways lead through it; the others fade. */
   readonly lit: Uint8Array | null;
-  /** What boxes and frames say that is not what the scene has for them. */
+  /** Texts of boxes and frames that replace those of the scene. */
   readonly words: ReadonlyMap<Rectangle, readonly string[]>;
 }
 
@@ -35,7 +35,7 @@ export function placesOf(scene: Scene): Places {
   const bounds = Float64Array.from(boxes.flatMap(({ x, y, width, height }) => [x, y, x + width, y + height]));
   const lineBounds = new Float64Array(4 * lines.length);
   lines.forEach(({ way }, at) => lineBounds.set(boundsOf(way), 4 * at));
-  const ends = grouped([...lines.map(({ from }) => from), ...lines.map(({ to }) => to)], boxes.length);
+  const ends = groupByKey([...lines.map(({ from }) => from), ...lines.map(({ to }) => to)], boxes.length);
   const frameOf = new Map(scene.frames.map((frame, at) => [frame.scope, at]));
   return { scene, boxes: gridOf(bounds), lines: gridOf(lineBounds), ends, frameOf };
 }

@@ -1,4 +1,4 @@
-/** What a painter draws with: a canvas, or the text of an SVG. Things come in batches of one look. */
+/** The tool that a painter draws with: a canvas, or the text of an SVG. Shapes come in batches of one look. */
 
 import type { Camera } from "./camera.ts";
 
@@ -28,7 +28,7 @@ export const family = '"Helvetica Neue", Helvetica, Arial, "Liberation Sans", sa
 
 type Path = Pick<CanvasPath, "moveTo" | "lineTo" | "bezierCurveTo">;
 
-/** Smooth through all corners and vertical at both ends, horizontal of what runs across: cubic parts whose slopes never overshoot a corner. */
+/** A curve through all corners that is vertical at both ends, or horizontal if it runs across: cubic parts whose slopes never overshoot a corner. */
 export function curve(path: Path, way: Float64Array, across: boolean): void {
   if (across) {
     const turned: Path = {
@@ -117,15 +117,15 @@ export function canvasPen(context: CanvasRenderingContext2D): Pen {
   };
 }
 
-/** What draws on a canvas from which all is wiped. */
-export function wiped(canvas: HTMLCanvasElement): CanvasRenderingContext2D | null {
+/** Clears a canvas and returns its context. */
+export function wipe(canvas: HTMLCanvasElement): CanvasRenderingContext2D | null {
   const context = canvas.getContext("2d");
   context?.setTransform(1, 0, 0, 1, 0, 0);
   context?.clearRect(0, 0, canvas.width, canvas.height);
   return context;
 }
 
-/** What is drawn next stands where the camera sees it, `beyond` pixels from the corner. */
+/** Draws from now on as the camera sees it, `beyond` pixels from the corner. */
 export function lookFrom(context: CanvasRenderingContext2D, { x, y, k }: Camera, ratio: number, beyond = 0): void {
   const scale = k * ratio;
   context.setTransform(scale, 0, 0, scale, beyond * ratio - x * scale, beyond * ratio - y * scale);

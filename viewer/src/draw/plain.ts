@@ -9,14 +9,14 @@ export function plain(text: string, most = 2000): string {
 }
 
 /** Long names lose their middle: both ends tell more than one. */
-export function shortened(text: string, kept: number): string {
+export function shorten(text: string, kept: number): string {
   if (text.length <= kept) return text;
   const tail = Math.floor(kept * 0.4);
   return `${text.slice(0, kept - tail)}\u2026${tail ? text.slice(-tail) : ""}`;
 }
 
 /** "1.2 M", "34.5 kB": a number with one of the units, each a thousand times the one before. */
-export function scaled(value: number, units: readonly string[]): string {
+export function formatQuantity(value: number, units: readonly string[]): string {
   let unit = 0;
   while (value >= 999.5 && unit < units.length - 1) {
     value /= 1000;
@@ -26,7 +26,7 @@ export function scaled(value: number, units: readonly string[]): string {
 }
 
 export function bytesText(bytes: number): string {
-  return scaled(bytes, [" B", " kB", " MB", " GB", " TB"]);
+  return formatQuantity(bytes, [" B", " kB", " MB", " GB", " TB"]);
 }
 
 /** A whole number with commas. The browser's own way loads its languages first, 20 ms before the first picture. */

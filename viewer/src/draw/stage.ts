@@ -1,15 +1,15 @@
-/** The drawing as a whole: the scene of what is opened, in one view or in two, with the map. */
+/** The whole drawing: the scene of the open modules, in one view or in two, with the map. */
 
 import type { Model } from "../data/model.ts";
 import { statuses } from "../data/model.ts";
-import { type Shown, shown as shownOf } from "../graph/shown.ts";
+import { type Shown, chooseShown as shownOf } from "../graph/shown.ts";
 import { h } from "../panels/dom.ts";
 import { Composer } from "../scene/compose.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
 import type { Selected, State } from "../state.ts";
-import { changedOpened } from "../opening.ts";
+import { openChanged } from "../opening.ts";
 import { wordsOf } from "./before.ts";
-import { type Camera, type Size, centred, fitted, fittedToRead, margin, overlap, panned, readable, seen, within, zoomedAt } from "./camera.ts";
+import { type Camera, type Size, centreOn, fitAll, fitToRead, margin, overlap, panBy, readable, visibleArea, within, zoomAt } from "./camera.ts";
 import { type Drawing, drawing } from "./drawing.ts";
 import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
@@ -37,7 +37,7 @@ export interface Stage {
   follow(state: State, anchor: number): void;
   select(selected: Selected): void;
   point(marks: Marks): void;
-  /** Brings what is selected into sight. */
+  /** Brings the selection into sight. */
   reveal(selected: Selected): void;
   fit(selected?: Selected): void;
   /** The whole drawing, or its beginning where nothing of the whole could be read. */
@@ -52,7 +52,7 @@ export interface Stage {
 
 const before = 1 << statuses.indexOf("added");
 const after = 1 << statuses.indexOf("removed");
-/** The scale of the smallest words that a drawing is fitted with: what is larger runs off the view. */
+/** The scale of the smallest text that a drawing is fitted with: a larger drawing runs off the view. */
 const least = 0.5;
 export function stage(model: Model, initial: State, modelSums: Sums, onMove: () => void): Stage {
   const element = h("div.stage");
@@ -70,17 +70,17 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   let selectedMarks = noMarks;
   let pointed = noMarks;
   let composed = 0;
-  /** By what is hidden, made when a side is first painted. */
+  /** The paintings by hidden kind, made when a side is first painted. */
   let words: Record<number, Painting["words"]> = {};
 
   const moved = (camera: Camera): void => {
     for (const each of drawings) if (each.camera !== camera) each.move(camera);
-    map.look(seen(camera, first().size));
+    map.look(visibleArea(camera, first().size));
     onMove();
   };
   let drawings: Drawing[] = [drawing(moved)];
   const first = (): Drawing => drawings[0];
-  const map = minimap((x, y) => moved(centred({ x, y, width: 0, height: 0 }, first().size, first().camera.k)));
+  const map = minimap((x, y) => moved(centreOn({ x, y, width: 0, height: 0 }, first().size, first().camera.k)));
   element.append(first().element);
 
   const compose = (): void => {
@@ -89,14 +89,14 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     composed = performance.now() - start;
     places = placesOf(scene);
     words = {};
-    // What was pointed at had its place in the scene before.
+    // The marks belong to places of the scene before.
     pointed = noMarks;
   };
   const painting = (hidden: number): Painting => ({ shown, places, looks, theme, hidden, lit, words: (words[hidden] ??= hidden ? wordsOf(shown, scene, hidden === before) : new Map()) });
   const present = (): void => {
     drawings.forEach((each, at) => each.show(painting(drawings.length === 1 ? 0 : at === 0 ? before : after)));
     map.show(painting(0));
-    map.look(seen(first().camera, first().size));
+    map.look(visibleArea(first().camera, first().size));
   };
   const light = (): void => {
     lit = litBoxes(shown, scene, state.selected, state.trail);
@@ -130,7 +130,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     }));
   const isClear = ({ x, y, k }: Camera, isFree: (covered: Rectangle) => boolean, all = covers()): boolean =>
     all.every((cover) => isFree({ x: x + cover.x / k, y: y + cover.y / k, width: cover.width / k, height: cover.height / k }));
-  /** The nearest of the cameras for the view, or for what is left of it beside or above what lies over it, that leaves free what is covered. */
+  /** The camera of the largest scale, for the view or the room beside or above the panels, with `isFree` under each panel. */
   const clear = (aimed: (size: Size) => Camera, isFree: (covered: Rectangle) => boolean): Camera => {
     const { width, height } = first().size;
     const [legend, over] = covers();
@@ -148,7 +148,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   /** With the words at cuts, which stand beside the boxes. */
   const everything = (): Rectangle => ({ x: 0, y: 0, width: scene.stubs.reduce((most, { x }) => Math.max(most, x + mostWords), scene.width), height: scene.height });
   const isEmpty = (covered: Rectangle): boolean => places.boxes.inside(covered).length === 0;
-  const whole = (): Camera => clear((size) => fittedToRead(everything(), size, undefined, least), isEmpty);
+  const whole = (): Camera => clear((size) => fitToRead(everything(), size, undefined, least), isEmpty);
   const placeOf = (marks: Marks): Rectangle | null => {
     if (marks.box >= 0) return scene.boxes[marks.box];
     if (marks.frame >= 0) return scene.frames[marks.frame];
@@ -157,11 +157,11 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     return { x: x - 20, y: y - 30, width: 40, height: 60 };
   };
 
-  /** Moved as little as brings a module without gradient into sight: it is what the verdict tells of. */
+  /** Moved just enough to bring a module without gradient into sight, since the verdict names it. */
   const withLost = (camera: Camera): Camera => {
     const box = scene.boxes[looks.failed.indexOf(2)];
     if (!box) return camera;
-    const { width, height } = seen(camera, first().size);
+    const { width, height } = visibleArea(camera, first().size);
     const near = (at: number, view: number, start: number, length: number): number => Math.min(start - margin, Math.max(at, start + length + margin - view));
     return { ...camera, x: near(camera.x, width, box.x, box.width), y: near(camera.y, height, box.y, box.height) };
   };
@@ -195,7 +195,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     },
     firstOpened() {
       const { width, height } = first().size;
-      return sums.differs ? changedOpened(shown, sums) : composer.firstOpened(width / readable, height / readable);
+      return sums.differs ? openChanged(shown, sums) : composer.firstOpened(width / readable, height / readable);
     },
     follow(next, anchor) {
       const last = state;
@@ -237,16 +237,16 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       const place = placeOf(marksOf(shown, places, selected));
       if (place === null) return;
       const { camera, size } = first();
-      const window = seen(camera, size);
+      const window = visibleArea(camera, size);
       const k = Math.max(readable, camera.k);
       const isLarge = place.width * k > size.width * 0.9 || place.height * k > size.height * 0.9;
       const isFree = (covered: Rectangle): boolean => !overlap(place, covered);
       if (camera.k >= readable * 0.99 && within(place, window) && (isLarge || isClear(camera, isFree))) return;
-      first().fly(isLarge ? fittedToRead(place, size, k) : clear((part) => centred(place, part, k), isFree));
+      first().fly(isLarge ? fitToRead(place, size, k) : clear((part) => centreOn(place, part, k), isFree));
     },
     fit(selected) {
       const place = selected === undefined ? null : placeOf(marksOf(shown, places, selected));
-      first().fly(place === null ? whole() : fitted(place, first().size, 60));
+      first().fly(place === null ? whole() : fitAll(place, first().size, 60));
     },
     begin() {
       const { size } = first();
@@ -254,26 +254,26 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       const changes = scene.boxes.filter((_, at) => looks.status[at] > 0);
       const all = changes.length > 0 ? changes : scene.boxes;
       const top = all.reduce((best, box) => (best && (scene.across ? best.x <= box.x : best.y <= box.y) ? best : box), all[0]);
-      const start = fittedToRead(everything(), size);
+      const start = fitToRead(everything(), size);
       if (camera.k >= readable || all.length === 0) first().move(camera);
-      else if (changes.length > 0) first().move(centred(top, size, readable));
+      else if (changes.length > 0) first().move(centreOn(top, size, readable));
       // The first box in the middle, as far as that leaves nothing empty beside the drawing.
-      else first().move(withLost({ ...start, x: Math.max(start.x, Math.min(centred(top, size, readable).x, scene.width - size.width / readable)) }));
+      else first().move(withLost({ ...start, x: Math.max(start.x, Math.min(centreOn(top, size, readable).x, scene.width - size.width / readable)) }));
       // Where the drawing runs off the view, the legend gives way to it.
       if (!isClear(first().camera, isEmpty, covers().slice(0, 1))) legendOf().open = false;
     },
     zoom(factor, x = first().size.width / 2, y = first().size.height / 2) {
-      first().move(zoomedAt(first().camera, factor, x, y));
+      first().move(zoomAt(first().camera, factor, x, y));
     },
     pan(dx, dy) {
-      first().move(panned(first().camera, dx, dy));
+      first().move(panBy(first().camera, dx, dy));
     },
     move(camera) {
       first().move(camera);
     },
     resize() {
       const isNew = drawings.filter((each) => each.resize()).length > 0;
-      map.look(seen(first().camera, first().size));
+      map.look(visibleArea(first().camera, first().size));
       return isNew;
     },
     recolour() {
@@ -284,7 +284,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   return self;
 }
 
-/** Where what is selected is seen: its box, its frame, its stub, or the closed module that hides it. */
+/** The place that shows the selection: its box, its frame, its stub, or the closed module that hides it. */
 export function marksOf(shown: Shown, places: Places, selected: Selected): Marks {
   const { scene, frameOf } = places;
   const { model } = shown;

@@ -1,4 +1,4 @@
-/** What the modules hold, summed from the leaves up once. */
+/** The contents of the modules, summed once from the leaves up. */
 
 import { type Model, statuses } from "../data/model.ts";
 import { depths } from "../graph/columns.ts";
@@ -14,7 +14,7 @@ export interface Sums {
   readonly differs: boolean;
 }
 
-/** Of the modules of the graph; or of what is shown, where a part of a module counts what is in that part. */
+/** Sums by module of the graph, or by shown scope, where a part of a module counts only its own contents. */
 export function sumsOf(model: Model, shown: Shown | null = null): Sums {
   const { nodes } = model;
   const { count, parent } = shown?.scopes ?? model.scopes;
@@ -23,7 +23,7 @@ export function sumsOf(model: Model, shown: Shown | null = null): Sums {
   const byStatus = new Int32Array(count * wide);
   const cuts = new Int32Array(count);
   const differs = model.changes.length > 0 || nodes.status.some((status) => status > 0);
-  // Of what is shown only changes are asked for.
+  // Only changes are needed by shown scope.
   if (shown !== null && !differs) return { nodes: all, byStatus, cuts, differs };
   for (let node = 0; node < nodes.count; node++) {
     const scope = scopeOf(model, shown, node);
@@ -34,7 +34,7 @@ export function sumsOf(model: Model, shown: Shown | null = null): Sums {
     const node = cut.into >= 0 ? cut.into : cut.at;
     if (cut.status !== 2) cuts[node >= 0 ? scopeOf(model, shown, node) : Math.max(0, cut.scope)]++;
   }
-  // What comes after the scopes of the model may hold them, so the order is by depth.
+  // A scope after those of the model may contain them, so the order is by depth.
   const depth = depths(parent);
   for (const scope of depth.map((_, at) => at).sort((one, other) => depth[other] - depth[one])) {
     if (scope === 0) continue;
@@ -46,7 +46,7 @@ export function sumsOf(model: Model, shown: Shown | null = null): Sums {
   return { nodes: all, byStatus, cuts, differs };
 }
 
-/** The scope of what is shown that a node counts for, also where a switch has left it out. */
+/** The shown scope that a node counts for, even if a switch hides the node. */
 export function scopeOf(model: Model, shown: Shown | null, node: number): number {
   const instead = shown === null ? -1 : shown.instead[node];
   return shown !== null && instead >= 0 && shown.host[instead] >= 0 ? shown.scope[shown.host[instead]] : model.nodes.scope[node];

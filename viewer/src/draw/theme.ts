@@ -65,14 +65,14 @@ export function themeOf(element: Element): Theme {
     if (colour === undefined) {
       const place = /^scale-(.*)/.exec(token);
       const property = (name: string): string => style.getPropertyValue(`--${name}`).trim() || "#888888";
-      known.set(token, (colour = place ? between((step) => property(`look-step-${step}`), Number(place[1]) / 10) : property(token)));
+      known.set(token, (colour = place ? mixColours((step) => property(`look-step-${step}`), Number(place[1]) / 10) : property(token)));
     }
     return colour;
   };
 }
 
 /** A colour between those of two steps. */
-function between(colourOf: (step: number) => string, place: number): string {
+function mixColours(colourOf: (step: number) => string, place: number): string {
   const first = Math.min(3, Math.floor(place));
   const [low, high] = [first + 1, first + 2].map((step) => parseInt(colourOf(step).slice(1), 16));
   const mixed = [16, 8, 0].map((bits) => {

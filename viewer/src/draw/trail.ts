@@ -1,4 +1,4 @@
-/** What is followed from the selected thing, as the boxes that light up. */
+/** The boxes that light up on the way that is followed from the selection. */
 
 import { type Model, flag } from "../data/model.ts";
 import type { Shown } from "../graph/shown.ts";
@@ -24,7 +24,7 @@ export function litBoxes(shown: Shown, scene: Scene, selected: Selected, trail: 
   return lit;
 }
 
-/** The nodes that stand for what is selected. */
+/** The nodes of the selection. */
 export function nodesOf(shown: Shown, selected: Selected): number[] {
   const { model } = shown;
   if (selected.kind === "node") return [selected.at];

@@ -7,7 +7,7 @@ export interface Groups {
 }
 
 /** The rows 0 to `keys.length` by their key; a row with a negative key is in no group. */
-export function grouped(keys: ArrayLike<number>, groups: number, length = keys.length): Groups {
+export function groupByKey(keys: ArrayLike<number>, groups: number, length = keys.length): Groups {
   const first = new Int32Array(groups + 1);
   for (let row = 0; row < length; row++) {
     const key = keys[row];
@@ -28,7 +28,7 @@ export function rowsAt({ first, rows }: Groups, key: number): Int32Array {
   return rows.subarray(first[key], first[key + 1]);
 }
 
-/** In the order of the flow, which leads along the lines `out` of each to its heads; what lies on a cycle or behind one is left out. */
+/** Returns the nodes in the order of the flow along the lines `out` of each to its heads, without those on a cycle or after one. */
 export function flowOrder(out: Groups, heads: ArrayLike<number>): Int32Array {
   const waiting = new Int32Array(out.first.length - 1);
   for (const line of out.rows) waiting[heads[line]]++;

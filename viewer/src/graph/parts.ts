@@ -3,7 +3,7 @@
  */
 import { flag, roles } from "../data/model.ts";
 import type { Model, StepScope } from "../data/model.ts";
-import { depths, flowOrder, grouped } from "./columns.ts";
+import { depths, flowOrder, groupByKey } from "./columns.ts";
 import type { Groups } from "./columns.ts";
 import type { Wires } from "./wiring.ts";
 
@@ -20,7 +20,7 @@ export interface Parts {
   readonly part: number[];
 }
 
-/** Where the nodes of each scope are, and what holds the scope. */
+/** The nodes of each scope, and the scope around it. */
 interface Homes {
   readonly home: Int32Array;
   readonly parent: Int32Array;
@@ -29,7 +29,7 @@ interface Homes {
 const mostRounds = 6;
 
 /**
- * A container that is never called itself (a `ModuleList`) is not split: where the flow leaves and enters it, what it holds stands in the
+ * A container that is never called itself (a `ModuleList`) is not split: where the flow leaves and enters it, its contents stand in the
  * module around it.
  */
 export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], left: Int32Array, wires: Wires): Parts {
@@ -71,7 +71,7 @@ function split(scopes: Homes, scopeOf: Int32Array, left: Int32Array, wires: Wire
     for (let scope = 0; scope < count; scope++) {
       above[scope] = depth[scope] < level ? -1 : depth[scope] === level ? scope : above[scopes.parent[scope]];
     }
-    const vertices = contracted(scopeOf, current, above, depth, level, vertexOf);
+    const vertices = contract(scopeOf, current, above, depth, level, vertexOf);
     const between: number[] = [];
     const within: number[] = [];
     for (const wire of active) {
@@ -111,7 +111,7 @@ function split(scopes: Homes, scopeOf: Int32Array, left: Int32Array, wires: Wire
       for (const node of members) current[node] = made;
     }
   }
-  // What is deeper than any edge is split no more.
+  // A scope deeper than any edge is not split.
   settle(scopes.parent, scopeOf, current, numbered, of);
   return { scope: current, of, parent, part };
 
@@ -150,8 +150,8 @@ function settle(
   }
 }
 
-/** Numbers what the nodes contract to: the child module of their part, or themselves; -1 where they were settled above. */
-function contracted(
+/** Numbers the vertices that the nodes contract to: the child module of their part, or themselves; -1 if they were settled above. */
+function contract(
   scopeOf: Int32Array,
   current: Int32Array,
   above: Int32Array,
@@ -188,7 +188,7 @@ function contracted(
 function cycles(vertices: number, between: readonly number[], wires: Wires, vertexOf: Int32Array): Int32Array | undefined {
   const tails = between.map((wire) => vertexOf[wires.from[wire]]);
   const heads = between.map((wire) => vertexOf[wires.to[wire]]);
-  const out = grouped(tails, vertices);
+  const out = groupByKey(tails, vertices);
   return flowOrder(out, heads).length === vertices ? undefined : components(out, heads);
 }
 
@@ -277,7 +277,7 @@ function levels(wires: Wires, vertexOf: Int32Array, component: Int32Array, curre
     if (!fed[node] && used[node] < unused) level[node] = used[node];
     if (fed[node] || used[node] < unused) first[vertexOf[node]] = Math.min(first[vertexOf[node]], level[node]);
   }
-  // What no edge joins is in the first part.
+  // A node without edges is in the first part.
   for (let node = 0; node < count; node++) {
     if (!fed[node] && used[node] === unused && first[vertexOf[node]] < unused) level[node] = first[vertexOf[node]];
   }

@@ -7,20 +7,20 @@ export interface Word {
   readonly text: string;
   /** The one field to look in, if one is named. */
   readonly key: SearchKey | undefined;
-  /** What is looked for in place of the text. */
+  /** The expression to match instead of the text. */
   readonly expression?: RegExp;
 }
 
-/** What boxes say beside names: "fc: Linear (1 of 2)", "Block \u00d712", "relu \u2192 gelu". */
+/** Texts of boxes beside names: "fc: Linear (1 of 2)", "Block \u00d712", "relu \u2192 gelu". */
 const beside = /\(\d+ of \d+\)|\(opaque\)|\u00d7\d+|\u2192|:(?=\s|$)/g;
 
 /**
- * 'op:mm "max pool" in:layers.3 /add|mul/' as four words, in lower case. What stands in quotes or brackets is one word: a shape has
- * spaces. What stands between slashes is a regular expression, and a word with stars is the whole of a text.
+ * 'op:mm "max pool" in:layers.3 /add|mul/' as four words, in lower case. Text in quotes or brackets is one word: a shape has
+ * spaces. Text between slashes is a regular expression, and a word with stars matches a whole text.
  *
  * Raises a SyntaxError where that is none.
  */
-export function parsed(words: string): Word[] {
+export function parseQuery(words: string): Word[] {
   const found: Word[] = [];
   const parts = /(?:[a-z]+:)?(?:\/(?:\\.|[^\\/])+\/(?=\s|$)|(?:"[^"]*"?|\[[^\]]*\]?|[^\s"[]+)+)/gi;
   for (const [whole] of words.slice(0, 1000).replace(beside, " ").matchAll(parts)) {

@@ -1,5 +1,5 @@
 /** A module with very many children shows them in runs that open one by one: nobody reads thousands of boxes at once. */
-import { grouped, rowsAt } from "./columns.ts";
+import { groupByKey, rowsAt } from "./columns.ts";
 import { roles } from "../data/model.ts";
 import type { Model } from "../data/model.ts";
 import type { Wires } from "./wiring.ts";
@@ -14,7 +14,7 @@ const functionRole = roles.indexOf("function");
 
 /**
  * Puts the children of large scopes into runs of about 500, in the order of the file, and runs into runs of runs. Changes `scopeOf` and `parent`;
- * new scopes get the numbers from `parent.length` on. What feeds several runs (a shared weight, an input) stays beside them while such are few.
+ * new scopes get the numbers from `parent.length` on. A node that feeds several runs (a shared weight, an input) stays beside them while these are few.
  */
 export function runs(model: Model, scopeOf: Int32Array, boxed: Int32Array, parent: number[], wires: Wires): { parent: number; from: number; to: number }[] {
   const made: { parent: number; from: number; to: number }[] = [];
@@ -36,7 +36,7 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Int32Array, paren
   const keys = new Int32Array(nodes + scopes).fill(-1);
   for (let node = 0; node < nodes; node++) if (boxed[node] && large.has(scopeOf[node])) keys[node] = scopeOf[node];
   for (let scope = 1; scope < scopes; scope++) if (first[nodes + scope] >= 0 && large.has(parent[scope])) keys[nodes + scope] = parent[scope];
-  const children = grouped(keys, scopes);
+  const children = groupByKey(keys, scopes);
   const lines = linesOf(large, keys, scopeOf, parent, wires, nodes);
   const place = new Int32Array(nodes + scopes);
   for (const scope of large) cut(scope, rowsAt(children, scope), lines.get(scope)!);
@@ -46,7 +46,7 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Int32Array, paren
   function cut(scope: number, items: Int32Array, pairs: readonly number[]): void {
     items.forEach((item, number) => (place[item] = number));
     const [tails, heads] = [0, 1].map((end) => pairs.filter((_, at) => at % 2 === end).map((item) => place[item]));
-    // Nodes stand after what they take from.
+    // Nodes stand after their inputs.
     const order = Array.from(items.keys()).sort((one, other) => first[items[one]] - first[items[other]]);
     const fed = new Uint8Array(items.length);
     for (const head of heads) fed[head] = 1;
@@ -54,7 +54,7 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Int32Array, paren
     const run = new Int32Array(items.length).fill(-1);
     let placed = 0;
     for (const number of order) if (!source(number)) run[number] = Math.floor(placed++ / runLength);
-    const out = grouped(tails, items.length);
+    const out = groupByKey(tails, items.length);
     const beside: number[] = [];
     for (const number of order) {
       if (!source(number)) continue;
@@ -70,7 +70,7 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Int32Array, paren
     }
     if (beside.length <= mostBeside) for (const number of beside) run[number] = -1;
     let count = Math.max(1, Math.ceil(placed / runLength));
-    // Without functions there is nothing to follow: whatever is there, in the order of the file.
+    // Without functions there is nothing to follow: all nodes, in the order of the file.
     if (!placed) {
       count = Math.ceil(items.length / runLength);
       order.forEach((number, rank) => (run[number] = Math.floor(rank / runLength)));
@@ -109,7 +109,7 @@ function linesOf(
   const lines = new Map<number, number[]>();
   for (const scope of large) lines.set(scope, []);
   for (let wire = 0; wire < wires.count; wire++) {
-    // Few modules lie within each other, so all pairs of what holds the ends are few.
+    // Few modules lie within each other, so the ends have few pairs of modules around them.
     for (let to = wires.to[wire]; to !== nodes; to = nodes + above(to)) {
       if (keys[to] < 0) continue;
       for (let from = wires.from[wire]; from !== nodes; from = nodes + above(from)) {

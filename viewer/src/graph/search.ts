@@ -1,6 +1,6 @@
 /** Nodes and modules by words: all of them must be found, in any field or in one that is named ("op:mm in:layers.3"). */
 import type { DetailsOfAll, Model } from "../data/model.ts";
-import { parsed } from "./query.ts";
+import { parseQuery } from "./query.ts";
 import type { SearchKey, Word } from "./query.ts";
 
 /** A node, or a module (`node` -1), the other is -1. */
@@ -11,13 +11,13 @@ export interface Hit {
 
 export const mostHits = 500;
 
-/** What a match is worth: none, somewhere, at a start, as a whole. */
+/** The score of a match: none, somewhere, at a start, the whole text. */
 type Worth = readonly [none: 0, somewhere: number, start: number, whole: number];
 const named: Worth = [0, 40, 60, 100];
 const done: Worth = [0, 35, 50, 95];
 const typed: Worth = [0, 12, 16, 50];
 
-/** What is looked in, in lower case. */
+/** The texts to search, in lower case. */
 interface Index {
   readonly texts: readonly string[];
   readonly paths: readonly string[];
@@ -41,7 +41,7 @@ export function indexOf(model: Model): Index {
 
 /** The best hits first, modules before nodes that fit as well; at most `most`. */
 export function search(model: Model, details: DetailsOfAll | null, words: string, most = mostHits): Hit[] {
-  const asked = parsed(words);
+  const asked = parseQuery(words);
   if (!asked.length) return [];
   const { texts, paths, ids } = indexOf(model);
   const { nodes, scopes } = model;

@@ -1,11 +1,11 @@
-/** What is left of a graph by the switches of the page, with rewired edges. */
+/** The part of a graph that the switches of the page leave visible, with rewired edges. */
 import { flag, roles } from "../data/model.ts";
 import type { Model, StepScope } from "../data/model.ts";
 import { splitCalls } from "./calls.ts";
 import { parts } from "./parts.ts";
 import { runs } from "./runs.ts";
 import { layersOf, roll } from "./stacks.ts";
-import { gone, keep, rewired } from "./wiring.ts";
+import { findHidden, keep, rewire } from "./wiring.ts";
 import type { Wires } from "./wiring.ts";
 
 export interface Switches {
@@ -56,7 +56,7 @@ export interface ShownScopes {
   isRun(scope: number): boolean;
   /** The last part of its path: "3", "0–11" of equal layers, "relu#2" of a second part, "1–500" of a run. */
   name(scope: number): string;
-  /** What a link calls it, the same for every state of the switches where it can be. */
+  /** Its key in a link, the same for every state of the switches if possible. */
   key(scope: number): string;
   /** The scope of a key, -1 where there is none. */
   find(key: string): number;
@@ -64,8 +64,8 @@ export interface ShownScopes {
   drawn(scope: number): number;
 }
 
-export function shown(model: Model, switches: Switches): Shown {
-  const { instead, wires } = rewired(model, gone(model, switches.hideRearranging, switches.dropAccumulators));
+export function chooseShown(model: Model, switches: Switches): Shown {
+  const { instead, wires } = rewire(model, findHidden(model, switches.hideRearranging, switches.dropAccumulators));
   const steps = switches.rollUp ? model.steps : [];
   if (switches.rollUp) roll(model, instead, wires);
   const { count } = model.nodes;
@@ -85,7 +85,7 @@ export function shown(model: Model, switches: Switches): Shown {
     of.push(of[run.parent]);
     part.push(0);
   }
-  const scopes = described(model, switches.rollUp, scope, parent, of, part, runsFrom, made);
+  const scopes = describeModules(model, switches.rollUp, scope, parent, of, part, runsFrom, made);
   const equal = (own: number): number => (switches.rollUp ? model.scopes.alike[own] : own);
   const lost = new Set(model.lost[0].map(equal));
   for (const own of lost) if (!lost.has(scopes.parent[own])) scopes.parent[own] = scopes.drawn(scopes.parent[own]);
@@ -101,7 +101,7 @@ function withLost({ count, from, to, by, kind, status }: Wires, ends: readonly (
 /** The kind of a line along which no gradient flows. */
 export const cutKind = -1;
 
-/** What an operation keeps although no gradient goes to it. */
+/** Tensors that an operation saves although they get no gradient. */
 const [parameterRole, inputRole] = [roles.indexOf("parameter"), roles.indexOf("input")];
 const besideRoles = [roles.indexOf("buffer"), inputRole];
 const mostInputs = 12;
@@ -141,7 +141,7 @@ function hosts(model: Model, left: Int32Array, wires: Wires, { inlineParameters,
   return host;
 }
 
-function described(
+function describeModules(
   model: Model,
   isRolled: boolean,
   scopeOf: Int32Array,
@@ -156,7 +156,7 @@ function described(
   const [parent, part] = [above, numbers].map((column) => Int32Array.from(column));
   const stepOf = (scope: number): StepScope | undefined => steps[made[scope] - scopes.count];
   const of = Int32Array.from(made, (own, scope) => stepOf(scope)?.[1] ?? own);
-  /** What it is called where it is no module, but a run of children or a step. */
+  /** Its name if it is no module, but a run of children or a step. */
   const called = (scope: number): string => {
     const run = runs[scope - runsFrom];
     return run ? `${run.from}–${run.to}` : texts[stepOf(scope)?.[2] ?? 0];
@@ -182,7 +182,7 @@ function described(
   let keys: Map<string, number> | undefined;
   let used: Uint8Array | undefined;
 
-  /** The path from the scope that holds it: what stood in a container between them is named with it. */
+  /** The path from the scope that contains it, including a container between them. */
   function plain(scope: number): string {
     const own = called(scope);
     if (own) return own;
@@ -209,15 +209,15 @@ function described(
   function drawn(scope: number): number {
     if (!isRolled || scope >= scopes.count) return scope;
     const own = scopes.alike[scope];
-    // What lies wholly in a step is drawn there.
-    used ??= usedBy(scopeOf, parent);
+    // A scope that lies wholly in a step is drawn there.
+    used ??= findUsedScopes(scopeOf, parent);
     return used[own] ? own : Math.max(own, of.indexOf(own, scopes.count));
   }
   return { count, parent, of, part, parts: partsOf, phases, times, isRun: (scope) => called(scope) !== "", name, key, find, drawn };
 }
 
 /** By scope whether anything is drawn in it. */
-function usedBy(scopeOf: Int32Array, parent: Int32Array): Uint8Array {
+function findUsedScopes(scopeOf: Int32Array, parent: Int32Array): Uint8Array {
   const used = new Uint8Array(parent.length);
   for (let scope of scopeOf) for (; scope >= 0 && !used[scope]; scope = parent[scope]) used[scope] = 1;
   return used;

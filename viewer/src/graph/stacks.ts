@@ -4,8 +4,8 @@ import { keep } from "./wiring.ts";
 import type { Wires } from "./wiring.ts";
 
 /**
- * Lets the first layer and the first step stand for all: `instead` then leads to its nodes, and what took from another one takes from it.
- * What each hands to the next would be a cycle and is no edge.
+ * Lets the first layer and the first step represent all: `instead` then leads to its nodes, and consumers of another one take from it.
+ * An edge from one to the next would be a cycle and is left out.
  */
 export function roll({ nodes: { stands } }: Model, instead: Int32Array, wires: Wires): void {
   keep(wires, (wire) => stands[wires.to[wire]] === wires.to[wire]);

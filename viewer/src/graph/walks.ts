@@ -1,6 +1,6 @@
-/** What a node depends on, what depends on it, and all ways between some: along all edges of the file, also those of hidden nodes. */
+/** Ancestors, descendants, and all ways between nodes: along all edges of the file, also those of hidden nodes. */
 import type { Model } from "../data/model.ts";
-import { grouped, rowsAt } from "./columns.ts";
+import { groupByKey, rowsAt } from "./columns.ts";
 import type { Groups } from "./columns.ts";
 
 const outOf = new WeakMap<Model, Groups>();
@@ -8,24 +8,24 @@ const outOf = new WeakMap<Model, Groups>();
 /** The edges out of each node. */
 export function consumers(model: Model): Groups {
   let known = outOf.get(model);
-  if (!known) outOf.set(model, (known = grouped(model.edges.from, model.nodes.count)));
+  if (!known) outOf.set(model, (known = groupByKey(model.edges.from, model.nodes.count)));
   return known;
 }
 
 /** By node 1 where some nodes depend on it, and where it is one of them. */
 export function ancestors(model: Model, nodes: Iterable<number>): Uint8Array {
   const { first, from } = model.edges;
-  return reached(model, nodes, (node) => from.subarray(first[node], first[node + 1]));
+  return findReached(model, nodes, (node) => from.subarray(first[node], first[node + 1]));
 }
 
 /** By node 1 where it depends on some nodes, and where it is one of them. */
 export function descendants(model: Model, nodes: Iterable<number>): Uint8Array {
   const out = consumers(model);
   const { to } = model.edges;
-  return reached(model, nodes, (node) => rowsAt(out, node).map((edge) => to[edge]));
+  return findReached(model, nodes, (node) => rowsAt(out, node).map((edge) => to[edge]));
 }
 
-function reached(model: Model, nodes: Iterable<number>, next: (node: number) => Int32Array): Uint8Array {
+function findReached(model: Model, nodes: Iterable<number>, next: (node: number) => Int32Array): Uint8Array {
   const seen = new Uint8Array(model.nodes.count);
   const stack = [...nodes];
   while (stack.length) {

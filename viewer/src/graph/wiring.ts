@@ -29,9 +29,9 @@ export function keep(wires: Wires, isKept: (wire: number) => boolean): void {
 }
 
 /**
- * Which nodes go: accumulators, and operations that only rearrange and have one input. What a diff says of a node is never hidden with it.
+ * Finds the nodes to hide: accumulators, and operations with one input that only rearrange it. A node with changes is never hidden.
  */
-export function gone(model: Model, hideRearranging: boolean, dropAccumulators: boolean): Uint8Array {
+export function findHidden(model: Model, hideRearranging: boolean, dropAccumulators: boolean): Uint8Array {
   const { count, flags, role, status } = model.nodes;
   const { first, from } = model.edges;
   const found = new Uint8Array(count);
@@ -41,7 +41,7 @@ export function gone(model: Model, hideRearranging: boolean, dropAccumulators: b
     const flags_ = flags[node];
     const isAccumulator = asked & flags_ & flag.accumulates;
     if (!(flags_ & asked) || flags_ & flag.failed) continue;
-    // What became of an accumulator is told by its tensor, where the same became of that.
+    // A change of an accumulator is shown at its tensor if that changed in the same way.
     if (status[node] && !(isAccumulator && status[node] === status[from[first[node]]])) continue;
     if (isAccumulator) found[node] = 1;
     else if (role[node] === functionRole && !(flags_ & flag.opaque) && onlyInput(model, node) >= 0) found[node] = 1;
@@ -62,9 +62,9 @@ export function onlyInput(model: Model, node: number): number {
 }
 
 /**
- * What stands for each node (itself where it stays, the node whose value passes through it, or -1), and the edges that are left.
+ * Returns the node that represents each node (itself if it stays, the node whose value passes through it, or -1), and the edges that are left.
  */
-export function rewired(model: Model, gone: Uint8Array): { instead: Int32Array; wires: Wires } {
+export function rewire(model: Model, gone: Uint8Array): { instead: Int32Array; wires: Wires } {
   const { edges, nodes } = model;
   const instead = new Int32Array(nodes.count);
   // The status of the edges passed through, where one of them is not the same.

@@ -18,7 +18,7 @@ export interface Ends {
  * Aligns each vertex with the middle one of its neighbours in the rank above (or below), where that crosses no alignment and the line is not
  * `blocked`; a strong line goes before the middle one. `fromRight` takes the right one of two middles, and starts from the right.
  */
-export function aligned(web: Web, strong: Uint8Array, blocked: Uint8Array, ends: Ends, upward: boolean, fromRight: boolean): Columns {
+export function alignColumns(web: Web, strong: Uint8Array, blocked: Uint8Array, ends: Ends, upward: boolean, fromRight: boolean): Columns {
   const { layers, position, piece } = web;
   const root = Int32Array.from({ length: piece.vertices }, (_, vertex) => vertex);
   const shift = new Float64Array(piece.vertices);
@@ -119,7 +119,7 @@ export function strongLines(web: Web): { strong: Uint8Array; blocked: Uint8Array
 }
 
 /**
- * The short lines of a longest way through boxes, the flow that a reader follows. Marks as liked what each other vertex and its neighbour
+ * The short lines of a longest way through boxes, the flow that a reader follows. Marks the lines that each other vertex and its neighbour
  * below have as their longest way on, down and up.
  */
 function ways({ piece, layers, down, up }: Web, strong: Uint8Array): number[] {

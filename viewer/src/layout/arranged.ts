@@ -1,9 +1,9 @@
-/** What of a layout depends on the lines alone, not on sizes: ranks, marks, and the order within each rank. It is kept while modules open and close. */
+/** The part of a layout that depends on the lines alone, not on sizes: ranks, marks, and the order within each rank. It is cached while modules open and close. */
 import type { Line } from "./layered.ts";
-import { marked } from "./marks.ts";
-import { ordered, placesIn } from "./order.ts";
+import { markLines } from "./marks.ts";
+import { orderPiece, placesIn } from "./order.ts";
 import { partsOf } from "./pieces.ts";
-import { ranked } from "./ranks.ts";
+import { rankBoxes } from "./ranks.ts";
 import type { Border } from "./ranks.ts";
 
 /** Boxes that lines join, with the points that long lines pass: their vertices, boxes first. */
@@ -31,10 +31,10 @@ export interface Arranged {
   readonly pieces: readonly Piece[];
 }
 
-export function arranged(borders: readonly Border[], lines: readonly Line[]): Arranged {
-  const { rank, turned } = ranked(borders, lines);
-  const marks = marked(rank, turned, lines);
-  const pieces = partsOf(borders, lines, rank, turned, marks).map(ordered);
+export function arrange(borders: readonly Border[], lines: readonly Line[]): Arranged {
+  const { rank, turned } = rankBoxes(borders, lines);
+  const marks = markLines(rank, turned, lines);
+  const pieces = partsOf(borders, lines, rank, turned, marks).map(orderPiece);
   return { rank, turned, marks, pieces };
 }
 

@@ -1,6 +1,6 @@
 /** Where the vertices of a piece stand from left to right. */
-import { flowOrder, grouped, rowsAt } from "../graph/columns.ts";
-import { aligned, strongLines } from "./align.ts";
+import { flowOrder, groupByKey, rowsAt } from "../graph/columns.ts";
+import { alignColumns, strongLines } from "./align.ts";
 import type { Columns, Ends } from "./align.ts";
 import type { Web } from "./order.ts";
 
@@ -13,8 +13,8 @@ export function middlesOf(web: Web, widths: Float64Array, ends: Ends): Float64Ar
   const placements: Float64Array[] = [];
   for (const upward of [false, true]) {
     for (const fromRight of [false, true]) {
-      const columns = aligned(web, strong, blocked, ends, upward, fromRight);
-      placements.push(packed(web, columns, widths, fromRight));
+      const columns = alignColumns(web, strong, blocked, ends, upward, fromRight);
+      placements.push(packColumns(web, columns, widths, fromRight));
     }
   }
   // All stand where the narrowest one does: those that lean left by their left side, the others by their right.
@@ -45,7 +45,7 @@ export function boundsOf(x: Float64Array, widths: Float64Array): [left: number, 
 }
 
 /** Puts columns as far to one side as their neighbours let them, then those that have room beside them back. */
-function packed({ layers, piece }: Web, { root, shift }: Columns, widths: Float64Array, fromRight: boolean): Float64Array {
+function packColumns({ layers, piece }: Web, { root, shift }: Columns, widths: Float64Array, fromRight: boolean): Float64Array {
   const count = piece.vertices;
   const boxes = piece.boxes.length;
   const sign = fromRight ? -1 : 1;
@@ -64,7 +64,7 @@ function packed({ layers, piece }: Web, { root, shift }: Columns, widths: Float6
       distance.push(apart);
     }
   }
-  const pairs = grouped(before, count);
+  const pairs = groupByKey(before, count);
   const order = flowOrder(pairs, after);
   const at = new Float64Array(count);
   for (const column of order) for (const pair of rowsAt(pairs, column)) at[after[pair]] = Math.max(at[after[pair]], at[column] + distance[pair]);

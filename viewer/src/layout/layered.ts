@@ -1,8 +1,8 @@
 /**
  * A layered layout of the boxes of one opened module: pure numbers in, numbers out. It knows nothing of graphs, modules or canvases.
  */
-import { arranged } from "./arranged.ts";
-import { placed } from "./placed.ts";
+import { arrange } from "./arranged.ts";
+import { placeAll } from "./placed.ts";
 
 export interface Box {
   readonly width: number;
@@ -38,6 +38,6 @@ export interface Layout {
  * Boxes in ranks, so that every line leads down (but for one of each cycle), with few crossings, without overlaps; a chain is straight.
  * Parts that no line joins stand beside each other in a compact block. The same boxes and lines give the same layout.
  */
-export function layered(boxes: readonly Box[], lines: readonly Line[]): Layout {
-  return placed(arranged(boxes.map(({ border }) => border), lines), boxes, lines);
+export function layOut(boxes: readonly Box[], lines: readonly Line[]): Layout {
+  return placeAll(arrange(boxes.map(({ border }) => border), lines), boxes, lines);
 }

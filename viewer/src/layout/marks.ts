@@ -1,5 +1,5 @@
 /** Which lines are drawn as marks at both ends: whole they would hide the drawing. */
-import { grouped, rowsAt } from "../graph/columns.ts";
+import { groupByKey, rowsAt } from "../graph/columns.ts";
 import type { Line } from "./layered.ts";
 
 /** A line to the next rank or the one after it is near. */
@@ -14,12 +14,12 @@ const farthest = 100;
 /** So many long lines may run side by side. */
 const mostBeside = 20;
 
-export function marked(rank: Int32Array, turned: Uint8Array, lines: readonly Line[]): Uint8Array {
+export function markLines(rank: Int32Array, turned: Uint8Array, lines: readonly Line[]): Uint8Array {
   const count = rank.length;
   const marks = new Uint8Array(lines.length);
   const spans = Int32Array.from(lines, ({ from, to }) => Math.abs(rank[to] - rank[from]));
   for (const side of ["from", "to"] as const) {
-    const at = grouped(Int32Array.from(lines, (line, place) => (turned[place] === 2 ? -1 : line[side])), count);
+    const at = groupByKey(Int32Array.from(lines, (line, place) => (turned[place] === 2 ? -1 : line[side])), count);
     for (let box = 0; box < count; box++) {
       const own = rowsAt(at, box);
       if (own.length <= mostFar) continue;

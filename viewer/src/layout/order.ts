@@ -1,5 +1,5 @@
 /** The order within each rank: few crossings, by sweeps of medians and means with swaps of neighbours (Gansner and others, 1993). */
-import { grouped } from "../graph/columns.ts";
+import { groupByKey } from "../graph/columns.ts";
 import type { Groups } from "../graph/columns.ts";
 import type { Piece } from "./arranged.ts";
 import { crossings } from "./crossings.ts";
@@ -21,7 +21,7 @@ export interface Web {
 
 export function webOf(piece: Piece): Web {
   const { layers, vertices, upper, lower } = piece;
-  return { piece, layers: [...layers], position: placesIn(layers, vertices).position, down: grouped(upper, vertices), up: grouped(lower, vertices) };
+  return { piece, layers: [...layers], position: placesIn(layers, vertices).position, down: groupByKey(upper, vertices), up: groupByKey(lower, vertices) };
 }
 
 /** By vertex its rank, and its place there. */
@@ -36,7 +36,7 @@ export function placesIn(layers: readonly Int32Array[], vertices: number): { ran
   return { rank, position };
 }
 
-export function ordered(piece: Piece): Piece {
+export function orderPiece(piece: Piece): Piece {
   if (piece.layers.every((layer) => layer.length < 2)) return piece;
   const web = webOf(piece);
   let best: Int32Array[] = [];
@@ -75,7 +75,7 @@ function isFixed({ piece: { fixed }, layers }: Web, rank: number): boolean {
   return (fixed.first && rank === 0) || (fixed.last && rank === layers.length - 1);
 }
 
-/** First orders: what is reached together stands together. Later ones are tried while lines cross and work is left. */
+/** The first order puts boxes that are reached together side by side. Others are tried while lines cross and work is left. */
 const starts: readonly ((web: Web) => void)[] = [
   (web) => search(web, web.down, web.piece.lower, false),
   (web) => search(web, web.up, web.piece.upper, true),
@@ -133,7 +133,7 @@ function sweepOnce(web: Web, sweep: number): void {
     const rank = down ? step : layers.length - 1 - step;
     const layer = layers[rank];
     if (layer.length < 2 || isFixed(web, rank)) continue;
-    for (const vertex of layer) wish[vertex] = wished(vertex, from, ends, position, useMean);
+    for (const vertex of layer) wish[vertex] = wishedPlace(vertex, from, ends, position, useMean);
     // Those without neighbours there keep their places; the others are sorted among theirs. Ties turn round every other time.
     const movable = layer.filter((vertex) => wish[vertex] >= 0);
     const turn = sweep % 4 < 2 ? 1 : -1;
@@ -144,7 +144,7 @@ function sweepOnce(web: Web, sweep: number): void {
   }
 }
 
-function wished(vertex: number, from: Groups, ends: Int32Array, position: Int32Array, useMean: boolean): number {
+function wishedPlace(vertex: number, from: Groups, ends: Int32Array, position: Int32Array, useMean: boolean): number {
   const [start, end] = [from.first[vertex], from.first[vertex + 1]];
   const count = end - start;
   if (!count) return -1;

@@ -11,7 +11,7 @@ export interface Packed {
   readonly height: number;
 }
 
-export function packed(pieces: readonly PlacedPiece[]): Packed {
+export function packPieces(pieces: readonly PlacedPiece[]): Packed {
   const left = new Float64Array(pieces.length);
   const top = new Float64Array(pieces.length);
   if (pieces.length === 1) return { left, top, width: pieces[0].width, height: pieces[0].height };
@@ -27,7 +27,7 @@ export function packed(pieces: readonly PlacedPiece[]): Packed {
   }
   const put = skyline(closed + Math.max(widest, (area * 1.08) / Math.max(tallest, Math.sqrt(area / aspect), 1)));
   let [right, bottom] = [0, 0];
-  for (const number of inFlow(pieces)) {
+  for (const number of orderByFlow(pieces)) {
     const { piece, width, height } = pieces[number];
     let lowest = 0;
     for (const above of piece.above) lowest = Math.max(lowest, top[above] + pieces[above].height + gap);
@@ -41,7 +41,7 @@ export function packed(pieces: readonly PlacedPiece[]): Packed {
 }
 
 /** Pieces after those that must stand above them, of which there is no cycle; first those with lines from the border, which need its room. */
-function inFlow(pieces: readonly PlacedPiece[]): number[] {
+function orderByFlow(pieces: readonly PlacedPiece[]): number[] {
   const waiting = new Int32Array(pieces.length);
   const below: number[][] = [];
   pieces.forEach(({ piece }, number) => {
@@ -65,7 +65,7 @@ interface Wish {
   readonly toBottom: boolean;
 }
 
-/** The lower edge of what is placed so far: the next piece goes where it lies highest. */
+/** The lower edge of the pieces so far: the next one goes where it lies highest. */
 function skyline(end: number): (wide: number, high: number, wish: Wish) => { x: number; y: number } {
   const starts = [0];
   const depths = [0];
@@ -80,7 +80,7 @@ function skyline(end: number): (wide: number, high: number, wish: Wish) => { x: 
       if (depth < y) [best, y] = [step, depth];
     }
     if (best < 0) {
-      // No room is left between what must stay free: the block grows to the right.
+      // No room is left between the reserved areas: the block grows to the right.
       [best, y] = [starts.length, lowest];
       starts.push(end);
       depths.push(0);

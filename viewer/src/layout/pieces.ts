@@ -1,5 +1,5 @@
 /** Parts of a drawing that no line joins are laid out by themselves. */
-import { grouped, rowsAt } from "../graph/columns.ts";
+import { groupByKey, rowsAt } from "../graph/columns.ts";
 import { components } from "../graph/parts.ts";
 import type { Piece } from "./arranged.ts";
 import type { Line } from "./layered.ts";
@@ -14,12 +14,12 @@ export function partsOf(
   marks: Uint8Array,
 ): Piece[] {
   const count = borders.length;
-  const joined = joinedBoxes(count, lines, marks);
+  const joined = joinBoxes(count, lines, marks);
   const pieceOf = new Int32Array(count);
   const pieces = withoutCycles(joined, lines, turned, marks, pieceOf);
-  const members = grouped(pieceOf, pieces);
+  const members = groupByKey(pieceOf, pieces);
   const whole = Int32Array.from(lines, ({ from }, line) => (marks[line] ? -1 : pieceOf[from]));
-  const drawn = grouped(whole, pieces);
+  const drawn = groupByKey(whole, pieces);
   const above = linesAbove(pieces, lines, turned, marks, pieceOf);
   const local = new Int32Array(count);
   const made: Piece[] = [];
@@ -42,7 +42,7 @@ const noLines = new Int32Array(0);
 const free = { first: false, last: false };
 const oneLayer = [new Int32Array(1)];
 
-/** There may be thousands of these: they share what is the same in all. */
+/** There may be thousands of these: they share equal parts. */
 function single(boxes: readonly number[], borders: readonly Border[], above: readonly number[]): Piece {
   const bordered = borders[boxes[0]] !== undefined;
   return { boxes, vertices: 1, layers: oneLayer, upper: noLines, lower: noLines, line: noLines, bordered, fixed: free, above };
@@ -119,7 +119,7 @@ function rowsOf(boxes: readonly number[], own: Int32Array, { borders, lines, ran
 }
 
 /** By box the smallest box that drawn lines join it with. */
-function joinedBoxes(count: number, lines: readonly Line[], marks: Uint8Array): Int32Array {
+function joinBoxes(count: number, lines: readonly Line[], marks: Uint8Array): Int32Array {
   const root = Int32Array.from({ length: count }, (_, box) => box);
   const find = (box: number): number => {
     while (root[box] !== box) {
@@ -137,7 +137,7 @@ function joinedBoxes(count: number, lines: readonly Line[], marks: Uint8Array): 
   return root;
 }
 
-/** Joins parts between which marked lines lead both ways, and numbers what is left in the order of the first boxes. */
+/** Joins parts between which marked lines lead both ways, and numbers the rest in the order of the first boxes. */
 function withoutCycles(joined: Int32Array, lines: readonly Line[], turned: Uint8Array, marks: Uint8Array, pieceOf: Int32Array): number {
   const tails: number[] = [];
   const heads: number[] = [];
@@ -147,7 +147,7 @@ function withoutCycles(joined: Int32Array, lines: readonly Line[], turned: Uint8
     heads.push(joined[turned[line] ? from : to]);
   });
   const count = joined.length;
-  const out = grouped(tails, count);
+  const out = groupByKey(tails, count);
   const component = tails.length ? components(out, heads) : undefined;
   const numbers = new Int32Array(count).fill(-1);
   const ofComponent = new Map<number, number>();

@@ -1,14 +1,14 @@
-/** Places for boxes and ways for lines, once it is known what stands in which order and how large it is. */
+/** Computes places for boxes and ways for lines from their order and sizes. */
 import type { Arranged, Piece } from "./arranged.ts";
 import { boundsOf, middlesOf } from "./coordinates.ts";
 import type { Box, Layout, Line } from "./layered.ts";
-import { packed } from "./packed.ts";
+import { packPieces } from "./packed.ts";
 import { placesIn, webOf } from "./order.ts";
 import { wayAround, waysOf } from "./routes.ts";
 
 /** From rank to rank, and the most that is added where lines run far sideways. */
 const rankGap = 32;
-/** Between the border and what is next to it; the frame has room of its own there. */
+/** The distance between the border and the nearest box; the frame has room of its own there. */
 const borderGap = 6;
 const mostSlack = 48;
 
@@ -23,13 +23,13 @@ export interface PlacedPiece {
   readonly height: number;
 }
 
-export function placed(arranged: Arranged, boxes: readonly Box[], lines: readonly Line[], gap = rankGap): Layout {
+export function placeAll(arranged: Arranged, boxes: readonly Box[], lines: readonly Line[], gap = rankGap): Layout {
   const { rank, turned, marks, pieces } = arranged;
   const x = new Float64Array(boxes.length);
   const y = new Float64Array(boxes.length);
   const ways: Float64Array[] = new Array<Float64Array>(lines.length);
-  const own = pieces.map((piece) => placedPiece(piece, turned, boxes, lines, gap));
-  const { left, top, width, height } = packed(own);
+  const own = pieces.map((piece) => placePiece(piece, turned, boxes, lines, gap));
+  const { left, top, width, height } = packPieces(own);
   own.forEach((part, number) => {
     const { piece } = part;
     if (piece.vertices === 1 && !piece.bordered) {
@@ -59,7 +59,7 @@ export function placed(arranged: Arranged, boxes: readonly Box[], lines: readonl
   return { x, y, rank, width, height, ways, marks };
 }
 
-function placedPiece(piece: Piece, turned: Uint8Array, boxes: readonly Box[], lines: readonly Line[], gap: number): PlacedPiece {
+function placePiece(piece: Piece, turned: Uint8Array, boxes: readonly Box[], lines: readonly Line[], gap: number): PlacedPiece {
   if (piece.vertices === 1) {
     const { width, height } = boxes[piece.boxes[0]];
     return { piece, x: [width / 2], top: [0], bottom: [height], width, height };

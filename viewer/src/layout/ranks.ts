@@ -1,5 +1,5 @@
 /** The rank of each box: every line leads to a higher one, and lines are short. */
-import { flowOrder, grouped, rowsAt } from "../graph/columns.ts";
+import { flowOrder, groupByKey, rowsAt } from "../graph/columns.ts";
 import type { Groups } from "../graph/columns.ts";
 import type { Line } from "./layered.ts";
 import { mostFar } from "./marks.ts";
@@ -14,9 +14,9 @@ export interface Ranked {
 
 const sweeps = 4;
 
-export function ranked(borders: readonly Border[], lines: readonly Line[]): Ranked {
+export function rankBoxes(borders: readonly Border[], lines: readonly Line[]): Ranked {
   const count = borders.length;
-  const turned = turnedLines(borders, lines);
+  const turned = findBackLines(borders, lines);
   const tails = new Int32Array(lines.length);
   const heads = new Int32Array(lines.length);
   lines.forEach(({ from, to }, line) => {
@@ -24,8 +24,8 @@ export function ranked(borders: readonly Border[], lines: readonly Line[]): Rank
     tails[line] = skipped ? -1 : turned[line] ? to : from;
     heads[line] = skipped ? -1 : turned[line] ? from : to;
   });
-  const out = grouped(tails, count);
-  const into = grouped(heads, count);
+  const out = groupByKey(tails, count);
+  const into = groupByKey(heads, count);
   const order = flowOrder(out, heads);
   const rank = new Int32Array(count);
   const pinnedIn = borders.includes("in") ? 1 : 0;
@@ -34,7 +34,7 @@ export function ranked(borders: readonly Border[], lines: readonly Line[]): Rank
     rank[box] = Math.max(rank[box], pinnedIn);
     for (const line of rowsAt(out, box)) rank[heads[line]] = Math.max(rank[heads[line]], rank[box] + 1);
   }
-  // Lines from a border point count above only for what they lead to.
+  // Lines from a border point count above only for their heads.
   for (let box = 0; box < count; box++) if (borders[box] === "in") rank[box] = 0;
   tighten(borders, lines, { order, out, into, tails, heads }, rank);
   let last = 0;
@@ -52,7 +52,7 @@ interface Flow {
 }
 
 /**
- * Moves boxes toward where more of their lines lead, within what their neighbours leave them. A source moves down to its consumer,
+ * Moves boxes toward most of their lines, within the room that their neighbours leave. A source moves down to its consumer,
  * and so does all that feeds nothing else.
  */
 function tighten(borders: readonly Border[], lines: readonly Line[], { order, out, into, tails, heads }: Flow, rank: Int32Array): void {
@@ -61,7 +61,7 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
   const free = new Uint8Array(count);
   const consumers = new Int32Array(count);
   for (let box = 0; box < count; box++) consumers[box] = out.first[box + 1] - out.first[box];
-  // Far lines of a box with many are drawn as marks: what takes from it need not be near.
+  // Far lines of a box with many are drawn as marks: its consumers need not be near.
   const weights = Float64Array.from(lines, ({ weight }, line) => {
     const share = tails[line] < 0 ? 0 : consumers[tails[line]];
     return share > mostFar ? 1 / share : Math.min(weight, 8);
@@ -107,11 +107,11 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
 }
 
 /** Lines that lead back in a search from the sources, in the order of the boxes: without them no cycle is left. */
-function turnedLines(borders: readonly Border[], lines: readonly Line[]): Uint8Array {
+function findBackLines(borders: readonly Border[], lines: readonly Line[]): Uint8Array {
   const count = borders.length;
   const turned = new Uint8Array(lines.length);
   const tails = Int32Array.from(lines, ({ from, to }) => (from === to ? -1 : from));
-  const out = grouped(tails, count);
+  const out = groupByKey(tails, count);
   const waiting = new Int32Array(count);
   lines.forEach(({ from, to }, line) => {
     if (from === to) turned[line] = 2;
@@ -119,7 +119,7 @@ function turnedLines(borders: readonly Border[], lines: readonly Line[]): Uint8A
   });
   const starts: number[] = [];
   for (let box = 0; box < count; box++) if (!waiting[box]) starts.push(box);
-  // What no search reached lies behind a cycle.
+  // A box that no search reached lies after a cycle.
   for (let box = 0; box < count; box++) if (waiting[box]) starts.push(box);
   const state = new Uint8Array(count);
   const next = out.first.slice(0, count);

@@ -39,7 +39,7 @@ export function waysOf(part: PlacedPiece, at: { left: number; top: number }, aro
     const top = at.top + part.top[rank[lower]];
     if (top < y[box] - 1) way.push(end, top);
     way.push(end, y[box]);
-    const straight = straightened(way);
+    const straight = straighten(way);
     ways[number] = turned[number] === 1 ? backwards(straight) : straight;
   }
 }
@@ -62,7 +62,7 @@ export function wayAround(from: Placed, to: Placed, left: number, right: number,
 }
 
 /** Leaves out corners that stand twice, or between which a way goes straight on. */
-export function straightened(way: readonly number[]): Float64Array {
+export function straighten(way: readonly number[]): Float64Array {
   const kept: number[] = [way[0], way[1]];
   for (let place = 2; place < way.length; place += 2) {
     const [x, y] = [way[place], way[place + 1]];

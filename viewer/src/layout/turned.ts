@@ -1,9 +1,9 @@
-/** What runs from left to right is laid out from top to bottom, and turned: x for y. */
+/** A drawing from left to right is laid out from top to bottom, and turned: x for y. */
 
-export function turnedWay(way: Float64Array): Float64Array {
+export function turnWay(way: Float64Array): Float64Array {
   return way.map((_, at) => way[at ^ 1]);
 }
 
-export function turnedBox<Box extends { readonly width: number; readonly height: number; readonly x?: number; readonly y?: number }>(box: Box): Box {
+export function turnBox<Box extends { readonly width: number; readonly height: number; readonly x?: number; readonly y?: number }>(box: Box): Box {
   return { ...box, x: box.y, y: box.x, width: box.height, height: box.width };
 }

@@ -1,4 +1,4 @@
-/** What panels know and may ask for: the page gives it to each of them once. */
+/** The data and actions of the page that each panel gets once. */
 
 import type { DetailsOfAll, Model } from "../data/model.ts";
 import type { Stage } from "../draw/stage.ts";
@@ -11,22 +11,22 @@ export interface Page {
   /** Of the modules of the graph. */
   readonly sums: Sums;
   readonly stage: Stage;
-  /** What one can colour by. */
+  /** The colourings to choose from. */
   readonly colours: (readonly [name: string, words: string])[];
   readonly state: State;
   readonly shown: Shown;
   /** Null until the second block has been read. */
   details: DetailsOfAll | null;
-  /** Selects, opens what holds it and brings it into sight; nothing moves where it `isSeen`. */
+  /** Selects, opens the modules around it and brings it into sight; nothing moves if it `isSeen`. */
   select(selected: Selected, isSeen?: boolean): void;
   change(part: Partial<State>): void;
-  /** Opens or closes a scope of what is shown. */
+  /** Opens or closes a shown scope. */
   toggle(scope: number): void;
-  /** The address of what is seen now. */
+  /** The address of the current view. */
   link(): string;
   say(words: string): void;
   /** Searches as if the reader had typed it. */
   find(words: string): void;
-  /** A button that does what a key does, with the words of the help where no others are given. */
+  /** A button with the action of a key, and the text of the help unless another is given. */
   tool(key: string, words?: string): HTMLButtonElement;
 }

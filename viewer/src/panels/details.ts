@@ -1,18 +1,18 @@
-/** Everything that the file knows of what is selected. */
+/** Everything that the file contains about the selection. */
 
 import { type Details, type Model, flag, roles, statuses } from "../data/model.ts";
 import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
 import { rowsAt } from "../graph/columns.ts";
 import { consumers } from "../graph/walks.ts";
-import { drawnOf, folded } from "../opening.ts";
+import { modulesDrawnFor, setOpen } from "../opening.ts";
 import { partOf } from "../scene/labels.ts";
 import { trails } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, fill, h, set } from "./dom.ts";
 import { reason } from "./entries.ts";
 import { editorLink } from "./editor.ts";
-import { badges, below, copy, facts, moduleButton, nodeButton, several, table, titleOf, typeOf } from "./pieces.ts";
+import { badges, section, copy, facts, moduleButton, nodeButton, several, table, titleOf, typeOf } from "./pieces.ts";
 import { rankings } from "./rankings.ts";
 
 export interface DetailsPanel {
@@ -24,7 +24,7 @@ const mostNeighbours = 40;
 
 export function detailsPanel(page: Page): DetailsPanel {
   const element = h("div.details", { tabindex: -1 });
-  const of = { none: ofGraph, node: ofNode, module: ofModule, cut: ofCut, change: ofChange };
+  const of = { none: graphDetails, node: nodeDetails, module: moduleDetails, cut: cutDetails, change: changeDetails };
   return {
     element,
     show() {
@@ -35,7 +35,7 @@ export function detailsPanel(page: Page): DetailsPanel {
   };
 }
 
-function ofGraph(page: Page): Child {
+function graphDetails(page: Page): Child {
   const { model } = page;
   const { kind, framework, figures, sides, verdict } = model;
   const rows = figures.map(([name, ...amounts]) => [name, ...amounts.map(/^saved/.test(name) ? bytesText : numberText)]);
@@ -49,7 +49,7 @@ function ofGraph(page: Page): Child {
   ];
 }
 
-function ofNode(page: Page, node: number): Child {
+function nodeDetails(page: Page, node: number): Child {
   const { model } = page;
   const { nodes, edges } = model;
   const details = page.details?.of(node) ?? null;
@@ -76,33 +76,33 @@ function ofNode(page: Page, node: number): Child {
       return tool;
     })),
     changeFields(model, (change) => change.nodes.includes(node)),
-    details === null ? h("p.note", "Reading the details\u2026") : known(page, details),
-    below(
+    details === null ? h("p.note", "Reading the details\u2026") : knownFields(page, details),
+    section(
       "Overlay",
       facts(model.channels.map(({ name, said }) => [name, model.texts[said[node]]] as const)),
     ),
     neighbours(page, "Inputs", inputs, edges.from, (at) => range(edges.first[at], edges.first[at + 1])),
     neighbours(page, "Consumers", [...rowsAt(consumers(model), node)], edges.to, (at) => rowsAt(consumers(model), at)),
-    below("Module", moduleButton(page, nodes.scope[node])),
+    section("Module", moduleButton(page, nodes.scope[node])),
   ];
 }
 
 const failure = "ext.failed";
 
-/** What the failed operation raised, as the file has it. */
+/** The error of the failed operation, as in the file. */
 function errorOf(details: Details | null): string {
   const said = details?.attributes.find(([key]) => key === failure)?.[1] ?? "";
   return said.replace(/^"|"$/g, "");
 }
 
-function known(page: Page, { names, native, source, line, base, attributes, outputs, saved }: Details): Child {
+function knownFields(page: Page, { names, native, source, line, base, attributes, outputs, saved }: Details): Child {
   return [
     facts({ "names": names.join(", "), "native": native, "source": source, "view of": base }),
     line !== "" && h("pre", line),
     source !== "" && editorLink(page.model.title, source),
-    below("Attributes", facts(attributes.filter(([key]) => key !== failure))),
-    below("Outputs", facts(outputs.map((output, at) => [String(at), output] as const))),
-    below(
+    section("Attributes", facts(attributes.filter(([key]) => key !== failure))),
+    section("Outputs", facts(outputs.map((output, at) => [String(at), output] as const))),
+    section(
       "Saved for backward",
       table(
         ["slot", "tensor, storage", "bytes"],
@@ -121,7 +121,7 @@ function known(page: Page, { names, native, source, line, base, attributes, outp
   ];
 }
 
-function ofModule(page: Page, at: number): Child {
+function moduleDetails(page: Page, at: number): Child {
   const { model, sums, shown } = page;
   const { of, times, parts } = shown.scopes;
   const scope = of[at];
@@ -130,7 +130,7 @@ function ofModule(page: Page, at: number): Child {
   const counts = sums.byStatus.subarray(scope * statuses.length);
   const changed = statuses.flatMap((status, place) => (place > 0 && counts[place] > 0 ? [`${counts[place]} ${status}`] : []));
   const word = page.state.opened.has(shown.scopes.drawn(at)) ? "Close" : "Open";
-  const others = drawnOf(shown, (own) => scopes.className[own] === scopes.className[scope]);
+  const others = modulesDrawnFor(shown, (own) => scopes.className[own] === scopes.className[scope]);
   return [
     h("h2", model.scopes.path(scope) || "the whole graph"),
     badges(
@@ -141,7 +141,7 @@ function ofModule(page: Page, at: number): Child {
     h(
       "div.buttons",
       button(word, () => page.toggle(at)),
-      others.length > 1 && button(`${word} all ${texts[scopes.className[scope]]}`, () => page.change({ opened: folded(page.state.opened, shown.scopes.parent, others, word === "Open") })),
+      others.length > 1 && button(`${word} all ${texts[scopes.className[scope]]}`, () => page.change({ opened: setOpen(page.state.opened, shown.scopes.parent, others, word === "Open") })),
       button("Copy path", () => copy(page, model.scopes.path(scope))),
     ),
     facts({
@@ -157,25 +157,25 @@ function ofModule(page: Page, at: number): Child {
       "equal to": first[scope] === scope ? "" : model.scopes.path(first[scope]),
     }),
     changeFields(model, (change) => change.scopes.includes(scope)),
-    scope > 0 && below("In", moduleButton(page, scopes.parent[scope])),
+    scope > 0 && section("In", moduleButton(page, scopes.parent[scope])),
   ];
 }
 
-function ofCut(page: Page, at: number): Child {
+function cutDetails(page: Page, at: number): Child {
   const { text, advice, source, via, meant, at: node, into, slot, scope, names } = page.model.cuts[at];
   return [
     h("h2", `\u2298 ${reason(page.model.cuts[at])}`),
     text !== "" && h("p", text),
     advice !== "" && h("p.advice", advice),
     facts({ "source": source, "via": via, "meant": meant }),
-    below("Stops at", node >= 0 && nodeButton(page, node)),
-    below(slot >= 0 ? `Before input ${slot} of` : "Before", into >= 0 && nodeButton(page, into)),
-    below("In", scope > 0 && moduleButton(page, scope)),
-    below(`${numberText(names.length)} behind it`, several(names, 500, (name) => name)),
+    section("Stops at", node >= 0 && nodeButton(page, node)),
+    section(slot >= 0 ? `Before input ${slot} of` : "Before", into >= 0 && nodeButton(page, into)),
+    section("In", scope > 0 && moduleButton(page, scope)),
+    section(`${numberText(names.length)} behind it`, several(names, 500, (name) => name)),
   ];
 }
 
-function ofChange(page: Page, at: number): Child {
+function changeDetails(page: Page, at: number): Child {
   const { changes } = page.model;
   const { kind, group, text, nodes } = changes[at];
   return [
@@ -184,11 +184,11 @@ function ofChange(page: Page, at: number): Child {
     badges(kind, group === text ? "" : group),
     h("p", text),
     changeFields(page.model, (_, each) => each === at),
-    below("Nodes", several(nodes, mostNeighbours, (node) => nodeButton(page, node))),
+    section("Nodes", several(nodes, mostNeighbours, (node) => nodeButton(page, node))),
   ];
 }
 
-/** What fields of a module are called. */
+/** The labels of the fields of a module. */
 const fieldWords: Readonly<Record<string, string>> = { detail: "settings", own: "own parameters", total: "parameters", trainable: "trainable parameters" };
 
 /** Both values of each field that differs. */
@@ -205,12 +205,12 @@ function range(first: number, end: number): number[] {
   return Array.from({ length: end - first }, (_, at) => first + at);
 }
 
-/** The nodes at the ends of edges. Where accumulators are not drawn, what lies behind one is told in its place. */
+/** The nodes at the ends of edges. If accumulators are not drawn, the node after one is listed in its place. */
 function neighbours(page: Page, title: string, all: readonly number[], ends: Int32Array, behind: (node: number) => Iterable<number>): Child {
   const { slot, output, kind, kinds, status } = page.model.edges;
   const isHidden = (edge: number): boolean => page.state.switches.dropAccumulators && (page.model.nodes.flags[ends[edge]] & flag.accumulates) !== 0;
   const edges = all.flatMap((edge) => (isHidden(edge) ? [...behind(ends[edge])] : [edge]));
-  return below(
+  return section(
     `${title} (${numberText(edges.length)})`,
     several(edges, mostNeighbours, (edge) => {
       const words = [title === "Inputs" && typeOf(page.model, ends[edge]), slot[edge] >= 0 && `input ${slot[edge]}`, output[edge] > 0 && `output ${output[edge]}`, kind[edge] > 0 && kinds[kind[edge]]];

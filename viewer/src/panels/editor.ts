@@ -11,14 +11,14 @@ export function editorLink(title: string, source: string): Child {
   const key = `gradir editor ${title}`;
   const element = h("p");
   const show = (): void => {
-    const address = stored(key);
+    const address = readOrStore(key);
     const to = address.replace("{file}", encodeURI(found[1].replace(/\p{Surrogate}/gu, "\ufffd"))).replace("{line}", found[2]);
     fill(
       element,
       address !== "" && [h("a", { href: to, title: to, target: "_blank", rel: "noreferrer" }, "Open in the editor"), " "],
       button(address === "" ? "Open in an editor\u2026" : "Change\u2026", () => {
         const said = prompt("Address that opens a file in your editor. FOLDER is where the files are.", address || example);
-        if (said !== null) stored(key, /^(?!javascript|data)[a-z][\w+.-]*:/i.test(said) ? said : "");
+        if (said !== null) readOrStore(key, /^(?!javascript|data)[a-z][\w+.-]*:/i.test(said) ? said : "");
         show();
       }),
     );
@@ -29,8 +29,8 @@ export function editorLink(title: string, source: string): Child {
 
 const said = new Map<string, string>();
 
-/** What the browser keeps; a page in a frame keeps it as long as it is open. */
-function stored(key: string, value?: string): string {
+/** Reads or writes a text that the browser remembers; a page in a frame remembers it until it is closed. */
+function readOrStore(key: string, value?: string): string {
   if (value !== undefined) said.set(key, value);
   try {
     if (value !== undefined) localStorage.setItem(key, value);

@@ -9,7 +9,7 @@ import type { Page } from "./context.ts";
 import { h } from "./dom.ts";
 import { type List, list } from "./list.ts";
 
-/** What leads to a change or a cut, by its place among them; -1 of a heading, whose note is a number. */
+/** An entry for a change or a cut, by its index; -1 for a heading, whose note is a number. */
 type Row = readonly [at: number, words: string, note: string];
 
 export function changesList(page: Page): List {
@@ -36,7 +36,7 @@ function within(heading: string, text: string): string {
 
 export function cutsList(page: Page): List {
   const { cuts } = page.model;
-  const lacking = unreached(cuts).map(([name, at]): Row => [at, name, `${reason(cuts[at])} ${cuts[at].source}`]);
+  const lacking = listUnreached(cuts).map(([name, at]): Row => [at, name, `${reason(cuts[at])} ${cuts[at].source}`]);
   const places = cuts.flatMap((cut, at): Row[] =>
     isPlace(cut) ? [[at, reason(cut), `${cut.source}${cut.meant && ` \u2013 meant: ${cut.meant}`}`]] : [],
   );
@@ -83,7 +83,7 @@ function sections(
 }
 
 /** Parameters without gradient, of cuts that are no places, each with the cut that it is behind. */
-export function unreached(cuts: readonly Cut[]): readonly (readonly [name: string, cut: number])[] {
+export function listUnreached(cuts: readonly Cut[]): readonly (readonly [name: string, cut: number])[] {
   const behind = new Map<string, number>();
   cuts.forEach((cut, at) => isPlace(cut) && cut.names.forEach((name) => behind.has(name) || behind.set(name, at)));
   return cuts.flatMap((cut, at) => (isPlace(cut) ? [] : cut.names.map((name) => [name, behind.get(name) ?? at] as const)));

@@ -2,9 +2,9 @@
 
 import { numberText } from "../draw/plain.ts";
 import { type Hit, mostHits, search } from "../graph/search.ts";
-import { drawnOf, folded } from "../opening.ts";
+import { modulesDrawnFor, setOpen } from "../opening.ts";
 import { timings } from "../probe.ts";
-import { told } from "../words.ts";
+import { describeSelection } from "../words.ts";
 import type { Page } from "./context.ts";
 import { button, fill, h, set } from "./dom.ts";
 import { list } from "./list.ts";
@@ -15,7 +15,7 @@ export interface Finder {
   focus(words?: string): void;
 }
 
-/** When a hit is chosen the drawing has the focus: what follows is about it, keys too. */
+/** When a hit is chosen the drawing gets the focus, so that keys act on it. */
 export function finder(page: Page): Finder {
   const { model } = page;
   let hits: readonly Hit[] = [];
@@ -41,7 +41,7 @@ export function finder(page: Page): Finder {
     role: "listbox",
     label: "Hits",
     of: (index) => ({ kind: hits[index].node < 0 ? "module" : "node", at: Math.max(hits[index].node, hits[index].scope) }),
-    draw: (_, index) => told(page, found.of(index)).map((each, at) => h("span", { class: ["badge", "name", "note"][at] }, at === 0 ? each : ` ${each}`)),
+    draw: (_, index) => describeSelection(page, found.of(index)).map((each, at) => h("span", { class: ["badge", "name", "note"][at] }, at === 0 ? each : ` ${each}`)),
     act: choose,
     key(_, { key }) {
       if (key !== "Escape") return false;
@@ -86,7 +86,7 @@ export function finder(page: Page): Finder {
   function foldAll(modules: ReadonlySet<number>, isOpen: boolean): void {
     const { opened } = page.state;
     const { scopes } = page.shown;
-    page.change({ opened: folded(opened, scopes.parent, drawnOf(page.shown, (own) => modules.has(own)), isOpen) });
+    page.change({ opened: setOpen(opened, scopes.parent, modulesDrawnFor(page.shown, (own) => modules.has(own)), isOpen) });
   }
   function choose(index: number): boolean {
     if (index < hits.length) {

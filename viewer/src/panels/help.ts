@@ -21,7 +21,7 @@ export function help(all: Commands): Help {
   const dialog = h(
     "dialog.help",
     { "aria-labelledby": "gradir-help" },
-    // Before the keys: what has the focus is in sight.
+    // Before the keys, so that the focused element is in sight.
     button("Close", () => dialog.close()),
     h("h2", { id: "gradir-help" }, "Keys"),
     body,

@@ -1,4 +1,4 @@
-/** What the colours and signs of the drawing say, of what is on and in it. */
+/** The legend of the colours and signs that the drawing uses. */
 
 import { statuses } from "../data/model.ts";
 import type { Stage } from "../draw/stage.ts";
@@ -19,7 +19,7 @@ export function legend(): Legend {
       const drawn = new Set<string>(looks.fill);
       for (const { status } of lines) drawn.add(statuses[status]);
       for (const held of looks.holds) statuses.forEach((status, at) => (held >> at) & 1 && drawn.add(status));
-      // A value flows along most lines; the others say what they are.
+      // A value flows along most lines; the legend names the others.
       const kinds = new Set(lines.flatMap(({ kind }) => (kind > 0 ? [shown.model.edges.kinds[kind]] : [])));
       const signs: readonly (readonly [isDrawn: boolean, className: string, words: string])[] = [
         [looks.failed.includes(1), "failing", "the operation that failed"],

@@ -7,11 +7,11 @@ import { type Child, fill, h, set } from "./dom.ts";
 export interface ListOptions {
   readonly role: "tree" | "listbox" | "grid";
   readonly label: string;
-  /** What a row stands for, a module by its number in the model. */
+  /** The node or module of a row, a module by its number in the model. */
   of(index: number): Selected;
-  /** What stands in a row; sets what is special of it (aria-level, class). */
+  /** The content of a row; sets its attributes (aria-level, class). */
   draw(row: HTMLElement, index: number): Child;
-  /** A click or Enter; true where more is not to be done, else what the row stands for is selected. */
+  /** Handles a click or Enter; returns true if that is all, else the row's node or module is selected. */
   act?(index: number, event: Event): boolean;
   /** Any other key; true where it was for the list. */
   key?(index: number, event: KeyboardEvent): boolean;
@@ -24,7 +24,7 @@ export interface List extends Pick<ListOptions, "of"> {
   readonly active: number;
   /** So many rows now, all drawn anew. */
   show(count: number, active?: number): void;
-  /** Goes to the row of what is selected, if there is one; the rows in sight are drawn anew. */
+  /** Goes to the row of the selection, if there is one; the rows in sight are drawn anew. */
   reveal(): void;
   goTo(index: number, takesFocus: boolean): void;
 }

@@ -13,7 +13,7 @@ function shapeFirst({ nodes, texts }: Model, node: number): string {
 }
 
 type Value = string | number;
-/** What it is sorted by, and the text of that where it is a number; columns of numbers start with the largest. */
+/** The sort key of a column, and its text if it is a number; columns of numbers start with the largest. */
 type Column = readonly [words: string, value: (scope: number) => Value, text?: (value: number) => string];
 
 export function modulesTable(page: Page): List {
@@ -21,7 +21,7 @@ export function modulesTable(page: Page): List {
   const { scopes, texts } = model;
   const { alike } = scopes;
   const results = resultsOf(model);
-  /** Whether one of equal layers stands for all, as in the drawing, with what they come to together. */
+  /** Whether one of equal layers represents all, as in the drawing, with their sum. */
   let isRolled = false;
   const together = (column: ArrayLike<number>): Float64Array => {
     const sums = new Float64Array(scopes.count);

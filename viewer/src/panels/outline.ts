@@ -3,7 +3,7 @@
 import { roles, statuses } from "../data/model.ts";
 import { roleSigns, statusSigns } from "../draw/looks.ts";
 import { numberText, plain } from "../draw/plain.ts";
-import { depths, grouped } from "../graph/columns.ts";
+import { depths, groupByKey } from "../graph/columns.ts";
 import { nameWithin } from "../scene/labels.ts";
 import { nothing } from "../state.ts";
 import type { Page } from "./context.ts";
@@ -18,8 +18,8 @@ export function outline(page: Page): List {
   const { model, sums } = page;
   const { scopes, nodes, texts } = model;
   const depth = depths(scopes.parent);
-  const scopesIn = grouped(scopes.parent, scopes.count);
-  const nodesIn = grouped(nodes.scope, scopes.count);
+  const scopesIn = groupByKey(scopes.parent, scopes.count);
+  const nodesIn = groupByKey(nodes.scope, scopes.count);
   const expanded = new Set<number>([0]);
   let rows: Row[] = [];
 
@@ -100,7 +100,7 @@ export function outline(page: Page): List {
   show(0);
   const { reveal } = tree;
   return Object.assign(tree, {
-    /** Opens the tree down to what is selected and goes there. */
+    /** Opens the tree down to the selection and goes there. */
     reveal() {
       const { selected } = page.state;
       if (selected.kind === "node" || selected.kind === "module") {

@@ -1,4 +1,4 @@
-/** What panels are put together from: buttons that lead somewhere, lists of facts, tables. */
+/** Parts of panels: buttons that lead somewhere, lists of facts, tables. */
 
 import { type Model, roles } from "../data/model.ts";
 import { numberText } from "../draw/plain.ts";
@@ -27,7 +27,7 @@ export function badges(...words: readonly string[]): Child {
   );
 }
 
-/** What is known, by key: what is empty or zero is left out. */
+/** A list of facts by key, without those that are empty or zero. */
 export function facts(all: readonly (readonly [key: string, value: string])[] | Readonly<Record<string, string | number>>): Child {
   const told = (all instanceof Array ? all : Object.entries(all)).filter(([, value]) => value);
   return (
@@ -39,8 +39,8 @@ export function facts(all: readonly (readonly [key: string, value: string])[] | 
   );
 }
 
-/** A heading with what stands below it, if there is anything. */
-export function below(title: string, ...children: readonly Child[]): Child {
+/** A heading with its content, or nothing if that is empty. */
+export function section(title: string, ...children: readonly Child[]): Child {
   return children.some((child) => child) && [h("h3", title), children];
 }
 
@@ -86,7 +86,7 @@ export function several<Item>(all: readonly Item[], most: number, draw: (item: I
 
 export function copy(page: Page, text: string): void {
   const failed = (): void => {
-    // Some hosts of a page forbid the clipboard: what is marked can still be copied by hand.
+    // Some hosts of a page forbid the clipboard: selected text can still be copied by hand.
     const area = h("textarea.sr");
     area.value = text;
     document.body.append(area);
@@ -99,7 +99,7 @@ export function copy(page: Page, text: string): void {
   page.say(`Copied ${text.slice(0, 200)}`);
 }
 
-/** A function is called by what it does, anything else by its name. */
+/** The title of a function is its operation, of anything else its name. */
 export function titleOf({ nodes, texts }: Model, node: number): string {
   const [op, name] = [texts[nodes.op[node]], texts[nodes.name[node]]];
   return (roles[nodes.role[node]] === "function" ? op : name || op) || roles[nodes.role[node]];

@@ -1,30 +1,30 @@
-/** What is largest in a graph, before anything is selected: modules by what they keep, parameters by size, files by operations. */
+/** The largest things in a graph, shown without a selection: modules by saved bytes, parameters by size, files by operations. */
 
 import { type DetailsOfAll, type Model, roles } from "../data/model.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, h } from "./dom.ts";
-import { below, moduleButton, nodeButton, several } from "./pieces.ts";
+import { section, moduleButton, nodeButton, several } from "./pieces.ts";
 
 const most = 6;
 const parameter = roles.indexOf("parameter");
 
-const known = new WeakMap<Model, ReturnType<typeof counted>>();
+const known = new WeakMap<Model, ReturnType<typeof sumByModule>>();
 
 /** Asked for after the first picture, and counted once. */
 export function rankings(page: Page, details: DetailsOfAll): Child {
   const { model } = page;
-  if (!known.has(model)) known.set(model, counted(model, details));
+  if (!known.has(model)) known.set(model, sumByModule(model, details));
   const { modules, parameters, files } = known.get(model)!;
   return [
-    ranked("Kept for backward", modules, bytesText, (scope) => (scope ? moduleButton(page, scope) : "in no module")),
-    ranked("Parameters by size", parameters, numberText, (node) => nodeButton(page, node)),
-    ranked("Operations by source file", files, numberText, (file) => button(file, () => page.find(`source:"${file}"`), { class: "link" })),
+    rankingTable("Kept for backward", modules, bytesText, (scope) => (scope ? moduleButton(page, scope) : "in no module")),
+    rankingTable("Parameters by size", parameters, numberText, (node) => nodeButton(page, node)),
+    rankingTable("Operations by source file", files, numberText, (file) => button(file, () => page.find(`source:"${file}"`), { class: "link" })),
   ];
 }
 
-function counted({ nodes, scopes, texts }: Model, { sources, sourceOf }: DetailsOfAll) {
-  // What a module keeps by itself; equal layers and steps together.
+function sumByModule({ nodes, scopes, texts }: Model, { sources, sourceOf }: DetailsOfAll) {
+  // The bytes that a module itself saves; equal layers and steps together.
   const kept = scopes.saved.slice();
   for (let scope = 1; scope < scopes.count; scope++) kept[scopes.parent[scope]] -= scopes.saved[scope];
   const sizes = Array.from(nodes.role, (role, node) => (role === parameter ? elements(texts[nodes.shape[node]]) : 0));
@@ -33,20 +33,20 @@ function counted({ nodes, scopes, texts }: Model, { sources, sourceOf }: Details
   for (const place of sourceOf) files.set(fileOf[place], (files.get(fileOf[place]) ?? 0) + 1);
   files.delete("");
   return {
-    modules: ordered(together(kept, scopes.alike)),
-    parameters: ordered(together(sizes, nodes.stands)),
-    files: ordered([...files].map(([file, count]) => [file, count, 1])),
+    modules: sortByAmount(together(kept, scopes.alike)),
+    parameters: sortByAmount(together(sizes, nodes.stands)),
+    files: sortByAmount([...files].map(([file, count]) => [file, count, 1])),
   };
 }
 
 type Ranked<Item> = readonly [item: Item, amount: number, times: number];
 
-function ordered<Item>(all: readonly Ranked<Item>[]): readonly Ranked<Item>[] {
+function sortByAmount<Item>(all: readonly Ranked<Item>[]): readonly Ranked<Item>[] {
   return all.filter(([, amount]) => amount > 0).sort((one, other) => other[1] - one[1]);
 }
 
-function ranked<Item>(title: string, order: readonly Ranked<Item>[], textOf: (amount: number) => string, draw: (item: Item) => Child): Child {
-  return below(
+function rankingTable<Item>(title: string, order: readonly Ranked<Item>[], textOf: (amount: number) => string, draw: (item: Item) => Child): Child {
+  return section(
     title,
     several(order, most, ([item, amount, times]) => {
       const bar = h("div.bar");
@@ -56,7 +56,7 @@ function ranked<Item>(title: string, order: readonly Ranked<Item>[], textOf: (am
   );
 }
 
-/** Amounts with those of what one stands for, and how many these are. */
+/** Amounts by representative, summed over all that it represents, and how many these are. */
 function together(amounts: ArrayLike<number>, standsFor: Int32Array): Ranked<number>[] {
   const sums = new Map<number, [sum: number, times: number]>();
   for (let at = 0; at < amounts.length; at++) {

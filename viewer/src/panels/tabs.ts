@@ -10,7 +10,7 @@ export interface Tabs {
   readonly element: HTMLElement;
   show(name: string): void;
   focus(name: string): void;
-  /** The panel that is seen goes to what is selected. */
+  /** The visible panel goes to the selection. */
   reveal(): void;
 }
 

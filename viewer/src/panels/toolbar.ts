@@ -1,4 +1,4 @@
-/** The bar at the top: what is not done on the drawing itself. */
+/** The bar at the top, with the actions that are not done on the drawing itself. */
 
 import { lookSign, lookToken } from "../draw/theme.ts";
 import { switches } from "../state.ts";
@@ -28,7 +28,7 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
     ),
     menu("Save", tool("s"), tool("S"), tool("k")),
   ];
-  // A press elsewhere, or on what a menu has to do, closes it.
+  // A press elsewhere, or on an entry of a menu, closes it.
   for (const type of ["pointerdown", "click"])
     document.addEventListener(type, ({ target }) => {
       for (const each of menus) if (!each.contains(target as Node) || (type === "click" && target instanceof HTMLButtonElement)) each.open = false;

@@ -1,6 +1,6 @@
 /** The tree of a graph, and its edges by the lowest scope that holds both ends. Made once for each state of the switches. */
 import { roles, statuses } from "../data/model.ts";
-import { depths, grouped } from "../graph/columns.ts";
+import { depths, groupByKey } from "../graph/columns.ts";
 import type { Groups } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
 
@@ -27,14 +27,14 @@ export interface Tree {
   readonly copies: Int32Array;
   /** The dtype of most nodes, a text. */
   readonly dtype: number;
-  /** By scope the nodes in it, those that a diff marks, one that gives what leaves it (-1 where none does) and whether others do. */
+  /** For each scope its nodes, those that a diff marks, one whose value leaves it (-1 if none does) and whether others do. */
   readonly nodes: Int32Array;
   readonly changed: Int32Array;
   readonly gives: Int32Array;
   readonly givesMore: Uint8Array;
 }
 
-/** What holds the box of an item. */
+/** The scope that contains the box of an item. */
 export function holderOf({ model: { nodes }, scope, scopes }: Shown, item: number): number {
   return item < nodes.count ? scope[item] : scopes.parent[item - nodes.count];
 }
@@ -89,12 +89,12 @@ export function treeOf(shown: Shown): Tree {
   return {
     shown,
     scopesFrom,
-    children: grouped(keys, scopes.count),
-    within: grouped(lowest, scopes.count),
+    children: groupByKey(keys, scopes.count),
+    within: groupByKey(lowest, scopes.count),
     fromItem,
     toItem,
-    inline: grouped(inlineOf, scopesFrom),
-    own: grouped(model.nodes.scope.map((own, node) => (shown.switches.layers && model.nodes.role[node] === parameterRole ? own : -1)), model.scopes.count),
+    inline: groupByKey(inlineOf, scopesFrom),
+    own: groupByKey(model.nodes.scope.map((own, node) => (shown.switches.layers && model.nodes.role[node] === parameterRole ? own : -1)), model.scopes.count),
     copies,
     dtype: commonest(model.nodes.dtype),
     nodes,

@@ -1,11 +1,11 @@
-/** The scene of a graph with some modules open. Layouts of scopes are kept, so opening one lays out that one and what holds it. */
+/** The scene of a graph with some modules open. Layouts of scopes are cached, so opening one lays out only that one and those around it. */
 import type { Shown } from "../graph/shown.ts";
 import type { Box, Layout } from "../layout/layered.ts";
-import { placed } from "../layout/placed.ts";
-import { turnedBox } from "../layout/turned.ts";
+import { placeAll } from "../layout/placed.ts";
+import { turnBox } from "../layout/turned.ts";
 import { treeOf } from "./buckets.ts";
 import type { Tree } from "./buckets.ts";
-import { drawn } from "./emit.ts";
+import { drawTree } from "./emit.ts";
 import { firstOpened } from "./first.ts";
 import { caption } from "./labels.ts";
 import { planOf } from "./plans.ts";
@@ -13,7 +13,7 @@ import type { Plan } from "./plans.ts";
 import type { Scene } from "./scene.ts";
 import { textWidth } from "./widths.ts";
 
-/** Room in a frame around what it holds; its caption stands in the room at the top. */
+/** Padding of a frame around its contents; its caption stands in the padding at the top. */
 export const room = { side: 14, top: 28, bottom: 16 } as const;
 
 /** From rank to rank; across a shape stands between them. */
@@ -43,10 +43,10 @@ export class Composer {
 
   /** The scene with these scopes open, the root among them in any case; those in a closed one wait for it to open. */
   scene(opened: ReadonlySet<number>): Scene {
-    // What has nothing in it that could be seen, such as a layer that gets no gradient, stays a box.
+    // A module without visible contents, such as a layer that gets no gradient, stays a box.
     const { first } = this.tree.children;
     const held = new Set([...opened].filter((scope) => first[scope + 1] > first[scope]));
-    return drawn(this.tree, this.open(held), held);
+    return drawTree(this.tree, this.open(held), held);
   }
 
   /** The modules to open at first in a window of this size. */
@@ -90,14 +90,14 @@ export class Composer {
     const before = this.kept.get(scope);
     if (before && before.inner.size === inner.size && [...inner].every(([place, one]) => before.inner.get(place) === one)) return before;
     const { across } = this.shown.switches;
-    const boxes: Box[] = plan.labels.map((label, place) => inner.get(place) ?? (across ? turnedBox(label) : label));
+    const boxes: Box[] = plan.labels.map((label, place) => inner.get(place) ?? (across ? turnBox(label) : label));
     for (const border of plan.ports) boxes.push({ width: 2, height: 0, border });
     const lines = plan.lines.map((line, number) => {
       const fromAt = portAt(inner.get(line.from), number);
       const toAt = portAt(inner.get(line.to), number);
       return fromAt || toAt ? { ...line, fromAt, toAt } : line;
     });
-    const layout = placed(plan.arranged, boxes, lines, across ? gap.across : gap.down);
+    const layout = placeAll(plan.arranged, boxes, lines, across ? gap.across : gap.down);
     const words = scope === 0 ? 0 : textWidth(caption(this.shown, scope), true) + 2 * room.side + 16;
     // A frame that is turned has its caption at the top all the same.
     const [start, end, ahead, behind] = across ? [room.top, room.bottom, room.side, room.side] : [room.side, room.side, room.top, room.bottom];

@@ -3,8 +3,8 @@ import { statuses } from "../data/model.ts";
 import { listOf, rowsAt } from "../graph/columns.ts";
 import { holderOf } from "./buckets.ts";
 import type { Tree } from "./buckets.ts";
-import { turnedBox, turnedWay } from "../layout/turned.ts";
-import { straightened, wayAround } from "../layout/routes.ts";
+import { turnBox, turnWay } from "../layout/turned.ts";
+import { straighten, wayAround } from "../layout/routes.ts";
 import type { Opened } from "./compose.ts";
 import { caption, shapeOn } from "./labels.ts";
 import type { Label } from "./labels.ts";
@@ -22,7 +22,7 @@ interface Put {
   readonly y: number;
 }
 
-export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Scene {
+export function drawTree(tree: Tree, root: Opened, opened: ReadonlySet<number>): Scene {
   const { shown, scopesFrom } = tree;
   const { across } = shown.switches;
   const frames: Frame[] = [];
@@ -43,7 +43,7 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
         const { width, height } = open;
         const depth = depths[next] + 1;
         const frame = { x: left, y: top, width, height, scope, depth, caption: caption(shown, scope) };
-        frames.push(across ? turnedBox(frame) : frame);
+        frames.push(across ? turnBox(frame) : frame);
         puts.push({ opened: open, x: left + open.left, y: top + open.top });
         depths.push(depth);
         return;
@@ -61,8 +61,8 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
   };
   const boxOfScope = (scope: number): number => boxOfItem.get(visibleItem(tree, opened, scopesFrom + scope)) ?? -1;
   const upright = { width: root.layout.width + 2 * margin, height: root.layout.height + 2 * margin };
-  const { width, height } = across ? turnedBox(upright) : upright;
-  // What the root lacks is marked at the border of all.
+  const { width, height } = across ? turnBox(upright) : upright;
+  // A gradient that the root lacks is marked at the outer border.
   const whole = { x: 0, y: 0, width, height: height - margin, scope: 0, depth: 0, caption: "" };
   const stubs = stubsOf(shown, boxes, [...frames, whole], boxOf, boxOfScope);
   placeWords(lines, across, new Set(stubs.flatMap(({ box, above }) => (above ? [] : [box]))));
@@ -94,7 +94,7 @@ export function visibleItem(tree: Tree, opened: ReadonlySet<number>, inner: numb
   return item;
 }
 
-/** The lines of one opened scope between its items; those that go on in opened items are drawn through to what is seen there. */
+/** The lines of one open scope between its items; those that go on in open items are drawn through to their boxes there. */
 function linesOf(
   tree: Tree,
   { opened: own, x, y }: Put,
@@ -107,9 +107,9 @@ function linesOf(
   const { plan, layout, inner } = own;
   const { wires, switches: { across } } = tree.shown;
   plan.lines.forEach((line, number) => {
-    // What passes the border is drawn with the line of the scope around.
+    // A line that passes the border is drawn with that of the scope around.
     if (line.from >= plan.items.length || line.to >= plan.items.length) return;
-    const way = moved(layout.ways[number], x, y);
+    const way = moveWay(layout.ways[number], x, y);
     const isMarked = plan.arranged.marks[number] === 1;
     const outOf = inner.get(line.from);
     const into = inner.get(line.to);
@@ -135,13 +135,13 @@ function linesOf(
   });
 
   function around(from: SceneBox, to: SceneBox): Float64Array {
-    const ends = across ? [turnedBox(from), turnedBox(to)] : [from, to];
+    const ends = across ? [turnBox(from), turnBox(to)] : [from, to];
     return wayAround(ends[0], ends[1], x, x + layout.width);
   }
 
   function add(from: number, to: number, edges: readonly number[], way: Float64Array, marked: boolean): void {
     const words = marked || !tree.shown.switches.layers ? "" : shapeOn(tree, edges);
-    lines.push({ from, to, weight: edges.length, way: across ? turnedWay(way) : way, marked, kind: wires.kind[edges[0]], words, at: 0, isLeft: false, status: statusOf(edges) });
+    lines.push({ from, to, weight: edges.length, way: across ? turnWay(way) : way, marked, kind: wires.kind[edges[0]], words, at: 0, isLeft: false, status: statusOf(edges) });
   }
 
   function statusOf(edges: readonly number[]): number {
@@ -153,7 +153,7 @@ function linesOf(
   function throughBorders(line: number, wire: number, middle: Float64Array, outOf?: Opened, into?: Opened): Float64Array | undefined {
     const before = outOf ? inside(outOf, line, wires.from[wire], true) : [];
     const after = into ? inside(into, line, wires.to[wire], false) : [];
-    return before && after && straightened([...before.reverse(), middle, ...after].flatMap((part) => [...part]));
+    return before && after && straighten([...before.reverse(), middle, ...after].flatMap((part) => [...part]));
   }
 
   function inside(start: Opened, line: number, node: number, outward: boolean): Float64Array[] | undefined {
@@ -166,14 +166,14 @@ function linesOf(
       outer = own.between.get(outward ? pairKey(place, port) : pairKey(port, place))!;
       if (!passes(own, outer)) return undefined;
       const put = putOf.get(at)!;
-      ways.push(moved(places.ways[outer], put.x, put.y));
+      ways.push(moveWay(places.ways[outer], put.x, put.y));
       at = deeper.get(place);
     }
     return ways;
   }
 }
 
-/** What leaves a box is told once below it, beside the lines that turn away; what is not the same stands where it arrives. */
+/** Writes the shape that leaves a box once below it, beside the lines that turn away; a different shape stands where it arrives. */
 function placeWords(lines: readonly SceneLine[], across: boolean, cut: ReadonlySet<number>): void {
   const first = new Map<number, SceneLine>();
   const turns = new Map<number, number>();
@@ -193,7 +193,7 @@ function placeWords(lines: readonly SceneLine[], across: boolean, cut: ReadonlyS
   for (const [box, line] of first) line.isLeft = cut.has(box) || turns.get(box) === 1;
 }
 
-function moved(way: Float64Array, x: number, y: number): Float64Array {
+function moveWay(way: Float64Array, x: number, y: number): Float64Array {
   const there = new Float64Array(way.length);
   for (let place = 0; place < way.length; place += 2) {
     there[place] = way[place] + x;

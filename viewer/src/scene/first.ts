@@ -8,7 +8,7 @@ const mostBoxes = 60;
 const mostTried = 40;
 /** A layer of more operations is no layer to who reads it. */
 const mostInLayer = 8;
-/** A drawing of less modules says too little: what holds most of the graph is opened though it runs off the window, sooner if it stands for several. */
+/** A drawing of fewer modules says too little: the module with most of the graph opens even if it runs off the window, sooner if it represents several. */
 const fewest = 6;
 const fewestEqual = 12;
 
@@ -35,10 +35,10 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
     const wider = new Set([...opened, ...group]);
     const { layout } = open(wider);
     const [wide, high] = switches.across ? [layout.height, layout.width] : [layout.width, layout.height];
-    // What stands between modules says little, but steps and several equal modules at once are many boxes.
+    // Operations between modules say little, but steps and equal modules at once are many boxes.
     const few = group.length > 1 || scopes.isRun(group[0]) ? boxes : modules;
     const isMost = few < (scopes.times[group[0]] > 1 ? fewestEqual : fewest) && 2 * weight(group) > nodes[0];
-    // What is longer than the window runs off it along the flow.
+    // A drawing longer than the window runs off it along the flow.
     if (switches.across ? high > height || (wide > width && !isMost) : wide > width || (high > height && !isMost)) continue;
     opened = wider;
     boxes += more;

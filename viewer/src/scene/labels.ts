@@ -1,11 +1,11 @@
 /** The text in boxes and over frames. */
 import { type Model, flag, roles } from "../data/model.ts";
-import { bytesText, plain, scaled } from "../draw/plain.ts";
+import { bytesText, plain, formatQuantity } from "../draw/plain.ts";
 import { type Sums, sharedStatus, sumsOf } from "../draw/sums.ts";
 import { rowsAt } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Tree } from "./buckets.ts";
-import { fitted, font, textWidth } from "./widths.ts";
+import { cutToWidth, font, textWidth } from "./widths.ts";
 
 export interface Label {
   readonly lines: readonly string[];
@@ -24,13 +24,13 @@ const parameterRole = roles.indexOf("parameter");
 const outputRole = roles.indexOf("output");
 
 /** A box as wide as its lines, and so that a shape below it stands no further than half the gap beside it. */
-function boxed(lines: string[], shape = ""): Label {
-  const cut = lines.filter((line) => line).map((line, place) => fitted(line, widest, place === 0));
+function makeBox(lines: string[], shape = ""): Label {
+  const cut = lines.filter((line) => line).map((line, place) => cutToWidth(line, widest, place === 0));
   const width = cut.reduce((most, line, place) => Math.max(most, textWidth(line, place === 0)), 0);
   return { lines: cut, width: Math.ceil(Math.max(least, width + 2 * padding.across, 2 * Math.min(mostShape, textWidth(shape)) - 12)), height: cut.length * font.line + 2 * padding.down };
 }
 
-/** The operation, dtype and shape of what it gives, and its parameters; of a tensor its name first. */
+/** The operation, the dtype and shape of its output, and its parameters; for a tensor its name first. */
 export function nodeLabel(tree: Tree, node: number): Label {
   const { model, switches, instead } = tree.shown;
   const { texts, nodes, edges } = model;
@@ -43,28 +43,28 @@ export function nodeLabel(tree: Tree, node: number): Label {
   const title = isFunction ? (was ? `${was} \u2192 ` : "") + (text(nodes.op) || name) : name || text(nodes.op) || roles[nodes.role[node]];
   const lines = [title + (nodes.flags[node] & flag.opaque ? " (opaque)" : "")];
   if (isFunction && name && name !== title) lines.push(name);
-  // An output shows what it is given; it often has no type of its own.
+  // An output shows the type of its input; it often has none itself.
   if (type && !(nodes.role[node] === outputRole && !text(nodes.shape)) && !(switches.layers && isFunction)) lines.push(type);
-  // What did not fit together is the question.
+  // The shapes that did not match matter here.
   const into = nodes.flags[node] & flag.failed ? Array.from({ length: edges.first[node + 1] - edges.first[node] }, (_, at) => edges.from[edges.first[node] + at]) : [];
   const given = into.map((from) => `${inline.includes(instead[from]) ? lastOf(model, instead[from]) : ""} ${texts[nodes.shape[from]]}`.trim());
   const more = given.length ? given : inline.map((parameter) => parameterText(model, parameter));
-  return boxed([...lines, ...wrapped(more)], switches.layers && !given.length ? shapeOf(tree, [node]) : "");
+  return makeBox([...lines, ...wrapWords(more)], switches.layers && !given.length ? shapeOf(tree, [node]) : "");
 }
 
-/** The shape of what some nodes give, with its dtype where that is not the usual one. */
+/** The shape of the outputs of some nodes, with its dtype if that is not the usual one. */
 function shapeOf({ shown: { model: { texts, nodes } }, dtype }: Tree, found: readonly number[]): string {
   const all = new Set(found.map((node) => (node < 0 ? "" : `${nodes.dtype[node] === dtype ? "" : `${texts[nodes.dtype[node]]} `}${texts[nodes.shape[node]]}`)));
   const [first] = all;
   return first + (all.size > 1 ? " …" : "");
 }
 
-/** What stands on a line: a parameter that goes to another module is told in its own. */
+/** The text on a line; a parameter that goes to another module is written in its own. */
 export function shapeOn(tree: Tree, wires: readonly number[]): string {
   const { model, wires: all } = tree.shown;
   const told = wires.filter((wire) => model.nodes.role[all.from[wire]] !== parameterRole);
   const words = told.length ? shapeOf(tree, told.map((wire) => all.by[wire])) : "";
-  return words === "[]" ? "" : fitted(words, mostShape);
+  return words === "[]" ? "" : cutToWidth(words, mostShape);
 }
 
 /** A name without the path of the module that holds it, which stands above. */
@@ -74,7 +74,7 @@ export function nameWithin({ scopes, nodes }: Model, node: number, name: string)
 }
 
 /** Words in as few lines as they fit in, beyond some only their number. */
-function wrapped(words: readonly string[]): string[] {
+function wrapWords(words: readonly string[]): string[] {
   const lines: string[] = [];
   for (const [place, word] of words.entries()) {
     const longer = lines.length ? `${lines[lines.length - 1]} · ${word}` : "";
@@ -102,7 +102,7 @@ export function tensor(dtype: string, shape: string): string {
   return `${dtype} ${shape}`.trim();
 }
 
-/** A closed module: name and class, what it gives, parameters and what it keeps for backward; of a layer, its parameters one by one. */
+/** The label of a closed module: name and class, output, parameters and saved bytes; for a layer, its parameters one by one. */
 export function scopeLabel(tree: Tree, scope: number): Label {
   const { shown, gives: givers, givesMore, nodes, own } = tree;
   const { model, scopes, switches } = shown;
@@ -116,28 +116,28 @@ export function scopeLabel(tree: Tree, scope: number): Label {
       : Array.from(rowsAt(own, of), (node) => parameterText(model, node)).sort((one, other) => +one.startsWith("bias") - +other.startsWith("bias"));
     const all = model.scopes.parameters[of] * scopes.times[scope];
     const isRun = scopes.isRun(scope);
-    if (isRun) lines.push(`${counted(nodes[scope])} nodes`);
-    else if (isLayer(tree, scope)) lines.push(...wrapped(parameters));
-    else if (all && !scopes.part[scope]) lines.push(`${counted(all)} parameters`);
-    if (model.scopes.calls[of] > 1 && tree.copies[of] === 1 && !isRun) lines.push(`${counted(model.scopes.calls[of])} calls`);
+    if (isRun) lines.push(`${formatCount(nodes[scope])} nodes`);
+    else if (isLayer(tree, scope)) lines.push(...wrapWords(parameters));
+    else if (all && !scopes.part[scope]) lines.push(`${formatCount(all)} parameters`);
+    if (model.scopes.calls[of] > 1 && tree.copies[of] === 1 && !isRun) lines.push(`${formatCount(model.scopes.calls[of])} calls`);
     if (isLost) lines.push("no gradient");
-    return boxed(lines, gives >= 0 ? shapeOf(tree, [gives]) : "");
+    return makeBox(lines, gives >= 0 ? shapeOf(tree, [gives]) : "");
   }
   if (gives >= 0) {
     const type = tensor(model.texts[model.nodes.dtype[gives]], model.texts[model.nodes.shape[gives]]);
     if (type) lines.push(type + (givesMore[scope] ? ", …" : ""));
   }
-  if (scopes.isRun(scope)) lines.push(`${counted(nodes[scope])} nodes`);
+  if (scopes.isRun(scope)) lines.push(`${formatCount(nodes[scope])} nodes`);
   else if (!scopes.part[scope]) {
-    // What the file knows of a module is that of all its parts, also of those that lie in steps.
+    // The file describes a module with all its parts, including those in steps.
     const all = scopes.parts[scope] > 1 || of !== scope ? " in all" : "";
-    const said = ([["parameters", counted], ["saved", bytes]] as const).map(([what, text]) => {
+    const said = ([["parameters", formatCount], ["saved", bytes]] as const).map(([what, text]) => {
       const amount = model.scopes[what][of] * scopes.times[scope];
       return amount ? `${text(amount)} ${what}${all}` : "";
     });
-    lines.push(...wrapped(said.filter((words) => words)));
+    lines.push(...wrapWords(said.filter((words) => words)));
   }
-  return boxed(lines);
+  return makeBox(lines);
 }
 
 /** Whether a module holds no other one. */
@@ -165,7 +165,7 @@ export function partOf({ scopes: { part, parts, phases } }: Shown, scope: number
 
 const sums = new WeakMap<Shown, Sums>();
 
-/** The class of a module; of one that had another, that of what is left of the first graph in it, or both. */
+/** The class of a module; if it changed, the class in the first graph, or both. */
 function classOf({ scopes, texts, was, classWas }: Model, shown: Shown, scope: number): string {
   const now = texts[scopes.className[shown.scopes.of[scope]]];
   const before = was && classWas?.get(shown.scopes.of[scope]);
@@ -180,8 +180,8 @@ const large = ["", " k", " M", " G", " T"];
 const short = (text: string): string => text.replace(".0", "");
 
 /** "1.2 M" */
-export function counted(value: number): string {
-  return short(scaled(value, large));
+export function formatCount(value: number): string {
+  return short(formatQuantity(value, large));
 }
 
 /** "34.5 MB" */

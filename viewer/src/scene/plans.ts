@@ -1,6 +1,6 @@
-/** What one opened scope shows, without places: its items, the points where lines pass its border, and the bundles of edges between them. */
+/** The contents of one open scope, without places: its items, the points where lines pass its border, and the bundles of edges between them. */
 import { rowsAt } from "../graph/columns.ts";
-import { acrossOrder, arranged } from "../layout/arranged.ts";
+import { acrossOrder, arrange } from "../layout/arranged.ts";
 import type { Arranged } from "../layout/arranged.ts";
 import type { Line } from "../layout/layered.ts";
 import { holderOf } from "./buckets.ts";
@@ -10,7 +10,7 @@ import type { Label } from "./labels.ts";
 
 export interface Plan {
   readonly scope: number;
-  /** The items; their places and, after them, those of the border points are what lines join. */
+  /** The items; lines join their indices and, after these, those of the border points. */
   readonly items: Int32Array;
   readonly placeOf: ReadonlyMap<number, number>;
   readonly labels: readonly Label[];
@@ -54,7 +54,7 @@ export function planOf(tree: Tree, scope: number, around: Plan | undefined): Pla
     lines,
     edges,
     between: pairs,
-    arranged: arranged(borders, lines),
+    arranged: arrange(borders, lines),
   };
 
   function add(from: number, to: number, wire: number): void {

@@ -1,4 +1,4 @@
-/** What is to be drawn: every visible box, frame and line at its place, in one coordinate system. */
+/** The drawing as data: every visible box, frame and line at its place, in one coordinate system. */
 
 export interface Scene {
   readonly width: number;
@@ -11,7 +11,7 @@ export interface Scene {
   readonly lines: readonly SceneLine[];
   readonly stubs: readonly Stub[];
   /**
-   * The box of any node: its own, the one of the operation it is written in, of what stands for it, or of the closed module that holds it;
+   * The box of any node: its own, that of the operation it is written in, of its representative, or of the closed module around it;
    * -1 where it has none.
    */
   boxOf(node: number): number;
@@ -59,7 +59,7 @@ export interface SceneLine {
   /** Only marks at both ends are drawn until it is selected. */
   readonly marked: boolean;
   readonly kind: number;
-  /** The shape of what flows, where it is told at this line. */
+  /** The shape of the tensor on this line, if the line shows it. */
   words: string;
   /** The corner of the way that it stands at, and whether left of it. */
   at: number;

@@ -26,7 +26,7 @@ export function stubsOf(
     if (stops >= 0) add(cut, stops, false);
     if (lacks >= 0 && lacks !== stops) add(cut, lacks, true);
     if (stops >= 0 || lacks >= 0 || scope < 0) return;
-    // What is not drawn itself is told of what is around it, in the end of the whole.
+    // An item without a box is marked at the scope around it, in the end at the whole graph.
     let holder = -1;
     for (let own = shown.scopes.drawn(scope); holder < 0; own = shown.scopes.parent[own]) holder = placeOf.get(own) ?? boxOfScope(own);
     // A module that is drawn for its cuts alone says so itself; of another one they stand at one place, with their number.

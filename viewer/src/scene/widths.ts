@@ -1,5 +1,5 @@
 /** How wide text is in the page's font, without a canvas: Helvetica's widths in thousandths, with some room for wider fonts. */
-import { plain, shortened } from "../draw/plain.ts";
+import { plain, shorten } from "../draw/plain.ts";
 
 export const font = { size: 12, line: 15 } as const;
 
@@ -43,15 +43,15 @@ export function textWidth(text: string, isTitle = false): number {
   return sum * font.size * room * (isTitle ? bold : 1);
 }
 
-/** A text cut so that it is no wider than some pixels; what stands in the middle goes. */
-export function fitted(text: string, most: number, isTitle = false): string {
+/** Cuts the middle of a text so that it is no wider than some pixels. */
+export function cutToWidth(text: string, most: number, isTitle = false): string {
   const clean = plain(text, 200);
   if (textWidth(clean, isTitle) <= most) return clean;
   let [low, high] = [0, clean.length];
   while (low < high) {
     const kept = (low + high + 1) >> 1;
-    if (textWidth(shortened(clean, kept), isTitle) <= most) low = kept;
+    if (textWidth(shorten(clean, kept), isTitle) <= most) low = kept;
     else high = kept - 1;
   }
-  return shortened(clean, low);
+  return shorten(clean, low);
 }
