@@ -21,7 +21,7 @@ import gradir
 from gradir import api
 from gradir.errors import GradirError, GradirWarning
 from gradir.forwards import IGNORED, forward_name, has_forward
-from gradir.request import asked
+from gradir.request import make_request
 
 if TYPE_CHECKING:
     from gradir import snapshots
@@ -86,7 +86,7 @@ class GraphSnapshot:
         # Also where nothing is compared.
         check_names(ignore)
         path = self._next_path(name)
-        beside = _beside(path)
+        beside = _forward_path(path)
         self._run.used.update((str(path), str(beside)))
         with _plain_failures():
             before = snapshots.Found(str(path))
@@ -96,7 +96,7 @@ class GraphSnapshot:
                 before = snapshots.Found(str(path), snapshots.read(path, _ADVICE))
         is_pair = before.graph is None or has_forward(before.graph)
         options = {"kwargs": kwargs, "model": model, "params": params, "frontend": frontend}
-        capture = partial(_captured, target, inputs, options, forward, is_pair=is_pair)
+        capture = partial(_capture_or_take, target, inputs, options, forward, is_pair=is_pair)
         now = capture()
         if before.graph is None and not self._update:
             pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
@@ -151,7 +151,7 @@ class GraphSnapshot:
         with _plain_failures():
             snapshots.write(now.graph, path, before)
             if now.forward is not None:
-                snapshots.write(now.forward, _beside(path), before)
+                snapshots.write(now.forward, _forward_path(path), before)
         if before.fault:
             self._run.mended.add((str(path), before.fault))
 
@@ -201,7 +201,7 @@ class GradientFlow:
             recorder = self._recorder
             if recorder is None:
                 # One that recorded nothing explains the graph alone.
-                frontend = claims.claiming(loss, model, params)
+                frontend = claims.find_claimant(loss, model, params)
                 with gradir.record(model, flow=True, frontend=frontend) as recorder:
                     pass
             found = recorder.explain(loss, model=model, params=params, optimizer=optimizer, values=values)
@@ -251,11 +251,11 @@ def _file_name(text: str) -> str:
     return f"{safe[:_LONGEST_NAME]}~{digest}"
 
 
-def _beside(path: Path) -> Path:
+def _forward_path(path: Path) -> Path:
     return Path(forward_name(str(path)))
 
 
-def _captured(
+def _capture_or_take(
     target: object, inputs: Sequence[object], options: Mapping[str, Any], forward: Graph | None, *, is_pair: bool
 ) -> Both:
     """Return a given graph or a new capture, with its forward graph if wanted."""
@@ -268,7 +268,7 @@ def _captured(
         return Both(msgspec.structs.replace(target, producer=producer), forward)
     if not is_pair:
         return Both(gradir.capture(target, *inputs, **options))
-    return captured_both(asked("capture", target, inputs, {**options, "graph": "both"}))
+    return captured_both(make_request("capture", target, inputs, {**options, "graph": "both"}))
 
 
 @pytest.fixture

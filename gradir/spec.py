@@ -207,7 +207,7 @@ def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good
     before = sys.modules[_MAIN]
     with program_arguments([name, *arguments], for_good=for_good):
         try:
-            code = _prepared(main, name, is_module=is_module)
+            code = _prepare_code(main, name, is_module=is_module)
             sys.modules[_MAIN] = main
             exec(code, vars(main))  # noqa: S102 (the user asked for it)
         finally:
@@ -217,13 +217,13 @@ def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good
                 sys.path[:] = path
 
 
-def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
+def _prepare_code(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
     """Return the code to run as ``__main__``, and set ``sys.path`` as Python does."""
     if is_module:
         sys.path.insert(0, working_folder())
         spec = _module(name)
         sys.argv[0] = spec.origin or name
-        return _of_module(main, name, spec)
+        return _load_code(main, name, spec)
     # Python names the script as it was called, and imports from beside what a link leads to.
     path = os.path.join(working_folder(), name)  # noqa: PTH118 (a path would be tidied)
     importer: Any = pkgutil.get_importer(name) if Path(name).exists() else None
@@ -232,7 +232,7 @@ def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
         if inside is None:
             raise NoScriptError(f"{name}: there is no __main__.py in it")
         sys.path.insert(0, path)
-        return _of_module(main, name, inside)
+        return _load_code(main, name, inside)
     try:
         with io.open_code(path) as file:
             source = file.read()
@@ -262,7 +262,7 @@ def _module(name: str) -> ModuleSpec:
     return spec
 
 
-def _of_module(main: ModuleType, name: str, spec: ModuleSpec) -> CodeType:
+def _load_code(main: ModuleType, name: str, spec: ModuleSpec) -> CodeType:
     loader: Any = spec.loader
     code: CodeType | None = loader.get_code(spec.name)
     if code is None:

@@ -104,7 +104,7 @@ def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B
     lines = wrapped(explanation.verdict, layout)
     causes, others = _gravest(explanation, layout)
     for cause in causes:
-        lines += ["", *cause_lines(cause, layout, named=_named(explanation, cause, printable_short))]
+        lines += ["", *cause_lines(cause, layout, named=_name_subject(explanation, cause, printable_short))]
     for other in others:
         lines += ["", other]
     if len(explanation.terms) > 1:
@@ -113,7 +113,7 @@ def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B
         if len(explanation.terms) > _MOST_TERMS:
             lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
     if explanation.allowed:
-        lines += ["", "allowed:", *(f"  {each}" for each in _allowed(explanation, printable))]
+        lines += ["", "allowed:", *(f"  {each}" for each in _describe_allowed(explanation, printable))]
     if layout.norms:
         lines += ["", *_norms(explanation)]
     return "".join(f"{line}\n" for line in lines)
@@ -183,7 +183,7 @@ def wrapped(line: str, layout: Layout, further: str = "    ") -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
 
 
-def _named(explanation: Explanation, cause: Cause, shown: Callable[[str], str]) -> str:
+def _name_subject(explanation: Explanation, cause: Cause, shown: Callable[[str], str]) -> str:
     return subject(explanation, cause.names, shown) if cause.names else ""
 
 
@@ -217,7 +217,7 @@ def _gravest(
     return causes[:_MOST_CAUSES], others
 
 
-def _allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[str]:
+def _describe_allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[str]:
     for allowed in explanation.allowed[:_MOST_ALLOWED]:
         where = f" ({shown(allowed.where)})" if allowed.where else ""
         nothing = "nothing, as no cause is of this kind or of such names alone"
@@ -241,9 +241,9 @@ def markdown(explanation: Explanation, layout: Layout = Layout()) -> str:  # noq
     if explanation.causes or explanation.allowed:
         lines.append("")
     causes, others = _gravest(explanation, layout, code_span)
-    lines += [cause_item(cause, named=_named(explanation, cause, code_span)) for cause in causes]
+    lines += [cause_item(cause, named=_name_subject(explanation, cause, code_span)) for cause in causes]
     lines += [f"- {other}" for other in others]
-    lines += [f"- allowed: {each}" for each in _allowed(explanation, code_span)]
+    lines += [f"- allowed: {each}" for each in _describe_allowed(explanation, code_span)]
     if len(explanation.terms) > 1:
         lines += ["", "Terms of the loss:", ""]
         lines += [f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS]]
@@ -267,10 +267,10 @@ def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
     # What is told of several names of one tensor is told of one; the record has all.
     words = (replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes)
     told = [
-        Told(**{**_given(Told, cause), "text": shown.text, "advice": shown.advice})
+        Told(**{**_copy_fields(Told, cause), "text": shown.text, "advice": shown.advice})
         for cause, shown in zip(explanation.causes, words, strict=True)
     ]
-    document = Document("gir-explanation", "1.0", **{**_given(Document, explanation), "causes": tuple(told)})
+    document = Document("gir-explanation", "1.0", **{**_copy_fields(Document, explanation), "causes": tuple(told)})
     try:
         body = msgspec.json.format(msgspec.json.encode(document), indent=2)
     except UnicodeEncodeError as error:
@@ -297,7 +297,7 @@ def written(
     return FORMS[form](explanation, Layout(all, width, ANSI if color else NO_COLOUR, norms))
 
 
-def _given(kind: type[Record], source: object) -> dict[str, Any]:
+def _copy_fields(kind: type[Record], source: object) -> dict[str, Any]:
     return {name: getattr(source, name) for name in kind.__struct_fields__ if hasattr(source, name)}
 
 

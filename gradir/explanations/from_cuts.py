@@ -181,7 +181,7 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
             blocks[-1].append(each)
         else:
             blocks.append([each])
-    joined = chain.from_iterable([_as_one(block)] if len(block) >= _FEWEST else block for block in blocks)
+    joined = chain.from_iterable([_join_block(block)] if len(block) >= _FEWEST else block for block in blocks)
     found_causes = [_with_names(each, statuses) for each in joined]
     # An estimator that passes by what should learn is mended itself, and not what it replaces.
     return tuple(sorted(found_causes, key=lambda cause: (cause.level, cause.pattern) != ("error", "straight-through")))
@@ -191,7 +191,7 @@ def _with_names(each: _Named, statuses: Mapping[str, str]) -> Cause:
     cause = each.cause
     if len(each.places) > 1:
         before = cause.detail.rpartition(_AT)[0]
-        cause = replace(cause, detail=f"{before}{_AT}{_listed([*each.places])}")
+        cause = replace(cause, detail=f"{before}{_AT}{_list_places([*each.places])}")
     reached = [name for name in each.names if statuses.get(name) == "reached"]
     cut = [name for name in each.names if statuses.get(name) != "reached"]
     if cut and cause.pattern in WITHOUT_GRADIENT:
@@ -202,7 +202,7 @@ def _with_names(each: _Named, statuses: Mapping[str, str]) -> Cause:
     return replace(cause, names=(*cut, *reached), pattern=pattern)
 
 
-def _listed(places: Sequence[str]) -> str:
+def _list_places(places: Sequence[str]) -> str:
     return ", ".join(places[:_MOST_LINES]) + (" and others" if len(places) > _MOST_LINES else "")
 
 
@@ -217,8 +217,8 @@ def _belongs(each: _Named, before: _Named) -> bool:
     return is_near or len(modules) == 1
 
 
-def _as_one(causes: Sequence[_Named]) -> _Named:
+def _join_block(causes: Sequence[_Named]) -> _Named:
     first, *others = (each.cause for each in causes)
     further = [*dict.fromkeys(f"{cause.source.file}:{cause.source.line}" for cause in others if cause.source)]
     names = dict.fromkeys(chain(*(each.names for each in causes)))
-    return _Named(replace(first, detail=f"so did the operations at {_listed(further)}"), names, {})
+    return _Named(replace(first, detail=f"so did the operations at {_list_places(further)}"), names, {})

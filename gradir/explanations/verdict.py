@@ -59,16 +59,16 @@ def sentence_of(explanation: Explanation, shown: Shown = printable_short) -> str
     statuses = Counter(status for name, status in explanation.statuses.items() if name not in others)
     if not statuses and not errors:
         return "There is no parameter and no named tensor to explain."
-    return (_harm if errors else _state)(explanation, statuses, shown)
+    return (_describe_harm if errors else _describe_state)(explanation, statuses, shown)
 
 
 def gravest(explanation: Explanation) -> Cause | None:
     """Return the cause that the sentence names: the first of those that take most parameters their gradient."""
     errors = [cause for cause in explanation.causes if cause.level == "error"]
     if errors:
-        return max(errors, key=lambda cause: len(_lacking(explanation, cause)))
+        return max(errors, key=lambda cause: len(_find_lacking(explanation, cause)))
     # Frozen parameters need no reason. Of equally many the first information, before a note.
-    unlike = {id(cause): len(_lacking(explanation, cause, but="frozen")) for cause in explanation.causes}
+    unlike = {id(cause): len(_find_lacking(explanation, cause, but="frozen")) for cause in explanation.causes}
     found = max(explanation.causes, key=lambda cause: (unlike[id(cause)], cause.level != "note"), default=None)
     return found if found and unlike[id(found)] else None
 
@@ -94,10 +94,10 @@ def place_text(source: Source) -> str:
     return f"{where} in {printable(source.function)}" if source.function not in {"", "<module>"} else where
 
 
-def _harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
+def _describe_harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
     cause = gravest(explanation)
     assert cause is not None  # noqa: S101 (there is an error)
-    said = {name: _PHRASES.get(explanation.statuses.get(name, "")) for name in _lacking(explanation, cause)}
+    said = {name: _PHRASES.get(explanation.statuses.get(name, "")) for name in _find_lacking(explanation, cause)}
     counts = Counter(said.values())
     # A missing gradient is worse than a gradient of zero, of which the same cut may leave more.
     phrase = max(counts, key=lambda phrase: (phrase == _NO_GRADIENT, counts[phrase]), default=None)
@@ -117,11 +117,11 @@ def _harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str
     return f"{_share(explanation, statuses, alike, phrase, shown)}{of_them} {reason}{further}."
 
 
-def _lacking(explanation: Explanation, cause: Cause, but: str = "") -> list[str]:
+def _find_lacking(explanation: Explanation, cause: Cause, but: str = "") -> list[str]:
     return [name for name in cause.names if explanation.statuses.get(name, "reached") not in {*_GOOD, but}]
 
 
-def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
+def _describe_state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
     is_known = explanation.examined.values != "none"
     verbs = _GRADIENT if is_known else ("is in the graph", "are in the graph")
     parts = [_share(explanation, statuses, _GOOD, verbs, shown)]
@@ -159,7 +159,7 @@ def _share(
 
 
 def _reason(explanation: Explanation, cause: Cause, shown: Shown, concerned: Sequence[str] = ()) -> str:
-    names = concerned or _lacking(explanation, cause) or cause.names
+    names = concerned or _find_lacking(explanation, cause) or cause.names
     named = subject(explanation, names, shown) if names else ""
     text = replace(cause, names=tuple(names)).words(shown, named=named).text
     if cause.detail and not names:

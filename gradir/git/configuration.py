@@ -75,12 +75,12 @@ class Record(NamedTuple):
     unended: bool = False
 
 
-def missing(path: Path) -> tuple[Path, ...]:
+def find_missing(path: Path) -> tuple[Path, ...]:
     """Return a path and the folders above it that do not exist, innermost first."""
     return tuple(place for place in (path, *path.parents) if not place.exists())
 
 
-def recorded(where: Where) -> Record:
+def read_record(where: Where) -> Record:
     """Return the record of the installation."""
     names = (answer(["config", f"--{where}", "-z", "--get-all", _MADE]) or b"").split(b"\0")[:-1]
     home = config_path(where).parent if names else Path()
@@ -88,10 +88,10 @@ def recorded(where: Where) -> Record:
     return Record(tuple(home / os.fsdecode(name) for name in names), unended)
 
 
-def note(where: Where, record: Record) -> None:
+def add_to_record(where: Where, record: Record) -> None:
     """Add to the record."""
     home = config_path(where).parent
-    known = recorded(where).made
+    known = read_record(where).made
     for path in record.made:
         if path not in known:
             # As seen from the configuration, so that both can move to another place.

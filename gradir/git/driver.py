@@ -80,15 +80,15 @@ def install(where: Where) -> Status:
 
 def uninstall(where: Where) -> None:
     """Remove what `install` added, and nothing else."""
-    made = configuration.recorded(where)
+    made = configuration.read_record(where)
     texts = {path: _text(path) for path in _attributes_paths(where)}
     rests = {path: without_block(text) for path, text in texts.items() if has_block(text)}
     _unset(where, unended=made.unended)
     script = _script(where)
-    if _is_script(_encoded(_text(script))):
+    if _is_script(_encode(_text(script))):
         script.unlink()
     for path, rest in rests.items():
-        files.write_bytes(path, _encoded(rest))
+        files.write_bytes(path, _encode(rest))
     configuration.tidy(made)
     _forget()
 
@@ -99,7 +99,7 @@ def status(where: Where) -> Status:
     settings = _settings(where)
     answers = {key: answer(["config", f"--{where}", "--get", key]) for key in settings}
     found = {key: os.fsdecode(value or b"").rstrip("\n") for key, value in answers.items()}
-    is_current = found == settings and _encoded(_text(_script(where))) == _script_text()
+    is_current = found == settings and _encode(_text(_script(where))) == _script_text()
     return Status(where, found[_COMMAND], path, has_block(_text(path)), current=is_current)
 
 
@@ -108,16 +108,20 @@ def _install(where: Where) -> None:
     if config.exists() and not config.is_file():
         raise GitError(f"{config}: is not a file, and cannot hold settings")
     attributes, script = with_block(_text(path), _ATTRIBUTES), _script(where)
-    if script.exists() and not _is_script(_encoded(_text(script))):
+    if script.exists() and not _is_script(_encode(_text(script))):
         raise GradirError(f"{script}: is not gradir's, and where it puts its script: move it away")
-    missing = (*configuration.missing(path), *configuration.missing(script)[1:], *configuration.missing(config)[:1])
+    missing = (
+        *configuration.find_missing(path),
+        *configuration.find_missing(script)[1:],
+        *configuration.find_missing(config)[:1],
+    )
     data = files.read_bytes(config) if config.is_file() else b""
     made = configuration.Record(tuple(dict.fromkeys(missing)), unended=bool(data) and not data.endswith(b"\n"))
-    files.write_bytes(_made(script), _script_text())
+    files.write_bytes(_make_parent(script), _script_text())
     for key, value in _settings(where).items():
         output(["config", f"--{where}", "--replace-all", key, value])
-    configuration.note(where, made)
-    files.write_bytes(_made(path), _encoded(attributes))
+    configuration.add_to_record(where, made)
+    files.write_bytes(_make_parent(path), _encode(attributes))
 
 
 def _unset(where: Where, *, unended: bool) -> None:
@@ -159,12 +163,12 @@ def _text(path: Path) -> str:
         raise GitError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     # A path in an attributes file may be in any encoding.
     return text.encode("utf-8", "surrogateescape")
 
 
-def _made(path: Path) -> Path:
+def _make_parent(path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

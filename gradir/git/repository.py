@@ -98,7 +98,7 @@ def read_blob(revision: str, path: str) -> bytes:
         raise
 
 
-def renamed(path: str, revision: str, other: str) -> str:
+def find_rename(path: str, revision: str, other: str) -> str:
     """Return the name of another revision's file in this one, or an empty text."""
     # `other` may be the index or, empty, the working tree.
     if path.startswith("./"):
@@ -170,7 +170,7 @@ class Side(NamedTuple):
             return ""
         if other.revision and not other.revision.startswith(":") and not is_revision(other.revision):
             return ""
-        return renamed(self.path, self.revision, other.revision)
+        return find_rename(self.path, self.revision, other.revision)
 
 
 def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:

@@ -27,7 +27,7 @@ class PictureOptions(Options, frozen=True, kw_only=True):
     full: Annotated[bool, Meta(description="every change by itself: equal ones too, and all of a new module")] = False
 
 
-def drawn(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> str:
+def draw_diff(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> str:
     """Return what changed and what is near it, as an exporter writes it."""
     from gradir.review.united import United, drawn_part
 
@@ -50,7 +50,7 @@ class DotRenderer:
 
     def render(self, diff: Diff, options: DotOptions) -> str:
         """Return the changed part, as the exporter of that name writes it."""
-        return drawn(diff, "dot", options, legend=options.legend, all=True)
+        return draw_diff(diff, "dot", options, legend=options.legend, all=True)
 
 
 class MermaidRenderer:
@@ -61,7 +61,7 @@ class MermaidRenderer:
 
     def render(self, diff: Diff, options: PictureOptions) -> str:
         """Return the changed part, as the exporter of that name writes it."""
-        return drawn(diff, "mermaid", options)
+        return draw_diff(diff, "mermaid", options)
 
 
 class PageOptions(Options, frozen=True, kw_only=True):
