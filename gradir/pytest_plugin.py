@@ -35,23 +35,20 @@ if TYPE_CHECKING:
 __all__ = ["FOLDER", "GradientFlow", "GraphSnapshot"]
 
 FOLDER: Final = "__graphs__"
-"""The folder beside the test modules that the files lie in, in a folder for each module."""
+"""The folder of the files beside the test modules, with a folder for each module."""
 
 _UPDATE: Final = "--gradir-update"
 _ADVICE: Final = f"pytest {_UPDATE}"
 _LONGEST_NAME: Final = 100
-# What a worker of pytest-xdist tells the main process.
-_NOTED: Final = ("used", "mended", "uncompared", "collected", "seen")
+# The fields of `_Run` that a worker of pytest-xdist sends to the main process.
+_SENT: Final = ("used", "mended", "uncompared", "collected", "seen")
 
 
 class GraphSnapshot:
     """The snapshots of one test."""
 
     def __init__(self, folder: Path, test: str, *, update: bool, run: _Run) -> None:
-        self._folder = folder
-        self._test = test
-        self._update = update
-        self._run = run
+        self._folder, self._test, self._update, self._run = folder, test, update, run
         self._count = 0
         self._names: set[str] = set()
 
@@ -83,7 +80,7 @@ class GraphSnapshot:
         from gradir import snapshots
         from gradir.diffs.ignoring import check_names
 
-        # Also where nothing is compared.
+        # Before the graph is compared, which a new file never is.
         check_names(ignore)
         path = self._next_path(name)
         beside = _forward_path(path)
@@ -103,13 +100,13 @@ class GraphSnapshot:
         changed = None
         if before.graph is not None:
             compare = partial(gradir.diff, normalize=normalize)
-            changed = self._changed(before.graph, beside, capture=capture, now=now, compare=compare, ignore=ignore)
+            changed = self._find_change(before.graph, beside, capture=capture, now=now, compare=compare, ignore=ignore)
         if self._update and (changed is not None or before.graph is None):
             self._write(now, path, before)
         elif changed is not None:
             pytest.fail(f"{changed[0]}; if it should be, run pytest {_UPDATE}\n{changed[1].to('text')}")
 
-    def _changed(
+    def _find_change(
         self,
         expected: Graph,
         beside: Path,
@@ -119,13 +116,13 @@ class GraphSnapshot:
         compare: Callable[..., Diff],
         ignore: Sequence[str],
     ) -> tuple[str, Diff] | None:
-        """Return the change as text and as a diff, without a forward graph that differs in every run."""
+        """Return the change as text and as a diff; ignore a forward graph that differs in every run."""
         __tracebackhide__ = True
         from gradir import snapshots
 
         place = f"{FOLDER}/{beside.parent.name}"
-        if found := compare(expected, now.graph, ignore=ignore):
-            return f"the graph is not that of {place}/{beside.name.replace('.forward.gir', '.gir')}", found
+        if change := compare(expected, now.graph, ignore=ignore):
+            return f"the graph is not that of {place}/{beside.name.replace('.forward.gir', '.gir')}", change
         if not has_forward(expected) or not beside.exists():
             return None
         with _plain_failures():
@@ -134,14 +131,14 @@ class GraphSnapshot:
         if now.forward is None:
             self._run.uncompared.add((str(beside), now.missing))
             return None
-        found = compare(forward, now.forward, ignore=ignored)
-        if not found:
+        change = compare(forward, now.forward, ignore=ignored)
+        if not change:
             return None
         again = capture().forward
         if again is None or compare(now.forward, again, ignore=ignored):
             self._run.uncompared.add((str(beside), "it is another in every run"))
             return None
-        return f"the graph of the forward is not that of {place}/{beside.name}", found
+        return f"the graph of the forward is not that of {place}/{beside.name}", change
 
     def _write(self, now: Both, path: Path, before: snapshots.Found) -> None:
         __tracebackhide__ = True
@@ -172,7 +169,7 @@ class GradientFlow:
         self._recorder: Recorder | None = None
 
     def record(self, model: object = None, *, frontend: str | None = None) -> Recorder:
-        """`gradir.record` with ``flow=True``, of which the next `check` is."""
+        """Record a forward pass with ``flow=True`` for the next `check`; see `gradir.record`."""
         self._recorder = gradir.record(model, flow=True, frontend=frontend)
         return self._recorder
 
@@ -200,7 +197,7 @@ class GradientFlow:
             own = project(self._folder)
             recorder = self._recorder
             if recorder is None:
-                # One that recorded nothing explains the graph alone.
+                # An empty recording explains the graph alone.
                 frontend = claims.find_claimant(loss, model, params)
                 with gradir.record(model, flow=True, frontend=frontend) as recorder:
                     pass
@@ -210,26 +207,25 @@ class GradientFlow:
         found = found.allowing(own.allow, own.where).allowing(allow, "allow=")
         if not found.statuses:
             pytest.fail("there is no parameter to check: name them, with model= or params=")
-        told = _failing(found)
-        if told:
-            pytest.fail(told)
+        if problem := _describe_failure(found):
+            pytest.fail(problem)
         return found
 
 
-def _failing(found: Explanation) -> str:
+def _describe_failure(found: Explanation) -> str:
     unknown = [cause for cause in found.causes if cause.kind == "unrecorded" and cause.level == "info"]
     causes = [cause for cause in found.causes if cause.level == "error"] + unknown
     if not causes and {"reached", "hidden"}.intersection(found.statuses.values()):
         return ""
     advice = "with gradient_flow.record(model): around the forward and the loss tells the line\n" if unknown else ""
-    # What is no reason to fail would hide what is.
+    # Other causes would hide the reasons of the failure.
     text = msgspec.structs.replace(found, causes=tuple(causes) or found.causes, terms=()).to("text")
     return f"{text}\n{advice}to allow intended cuts, pass allow=[...] or write [tool.gradir] into pyproject.toml"
 
 
 @contextlib.contextmanager
 def _plain_failures() -> Iterator[None]:
-    """Trouble with a file fails the test with its one line: a traceback would lead into gradir."""
+    """Fail the test with one line for an error about a file, since a traceback would lead into gradir."""
     try:
         yield
     except GradirError as error:
@@ -291,17 +287,16 @@ def gradir_watch() -> Callable[..., contextlib.AbstractContextManager[Watcher]]:
     """Watches a training as `gradir.watch` does, with its arguments, and fails the test where something is wrong."""
 
     @contextlib.contextmanager
-    def watched(model: object = None, optimizer: object = None) -> Iterator[Watcher]:
+    def watch(model: object = None, optimizer: object = None) -> Iterator[Watcher]:
         with warnings.catch_warnings():
-            # The test fails with all that was found.
+            # The test fails with all findings at its end.
             warnings.simplefilter("ignore", GradirWarning)
             with api.watch(model, optimizer) as watcher:
                 yield watcher
-        found = watcher.report()
-        if found:
+        if found := watcher.report():
             pytest.fail(str(found), pytrace=False)
 
-    return watched
+    return watch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -314,7 +309,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start with no file used."""
+    """Start the record of a run."""
     config.stash[_RUN] = _Run(config)
     config.pluginmanager.register(config.stash[_RUN], "gradir-run")
 
@@ -324,47 +319,47 @@ class _Run:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        # The files that a test asked for.
+        # The files that tests used.
         self.used: set[str] = set()
-        # The files that nothing could read, each with what was wrong with it, and that were rewritten.
+        # The broken files that were rewritten, each with its error.
         self.mended: set[tuple[str, str]] = set()
-        # The graphs of forwards that were not compared, each with the reason.
+        # The forward graphs that were not compared, each with the reason.
         self.uncompared: set[tuple[str, str]] = set()
-        # The tests of each module that was run as a whole, by the folder of its graphs.
+        # The tests of each module that ran completely, by the folder of its graphs.
         self.collected: dict[str, list[str]] = {}
-        # The folders of graphs that pytest came across as it looked for tests.
+        # The folders of graphs that pytest visited during collection.
         self.seen: set[str] = set()
-        # The tests that passed, which are those that have asked for all their graphs.
+        # The tests that passed, and so used all their graphs.
         self._done: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> None:
-        """Note a folder of graphs; whether it is ignored is for others to say."""
+        """Record a folder of graphs, and leave the decision to other plug-ins."""
         if collection_path.name == FOLDER and collection_path.is_dir():
             self.seen.add(str(collection_path))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test that passed; the reports of all workers arrive in the main process."""
+        """Record a test that passed; the main process gets the reports of all workers."""
         if report.when == "call" and report.passed:
             self._done.add(report.nodeid)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what a worker of pytest-xdist used and collected."""
+        """Add the record of a worker of pytest-xdist."""
         for name, found in getattr(node, "workeroutput", {}).get("gradir", {}).items():
             getattr(self, name).update(found)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Find which modules were run as a whole and, in a worker, tell the main process."""
+        """Find the modules that ran completely, and send the record of a worker to the main process."""
         for item in session.items if self._runs_whole_modules() else ():
             self.collected.setdefault(str(item.path.parent / FOLDER / item.path.stem), []).append(item.nodeid)
         output = getattr(self._config, "workeroutput", None)
         if output is not None:
-            output["gradir"] = {name: getattr(self, name) for name in _NOTED}
+            output["gradir"] = {name: getattr(self, name) for name in _SENT}
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Name the files that were broken and rewritten, and those that no test asked for."""
-        # A test that was skipped, failed or never came has not said what it needs.
+        """Print the files that were rewritten, were not compared, or are unused."""
+        # A test that did not pass may need further files.
         complete = [folder for folder, tests in self.collected.items() if self._done.issuperset(tests)]
         found = {str(path) for folder in complete for path in Path(folder).glob("*.gir")}
         mended = [f"{self._relative(path)}: {fault}; rewritten" for path, fault in sorted(self.mended)]

@@ -43,7 +43,7 @@ class _Plugin(NamedTuple):
     options: Mapping[str, str]
 
     def run(self, graph: Graph) -> Any:
-        """Return the text that it writes, or the graph that it makes."""
+        """Return the text of an exporter or renderer, or the graph of a pass."""
         if self.kind == "exporter":
             return registry.export(self.name, graph, self.options)
         if self.kind == "renderer":
@@ -84,7 +84,7 @@ def plugin(request: pytest.FixtureRequest) -> _Plugin:
 @pytest.fixture(scope="module")
 def captures(request: pytest.FixtureRequest, frontend: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     program, folder = _get_option(request, "--gradir-program"), tmp_path_factory.mktemp("captures")
-    # The second process finds the front-end by what it claims.
+    # The second process has to choose the front-end itself.
     for seed, more in enumerate((["--frontend", frontend], ["--verify"])):
         _python("-m", "gradir", "capture", program, "-o", folder / f"{seed}.gir", *more, seed=seed)
     return [folder / "0.gir", folder / "1.gir"]
