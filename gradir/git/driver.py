@@ -3,10 +3,10 @@
 A failing *textconv* driver would end ``git diff``, so the script ``gradir.sh`` falls back to the file itself. A failing
 merge driver is a conflict, in which the file stays as ours.
 
-git caches whatever a *textconv* command prints, also if gradir is missing, and would show that for ever. Its write to
-the cache fails silently while there is a ref below the cache's ref. So if gradir gives no text, the script drops the
-cache and creates such a ref, the *stop*, and removes it once gradir gives one. That must be another run of git, since
-the old one still has the other text in memory. So the stop is a tree with the process id of its run.
+git caches the output of a *textconv* command, also if gradir is missing, and would show it for ever. Its write to the
+cache fails silently while there is a ref below the cache's ref. So if gradir returns no text, the script drops the
+cache and creates such a ref, the *stop*. It removes the stop once gradir returns a text in a later run of git, since
+the old run still has the other text in memory. So the stop is a tree with the process id of its run.
 """
 
 from __future__ import annotations
@@ -27,22 +27,18 @@ from gradir.git.repository import GitError, answer, git_path, output, succeeds
 from gradir.version import __version__
 
 _COMMAND: Final = "diff.gradir.textconv"
-# git for Windows would check a text out with other line ends, and a graph has the same bytes everywhere.
+# Without -text, git for Windows would change the line ends of a graph.
 _ATTRIBUTES: Final = [f"*.gir{end} -text diff=gradir merge=gradir" for end in ("", ".gz", ".zst")]
 _SCRIPT: Final = "gradir.sh"
 _COMMON: Final = "$(git rev-parse --git-common-dir)"
 _CACHE: Final = "refs/notes/textconv/gradir"
 _STOP: Final = f"{_CACHE}/stop"
-
-# The command starts with it, and git names the commit of its cache by the command: a new form drops the cache.
+# The command begins with this name, and git drops its cache if the command changes.
 _NAME: Final = f"gradir {__version__}: graph texts, plain 1 in brief"
 
 
 class Status(NamedTuple):
-    """The installation in one place: the command of the driver, and the attributes.
-
-    ``current`` says whether this gradir would install the same commands.
-    """
+    """The command and the attributes of an installation; ``current`` means that this gradir would install the same."""
 
     where: Where
     command: str
@@ -66,7 +62,7 @@ def install(where: Where) -> Status:
     before = status(where)
     try:
         if before.command and not before.current:
-            # With what an earlier gradir set, and this one does not.
+            # An earlier gradir may have set more than this one.
             uninstall(where)
         _install(where)
     except GradirError:
@@ -80,16 +76,16 @@ def install(where: Where) -> Status:
 
 def uninstall(where: Where) -> None:
     """Remove what `install` added, and nothing else."""
-    made = configuration.read_record(where)
+    record = configuration.read_record(where)
     texts = {path: _text(path) for path in _attributes_paths(where)}
     rests = {path: without_block(text) for path, text in texts.items() if has_block(text)}
-    _unset(where, unended=made.unended)
+    _unset(where, unended=record.unended)
     script = _script(where)
     if _is_script(_encode(_text(script))):
         script.unlink()
     for path, rest in rests.items():
         files.write_bytes(path, _encode(rest))
-    configuration.tidy(made)
+    configuration.tidy(record)
     _forget()
 
 
@@ -116,11 +112,11 @@ def _install(where: Where) -> None:
         *configuration.find_missing(config)[:1],
     )
     data = files.read_bytes(config) if config.is_file() else b""
-    made = configuration.Record(tuple(dict.fromkeys(missing)), unended=bool(data) and not data.endswith(b"\n"))
+    record = configuration.Record(tuple(dict.fromkeys(missing)), unended=bool(data) and not data.endswith(b"\n"))
     files.write_bytes(_make_parent(script), _script_text())
     for key, value in _settings(where).items():
         output(["config", f"--{where}", "--replace-all", key, value])
-    configuration.add_to_record(where, made)
+    configuration.add_to_record(where, record)
     files.write_bytes(_make_parent(path), _encode(attributes))
 
 
@@ -189,7 +185,7 @@ def _commands(path: str) -> dict[str, str]:
     """Return the settings of git that hold a command, given the quoted path of the script."""
     run = f"sh {path} {_program()}"
     return {
-        # With exec, so that the script sees which run of git asks.
+        # With exec, so that the parent of the script is git.
         "diff.gradir.textconv": f": {shlex.quote(_NAME)}; exec sh {path} --text {_program()} git textconv --",
         "difftool.gradir.cmd": f'{run} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
         "merge.gradir.driver": f"{run} merge -o %A -- %O %A %B %P",
@@ -198,7 +194,7 @@ def _commands(path: str) -> dict[str, str]:
 
 def _program() -> str:
     """Return how a shell runs gradir without importing from the working directory."""
-    # A path to the program keeps `PYTHONPATH`, which the option -I does not, and Python 3.10 has no -P.
+    # Running the file keeps `PYTHONPATH`, unlike the option -I, and Python 3.10 has no -P.
     found = shutil.which("gradir")
     if found and Path(found).is_absolute():
         return "gradir"

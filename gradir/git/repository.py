@@ -1,4 +1,4 @@
-"""Run git, read files of any revision, and find the two of a comparison."""
+"""Run git, read files of any revision, and find the two files of a comparison."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def output(arguments: Sequence[str]) -> bytes:
     """Return git's standard output.
 
     Raises:
-        GitError: git is not installed or failed; the message is what it said.
+        GitError: git is not installed or failed; the message is that of git.
     """
     done = _run(arguments)
     if done.returncode != 0:
-        said = " ".join(done.stderr.decode(errors="replace").split())
-        raise GitError(f"git {arguments[0]}: {said.removeprefix('fatal: ') or f'exit status {done.returncode}'}")
+        message = " ".join(done.stderr.decode(errors="replace").split()).removeprefix("fatal: ")
+        raise GitError(f"git {arguments[0]}: {message or f'exit status {done.returncode}'}")
     return done.stdout
 
 
@@ -99,8 +99,10 @@ def read_blob(revision: str, path: str) -> bytes:
 
 
 def find_rename(path: str, revision: str, other: str) -> str:
-    """Return the name of another revision's file in this one, or an empty text."""
-    # `other` may be the index or, empty, the working tree.
+    """Return the name in ``revision`` of a file that was renamed up to ``other``, or an empty text.
+
+    ``other`` may also be the index, or the working tree if empty.
+    """
     if path.startswith("./"):
         path = posixpath.normpath(os.fsdecode(output(["rev-parse", "--show-prefix"]).strip(b"\n")) + path)
     sides = (
@@ -120,7 +122,7 @@ def _submodule(revision: str, path: str) -> str:
 
 
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    # Imported when git is run: to compare two files it is not.
+    # Not above, since a comparison of two files runs no git.
     import shutil
     import subprocess
 
@@ -130,7 +132,7 @@ def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([program, *arguments], capture_output=True, check=False)  # noqa: S603 (without a shell)
 
 
-# git takes what starts with `:/` for a commit with that message.
+# git searches commit messages for a name that begins with `:/`.
 _IN_INDEX: Final = re.compile(r"(?::(?P<stage>[0-3]))?:(?P<path>[^/].*)", re.DOTALL)
 
 
@@ -152,20 +154,20 @@ class Side(NamedTuple):
         """Return the file's content in its revision.
 
         Raises:
-            GitError: there is no such revision, or no such file in it; where git knows what the file is called there,
-                seen from the ``other`` side, the message says so.
+            GitError: there is no such revision, or no such file in it; the message has the file's name there if git
+                finds that it was renamed up to the ``other`` side.
         """
         try:
             return read_blob(self.revision, self.path)
         except GitError as error:
-            was = self._renamed(other) if other is not None else ""
-            if not was:
+            old = self._find_old_name(other) if other is not None else ""
+            if not old:
                 raise
             raise GitError(
-                f"{self.name}: there is no such file; git takes it for {was}, renamed: compare {self.revision}:{was}"
+                f"{self.name}: there is no such file; git takes it for {old}, renamed: compare {self.revision}:{old}"
             ) from error
 
-    def _renamed(self, other: Side) -> str:
+    def _find_old_name(self, other: Side) -> str:
         if self.revision.startswith(":") or not is_revision(self.revision):
             return ""
         if other.revision and not other.revision.startswith(":") and not is_revision(other.revision):
@@ -192,7 +194,7 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
     """
     if len(words) == 3:
         before, after, path = words
-        return Side(_here(path), before), Side(_here(path), after)
+        return Side(_relative(path), before), Side(_relative(path), after)
     if len(words) != 2:
         option = next((word for word in words[len(words) - paths :] if word.startswith("-") and word != "-"), "")
         if option:
@@ -207,10 +209,10 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
         if not is_revision(first):
             advice = f"; write {first.replace('..', ' ', 1)} -- {second}" if ".." in first else ""
             raise GradirError(f"{first}: git knows no such revision here{advice}")
-        return Side(_here(second), first), Side(second)
+        return Side(_relative(second), first), Side(second)
     if not _is_file(first) and ":" not in first:
         _check_revision(first, second)
-        return Side(_here(second), first), Side(second)
+        return Side(_relative(second), first), Side(second)
     if not paths and _may_be_revision(first):
         warn(f"{first}: the file is compared, and not the revision of this name: write {first} -- {second} for that")
     return side(first), side(second)
@@ -238,7 +240,7 @@ def side(word: str) -> Side:
     return Side(word)
 
 
-def _here(path: str) -> str:
+def _relative(path: str) -> str:
     inside = answer(["rev-parse", "--is-inside-work-tree"]) == b"true\n"
     return f"./{os.path.relpath(path)}" if inside else path
 
