@@ -24,7 +24,7 @@ from gradir.markdown import code_span
 from gradir.vocabulary.causes import printable_short
 
 _LEVELS: Final = ("error", "info", "note")
-# Of more, a text names the first, or the gravest, and says how many are left; the JSON has all.
+# The text lists so many, the gravest causes first, and counts the rest; the JSON has all.
 _MOST_TERMS: Final = 12
 _MOST_CAUSES: Final = 30
 _MOST_ALLOWED: Final = 20
@@ -35,7 +35,7 @@ _MARGIN: Final = len(" |     ")
 
 
 class Palette(NamedTuple):
-    """The escape sequences before the signs of each kind. Colour is never the only sign."""
+    """The escape sequences before each kind of sign. Colour is never the only sign."""
 
     error: str = ""
     quiet: str = ""
@@ -102,9 +102,9 @@ class Layout(NamedTuple):
 def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, then each cause with its line and advice, the gravest first."""
     lines = wrapped(explanation.verdict, layout)
-    causes, others = _gravest(explanation, layout)
+    causes, others = _select_causes(explanation, layout)
     for cause in causes:
-        lines += ["", *cause_lines(cause, layout, named=_name_subject(explanation, cause, printable_short))]
+        lines += ["", *cause_lines(cause, layout, named=subject(explanation, cause.names))]
     for other in others:
         lines += ["", other]
     if len(explanation.terms) > 1:
@@ -138,7 +138,7 @@ def _norms(explanation: Explanation) -> Iterator[str]:
 
 
 def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = "", after: str = "") -> Iterator[str]:
-    """Return the lines of one cause, with words ``before`` or ``after`` its sentence; ``named`` replaces its names."""
+    """Return the lines of one cause, with text ``before`` or ``after`` its sentence; ``named`` replaces its names."""
     palette = layout.palette
     colour = palette.error if cause.level == "error" else palette.quiet
     words = cause.words(named=named)
@@ -156,7 +156,7 @@ def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = 
 
 
 def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
-    # A tab takes one column, as the carets below it do.
+    # A tab takes one column, like the carets below.
     text = "" if excerpt is None else excerpt.text.replace("\t", " ")
     if excerpt is None or not text.isprintable():
         return
@@ -165,7 +165,7 @@ def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) ->
     shown = text.strip()
     start, end = max(excerpt.start - first, 0), min(excerpt.end - first, len(shown))
     room = _LONGEST_LINE if layout.width is None else max(layout.width - len(number) - _MARGIN, _LEAST_EXCERPT)
-    # What does not fit is left out at the beginning, where the operation would be cut off.
+    # Cut a long line at the beginning if its end would cut off the operation.
     left = max(0, min(end, start + room) - room) if len(shown) > room else 0
     shown, start, end = shown[left : left + room], start - left, min(end - left, room)
     yield f"{palette.quiet}{number} |{palette.reset}     {shown}"
@@ -183,10 +183,6 @@ def wrapped(line: str, layout: Layout, further: str = "    ") -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
 
 
-def _name_subject(explanation: Explanation, cause: Cause, shown: Callable[[str], str]) -> str:
-    return subject(explanation, cause.names, shown) if cause.names else ""
-
-
 def _term(explanation: Explanation, term: Term, shown: Callable[[str], str] = printable) -> str:
     value = term.value if isinstance(term.value, str | None) else f"{term.value:.6g}"
     number = f", value {value}" if value else ""
@@ -196,11 +192,11 @@ def _term(explanation: Explanation, term: Term, shown: Callable[[str], str] = pr
     return f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
 
 
-def _gravest(
+def _select_causes(
     explanation: Explanation, layout: Layout, shown: Callable[[str], str] = printable
 ) -> tuple[Sequence[Cause], list[str]]:
     levels = [level for level in _LEVELS if layout.all or level != "note"]
-    # A level of a later version is no note.
+    # A level of a later version counts as an error.
     causes = sorted(
         (cause for cause in explanation.causes if cause.level in levels or cause.level not in _LEVELS),
         key=lambda cause: _LEVELS.index(cause.level) if cause.level in _LEVELS else 0,
@@ -236,12 +232,12 @@ def markdown(explanation: Explanation, layout: Layout = Layout()) -> str:  # noq
     if groups:
         lines += ["", "| parameters | status |", "|---|---|"]
         for status, names in groups.items():
-            told = f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
-            lines.append(f"| {subject(explanation, names, code_span)} | {told} |")
+            meaning = f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
+            lines.append(f"| {subject(explanation, names, code_span)} | {meaning} |")
     if explanation.causes or explanation.allowed:
         lines.append("")
-    causes, others = _gravest(explanation, layout, code_span)
-    lines += [cause_item(cause, named=_name_subject(explanation, cause, code_span)) for cause in causes]
+    causes, others = _select_causes(explanation, layout, code_span)
+    lines += [cause_item(cause, named=subject(explanation, cause.names, code_span)) for cause in causes]
     lines += [f"- {other}" for other in others]
     lines += [f"- allowed: {each}" for each in _describe_allowed(explanation, code_span)]
     if len(explanation.terms) > 1:
@@ -264,13 +260,13 @@ def cause_item(cause: Cause, *, named: str = "", before: str = "", after: str = 
 
 def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
     """Return the explanation as JSON, with the sentences of each cause."""
-    # What is told of several names of one tensor is told of one; the record has all.
-    words = (replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes)
-    told = [
+    # The sentences join the names of one tensor, unlike the field `names`.
+    joined = (replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes)
+    causes = tuple(
         Told(**{**_copy_fields(Told, cause), "text": shown.text, "advice": shown.advice})
-        for cause, shown in zip(explanation.causes, words, strict=True)
-    ]
-    document = Document("gir-explanation", "1.0", **{**_copy_fields(Document, explanation), "causes": tuple(told)})
+        for cause, shown in zip(explanation.causes, joined, strict=True)
+    )
+    document = Document("gir-explanation", "1.0", **{**_copy_fields(Document, explanation), "causes": causes})
     try:
         body = msgspec.json.format(msgspec.json.encode(document), indent=2)
     except UnicodeEncodeError as error:
@@ -302,5 +298,5 @@ def _copy_fields(kind: type[Record], source: object) -> dict[str, Any]:
 
 
 def _columns_of(char: str) -> int:
-    # On a terminal a wide letter takes two columns, and an accent none.
+    # On a terminal a wide letter takes two columns, a combining accent none.
     return 2 if unicodedata.east_asian_width(char) in "WF" else int(not unicodedata.combining(char))

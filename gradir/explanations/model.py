@@ -1,4 +1,4 @@
-"""An explanation as data."""
+"""The records of an explanation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATUSES: Final[Mapping[str, str]] = {
     "cleared": "its gradient was wiped before the optimizer's step",
     "wrong": "the gradient that arrives is not the derivative",
 }
-"""What can be said of a parameter, or of a tensor with a name."""
+"""The statuses of a parameter or of a tensor with a name, and their meanings."""
 
 _LOOKS: Final[Mapping[str, Look]] = {
     "reached": "good",
@@ -247,20 +247,20 @@ class Explanation(Record, frozen=True, dict=True):
         for pattern in patterns:
             if not isinstance(pattern, str):
                 raise TypeError(f"a pattern is a text, and {pattern!r} is none")
-        # What was allowed before may have been a part of the names of a cause.
+        # Earlier patterns may match some names of a cause, and the new ones the others.
         wanted = [*self.allowed, *(Allowed(pattern, where) for pattern in patterns)]
-        matches = {(each.pattern, each.where): _matching(each.pattern) for each in wanted}
+        matches = {(each.pattern, each.where): _compile_pattern(each.pattern) for each in wanted}
+        # Match each text once, since many causes may have the same names.
         texts = dict.fromkeys(chain(*((cause.kind, *cause.names) for cause in self.causes)))
-        # Each once, since many causes may be about the same parameters.
         found = {text: [key for key, match in matches.items() if match(text)] for text in texts}
         causes, counts = list[Cause](), dict.fromkeys(matches, 0)
         for cause in self.causes:
-            # What gets its gradient another way is not what the cause is told for.
+            # The cause does not concern names that get a gradient another way.
             lacking = [name for name in cause.names if self.statuses.get(name) != "reached"] or cause.names
             of_kind, *of_names = (found[text] for text in (cause.kind, *lacking))
-            is_meant = bool(of_kind or (of_names and all(of_names)))
-            causes.append(replace(cause, level="note") if is_meant else cause)
-            for key in {*of_kind, *chain(*of_names)} if is_meant else ():
+            is_allowed = bool(of_kind or (of_names and all(of_names)))
+            causes.append(replace(cause, level="note") if is_allowed else cause)
+            for key in {*of_kind, *chain(*of_names)} if is_allowed else ():
                 counts[key] += 1
         return replace(self, causes=tuple(causes), allowed=tuple(Allowed(*key, count) for key, count in counts.items()))
 
@@ -283,7 +283,7 @@ class Explanation(Record, frozen=True, dict=True):
             raise GraphError(
                 "what was explained has no autograd graph: take the overlay of the forward's graph (--graph forward)"
             )
-        # What nobody calls an error may be meant.
+        # A cut without an error may be intended.
         errors = frozenset(chain(*(cause.names for cause in self.causes if cause.level == "error")))
         statuses = {
             id_: f"{self.statuses[name]}{_MEANT if self.statuses[name] in _OFTEN_MEANT and name not in errors else ''}"
@@ -322,7 +322,7 @@ class Explanation(Record, frozen=True, dict=True):
         Raises:
             ExportError: the format is unknown, or JSON cannot represent a name.
         """
-        # The forms are made of records, and import these.
+        # This module imports this one.
         from gradir.explanations.formats import written
 
         return written(self, format, all=all)
@@ -335,8 +335,8 @@ class Explanation(Record, frozen=True, dict=True):
         return {"text/plain": str(self), "text/markdown": self.to("markdown")}
 
 
-def _matching(pattern: str) -> Callable[[str], bool]:
-    # Only `*` has a meaning here; fnmatch would give one to `?` and `[` too.
+def _compile_pattern(pattern: str) -> Callable[[str], bool]:
+    # fnmatch would also interpret `?` and `[`.
     first, *parts = pattern.split("*")
     if not parts:
         return pattern.__eq__
