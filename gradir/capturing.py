@@ -52,7 +52,7 @@ def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
     has_flow = "flow" in registry.frontend(name).features
     ran = _capture_live(replace(request, graph="both" if has_flow else None))
     forward: Graph | str = getattr(ran.live, "forward", "") or f"front-end {name!r} cannot {FEATURES['flow']}"
-    checked = _verify(ran, is_program=request.is_program, keep_graph=False) if verify else None
+    checked = _verify(ran, request, keep_graph=False) if verify else None
     if isinstance(forward, str):
         return Both(ran.live.graph, missing=forward, checked=checked)
     return Both(ran.live.graph, forward, checked=checked)
@@ -62,7 +62,7 @@ def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, proto
     """Capture a graph and compare it with the framework's engine, or with itself; see `gradir.verify`."""
     expect_possible(request, verify=True)
     ran = _capture_live(request)
-    return ran.live.graph, _verify(ran, is_program=request.is_program, keep_graph=keep_graph)
+    return ran.live.graph, _verify(ran, request, keep_graph=keep_graph)
 
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> protocols.Alike | None:
@@ -198,10 +198,10 @@ def _prepare(request: CaptureRequest) -> tuple[str, CaptureRequest]:
         return name, fallbacks.run(found, request)
 
 
-def _verify(ran: _Ran, *, is_program: bool, keep_graph: bool) -> protocols.Verification:
+def _verify(ran: _Ran, request: CaptureRequest, *, keep_graph: bool) -> protocols.Verification:
     name, live, own = ran
     found = registry.frontend(name)
-    with registry.frontend.failing(name) if is_program else nullcontext():
+    with _failing(name, request):
         if "verify" in found.features:
             return found.verify(live, keep_graph=keep_graph)
         # A second run of a program may give something else.

@@ -114,21 +114,19 @@ def check_place(path: str) -> None:
     """Refuse a path that cannot be written, before the work whose result it is for."""
     if is_stdout(path):
         return
-    number = 0
     with _failing(path, "written"):
         if not path:
             raise ValueError
+        # Writing follows a link, so the folder of its target counts.
+        folder = os.path.dirname(os.path.realpath(path))
+        number = 0
         if os.path.isdir(path) or os.path.basename(path) in {"", ".", ".."}:
             number = errno.EISDIR
-        elif not os.path.exists(path):
-            # Writing follows a link, so the folder of its target counts.
-            folder = os.path.dirname(os.path.realpath(path)) or "."
+        elif not os.path.exists(path) and not os.path.isdir(folder):
+            # This raises if there is no such folder.
             os.stat(folder)
-            if not os.path.isdir(folder):
-                number = errno.ENOTDIR
-            elif not os.access(folder, os.W_OK):
-                number = errno.EACCES
-        elif not os.access(path, os.W_OK) and not os.access(os.path.dirname(os.path.realpath(path)), os.W_OK):
+            number = errno.ENOTDIR
+        elif not os.access(path, os.W_OK) and not os.access(folder, os.W_OK):
             number = errno.EACCES
         if number:
             raise OSError(number, os.strerror(number))
@@ -146,15 +144,11 @@ def folder_to_make(path: str) -> str:
     if is_stdout(path) or os.path.basename(path) in {"", ".", ".."}:
         return ""
     folder = above = os.path.dirname(path)
-    try:
-        if not above or os.path.lexists(above):
-            return ""
-        while above and not os.path.lexists(above):
-            above = os.path.dirname(above)
-    except ValueError:
+    while above and not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if above == folder:
         return ""
-    above = above or "."
-    return folder if os.path.isdir(above) and os.access(above, os.W_OK) else ""
+    return folder if os.path.isdir(above or ".") and os.access(above or ".", os.W_OK) else ""
 
 
 def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:

@@ -132,13 +132,16 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: 
             others.setdefault(id_, []).append(mark)
     for id_, found in others.items():
         marks.setdefault(id_, {})[OVERLAYS] = tuple(map(tuple, found))
-    if overlay.verdict:
-        for node in graph.outputs or [*graph.nodes.values()][-1:]:
-            marks.setdefault(node.id, {})[VERDICT] = (overlay.look, overlay.verdict)
-    nodes = (
-        replace(node, ext={**node.ext, **marks[node.id]}) if node.id in marks else node for node in graph.nodes.values()
-    )
-    return replace(graph, nodes={node.id: node for node in nodes})
+    marked = {id_: replace(graph.nodes[id_], ext={**graph.nodes[id_].ext, **own}) for id_, own in marks.items()}
+    graph = replace(graph, nodes={**graph.nodes, **marked})
+    return mark_verdict(graph, overlay.look, overlay.verdict) if overlay.verdict else graph
+
+
+def mark_verdict(graph: Graph, look: str, sentence: str) -> Graph:
+    """Return the graph with a verdict as a mark of its outputs."""
+    nodes = graph.outputs or [*graph.nodes.values()][-1:]
+    marked = {node.id: replace(node, ext={**node.ext, VERDICT: (look, sentence)}) for node in nodes}
+    return replace(graph, nodes={**graph.nodes, **marked})
 
 
 def costs(graph: Graph) -> Overlay:

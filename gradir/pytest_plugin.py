@@ -1,18 +1,18 @@
 """A pytest plugin for graphs as snapshots, for missing gradients and for watched trainings.
 
-The fixture ``graph_snapshot`` compares a graph with a ``.gir`` file beside the test, ``gradient_flow`` fails if a
-parameter gets no gradient, and ``gradir_watch`` if a training goes wrong. docs/ci.md has examples.
+The fixture ``graph_snapshot`` compares a graph with a ``.gir`` file beside the test. ``gradient_flow`` fails if a
+parameter gets no gradient, ``gradir_watch`` if a training goes wrong. See docs/ci.md for examples.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -83,7 +83,7 @@ class GraphSnapshot:
         # Before the graph is compared, which a new file never is.
         check_names(ignore)
         path = self._next_path(name)
-        beside = _forward_path(path)
+        beside = Path(forward_name(str(path)))
         self._run.used.update((str(path), str(beside)))
         with _plain_failures():
             before = snapshots.Found(str(path))
@@ -102,7 +102,7 @@ class GraphSnapshot:
             compare = partial(gradir.diff, normalize=normalize)
             changed = self._find_change(before.graph, beside, capture=capture, now=now, compare=compare, ignore=ignore)
         if self._update and (changed is not None or before.graph is None):
-            self._write(now, path, before)
+            self._write(now, path, beside, before)
         elif changed is not None:
             pytest.fail(f"{changed[0]}; if it should be, run pytest {_UPDATE}\n{changed[1].to('text')}")
 
@@ -140,7 +140,7 @@ class GraphSnapshot:
             return None
         return f"the graph of the forward is not that of {place}/{beside.name}", change
 
-    def _write(self, now: Both, path: Path, before: snapshots.Found) -> None:
+    def _write(self, now: Both, path: Path, beside: Path, before: snapshots.Found) -> None:
         __tracebackhide__ = True
         from gradir import snapshots
 
@@ -148,7 +148,7 @@ class GraphSnapshot:
         with _plain_failures():
             snapshots.write(now.graph, path, before)
             if now.forward is not None:
-                snapshots.write(now.forward, _forward_path(path), before)
+                snapshots.write(now.forward, beside, before)
         if before.fault:
             self._run.mended.add((str(path), before.fault))
 
@@ -238,17 +238,13 @@ def _file_name(text: str) -> str:
     >>> _file_name("test_it[a/b]")
     'test_it[a%2Fb]'
     """
-    safe = re.sub(r"[^A-Za-z0-9_\[\]=,+.-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
+    safe = quote(text, safe="[]=,+").replace("~", "%7E")
     if len(safe) <= _LONGEST_NAME:
         return safe
     import hashlib
 
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return f"{safe[:_LONGEST_NAME]}~{digest}"
-
-
-def _forward_path(path: Path) -> Path:
-    return Path(forward_name(str(path)))
 
 
 def _capture_or_take(

@@ -57,8 +57,7 @@ def load_target(spec: str) -> object:
     location, colon, attribute = spec.rpartition(":")
     if not colon or not location or not attribute:
         raise SpecError(f"expected path/to/file.py:name or package.module:name, not {spec!r}; see gradir help program")
-    is_file = location.endswith(".py") or "/" in location or "\\" in location
-    if is_file:
+    if location.endswith(".py") or "/" in location or "\\" in location:
         module = _load_file(Path(location))
     else:
         with _import_from(location, Path(working_folder()), location):

@@ -108,10 +108,7 @@ def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B
     for other in others:
         lines += ["", other]
     if len(explanation.terms) > 1:
-        listed = (f"  {_term(explanation, term)}" for term in explanation.terms[:_MOST_TERMS])
-        lines += ["", "terms of the loss:", *listed]
-        if len(explanation.terms) > _MOST_TERMS:
-            lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
+        lines += ["", "terms of the loss:", *(f"  {each}" for each in _describe_terms(explanation, printable))]
     if explanation.allowed:
         lines += ["", "allowed:", *(f"  {each}" for each in _describe_allowed(explanation, printable))]
     if layout.norms:
@@ -183,13 +180,16 @@ def wrapped(line: str, layout: Layout, further: str = "    ") -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
 
 
-def _term(explanation: Explanation, term: Term, shown: Callable[[str], str] = printable) -> str:
-    value = term.value if isinstance(term.value, str | None) else f"{term.value:.6g}"
-    number = f", value {value}" if value else ""
-    where = "" if term.source is None else f" at {shown(place_text(term.source))}"
-    count = len(explanation.joined(term.names))
-    reached = counted(count, "parameter") if count else "nothing"
-    return f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
+def _describe_terms(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[str]:
+    for term in explanation.terms[:_MOST_TERMS]:
+        value = term.value if isinstance(term.value, str | None) else f"{term.value:.6g}"
+        number = f", value {value}" if value else ""
+        where = "" if term.source is None else f" at {shown(place_text(term.source))}"
+        count = len(explanation.join_tied(term.names))
+        reached = counted(count, "parameter") if count else "nothing"
+        yield f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
+    if len(explanation.terms) > _MOST_TERMS:
+        yield f"and {len(explanation.terms) - _MOST_TERMS:,} more"
 
 
 def _select_causes(
@@ -241,10 +241,7 @@ def markdown(explanation: Explanation, layout: Layout = Layout()) -> str:  # noq
     lines += [f"- {other}" for other in others]
     lines += [f"- allowed: {each}" for each in _describe_allowed(explanation, code_span)]
     if len(explanation.terms) > 1:
-        lines += ["", "Terms of the loss:", ""]
-        lines += [f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS]]
-    if len(explanation.terms) > _MOST_TERMS:
-        lines.append(f"- and {len(explanation.terms) - _MOST_TERMS:,} more")
+        lines += ["", "Terms of the loss:", "", *(f"- {each}" for each in _describe_terms(explanation, code_span))]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -261,7 +258,7 @@ def cause_item(cause: Cause, *, named: str = "", before: str = "", after: str = 
 def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
     """Return the explanation as JSON, with the sentences of each cause."""
     # The sentences join the names of one tensor, unlike the field `names`.
-    joined = (replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes)
+    joined = (replace(cause, names=explanation.join_tied(cause.names)) for cause in explanation.causes)
     causes = tuple(
         Told(**{**_copy_fields(Told, cause), "text": shown.text, "advice": shown.advice})
         for cause, shown in zip(explanation.causes, joined, strict=True)

@@ -13,9 +13,9 @@ from gradir.explanations.model import LOOKS_OF_LEVELS, Cause, Examined, Explanat
 from gradir.explanations.verdict import gravest, place_text, sentence_of
 from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
-from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, STATUS, VERDICT, failure, overlay_verdict, stands_for_several
+from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, STATUS, failure, overlay_verdict, stands_for_several
 from gradir.ir.text import printable, shortened
-from gradir.overlays import MOST_OF_A_VERDICT
+from gradir.overlays import MOST_OF_A_VERDICT, mark_verdict
 from gradir.vocabulary.causes import ADVICE
 from gradir.vocabulary.patterns import EXCUSING, LOST, OF_REACHED, OTHER_MODEL, WITHOUT_GRADIENT
 
@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(graph: Graph) -> Verdict | None:
-    """Return the first sentence of `explained`, or the one of an overlay; a part of a graph has none.
+    """Return the verdict of the overlay, else of the cuts; a part of a graph has none.
 
     A forward graph has one only if it raised.
     """
@@ -107,11 +107,7 @@ def verdict(graph: Graph) -> Verdict | None:
 def with_verdict(graph: Graph) -> Graph:
     """Return the graph with its verdict as a mark of its outputs."""
     found = None if overlay_verdict(graph.nodes.values()) else verdict(graph)
-    nodes = graph.outputs or [*graph.nodes.values()][-1:]
-    if found is None:
-        return graph
-    marked = {node.id: replace(node, ext={**node.ext, VERDICT: found[:2]}) for node in nodes}
-    return replace(graph, nodes={**graph.nodes, **marked})
+    return graph if found is None else mark_verdict(graph, found.look, found.sentence)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut], framework: str) -> Iterator[Cause]:

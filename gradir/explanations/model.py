@@ -192,10 +192,10 @@ class Explanation(Record, frozen=True, dict=True):
         """
         return verdict_of(self)
 
-    def joined(self, names: Iterable[str]) -> tuple[str, ...]:
+    def join_tied(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names, with those of one tensor joined.
 
-        >>> Explanation({"e": "reached", "h": "reached"}, tied=(("e", "h"),)).joined(["e", "b", "h"])
+        >>> Explanation({"e": "reached", "h": "reached"}, tied=(("e", "h"),)).join_tied(["e", "b", "h"])
         ('e = h', 'b')
         """
         listed = dict.fromkeys(names)

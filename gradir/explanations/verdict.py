@@ -83,9 +83,9 @@ def subject(explanation: Explanation, names: Sequence[str], shown: Shown = print
         return "all parameters"
     folded = ranges(modules)
     if len(names) <= FEW_NAMES or not modules or len(folded) > LONGEST_NAME:
-        return listed_names(explanation.joined(names), shown)
+        return listed_names(explanation.join_tied(names), shown)
     whole = f"all of {shown(folded)}"
-    return f"{whole} and {listed_names(explanation.joined(others), shown)}" if others else whole
+    return f"{whole} and {listed_names(explanation.join_tied(others), shown)}" if others else whole
 
 
 def place_text(source: Source) -> str:
@@ -113,8 +113,8 @@ def _describe_harm(explanation: Explanation, statuses: Counter[str], shown: Show
     if phrase is None:
         return f"{_share(explanation, statuses, _GOOD, _GRADIENT, shown)}: {reason}{further}."
     alike = [status for status, words in _PHRASES.items() if words == phrase]
-    others = sum(statuses[status] for status in alike) - len(explanation.joined(concerned))
-    of_them = f", {len(explanation.joined(concerned)):,} of them because" if others > 0 else ":"
+    others = sum(statuses[status] for status in alike) - len(explanation.join_tied(concerned))
+    of_them = f", {len(explanation.join_tied(concerned)):,} of them because" if others > 0 else ":"
     return f"{_share(explanation, statuses, alike, phrase, shown)}{of_them} {reason}{further}."
 
 
@@ -152,7 +152,7 @@ def _share(
     (one, many), total = verbs, statuses.total()
     count = sum(statuses[status] for status in alike)
     if total == 1:
-        name = listed_names(explanation.joined(explanation.statuses), shown)
+        name = listed_names(explanation.join_tied(explanation.statuses), shown)
         return f"{name} {one if count else 'gets no gradient'}"
     if count == total:
         return f"{f'All {total:,}' if total > 2 else 'Both'} parameters {many}"

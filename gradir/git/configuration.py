@@ -125,9 +125,6 @@ def with_block(text: str, lines: list[str]) -> str:
 def without_block(text: str) -> str:
     r"""Return the text as it was before `with_block`.
 
-    Raises:
-        GradirError: one of the two marks is missing.
-
     >>> without_block(with_block("*.png binary", ["*.gir diff=gradir"]))
     '*.png binary'
     """

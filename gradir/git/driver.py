@@ -5,8 +5,8 @@ merge driver is a conflict, in which the file stays as ours.
 
 git caches the output of a *textconv* command, also if gradir is missing, and would show it for ever. Its write to the
 cache fails silently while there is a ref below the cache's ref. So if gradir returns no text, the script drops the
-cache and creates such a ref, the *stop*. It removes the stop once gradir returns a text in a later run of git, since
-the old run still has the other text in memory. So the stop is a tree with the process id of its run.
+cache and creates such a ref, the *stop*. It removes the stop once gradir returns a text again. That must be in a later
+run of git, since the old run still has the other text in memory. So the stop is a tree with the process id of its run.
 """
 
 from __future__ import annotations
@@ -53,12 +53,7 @@ class Status(NamedTuple):
 
 
 def install(where: Where) -> Status:
-    """Set the driver and the attributes, and replace older ones.
-
-    Raises:
-        GitError: git is missing, or this is no repository (`NoRepositoryError`).
-        GradirError: the configuration or the attributes file cannot be written; nothing new is left behind.
-    """
+    """Set the driver and the attributes, and replace older ones; an error leaves nothing new behind."""
     before = status(where)
     try:
         if before.command and not before.current:
@@ -133,9 +128,15 @@ def _unset(where: Where, *, unended: bool) -> None:
 
 
 def _settings(where: Where) -> dict[str, str]:
-    script = f"{_COMMON}/{_SCRIPT}" if where == "local" else str(_script(where))
-    found = _commands(f'"{script}"' if where == "local" else shlex.quote(script))
-    return {_COMMAND: found.pop(_COMMAND), "diff.gradir.cachetextconv": "true", **found}
+    script = f'"{_COMMON}/{_SCRIPT}"' if where == "local" else shlex.quote(str(_script(where)))
+    run = f"sh {script} {_program()}"
+    return {
+        # With exec, so that the parent of the script is git.
+        _COMMAND: f": {shlex.quote(_NAME)}; exec sh {script} --text {_program()} git textconv --",
+        "diff.gradir.cachetextconv": "true",
+        "difftool.gradir.cmd": f'{run} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
+        "merge.gradir.driver": f"{run} merge -o %A -- %O %A %B %P",
+    }
 
 
 def _script(where: Where) -> Path:
@@ -179,17 +180,6 @@ def _script_text() -> bytes:
 def _is_script(text: bytes) -> bool:
     """Return whether some gradir wrote this script."""
     return text.splitlines()[:2] == _script_text().splitlines()[:2]
-
-
-def _commands(path: str) -> dict[str, str]:
-    """Return the settings of git that hold a command, given the quoted path of the script."""
-    run = f"sh {path} {_program()}"
-    return {
-        # With exec, so that the parent of the script is git.
-        "diff.gradir.textconv": f": {shlex.quote(_NAME)}; exec sh {path} --text {_program()} git textconv --",
-        "difftool.gradir.cmd": f'{run} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
-        "merge.gradir.driver": f"{run} merge -o %A -- %O %A %B %P",
-    }
 
 
 def _program() -> str:

@@ -26,11 +26,7 @@ class NoRepositoryError(GitError):
 
 
 def output(arguments: Sequence[str]) -> bytes:
-    """Return git's standard output.
-
-    Raises:
-        GitError: git is not installed or failed; the message is that of git.
-    """
+    """Return git's standard output, or raise a `GitError` with git's message."""
     done = _run(arguments)
     if done.returncode != 0:
         message = " ".join(done.stderr.decode(errors="replace").split()).removeprefix("fatal: ")
@@ -39,12 +35,7 @@ def output(arguments: Sequence[str]) -> bytes:
 
 
 def git_path(name: str) -> Path:
-    """Return the path of git's own file, such as ``config``; the same for all worktrees.
-
-    Raises:
-        NoRepositoryError: this is no repository.
-        GitError: git is not installed.
-    """
+    """Return the path of git's own file, such as ``config``; the same for all worktrees."""
     from pathlib import Path
 
     if not has_git():
@@ -82,9 +73,6 @@ def read_blob(revision: str, path: str) -> bytes:
     """Return a file of a revision or, for ``:0`` to ``:3``, of a stage of the index, as git would check it out.
 
     A path that starts with ``./`` is relative to the working directory, any other to the root of the repository.
-
-    Raises:
-        GitError: there is no such revision, or no such file in it.
     """
     if revision.startswith(":"):
         return output(["cat-file", "--filters", f"{revision}:{path}"])
@@ -99,10 +87,8 @@ def read_blob(revision: str, path: str) -> bytes:
 
 
 def find_rename(path: str, revision: str, other: str) -> str:
-    """Return the name in ``revision`` of a file that was renamed up to ``other``, or an empty text.
-
-    ``other`` may also be the index, or the working tree if empty.
-    """
+    """Return a file's name in ``revision`` if it was renamed up to ``other``, or an empty text."""
+    # `other` may be the index or, empty, the working tree.
     if path.startswith("./"):
         path = posixpath.normpath(os.fsdecode(output(["rev-parse", "--show-prefix"]).strip(b"\n")) + path)
     sides = (
@@ -151,12 +137,7 @@ class Side(NamedTuple):
         return f"{self.revision}:{self.path.removeprefix('./')}" if self.revision else self.path
 
     def blob(self, other: Side | None = None) -> bytes:
-        """Return the file's content in its revision.
-
-        Raises:
-            GitError: there is no such revision, or no such file in it; the message has the file's name there if git
-                finds that it was renamed up to the ``other`` side.
-        """
+        """Return the file's content in its revision; errors suggest its name there if ``other`` has it renamed."""
         try:
             return read_blob(self.revision, self.path)
         except GitError as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
-from msgspec.structs import replace
 
 from gradir import registry
 from gradir.errors import ExportError
-from gradir.ir.marks import VERDICT, overlay_verdict
+from gradir.ir.marks import overlay_verdict
 from gradir.options import Options
+from gradir.overlays import mark_verdict
 from gradir.protocols import ListsChanges
 
 if TYPE_CHECKING:
@@ -105,9 +105,4 @@ def _with_sentence(graph: Graph, diff: Diff) -> Graph:
         return graph
     look = "alarm" if any(finding.level == "error" for finding in diff.findings) else "quiet"
     # Without a sentence, as for an empty graph, the page counts the changes.
-    verdict = look, (sentence(diff) or headline(diff)) if diff else no_difference(diff)
-    marked = {
-        node.id: replace(node, ext={**node.ext, VERDICT: verdict})
-        for node in graph.outputs or [*graph.nodes.values()][-1:]
-    }
-    return replace(graph, nodes={**graph.nodes, **marked})
+    return mark_verdict(graph, look, (sentence(diff) or headline(diff)) if diff else no_difference(diff))
