@@ -211,7 +211,7 @@ def _verify(ran: _Ran, request: CaptureRequest, *, keep_graph: bool) -> protocol
 
 def _choose_usable(feature: str, subject: str) -> str:
     usable = claims.usable_kinds()
-    return claims.only_one([name for name, kind in usable.items() if feature in kind.features] or usable, subject)
+    return claims.expect_one([name for name, kind in usable.items() if feature in kind.features] or usable, subject)
 
 
 def _expect_features(name: str, request: CaptureRequest) -> None:

@@ -28,7 +28,9 @@ def frontend_of(request: CaptureRequest) -> str:
     """Return the name of the front-end for a request: the chosen one, or the one that claims its objects."""
     target, needed = request.target, {feature for _, feature in features_of(request)}
     if request.frontend is None and request.is_program and callable(target):
-        return only_one(_claimants(find_loaded_kinds(), target, needed) or _general(usable_kinds()), _describe(target))
+        return expect_one(
+            _find_claimants(find_loaded_kinds(), target, needed) or _find_general(usable_kinds()), _describe(target)
+        )
     others = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
     return find_claimant(target, *others, chosen=request.frontend, needed=needed)
 
@@ -39,12 +41,12 @@ def find_claimant(*objects: object, chosen: str | None = None, needed: Collectio
         registry.frontend(chosen)
         return chosen
     loaded = find_loaded_kinds()
-    for part in _parts(objects):
-        if names := _claimants(loaded, part, needed):
-            return only_one(names, _describe(part))
+    for part in _walk_contents(objects):
+        if names := _find_claimants(loaded, part, needed):
+            return expect_one(names, _describe(part))
     # If none claims it, the only front-end whose framework is loaded raises the best error.
-    general = _general(loaded)
-    return only_one(general if len(general) == 1 else (), _describe(objects[0]))
+    general = _find_general(loaded)
+    return expect_one(general if len(general) == 1 else (), _describe(objects[0]))
 
 
 def able(name: str, feature: str, spelled: str = "") -> Frontend:
@@ -62,7 +64,7 @@ def able(name: str, feature: str, spelled: str = "") -> Frontend:
 def unable(feature: str) -> Iterator[str]:
     """Yield a sentence for each loaded front-end that lacks a feature."""
     loaded = find_loaded_kinds()
-    for name in _general(loaded):
+    for name in _find_general(loaded):
         if feature not in loaded[name].features:
             yield f"front-end {name!r} cannot {FEATURES[feature]}"
 
@@ -137,7 +139,7 @@ def find_loaded_kinds() -> dict[str, type[Frontend]]:
     return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
 
 
-def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Collection[str] = ()) -> list[str]:
+def _find_claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Collection[str] = ()) -> list[str]:
     names = []
     for name, kind in loaded.items():
         with registry.frontend.failing(name):
@@ -148,7 +150,7 @@ def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Coll
     return [name for name in fitting if name not in preceded]
 
 
-def _general(names: Mapping[str, type[Frontend]]) -> list[str]:
+def _find_general(names: Mapping[str, type[Frontend]]) -> list[str]:
     return [name for name, kind in names.items() if not getattr(kind, "before", ())]
 
 
@@ -157,7 +159,7 @@ def usable_kinds() -> dict[str, type[Frontend]]:
     return find_loaded_kinds() or {name: kind for name, kind in kinds().items() if _is_installed(kind.framework)}
 
 
-def _parts(objects: Iterable[object]) -> Iterator[object]:
+def _walk_contents(objects: Iterable[object]) -> Iterator[object]:
     # A container may contain itself.
     seen: set[int] = set()
     left = [*objects][::-1]
@@ -176,7 +178,7 @@ def _describe(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
 
 
-def only_one(names: Iterable[str], subject: str) -> str:
+def expect_one(names: Iterable[str], subject: str) -> str:
     """Return the single name; without one, or with several, raise an error about the ``subject`` of the capture."""
     found = [*names]
     if len(found) == 1:

@@ -8,7 +8,7 @@ from gradir import registry
 from gradir.errors import ExportError
 from gradir.ir import Graph
 from gradir.ir.text import printable
-from gradir.lines import with_cells, with_lines
+from gradir.lines import name_cells, with_lines
 from gradir.passes import layers, readable
 from gradir.pictures import render
 
@@ -38,7 +38,7 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     """Return the graph by MIME type: text, a page, and SVG or, if nothing draws that, Mermaid."""
     shown = {"text/plain": repr(graph)}
     if len(graph.nodes) <= _MOST_NODES:
-        page = _frame_page(registry.export(_PAGE, with_cells(with_lines(graph)), {}), repr(graph).strip("<>"))
+        page = _frame_page(registry.export(_PAGE, name_cells(with_lines(graph)), {}), repr(graph).strip("<>"))
         # The front-end records whether it knows the modules of operations.
         is_blind = graph.producer.options.get("scopes") is False and any(graph.scopes)
         shown |= {"text/html": f"{page}{_NO_MODULE * is_blind}"} if page else {}

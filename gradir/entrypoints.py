@@ -43,23 +43,23 @@ def entry_points(group: str) -> list[EntryPoint]:
     if finders == [PathFinder] and not any(
         not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry) for entry in path
     ):
-        return [point for data in _files(tuple(sys.path)) for point in _parse_group(data, group)]
+        return [point for data in _read_files(tuple(sys.path)) for point in _parse_group(data, group)]
     from importlib import metadata
 
     return [EntryPoint(point.name, point.value) for point in metadata.entry_points(group=group)]
 
 
 @lru_cache(1)
-def _files(path: tuple[str, ...]) -> list[bytes]:
+def _read_files(path: tuple[str, ...]) -> list[bytes]:
     found = []
-    for directory in _infos(path):
+    for directory in _find_metadata(path):
         # Most distributions register nothing.
         with suppress(OSError), open(os.path.join(directory, _FILE), "rb") as file:
             found.append(file.read())
     return found
 
 
-def _infos(path: Iterable[str]) -> Iterator[str]:
+def _find_metadata(path: Iterable[str]) -> Iterator[str]:
     """Yield the metadata directory of each distribution, the first on the path."""
     seen = set()
     for entry in path:

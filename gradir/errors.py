@@ -150,10 +150,10 @@ def failing(problem: str, error: type[GradirError]) -> Iterator[None]:
         # The text of a syntax error has the line; the traceback only has the line of the import.
         has_line = isinstance(raised, SyntaxError) and not (raised.filename or "<").startswith("<")
         text = ": ".join(filter(None, (problem, type(raised).__name__, " ".join(str(raised).split()))))
-        raise error(f"{text}{'' if has_line else _place(raised)}") from raised
+        raise error(f"{text}{'' if has_line else _find_place(raised)}") from raised
 
 
-def _place(error: BaseException) -> str:
+def _find_place(error: BaseException) -> str:
     """Return the last line that ran in the package that gradir called, such as ``at edges.py:8``."""
     from pathlib import Path
     from traceback import walk_tb

@@ -80,7 +80,7 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
         for done, step in enumerate(steps):  # noqa: B007 (the handler uses it)
             left = step(left)
     except PassError as error:
-        culprit = _culprit(steps[:done], step, graph)
+        culprit = _find_culprit(steps[:done], step, graph)
         # The pass fails without the earlier ones too.
         if culprit is None:
             raise
@@ -154,7 +154,7 @@ def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Itera
         raise PassError(str(error)) from error
 
 
-def _culprit(earlier: Sequence[Step], step: Step, graph: Graph) -> str | None:
+def _find_culprit(earlier: Sequence[Step], step: Step, graph: Graph) -> str | None:
     """Return the option of the earlier pass that makes a step fail, or None."""
     for before in (None, *earlier):
         graph = graph if before is None else before(graph)

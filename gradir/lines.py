@@ -41,7 +41,7 @@ def cell_of(filename: str) -> str:
     return f"cell {number[1]}" if number else ""
 
 
-def with_cells(graph: Graph) -> Graph:
+def name_cells(graph: Graph) -> Graph:
     """Return the graph with notebook cells instead of the file names that Python gives them."""
     known = Memo[str, str](lambda file: cell_of(*names) if len(names := _FILES.get(file) or ()) == 1 else "")
 

@@ -88,14 +88,14 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
     if picture not in PICTURES:
         raise ExportError(f"unknown picture format {picture!r}: choose from {', '.join(PICTURES)}")
     program = _program_for(picture)
-    boxes, arrows = _counts(source)
+    boxes, arrows = _count(source)
     if boxes > _MOST_BOXES or arrows > _MOST_ARROWS:
         raise ExportError(f"cannot draw {picture.upper()}: {_size(source)} are too many to lay out; {_ADVICE}")
     with stage(f"{_name(program)} lays out {_size(source)}"):
         if _CLUSTER.search(source):
             # Lines cross the captions of frames, so a second drawing of the layout has them in boxes.
             laid_out, _ = _lay_out(program, source, _DOT, seconds)
-            with_captions = _with_captions(source, laid_out.decode())
+            with_captions = _add_captions(source, laid_out.decode())
             image, messages = _lay_out(program, with_captions, picture, seconds, *_AS_LAID_OUT)
         else:
             image, messages = _lay_out(program, source, picture, seconds)
@@ -208,7 +208,7 @@ def _check_size(bitmap: bytes, messages: bytes, source: str, name: str) -> None:
         )
 
 
-def _with_captions(source: str, laid_out: str) -> str:
+def _add_captions(source: str, laid_out: str) -> str:
     """Return a layout of ``source`` with the caption of each frame in a box on top of all lines."""
     captions = {cluster: (label, look) for cluster, label, look in _CLUSTER.findall(source)}
     boxes: list[str] = []
@@ -240,12 +240,12 @@ def _limit(process: int, seconds: float) -> None:
                 prlimit(process, kind, (min([most, *bounds]), hard))
 
 
-def _counts(source: str) -> tuple[int, int]:
+def _count(source: str) -> tuple[int, int]:
     """Return the number of boxes and arrows in source of the exporter ``dot``, which writes a statement a line."""
     statements = [line.lstrip() for line in source.splitlines()]
     return len([*filter(_BOX.match, statements)]), len([*filter(_ARROW.match, statements)])
 
 
 def _size(source: str) -> str:
-    boxes, arrows = _counts(source)
+    boxes, arrows = _count(source)
     return f"{boxes:,} box{'es'[: 2 * (boxes != 1)]} and {arrows:,} arrow{'s'[: arrows != 1]}"

@@ -147,12 +147,12 @@ def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = 
     if cause.source is not None:
         via = "" if cause.via is None else f" via {place_text(cause.via)}"
         yield f"  {palette.quiet}-->{palette.reset} {place_text(cause.source)}{via}"
-        yield from _excerpt(cause.source.line, cause.excerpt, colour, layout)
+        yield from _draw_excerpt(cause.source.line, cause.excerpt, colour, layout)
     if words.advice:
         yield from wrapped(f"  help: {words.advice}", layout, "        ")
 
 
-def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
+def _draw_excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
     # A tab takes one column, like the carets below.
     text = "" if excerpt is None else excerpt.text.replace("\t", " ")
     if excerpt is None or not text.isprintable():

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gradir.errors import GraphError
 from gradir.explanations.model import LOOKS_OF_LEVELS, Cause, Examined, Explanation, Level
-from gradir.explanations.verdict import gravest, place_text, sentence_of
+from gradir.explanations.verdict import find_gravest, place_text, sentence_of
 from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
 from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, STATUS, failure, overlay_verdict, stands_for_several
@@ -64,7 +64,7 @@ def explained(graph: Graph) -> Explanation:
             statuses.update((name, status) for name in cut.names if statuses[name] in {"unused", "unreached"})
     examined = Examined(reason="a file has none", advice="explain the program")
     framework = graph.producer.framework if graph.producer.framework in ADVICE else ""
-    causes = united(_causes(statuses, flow, framework), statuses)
+    causes = united(_find_causes(statuses, flow, framework), statuses)
     return Explanation(statuses, causes, tied=tied, examined=examined)
 
 
@@ -96,7 +96,7 @@ def verdict(graph: Graph) -> Verdict | None:
     if given is None and not (found.statuses or found.causes):
         return None
     look = LOOKS_OF_LEVELS[found.level] if found.causes else "good"
-    cause, place = gravest(found), None
+    cause, place = find_gravest(found), None
     if cause is not None:
         about, names = (cause.kind, cause.op, cause.source, cause.pattern), {*cause.names}
         same = (cut for cut in graph.cuts if (cut.kind, cut.op, cut.source, cut.meant) == about)
@@ -110,7 +110,7 @@ def with_verdict(graph: Graph) -> Graph:
     return graph if found is None else mark_verdict(graph, found.look, found.sentence)
 
 
-def _causes(statuses: dict[str, str], flow: list[Cut], framework: str) -> Iterator[Cause]:
+def _find_causes(statuses: dict[str, str], flow: list[Cut], framework: str) -> Iterator[Cause]:
     # All unused parameters share one cause below.
     for cut in (cut for cut in flow if cut.kind != "unused"):
         lost = tuple(name for name in cut.names if statuses[name] == "cut")
@@ -173,17 +173,17 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
         each.places.update(dict.fromkeys([place] if is_place else []))
     blocks: list[list[_Named]] = []
     for each in by_key.values():
-        if blocks and _belongs(each, blocks[-1][-1]):
+        if blocks and _continues_block(each, blocks[-1][-1]):
             blocks[-1].append(each)
         else:
             blocks.append([each])
     joined = chain.from_iterable([_join_block(block)] if len(block) >= _FEWEST else block for block in blocks)
-    merged = [_with_names(each, statuses) for each in joined]
+    merged = [_merge_names(each, statuses) for each in joined]
     # A straight-through estimator that bypasses parameters is the first to repair.
     return tuple(sorted(merged, key=lambda cause: (cause.level, cause.pattern) != ("error", "straight-through")))
 
 
-def _with_names(each: _Named, statuses: Mapping[str, str]) -> Cause:
+def _merge_names(each: _Named, statuses: Mapping[str, str]) -> Cause:
     cause = each.cause
     if len(each.places) > 1:
         before = cause.detail.rpartition(_AT)[0]
@@ -202,7 +202,7 @@ def _list_places(places: Sequence[str]) -> str:
     return ", ".join(places[:_MOST_LINES]) + (" and others" if len(places) > _MOST_LINES else "")
 
 
-def _belongs(each: _Named, before: _Named) -> bool:
+def _continues_block(each: _Named, before: _Named) -> bool:
     one, other = before.cause, each.cause
     if one.kind not in _OF_BLOCKS or one.source is None or other.source is None:
         return False

@@ -61,7 +61,7 @@ def sentence_of(explanation: Explanation, shown: Shown = printable_short) -> str
     return (_describe_harm if errors else _describe_state)(explanation, statuses, shown)
 
 
-def gravest(explanation: Explanation) -> Cause | None:
+def find_gravest(explanation: Explanation) -> Cause | None:
     """Return the cause that the sentence names: the first of those with most parameters without a gradient."""
     errors = [cause for cause in explanation.causes if cause.level == "error"]
     if errors:
@@ -76,7 +76,7 @@ def subject(explanation: Explanation, names: Sequence[str], shown: Shown = print
     """Return names in one phrase, such as ``all of encoder`` for a module; empty without names."""
     if not names:
         return ""
-    modules, others = _whole_modules(names, explanation.statuses)
+    modules, others = _find_whole_modules(names, explanation.statuses)
     if len(modules) == 1 and not others:
         return f"all of {shown(modules[0])}"
     if len(names) > FEW_NAMES and len(names) == len(explanation.statuses):
@@ -96,7 +96,7 @@ def place_text(source: Source) -> str:
 
 
 def _describe_harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
-    cause = gravest(explanation)
+    cause = find_gravest(explanation)
     assert cause is not None  # noqa: S101 (there is an error)
     phrases = {name: _PHRASES.get(explanation.statuses.get(name, "")) for name in _find_lacking(explanation, cause)}
     counts = Counter(phrases.values())
@@ -137,7 +137,7 @@ def _describe_state(explanation: Explanation, statuses: Counter[str], shown: Sho
         parts = [_share(explanation, statuses, [*statuses], phrase, shown)]
     else:
         parts += [f"{count:,} {one if count == 1 else many}" for (one, many), count in counts.items()]
-    cause, excuse = gravest(explanation), ""
+    cause, excuse = find_gravest(explanation), ""
     if any(allowed.causes for allowed in explanation.allowed):
         excuse = ", which is allowed"
     elif cause is not None:
@@ -168,7 +168,7 @@ def _reason(explanation: Explanation, cause: Cause, shown: Shown, concerned: Seq
     return text if cause.source is None else f"{text} ({shown(place_text(cause.source))})"
 
 
-def _whole_modules(names: Sequence[str], statuses: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def _find_whole_modules(names: Sequence[str], statuses: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Return the outermost modules whose parameters, two or more, are all in ``names``, and the other names."""
     paths = {name: [*accumulate(name.split(".")[:-1], "{}.{}".format)] for name in statuses}
     total = Counter(chain.from_iterable(paths.values()))

@@ -47,14 +47,14 @@ def config_home() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
 
 
-def without_sections(data: bytes, *, unended: bool) -> bytes:
+def remove_sections(data: bytes, *, unended: bool) -> bytes:
     r"""Return a configuration without gradir's sections, if they are unchanged.
 
     git can unset them too, but leaves the name of a section below a comment. ``unended`` means that the file did not
     end in a newline before.
 
     >>> ours = b'[diff "gradir"]\n\ttextconv = x\n[difftool "gradir"]\n\tcmd = y\n'
-    >>> without_sections(b"# mine\n" + ours, unended=True)
+    >>> remove_sections(b"# mine\n" + ours, unended=True)
     b'# mine'
     """
     found = _SECTIONS.search(data)
@@ -111,21 +111,21 @@ def tidy(record: Record) -> None:
                 place.unlink()
 
 
-def with_block(text: str, lines: list[str]) -> str:
+def add_block(text: str, lines: list[str]) -> str:
     r"""Return the text with exactly one block of these lines, at its end.
 
-    >>> with_block("*.png binary\n", ["*.gir diff=gradir"])
+    >>> add_block("*.png binary\n", ["*.gir diff=gradir"])
     '*.png binary\n# gradir: begin\n*.gir diff=gradir\n# gradir: end\n'
     """
-    rest = without_block(text)
+    rest = remove_block(text)
     begin = f"\n{_BEGIN_UNENDED}" if rest and not rest.endswith("\n") else _BEGIN
     return "".join([rest, *(f"{line}\n" for line in (begin, *lines, _END))])
 
 
-def without_block(text: str) -> str:
-    r"""Return the text as it was before `with_block`.
+def remove_block(text: str) -> str:
+    r"""Return the text as it was before `add_block`.
 
-    >>> without_block(with_block("*.png binary", ["*.gir diff=gradir"]))
+    >>> remove_block(add_block("*.png binary", ["*.gir diff=gradir"]))
     '*.png binary'
     """
     others: list[str] = []

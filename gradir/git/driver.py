@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from gradir import files
 from gradir.errors import GradirError
 from gradir.git import configuration
-from gradir.git.configuration import Where, config_home, config_path, has_block, with_block, without_block
+from gradir.git.configuration import Where, add_block, config_home, config_path, has_block, remove_block
 from gradir.git.repository import GitError, answer, git_path, output, succeeds
 from gradir.version import __version__
 
@@ -73,7 +73,7 @@ def uninstall(where: Where) -> None:
     """Remove what `install` added, and nothing else."""
     record = configuration.read_record(where)
     texts = {path: _text(path) for path in _attributes_paths(where)}
-    rests = {path: without_block(text) for path, text in texts.items() if has_block(text)}
+    rests = {path: remove_block(text) for path, text in texts.items() if has_block(text)}
     _unset(where, unended=record.unended)
     script = _script(where)
     if _is_script(_encode(_text(script))):
@@ -98,7 +98,7 @@ def _install(where: Where) -> None:
     config, path = config_path(where), _attributes_paths(where)[0]
     if config.exists() and not config.is_file():
         raise GitError(f"{config}: is not a file, and cannot hold settings")
-    attributes, script = with_block(_text(path), _ATTRIBUTES), _script(where)
+    attributes, script = add_block(_text(path), _ATTRIBUTES), _script(where)
     if script.exists() and not _is_script(_encode(_text(script))):
         raise GradirError(f"{script}: is not gradir's, and where it puts its script: move it away")
     missing = (
@@ -119,7 +119,7 @@ def _unset(where: Where, *, unended: bool) -> None:
     config = config_path(where)
     if config.is_file():
         data = files.read_bytes(config)
-        rest = configuration.without_sections(data, unended=unended)
+        rest = configuration.remove_sections(data, unended=unended)
         if rest != data:
             files.write_bytes(config, rest)
     for key in (*_settings(where), *configuration.RECORDS):

@@ -90,13 +90,13 @@ class HtmlRenderer:
             raise ExportError(f"the exporter {_PAGE!r} lists no changes: use the one of gradir")
         values = registry.exporter_options(_PAGE, {"title": options.title})
         named = [(options.before, sides.before), (options.after, sides.after)]
-        graph = _with_sentence(united.graph, diff)
+        graph = _add_sentence(united.graph, diff)
         return exporter.export_changes(
             graph, values, list_changes(diff, sides, united), held_before(sides, united), named
         )
 
 
-def _with_sentence(graph: Graph, diff: Diff) -> Graph:
+def _add_sentence(graph: Graph, diff: Diff) -> Graph:
     """Return the graph with the summary of the diff in the place of an explanation's verdict."""
     from gradir.review.summary import sentence
     from gradir.review.text import headline, no_difference
