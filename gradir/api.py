@@ -1,4 +1,4 @@
-"""The functions of the public API. Each imports what it needs when it is called."""
+"""The functions of the public API. Each imports its modules when it is called."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def verify(
 ) -> Verification:
     """Capture a graph and compare it with the autograd engine in a real backward pass.
 
-    The arguments are those of `capture`. The result is true if the engine runs exactly the captured functions, and
-    exactly the leaves of the graph get a gradient, of the recorded dtypes and shapes. ``.grad`` stays as it was. If the
-    graph communicates, all ranks must verify.
+    The arguments are those of `capture`. The result is true if the engine runs exactly the captured functions, and if
+    exactly the leaves of the graph get gradients, with the recorded dtypes and shapes. ``.grad`` stays as it was. If
+    the graph communicates, all ranks must verify.
 
     With ``keep_graph`` you can still run your own backward pass, and functions that run only once are an error. If the
     front-end runs no backward pass, gradir compares the graph with a second capture, and ``unproved`` says so.
@@ -196,7 +196,7 @@ def record(
         sources: also record source lines and the variables that results are assigned to.
         flow: also record operations that autograd ignores, for ``rec.forward()`` and ``rec.explain(loss)``. A call of
             compiled code is one operation.
-        collectives: also record what this rank exchanges with others. Capture before the backward pass, and call
+        collectives: also record the exchanges with other ranks. Capture before the backward pass, and call
             ``rec.with_collectives(graph)`` after it.
         frontend: the front-end (default: the one that claims the model).
         options: further options of a `CaptureRequest`.
@@ -448,7 +448,7 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
         a: the graph before.
         b: the graph after.
         ignore: fields to ignore: ``source``, ``attrs.eps``, ``saved``; or ``scopes``, ``cuts``, ``order``.
-        normalize: also ignore what another release of the framework changes by itself.
+        normalize: also ignore changes that another release of the framework makes by itself.
         vocabulary: compare a model with its port to another framework, in shared terms. The diff is then no patch.
 
     Raises:

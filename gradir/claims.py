@@ -28,9 +28,8 @@ def frontend_of(request: CaptureRequest) -> str:
     """Return the name of the front-end for a request: the chosen one, or the one that claims its objects."""
     target, needed = request.target, {feature for _, feature in features_of(request)}
     if request.frontend is None and request.is_program and callable(target):
-        return expect_one(
-            _find_claimants(find_loaded_kinds(), target, needed) or _find_general(usable_kinds()), _describe(target)
-        )
+        names = _find_claimants(find_loaded_kinds(), target, needed) or _find_general(usable_kinds())
+        return expect_one(names, _describe(target))
     others = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
     return find_claimant(target, *others, chosen=request.frontend, needed=needed)
 

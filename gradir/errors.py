@@ -128,7 +128,7 @@ class PassError(GradirError):
 
 
 class GradirWarning(UserWarning):
-    """A result that may not be what you expect."""
+    """A result that you may not expect."""
 
 
 def warn(message: str) -> None:

@@ -38,11 +38,7 @@ def option_names() -> Iterator[str]:
 
 
 def planned(values: Mapping[str, object]) -> list[Step]:
-    """Return the passes for options, in the order in which they run.
-
-    The first passes drop hidden nodes, so that hops count only visible ones. The next select a part, by the nodes' own
-    names. The last merge nodes. An option for several values accepts a single one.
-    """
+    """Return the passes for options, in the order in which they run; see `gradir.protocols.Pass.order`."""
     given = {name: value for name, value in values.items() if not any(value is absent for absent in _ABSENT)}
     unknown = next((name for name in given if name not in option_names()), None)
     if unknown is not None:

@@ -108,10 +108,7 @@ def _check(overlay: Overlay) -> Overlay:
 
 
 def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: bool = False) -> Graph:
-    """Return the graph with the values of a channel as marks, and the verdict on its outputs.
-
-    `gradir.ir.marks` reads the marks. ``with_others`` adds the marks of the other channels.
-    """
+    """Return the graph with the values of a channel, or ``with_others`` of all, and the verdict as marks."""
     overlay = _check_types(overlay)
     ids = {id_ for each in overlay.channels for id_ in each.values}
     known = sum(id_ in graph.nodes for id_ in ids)

@@ -75,10 +75,7 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
     """Draw a DOT source in one of the formats `PICTURES`, within limits of time and memory.
 
     An SVG does not name the release of its program, and has a title for screen readers. In it no line crosses the
-    caption of a frame.
-
-    Warns:
-        GradirWarning: a bitmap is larger than most programs open, or ``dot`` shrank it to its largest size.
+    caption of a frame. For a bitmap that is hard to open or to read, gradir issues a `GradirWarning`.
 
     >>> render("digraph { a -> b }", "gif")
     Traceback (most recent call last):

@@ -67,11 +67,11 @@ class Finder(Generic[P]):
 
     @cached_property
     def _found(self) -> Mapping[str, tuple[EntryPoint, ...]]:
-        found: dict[str, dict[str, EntryPoint]] = {}
-        for point in entry_points(self._group):
-            # A package that is on the path twice registers the same value twice.
-            found.setdefault(point.name, {}).setdefault(point.value, point)
-        return {name: tuple(points.values()) for name, points in found.items()}
+        found: dict[str, tuple[EntryPoint, ...]] = {}
+        # A package that is on the path twice registers the same value twice.
+        for point in dict.fromkeys(entry_points(self._group)):
+            found[point.name] = (*found.get(point.name, ()), point)
+        return found
 
     def _load(self, name: str, load: Callable[[EntryPoint], Any]) -> Any:
         """Load a plug-in and check its members."""

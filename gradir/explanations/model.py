@@ -99,11 +99,7 @@ class Cause(Record, frozen=True):
         return self.words().advice
 
     def words(self, *shown: Callable[[str], str], named: str = "") -> Words:
-        """Return the sentence without the detail, and the advice.
-
-        ``shown`` formats a name, and ``named`` replaces the names by a known phrase.
-        """
-        is_lost = self.level == "error"
+        """Return the sentence without the detail, and the advice; ``shown`` formats names, ``named`` replaces them."""
         return worded(
             self.kind,
             self.op,
@@ -111,7 +107,7 @@ class Cause(Record, frozen=True):
             *shown,
             named=named,
             pattern=self.pattern,
-            is_lost=is_lost,
+            is_lost=self.level == "error",
             detail=self.detail,
             framework=self.framework,
         )
@@ -290,20 +286,16 @@ class Explanation(Record, frozen=True, dict=True):
             for id_, name in self.of_graph.names.items()
         }
         looks = {word: _LOOKS.get(word, "caution") for word in statuses.values()}
-        by_status = Channel("status", statuses, looks=looks)
-        gradients = self.of_graph.gradients
-        by_gradient = Channel("gradient", gradients, "norm", "log", _LOOKS_OF_GRADIENTS)
+        channels = [Channel("status", statuses, looks=looks)]
+        if gradients := self.of_graph.gradients:
+            channels.insert(0, Channel("gradient", gradients, "norm", "log", _LOOKS_OF_GRADIENTS))
         verdict = self.verdict
         if len(verdict) > MOST_OF_A_VERDICT:
             verdict = f"{verdict[: MOST_OF_A_VERDICT - 1]}…"
-        return Overlay((by_gradient, by_status) if gradients else (by_status,), verdict, LOOKS_OF_LEVELS[self.level])
+        return Overlay(tuple(channels), verdict, LOOKS_OF_LEVELS[self.level])
 
     def located_in(self, graph: Graph) -> Explanation:
-        """Return the explanation with its overlay for another graph with the same parameters.
-
-        Raises:
-            GraphError: none of them is in the graph.
-        """
+        """Return the explanation with its overlay for another graph, which must have one of the parameters."""
         known = self.of_graph
         is_forward = graph.producer.options.get("graph") == "forward"
         if known and not is_forward and all(id_ in graph.nodes for id_ in (*known.names, *known.gradients)):

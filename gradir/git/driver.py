@@ -88,8 +88,8 @@ def status(where: Where) -> Status:
     """Return the state of the installation."""
     path = _attributes_paths(where)[0]
     settings = _settings(where)
-    answers = {key: answer(["config", f"--{where}", "--get", key]) for key in settings}
-    found = {key: os.fsdecode(value or b"").rstrip("\n") for key, value in answers.items()}
+    values = {key: answer(["config", f"--{where}", "--get", key]) or b"" for key in settings}
+    found = {key: os.fsdecode(value).rstrip("\n") for key, value in values.items()}
     is_current = found == settings and _encode(_text(_script(where))) == _script_text()
     return Status(where, found[_COMMAND], path, has_block(_text(path)), current=is_current)
 

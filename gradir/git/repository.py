@@ -163,9 +163,6 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
     then and now, and ``REVISION REVISION PATH`` the file in both. A word that names a file and a revision is the
     file, with a `GradirWarning`. ``paths`` is the number of words after ``--``.
 
-    Raises:
-        GradirError: the words name no two sides.
-
     >>> [side.revision for side in sides(["HEAD~1", "HEAD", "model.gir"])]
     ['HEAD~1', 'HEAD']
     >>> sides(["a:b.gir", "-b.gir"], paths=2)
