@@ -195,10 +195,9 @@ def _describe_terms(explanation: Explanation, shown: Callable[[str], str]) -> It
 def _select_causes(
     explanation: Explanation, layout: Layout, shown: Callable[[str], str] = printable
 ) -> tuple[Sequence[Cause], list[str]]:
-    levels = [level for level in _LEVELS if layout.all or level != "note"]
     # A level of a later version counts as an error.
     causes = sorted(
-        (cause for cause in explanation.causes if cause.level in levels or cause.level not in _LEVELS),
+        (cause for cause in explanation.causes if layout.all or cause.level != "note"),
         key=lambda cause: _LEVELS.index(cause.level) if cause.level in _LEVELS else 0,
     )
     others = []

@@ -22,8 +22,8 @@ from gradir.vocabulary.patterns import EXCUSING, LOST, OF_REACHED, OTHER_MODEL, 
 # The kinds of cuts in a graph without a recorded forward pass.
 _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
 # The kinds of cuts of a parameter that no operation cuts off, with its status.
-_ITS_OWN: Final = {"integer": "frozen", "unused": "unused"}
-_LOSING_NOTHING: Final = frozenset({*_ITS_OWN, "exchanged"})
+_STATUSES: Final = {"integer": "frozen", "unused": "unused", "hidden": "hidden"}
+_LOSING_NOTHING: Final = frozenset({*_STATUSES, "exchanged"})
 # Patterns of cuts whose parameters lose their gradient elsewhere, or may do so.
 _OF_TARGETS: Final = EXCUSING | {"stop-gradient"}
 # Marks of nodes in a part of a graph, or in the union of two graphs, which have no verdict of their own.
@@ -44,8 +44,8 @@ def explained(graph: Graph) -> Explanation:
     leaves = [node.names for node in graph.nodes.values() if node.role in {"leaf", "parameter"}]
     leaves = [names for names in leaves if lost.isdisjoint(names)]
     statuses = dict.fromkeys((name for names in leaves for name in names), "reached")
-    owned = [cut.names for cut in graph.cuts if cut.kind in _OF_ANY_GRAPH]
-    tied = tuple(names for names in (*leaves, *owned) if len(names) > 1)
+    unrecorded = [cut for cut in graph.cuts if cut.kind in _OF_ANY_GRAPH]
+    tied = tuple(names for names in (*leaves, *(cut.names for cut in unrecorded)) if len(names) > 1)
     # A cut has the first name of each tensor.
     same = {names[0]: names[:_MOST_TIED] for names in tied}
     flow = [
@@ -53,10 +53,9 @@ def explained(graph: Graph) -> Explanation:
         for cut in graph.cuts
         if cut.kind not in _OF_ANY_GRAPH
     ]
-    is_known = graph.producer.options.get(FLOW, bool(flow)) is True
-    for cut in (*(cut for cut in graph.cuts if cut.kind in _OF_ANY_GRAPH), *flow):
-        status = "unused" if is_known else "unreached"
-        status = "hidden" if cut.kind == "hidden" else _ITS_OWN.get(cut.kind, status)
+    default = "unused" if graph.producer.options.get(FLOW, bool(flow)) is True else "unreached"
+    for cut in (*unrecorded, *flow):
+        status = _STATUSES.get(cut.kind, default)
         statuses.update((name, status) for name in cut.names if name not in statuses)
     for cut in flow:
         if cut.kind not in _LOSING_NOTHING:
