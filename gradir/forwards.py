@@ -14,7 +14,7 @@ IGNORED: Final = ("source", "names", "order", "indices", "scopes", "cuts")
 
 
 def forward_name(path: str) -> str:
-    """Return the name of the file for the forward graph of the same run, beside another file.
+    """Return the name of the file beside ``path`` for the forward graph of the same run.
 
     >>> forward_name("a/loss.gir"), forward_name("loss.gir.zst"), forward_name("a.b/loss")
     ('a/loss.forward.gir', 'loss.forward.gir.zst', 'a.b/loss.forward')

@@ -80,7 +80,7 @@ class GraphSnapshot:
         from gradir import snapshots
         from gradir.diffs.ignoring import check_names
 
-        # Before the graph is compared, which a new file never is.
+        # A comparison would check too, but a new file has none.
         check_names(ignore)
         path = self._next_path(name)
         beside = Path(forward_name(str(path)))

@@ -19,7 +19,7 @@ from gradir.overlays import MOST_OF_A_VERDICT, mark_verdict
 from gradir.vocabulary.causes import ADVICE
 from gradir.vocabulary.patterns import EXCUSING, LOST, OF_REACHED, OTHER_MODEL, WITHOUT_GRADIENT
 
-# The kinds of cuts in a graph without a recorded forward pass.
+# The kinds of cuts that exist even without a recorded forward pass.
 _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
 # The kinds of cuts of a parameter that no operation cuts off, with its status.
 _STATUSES: Final = {"integer": "frozen", "unused": "unused", "hidden": "hidden"}
@@ -44,8 +44,8 @@ def explained(graph: Graph) -> Explanation:
     leaves = [node.names for node in graph.nodes.values() if node.role in {"leaf", "parameter"}]
     leaves = [names for names in leaves if lost.isdisjoint(names)]
     statuses = dict.fromkeys((name for names in leaves for name in names), "reached")
-    unrecorded = [cut for cut in graph.cuts if cut.kind in _OF_ANY_GRAPH]
-    tied = tuple(names for names in (*leaves, *(cut.names for cut in unrecorded)) if len(names) > 1)
+    basic_cuts = [cut for cut in graph.cuts if cut.kind in _OF_ANY_GRAPH]
+    tied = tuple(names for names in (*leaves, *(cut.names for cut in basic_cuts)) if len(names) > 1)
     # A cut has the first name of each tensor.
     same = {names[0]: names[:_MOST_TIED] for names in tied}
     flow = [
@@ -54,7 +54,7 @@ def explained(graph: Graph) -> Explanation:
         if cut.kind not in _OF_ANY_GRAPH
     ]
     default = "unused" if graph.producer.options.get(FLOW, bool(flow)) is True else "unreached"
-    for cut in (*unrecorded, *flow):
+    for cut in (*basic_cuts, *flow):
         status = _STATUSES.get(cut.kind, default)
         statuses.update((name, status) for name in cut.names if name not in statuses)
     for cut in flow:

@@ -314,7 +314,7 @@ class Explanation(Record, frozen=True, dict=True):
         Raises:
             ExportError: the format is unknown, or JSON cannot represent a name.
         """
-        # This module imports this one.
+        # Not above, since that module imports this one.
         from gradir.explanations.formats import written
 
         return written(self, format, all=all)
