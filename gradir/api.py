@@ -62,8 +62,8 @@ def capture(
     from gradir.capturing import captured
     from gradir.request import make_request
 
-    own = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
-    return captured(make_request("capture", target, inputs, {**own, "frontend": frontend, **options}))
+    keywords = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
+    return captured(make_request("capture", target, inputs, {**keywords, "frontend": frontend, **options}))
 
 
 def verify(
@@ -98,8 +98,8 @@ def verify(
     from gradir.capturing import verified
     from gradir.request import make_request
 
-    own = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
-    request = make_request("verify", target, inputs, {**own, "frontend": frontend, **options})
+    keywords = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
+    request = make_request("verify", target, inputs, {**keywords, "frontend": frontend, **options})
     return verified(request, keep_graph=keep_graph)[1]
 
 
@@ -131,8 +131,8 @@ def explain(
     from gradir.capturing import explained
     from gradir.request import make_request
 
-    own = {"kwargs": kwargs, "frontend": frontend, "argnums": argnums, "has_aux": has_aux, "values": values}
-    return explained(make_request("explain", target, inputs, {**own, **options}))
+    keywords = {"kwargs": kwargs, "frontend": frontend, "argnums": argnums, "has_aux": has_aux, "values": values}
+    return explained(make_request("explain", target, inputs, {**keywords, **options}))
 
 
 def watch(model: object = None, optimizer: object = None, *, frontend: str | None = None) -> Watcher:
@@ -218,8 +218,8 @@ def record(
     from gradir.capturing import make_recorder
     from gradir.request import make_request
 
-    own = {"model": model, "sources": sources, "flow": flow, "collectives": collectives, "frontend": frontend}
-    return make_recorder(make_request("record", options={**own, **options}))
+    keywords = {"model": model, "sources": sources, "flow": flow, "collectives": collectives, "frontend": frontend}
+    return make_recorder(make_request("record", options={**keywords, **options}))
 
 
 def load(path: str | bytes | PathLike[str]) -> Graph:

@@ -34,7 +34,7 @@ class _Ran(NamedTuple):
 
     name: str
     live: protocols.LiveCapture
-    own: CaptureRequest
+    request: CaptureRequest
 
 
 def captured(request: CaptureRequest) -> Graph:
@@ -67,25 +67,25 @@ def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, proto
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> protocols.Alike | None:
     """Run a program beside another one with equal weights and inputs; see `gradir.protocols.Frontend.run_alike`."""
-    name, own = _prepare(request)
-    found = claims.able(name, "run_alike", "--run")
+    name, prepared = _prepare(request)
+    frontend = claims.able(name, "run_alike", "--run")
     with _failing(name, request):
-        return found.run_alike(own, path, pairs)
+        return frontend.run_alike(prepared, path, pairs)
 
 
 def explained(request: CaptureRequest) -> Explanation:
     """Explain which parameters get a gradient and why others do not; see `gradir.explain`."""
     name = claims.frontend_of(request)
-    found = registry.frontend(name)
-    if "explain" not in found.features:
+    frontend = registry.frontend(name)
+    if "explain" not in frontend.features:
         # Without a backward pass there are no values, so False needs no feature.
-        plain = replace(request, flow="flow" in found.features, values=request.values or None)
-        graph = captured(replace(plain, graph="joint") if "joint" in found.features else plain)
+        plain = replace(request, flow="flow" in frontend.features, values=request.values or None)
+        graph = captured(replace(plain, graph="joint") if "joint" in frontend.features else plain)
         return fallbacks.explanation_of(name, graph)
-    name, own = _prepare(request)
+    name, prepared = _prepare(request)
     with _failing(name, request):
         try:
-            return found.explain(own)
+            return frontend.explain(prepared)
         except protocols.MadeOtherError as error:
             made = _replace_target(request, error.made)
     return explained(made)
@@ -173,10 +173,10 @@ def _enter_each(
 
 def _capture_live(request: CaptureRequest) -> _Ran:
     expect_possible(request)
-    name, own = _prepare(request)
+    name, prepared = _prepare(request)
     with _failing(name, request):
         try:
-            return _Ran(name, registry.expect_live(name, registry.frontend(name).capture(own)), own)
+            return _Ran(name, registry.expect_live(name, registry.frontend(name).capture(prepared)), prepared)
         except protocols.MadeOtherError as error:
             made = _replace_target(request, error.made)
     return _capture_live(made)
@@ -199,13 +199,13 @@ def _prepare(request: CaptureRequest) -> tuple[str, CaptureRequest]:
 
 
 def _verify(ran: _Ran, request: CaptureRequest, *, keep_graph: bool) -> protocols.Verification:
-    name, live, own = ran
-    found = registry.frontend(name)
+    name, live, prepared = ran
+    frontend = registry.frontend(name)
     with _failing(name, request):
-        if "verify" in found.features:
-            return found.verify(live, keep_graph=keep_graph)
+        if "verify" in frontend.features:
+            return frontend.verify(live, keep_graph=keep_graph)
         # A second run of a program may give something else.
-        again = None if own.is_program else registry.expect_live(name, found.capture(own)).graph
+        again = None if prepared.is_program else registry.expect_live(name, frontend.capture(prepared)).graph
     return fallbacks.verification_of(name, live.graph, again)
 
 

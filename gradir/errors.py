@@ -164,8 +164,8 @@ def _find_place(error: BaseException) -> str:
     ]
     # importlib appears in the traceback between gradir and a module that it loads.
     others = [each for each in ran if each[0] not in (__name__.partition(".")[0], "importlib")]
-    own = [(file, line) for package, file, line in others if package == others[0][0]]
-    return f" at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+    places = [(file, line) for package, file, line in others if package == others[0][0]]
+    return f" at {Path(places[-1][0]).name}:{places[-1][1]}" if places else ""
 
 
 # Comparing a pattern with every name of a graph of a million nodes would take a minute.

@@ -20,7 +20,7 @@ _OF_OVERLAYS: Final = frozenset({"overlay", "channel"})
 
 
 class Step(NamedTuple):
-    """A pass with its options; ``asked`` is the name of the first option that was given for it."""
+    """A pass with its options; ``asked`` is the first option that was given for it."""
 
     name: str
     asked: str
@@ -88,8 +88,8 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
     return left
 
 
-def export_graph(exporter: str, graph: Graph, options: Mapping[str, object], whose: str = "") -> str:
-    """Return the text of an exporter. Passes take the options that are not its own; errors begin with ``whose``."""
+def export_graph(exporter: str, graph: Graph, options: Mapping[str, object], owner: str = "") -> str:
+    """Return the text of an exporter. Passes take the options that are not its own; errors begin with ``owner``."""
     expect_graphs(graph)
     own = registry.exporter(exporter).options.__struct_fields__
     shown = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}
@@ -106,7 +106,7 @@ def export_graph(exporter: str, graph: Graph, options: Mapping[str, object], who
             # The passes already choose the nodes to draw.
             values.setdefault("all", True)
         # Report unknown names before the passes run.
-        registry.exporter_options(exporter, values, whose)
+        registry.exporter_options(exporter, values, owner)
         if registry.shows_channels(exporter):
             from gradir.explanations.from_cuts import with_verdict
 

@@ -116,7 +116,7 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
     return {field.name: field for field in msgspec.structs.fields(kind)}
 
 
-def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, strict: bool = True) -> _Record:
+def filled(kind: type[_Record], values: Mapping[str, object], owner: str, *, strict: bool = True) -> _Record:
     """Return a record with values. Unless ``strict``, parse texts: commas separate a list, and ``none`` is None.
 
     >>> class Mine(msgspec.Struct, kw_only=True):
@@ -131,10 +131,10 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
     for name in values:
         if name not in fields:
             choices = f"its options are {', '.join(fields)}" if fields else "it has no options"
-            raise OptionError(f"{whose} has no option {name!r}{did_you_mean(name, fields)}: {choices}")
+            raise OptionError(f"{owner} has no option {name!r}{did_you_mean(name, fields)}: {choices}")
     for name, field in fields.items():
         if field.required and name not in values:
-            raise OptionError(f"{whose}: option {name} has to be given: it is {_takes(schema_of(field.type))}")
+            raise OptionError(f"{owner}: option {name} has to be given: it is {_takes(schema_of(field.type))}")
     given = {
         fields[name].encode_name: value if strict else _read(schema_of(fields[name].type), value)
         for name, value in values.items()
@@ -149,7 +149,7 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
         if wrong:
             expected = _describe_type(schema_of(wrong[0].type))
             problem = f"option {wrong[0].name}: expected {expected}, not {values[wrong[0].name]!r}"
-        raise OptionError(f"{whose}: {problem}") from error
+        raise OptionError(f"{owner}: {problem}") from error
 
 
 def expect(type_: object, value: object) -> object:

@@ -120,26 +120,26 @@ class Writers(Finder[W]):
         super().__init__(group, noun, ExportError, reserved, options=Options, suffix=str, **{method: Callable})
         self._method, self._pictures, self._drawn = method, pictures, drawn
 
-    def options(self, name: str, values: Mapping[str, object], whose: str = "") -> Options:
+    def options(self, name: str, values: Mapping[str, object], owner: str = "") -> Options:
         """Return the options of a plug-in, after parsing texts."""
         try:
-            return filled(self(name).options, values, whose or f"{self._noun} {name!r}", strict=False)
+            return filled(self(name).options, values, owner or f"{self._noun} {name!r}", strict=False)
         except OptionError as error:
             raise ExportError(str(error)) from error
 
     def text(self, name: str, source: object, values: Mapping[str, object]) -> str:
         """Run a plug-in with options as values or text, and return its text."""
         options, write = self.options(name, values), getattr(self(name), self._method)
-        whose = f"{self._noun} {name!r}"
-        with self.failing(name), paused_gc(), stage(f"writing: {whose}"):
+        owner = f"{self._noun} {name!r}"
+        with self.failing(name), paused_gc(), stage(f"writing: {owner}"):
             text = write(source, options)
         if not isinstance(text, str):
-            raise ExportError(f"{whose} failed: it returned {type(text).__name__}, not text")
+            raise ExportError(f"{owner} failed: it returned {type(text).__name__}, not text")
         try:
             # Python accepts half of a surrogate pair in a name, but no file can.
             text.encode()
         except UnicodeEncodeError as error:
-            raise ExportError(f"{whose} failed: its text holds {text[error.start]!r}, which no file can") from error
+            raise ExportError(f"{owner} failed: its text holds {text[error.start]!r}, which no file can") from error
         return text
 
     def _advice(self, name: str) -> str:
