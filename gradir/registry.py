@@ -29,7 +29,7 @@ W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 
 
 class Finder(Generic[P]):
-    """Find the plug-ins of one group, which calls with a name return.
+    """Finds the plug-ins of one group; call it with a name to get a plug-in.
 
     A plug-in must have ``members``, and no options with ``reserved`` names.
     """
@@ -112,7 +112,7 @@ class Finder(Generic[P]):
 
 
 class Writers(Finder[W]):
-    """Find plug-ins whose ``method`` writes text; ``pictures`` are formats without a plug-in."""
+    """Finds plug-ins whose ``method`` writes text; ``pictures`` are formats without a plug-in."""
 
     def __init__(
         self, group: str, noun: str, method: str, pictures: Sequence[str], drawn: str, *, reserved: Collection[str]

@@ -26,7 +26,7 @@ _LOCKS: bool = os.name == "posix"
 _OLD: Final = 86_400
 # The folders from which this process removed abandoned files.
 _SWEPT: Final[set[tuple[int, int]]] = set()
-# On Windows an open file cannot be replaced, so gradir waits some seconds for a virus scanner, for example.
+# On Windows an open file cannot be replaced, so gradir waits some seconds, such as for a virus scanner.
 _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.05
 # No conversion of line ends on Windows, no following of links, and no waiting for pipes.
