@@ -90,7 +90,7 @@ REPORTS: Final = ("gradir.diffs", "gradir.explanations", "gradir.distributed", "
 
 # Members that only gradir itself calls.
 FOR_GRADIR: Final = {
-    *("Cause.words", "Diff.between", "Explanation.joined", "Explanation.located_in", "FormatError.moved"),
+    *("Cause.words", "Diff.between", "Explanation.join_tied", "Explanation.located_in", "FormatError.moved"),
     *("Frontend.run_alike", "Frontend.running", "Frontend.watching", "Ranks.picture", "Ranks.with_files"),
     "Watch.verdict_as",
 }

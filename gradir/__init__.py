@@ -131,7 +131,7 @@ __all__ = [
     "watch",
 ]
 
-# Where classes are, those that are not in `gradir.ir`.
+# The modules of the classes; `gradir.ir` has the others.
 _HOMES = {
     **dict.fromkeys(("Change", "Diff"), "gradir.diffs.changes"),
     **dict.fromkeys(("Cause", "Explanation", "Term"), "gradir.explanations.model"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-# Python has put the working directory first, or the folder of this file where the file is run, as git does. Files of
-# other people are read there, and nothing beside them is to be imported.
+# Python puts the working directory first, or the folder of this file if git runs the file. gradir reads files of other
+# people there and must not import modules beside them.
 if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
     del sys.path[0]
 

@@ -1,4 +1,4 @@
-"""The functions of the public API. Each imports what it needs when it is called."""
+"""The functions of the public API. Each imports its modules when it is called."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def capture(
     <gradir.Graph: 7 nodes, 6 edges, 1 output>
     """
     from gradir.capturing import captured
-    from gradir.request import asked
+    from gradir.request import make_request
 
-    own = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
-    return captured(asked("capture", target, inputs, {**own, "frontend": frontend, **options}))
+    keywords = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
+    return captured(make_request("capture", target, inputs, {**keywords, "frontend": frontend, **options}))
 
 
 def verify(
@@ -80,9 +80,9 @@ def verify(
 ) -> Verification:
     """Capture a graph and compare it with the autograd engine in a real backward pass.
 
-    The arguments are those of `capture`. The result is true if the engine runs every captured function and no other,
-    gradients have the recorded dtypes and shapes, and exactly the leaves of the graph get one. ``.grad`` stays as it
-    was. If the graph communicates, all ranks must verify.
+    The arguments are those of `capture`. The result is true if the engine runs exactly the captured functions, and if
+    exactly the leaves of the graph get gradients, with the recorded dtypes and shapes. ``.grad`` stays as it was. If
+    the graph communicates, all ranks must verify.
 
     With ``keep_graph`` you can still run your own backward pass, and functions that run only once are an error. If the
     front-end runs no backward pass, gradir compares the graph with a second capture, and ``unproved`` says so.
@@ -96,10 +96,10 @@ def verify(
     ()
     """
     from gradir.capturing import verified
-    from gradir.request import asked
+    from gradir.request import make_request
 
-    own = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
-    request = asked("verify", target, inputs, {**own, "frontend": frontend, **options})
+    keywords = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
+    request = make_request("verify", target, inputs, {**keywords, "frontend": frontend, **options})
     return verified(request, keep_graph=keep_graph)[1]
 
 
@@ -129,10 +129,10 @@ def explain(
     Both parameters get a gradient.
     """
     from gradir.capturing import explained
-    from gradir.request import asked
+    from gradir.request import make_request
 
-    own = {"kwargs": kwargs, "frontend": frontend, "argnums": argnums, "has_aux": has_aux, "values": values}
-    return explained(asked("explain", target, inputs, {**own, **options}))
+    keywords = {"kwargs": kwargs, "frontend": frontend, "argnums": argnums, "has_aux": has_aux, "values": values}
+    return explained(make_request("explain", target, inputs, {**keywords, **options}))
 
 
 def watch(model: object = None, optimizer: object = None, *, frontend: str | None = None) -> Watcher:
@@ -171,9 +171,9 @@ def release() -> int:
     >>> gradir.release()
     0
     """
-    from gradir.capturing import releasing
+    from gradir.capturing import release_graphs
 
-    return sum(each.release() for each in releasing())
+    return release_graphs()
 
 
 def record(
@@ -187,16 +187,16 @@ def record(
 ) -> Recorder:
     """Record which module runs which operation inside the context, for ids and scopes by module.
 
-    Without ``model``, the graph has every module that ran: a lone module with parameters is the model, and of several
-    each has the name of its class. With ``model``, other modules appear only if they have a node or a parameter in the
-    graph.
+    Without ``model``, the graph has every module that ran. A lone module with parameters is the model. If there are
+    several, each has the name of its class. With ``model``, other modules appear only if they have a node or a
+    parameter in the graph.
 
     Args:
         model: the module or a dict of modules.
         sources: also record source lines and the variables that results are assigned to.
         flow: also record operations that autograd ignores, for ``rec.forward()`` and ``rec.explain(loss)``. A call of
             compiled code is one operation.
-        collectives: also record what this rank exchanges with others. Capture before the backward pass, and call
+        collectives: also record the exchanges with other ranks. Capture before the backward pass, and call
             ``rec.with_collectives(graph)`` after it.
         frontend: the front-end (default: the one that claims the model).
         options: further options of a `CaptureRequest`.
@@ -215,11 +215,11 @@ def record(
     >>> [node.op for node in rec.forward().nodes.values() if node.role == "function"]
     ['ones', 't', 'addmm', 'tanh', 'argmax']
     """
-    from gradir.capturing import recording
-    from gradir.request import asked
+    from gradir.capturing import make_recorder
+    from gradir.request import make_request
 
-    own = {"model": model, "sources": sources, "flow": flow, "collectives": collectives, "frontend": frontend}
-    return recording(asked("record", options={**own, **options}))
+    keywords = {"model": model, "sources": sources, "flow": flow, "collectives": collectives, "frontend": frontend}
+    return make_recorder(make_request("record", options={**keywords, **options}))
 
 
 def load(path: str | bytes | PathLike[str]) -> Graph:
@@ -233,11 +233,11 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
 
     name = files.name_of(path)
     with files.naming(path):
-        # To know the files of front-ends takes time.
+        # Asking the front-ends takes time.
         if ".gir" not in name and _is_read(name):
             from gradir.capturing import read
 
-            with files.opened(path) as file:
+            with files.open_file(path) as file:
                 return read(file, name)
         return decoded(files.read_bytes(path), name)
 
@@ -384,9 +384,9 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     └─ x leaf [focus]
     <BLANKLINE>
     """
-    from gradir.exporting import exported
+    from gradir.exporting import export_graph
 
-    return exported(exporter, graph, options)
+    return export_graph(exporter, graph, options)
 
 
 def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:
@@ -400,10 +400,11 @@ def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **optio
             program fails or needs more than ``seconds`` or 4 GiB.
         PassError: a pattern matches no node, or a pass refuses the value.
     """
-    from gradir.exporting import exported, pictured
+    from gradir.exporting import export_graph, picture_options
     from gradir.pictures import render as draw
 
-    return draw(exported("dot", graph, pictured(options), f"a picture ({picture})"), picture, seconds=seconds)
+    source = export_graph("dot", graph, picture_options(options), f"a picture ({picture})")
+    return draw(source, picture, seconds=seconds)
 
 
 def make_dot(
@@ -432,7 +433,7 @@ def make_dot(
 
     values = {"show_attrs": show_attrs, "show_saved": show_saved, "max_attr_chars": max_attr_chars}
     options = registry.exporter_options("dot", {"native": True, "all": True, "theme": "classic", **values})
-    # The text of any exporter of that name would do elsewhere; only the built-in one has an object to give.
+    # Only the built-in exporter has the method `digraph`.
     exporter: Any = registry.exporter("dot")
     drawn: graphviz.Digraph = exporter.digraph(capture(var, model=model, params=params), options)
     return drawn
@@ -447,7 +448,7 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
         a: the graph before.
         b: the graph after.
         ignore: fields to ignore: ``source``, ``attrs.eps``, ``saved``; or ``scopes``, ``cuts``, ``order``.
-        normalize: also ignore what another release of the framework changes by itself.
+        normalize: also ignore changes that another release of the framework makes by itself.
         vocabulary: compare a model with its port to another framework, in shared terms. The diff is then no patch.
 
     Raises:

@@ -30,95 +30,90 @@ class Both(NamedTuple):
 
 
 class _Ran(NamedTuple):
-    """A front-end's name, its capture, and the request as it took that."""
+    """A front-end's name, its capture, and the request that it got."""
 
     name: str
     live: protocols.LiveCapture
-    own: CaptureRequest
+    request: CaptureRequest
 
 
 def captured(request: CaptureRequest) -> Graph:
     """Return the graph that a request asks for."""
     if request.graph == "both":
-        told = claims.spelled_option(request, "graph")
-        raise CaptureError(f"{told} captures two graphs, but this needs one; choose autograd or forward")
-    return _captured(request).live.graph
+        option = claims.spell_option(request, "graph")
+        raise CaptureError(f"{option} captures two graphs, but this needs one; choose autograd or forward")
+    return _capture_live(request).live.graph
 
 
 def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
     """Return the autograd graph and, if the front-end records it, the forward graph of the same run."""
     expect_possible(request, verify=verify)
     name = claims.frontend_of(request)
-    can = "flow" in registry.frontend(name).features
-    ran = _captured(replace(request, graph="both" if can else None))
-    live = ran.live
-    forward: Graph | str = getattr(live, "forward", "") or f"front-end {name!r} cannot {FEATURES['flow']}"
-    checked = _verified(ran, is_program=request.is_program, keep_graph=False) if verify else None
+    has_flow = "flow" in registry.frontend(name).features
+    ran = _capture_live(replace(request, graph="both" if has_flow else None))
+    forward: Graph | str = getattr(ran.live, "forward", "") or f"front-end {name!r} cannot {FEATURES['flow']}"
+    checked = _verify(ran, request, keep_graph=False) if verify else None
     if isinstance(forward, str):
-        return Both(live.graph, missing=forward, checked=checked)
-    return Both(live.graph, forward, checked=checked)
+        return Both(ran.live.graph, missing=forward, checked=checked)
+    return Both(ran.live.graph, forward, checked=checked)
 
 
 def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, protocols.Verification]:
     """Capture a graph and compare it with the framework's engine, or with itself; see `gradir.verify`."""
     expect_possible(request, verify=True)
-    ran = _captured(request)
-    return ran.live.graph, _verified(ran, is_program=request.is_program, keep_graph=keep_graph)
+    ran = _capture_live(request)
+    return ran.live.graph, _verify(ran, request, keep_graph=keep_graph)
 
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> protocols.Alike | None:
     """Run a program beside another one with equal weights and inputs; see `gradir.protocols.Frontend.run_alike`."""
-    name, own = _prepared(request)
-    found = claims.able(name, "run_alike", "--run")
+    name, prepared = _prepare(request)
+    frontend = claims.able(name, "run_alike", "--run")
     with _failing(name, request):
-        return found.run_alike(own, path, pairs)
+        return frontend.run_alike(prepared, path, pairs)
 
 
 def explained(request: CaptureRequest) -> Explanation:
     """Explain which parameters get a gradient and why others do not; see `gradir.explain`."""
     name = claims.frontend_of(request)
-    found = registry.frontend(name)
-    if "explain" not in found.features:
-        # Without a backward there are no values, which is what False asks for.
-        plain = replace(request, flow="flow" in found.features, values=request.values or None)
-        graph = captured(replace(plain, graph="joint") if "joint" in found.features else plain)
+    frontend = registry.frontend(name)
+    if "explain" not in frontend.features:
+        # Without a backward pass there are no values, so False needs no feature.
+        plain = replace(request, flow="flow" in frontend.features, values=request.values or None)
+        graph = captured(replace(plain, graph="joint") if "joint" in frontend.features else plain)
         return fallbacks.explanation_of(name, graph)
-    name, own = _prepared(request)
+    name, prepared = _prepare(request)
     with _failing(name, request):
         try:
-            return found.explain(own)
+            return frontend.explain(prepared)
         except protocols.MadeOtherError as error:
-            made = _of_made(request, error.made)
+            made = _replace_target(request, error.made)
     return explained(made)
 
 
 def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
     """Refuse options that exclude each other, or a verification."""
-    told = partial(claims.spelled_option, request)
+    spell = partial(claims.spell_option, request)
     if request.graph == "both" and request.collectives:
         raise CaptureError(
-            f"cannot use {told('collectives')} with {told('graph')}: only the first runs a backward; choose one"
+            f"cannot use {spell('collectives')} with {spell('graph')}: only the first runs a backward; choose one"
         )
     if request.graph in {"forward", "joint", "compiled"} and (verify or request.collectives or request.cost):
-        why = "verifying" if verify else told("collectives" if request.collectives else "cost")
-        raise CaptureError(f"{why} needs an autograd graph, which {told('graph')} does not capture; choose one")
+        why = "verifying" if verify else spell("collectives" if request.collectives else "cost")
+        raise CaptureError(f"{why} needs an autograd graph, which {spell('graph')} does not capture; choose one")
     if verify and request.collectives:
-        raise CaptureError(f"verifying needs an autograd graph, which {told('collectives')} uses up; choose one")
-    if request.dry and not request.collectives:
-        raise CaptureError("--dry needs --collectives")
-    if request.step != 1 and not request.collectives:
-        raise CaptureError("--step needs --collectives")
+        raise CaptureError(f"verifying needs an autograd graph, which {spell('collectives')} uses up; choose one")
+    for option, is_given in (("--dry", request.dry), ("--step", request.step != 1)):
+        if is_given and not request.collectives:
+            raise CaptureError(f"{option} needs --collectives")
 
 
-def recording(request: CaptureRequest) -> protocols.Recorder:
+def make_recorder(request: CaptureRequest) -> protocols.Recorder:
     """Return a recorder of the front-end; see `gradir.record`."""
     if request.frontend is not None or request.model is not None:
-        name = claims.claiming(request.model, chosen=request.frontend)
+        name = claims.find_claimant(request.model, chosen=request.frontend)
     else:
-        around = claims.usable_kinds()
-        name = claims.only_one(
-            [name for name, kind in around.items() if "record" in kind.features] or around, "what runs"
-        )
+        name = _choose_usable("record", "what runs")
     claims.able(name, "record")
     _expect_features(name, request)
     return registry.frontend(name).record(request)
@@ -133,9 +128,10 @@ def read(file: BinaryIO, path: str) -> Graph:
     return registry.expect_graph(name, graph)
 
 
-def releasing() -> Iterator[protocols.Frontend]:
-    """Return the front-ends that may keep graphs."""
-    return (each for each in map(registry.frontend, claims.loaded_kinds()) if "release" in each.features)
+def release_graphs() -> int:
+    """Free the graphs that the program has dropped; see `gradir.release`."""
+    loaded = claims.find_loaded_kinds()
+    return sum(registry.frontend(name).release() for name, kind in loaded.items() if "release" in kind.features)
 
 
 def seeding(number: int) -> AbstractContextManager[None]:
@@ -145,54 +141,54 @@ def seeding(number: int) -> AbstractContextManager[None]:
 
 def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
     """Let the program inside run as one rank of many, with the chosen or a capable front-end."""
-    if chosen is None:
-        usable = {name: kind for name, kind in claims.usable_kinds().items() if "standing_in" in kind.features}
-        chosen = claims.only_one(usable or claims.usable_kinds(), "a rank without the others")
-    return claims.able(chosen, "standing_in").standing_in(rank, world)
+    name = _choose_usable("standing_in", "a rank without the others") if chosen is None else chosen
+    return claims.able(name, "standing_in").standing_in(rank, world)
 
 
 def running(
     request: CaptureRequest, reached: protocols.Reached
 ) -> AbstractContextManager[Mapping[str, protocols.Running]]:
-    """Let every front-end that can record the program inside; yield the results by name."""
-    return _seeing("running", lambda found: found.running(request, reached))
+    """Let every capable front-end record the program inside; yield the results by name."""
+    return _enter_each("running", lambda found: found.running(request, reached))
 
 
-def watching(told: protocols.Told) -> AbstractContextManager[Mapping[str, protocols.Watching]]:
-    """Let every front-end that can watch the training inside; yield the results by name."""
-    return _seeing("watching", lambda found: found.watching(told))
+def watching(callback: protocols.Told) -> AbstractContextManager[Mapping[str, protocols.Watching]]:
+    """Let every capable front-end watch the training inside; yield the results by name."""
+    return _enter_each("watching", lambda found: found.watching(callback))
 
 
 @contextmanager
-def _seeing(feature: str, look: Callable[[protocols.Frontend], AbstractContextManager[T]]) -> Iterator[Mapping[str, T]]:
-    seeing: dict[str, T] = {}
-    with ExitStack() as entered:
+def _enter_each(
+    feature: str, make_context: Callable[[protocols.Frontend], AbstractContextManager[T]]
+) -> Iterator[Mapping[str, T]]:
+    results: dict[str, T] = {}
+    with ExitStack() as stack:
 
-        def see(name: str, found: protocols.Frontend) -> None:
-            seeing[name] = entered.enter_context(look(found))
+        def enter(name: str, found: protocols.Frontend) -> None:
+            results[name] = stack.enter_context(make_context(found))
 
-        with _calling_once_loaded(feature, see):
-            yield seeing
+        with _calling_once_loaded(feature, enter):
+            yield results
 
 
-def _captured(request: CaptureRequest) -> _Ran:
+def _capture_live(request: CaptureRequest) -> _Ran:
     expect_possible(request)
-    name, own = _prepared(request)
+    name, prepared = _prepare(request)
     with _failing(name, request):
         try:
-            return _Ran(name, registry.expect_live(name, registry.frontend(name).capture(own)), own)
+            return _Ran(name, registry.expect_live(name, registry.frontend(name).capture(prepared)), prepared)
         except protocols.MadeOtherError as error:
-            made = _of_made(request, error.made)
-    return _captured(made)
+            made = _replace_target(request, error.made)
+    return _capture_live(made)
 
 
-def _of_made(request: CaptureRequest, made: object) -> CaptureRequest:
-    """Return the request for what a program made: whoever claims it has nothing to run, without data or from a seed."""
+def _replace_target(request: CaptureRequest, made: object) -> CaptureRequest:
+    """Return the request for an object that a program made, without the options that only matter for a run."""
     return replace(request, target=made, is_program=False, seed=None, fake=False, inputs=(), kwargs=None)
 
 
-def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
-    """Return the front-end for a request, and the request as that front-end takes it."""
+def _prepare(request: CaptureRequest) -> tuple[str, CaptureRequest]:
+    """Return the front-end for a request, and the request after a run by gradir if the front-end cannot run it."""
     name = claims.frontend_of(request)
     _expect_features(name, request)
     found = registry.frontend(name)
@@ -202,41 +198,45 @@ def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
         return name, fallbacks.run(found, request)
 
 
-def _verified(ran: _Ran, *, is_program: bool, keep_graph: bool) -> protocols.Verification:
-    name, live, own = ran
-    found = registry.frontend(name)
-    with registry.frontend.failing(name) if is_program else nullcontext():
-        if "verify" in found.features:
-            return found.verify(live, keep_graph=keep_graph)
-        # To run a program a second time may give something else.
-        again = None if own.is_program else registry.expect_live(name, found.capture(own)).graph
+def _verify(ran: _Ran, request: CaptureRequest, *, keep_graph: bool) -> protocols.Verification:
+    name, live, prepared = ran
+    frontend = registry.frontend(name)
+    with _failing(name, request):
+        if "verify" in frontend.features:
+            return frontend.verify(live, keep_graph=keep_graph)
+        # A second run of a program may give something else.
+        again = None if prepared.is_program else registry.expect_live(name, frontend.capture(prepared)).graph
     return fallbacks.verification_of(name, live.graph, again)
+
+
+def _choose_usable(feature: str, subject: str) -> str:
+    usable = claims.usable_kinds()
+    return claims.expect_one([name for name, kind in usable.items() if feature in kind.features] or usable, subject)
 
 
 def _expect_features(name: str, request: CaptureRequest) -> None:
     runs_itself = "program" in registry.frontend(name).features
     for option, feature in claims.features_of(request):
         if runs_itself or feature != "inputs":
-            claims.able(name, feature, claims.spelled_option(request, option))
+            claims.able(name, feature, claims.spell_option(request, option))
 
 
 def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]:
-    """Report what the front-end raises as its failure, except in Python, where it may run the user's model."""
+    """Report errors as failures of the front-end, except in Python, where it may run the user's model."""
     return registry.frontend.failing(name) if request.is_program else nullcontext()
 
 
 def _calling_once_loaded(feature: str, call: Callable[[str, protocols.Frontend], None]) -> AbstractContextManager[None]:
-    def calling(names: Iterable[str]) -> None:
+    def call_each(names: Iterable[str]) -> None:
         for name in names:
             call(name, registry.frontend(name))
 
     # One framework may have several front-ends.
-    able_ones: dict[str, list[str]] = {}
+    capable: dict[str, list[str]] = {}
     for name, kind in claims.kinds().items():
         if feature in kind.features:
-            able_ones.setdefault(kind.framework, []).append(name)
-    calls = {framework: partial(calling, names) for framework, names in able_ones.items()}
-    for framework, loaded in calls.items():
+            capable.setdefault(kind.framework, []).append(name)
+    for framework, names in capable.items():
         if sys.modules.get(framework) is not None:
-            loaded()
-    return calling_on_import(calls)
+            call_each(names)
+    return calling_on_import({framework: partial(call_each, names) for framework, names in capable.items()})

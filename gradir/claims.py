@@ -14,7 +14,7 @@ from gradir.protocols import Frontend
 from gradir.request import FEATURES, CaptureRequest, declared
 
 _CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
-# Files that people have beside their models, by suffix; a front-end knows those of its framework.
+# Files that users have beside their models, by suffix; each front-end lists those of its framework.
 _OTHER_FORMATS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (".safetensors", ".npz", ".h5"), f"a file of weights, without a graph; capture the model, {_CAPTURE}"
@@ -28,24 +28,24 @@ def frontend_of(request: CaptureRequest) -> str:
     """Return the name of the front-end for a request: the chosen one, or the one that claims its objects."""
     target, needed = request.target, {feature for _, feature in features_of(request)}
     if request.frontend is None and request.is_program and callable(target):
-        return only_one(_claimants(loaded_kinds(), target, needed) or _general(usable_kinds()), _told(target))
-    around = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
-    return claiming(target, *around, chosen=request.frontend, needed=needed)
+        names = _find_claimants(find_loaded_kinds(), target, needed) or _find_general(usable_kinds())
+        return expect_one(names, _describe(target))
+    others = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
+    return find_claimant(target, *others, chosen=request.frontend, needed=needed)
 
 
-def claiming(*objects: object, chosen: str | None = None, needed: Collection[str] = ()) -> str:
+def find_claimant(*objects: object, chosen: str | None = None, needed: Collection[str] = ()) -> str:
     """Return the chosen front-end, or the one with all ``needed`` features that claims an object or its content."""
     if chosen is not None:
         registry.frontend(chosen)
         return chosen
-    loaded = loaded_kinds()
-    for part in _parts(objects):
-        names = _claimants(loaded, part, needed)
-        if names:
-            return only_one(names, _told(part))
-    # If none claims it, the only front-end whose framework is loaded reports best what is wrong.
-    general = _general(loaded)
-    return only_one(general if len(general) == 1 else (), _told(objects[0]))
+    loaded = find_loaded_kinds()
+    for part in _walk_contents(objects):
+        if names := _find_claimants(loaded, part, needed):
+            return expect_one(names, _describe(part))
+    # If none claims it, the only front-end whose framework is loaded raises the best error.
+    general = _find_general(loaded)
+    return expect_one(general if len(general) == 1 else (), _describe(objects[0]))
 
 
 def able(name: str, feature: str, spelled: str = "") -> Frontend:
@@ -53,22 +53,22 @@ def able(name: str, feature: str, spelled: str = "") -> Frontend:
     found = registry.frontend(name)
     if feature in found.features:
         return found
-    others = [other for other, kind in kinds().items() if feature in kind.features and _is_there(kind.framework)]
+    others = [other for other, kind in kinds().items() if feature in kind.features and _is_installed(kind.framework)]
     have = f"of those installed {' and '.join(others) or 'none'} can"
-    told = f" ({spelled})" if spelled else ""
-    what = f"{FEATURES[feature]}{told}" if feature in FEATURES else f"take {spelled or feature}"
-    raise CaptureError(f"front-end {name!r} cannot {what}: {have}")
+    option = f" ({spelled})" if spelled else ""
+    ability = f"{FEATURES[feature]}{option}" if feature in FEATURES else f"take {spelled or feature}"
+    raise CaptureError(f"front-end {name!r} cannot {ability}: {have}")
 
 
 def unable(feature: str) -> Iterator[str]:
     """Yield a sentence for each loaded front-end that lacks a feature."""
-    loaded = loaded_kinds()
-    for name in _general(loaded):
+    loaded = find_loaded_kinds()
+    for name in _find_general(loaded):
         if feature not in loaded[name].features:
             yield f"front-end {name!r} cannot {FEATURES[feature]}"
 
 
-# Cached, so that a broken front-end is reported once.
+# The cache makes gradir report a broken front-end once.
 @cache
 def kinds() -> Mapping[str, type[Frontend]]:
     """Return the classes of the installed front-ends by name, and warn of broken ones."""
@@ -116,15 +116,15 @@ def features_of(request: CaptureRequest) -> Iterator[tuple[str, str]]:
     """Yield the options given in a request, each with the feature that it needs."""
     for option, each in declared().items():
         value = getattr(request, option)
-        # What compares in its own way, as a tensor does, is never a default.
+        # A tensor compares elementwise, so only values of plain types are compared.
         is_default = value is each.default or (isinstance(value, (bool, int, str, tuple)) and value == each.default)
         feature = each.option.values.get(value, each.option.needs) if isinstance(value, str) else each.option.needs
         if feature and not is_default:
             yield option, feature
 
 
-def spelled_option(request: CaptureRequest, option: str) -> str:
-    """Return an option as the caller writes it."""
+def spell_option(request: CaptureRequest, option: str) -> str:
+    """Return an option as the caller writes it, in Python or on the command line."""
     value = getattr(request, option)
     if not request.is_program:
         return f"{option}={value!r}" if isinstance(value, (bool, int, str)) else option
@@ -132,13 +132,13 @@ def spelled_option(request: CaptureRequest, option: str) -> str:
     return f"{flag} {value}" if isinstance(value, str) else flag
 
 
-def loaded_kinds() -> dict[str, type[Frontend]]:
+def find_loaded_kinds() -> dict[str, type[Frontend]]:
     """Return the front-ends whose framework is loaded."""
-    # A program may forbid an import with None in sys.modules.
+    # None in sys.modules forbids an import.
     return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
 
 
-def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Collection[str] = ()) -> list[str]:
+def _find_claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Collection[str] = ()) -> list[str]:
     names = []
     for name, kind in loaded.items():
         with registry.frontend.failing(name):
@@ -149,16 +149,16 @@ def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Coll
     return [name for name in fitting if name not in preceded]
 
 
-def _general(names: Mapping[str, type[Frontend]]) -> list[str]:
+def _find_general(names: Mapping[str, type[Frontend]]) -> list[str]:
     return [name for name, kind in names.items() if not getattr(kind, "before", ())]
 
 
 def usable_kinds() -> dict[str, type[Frontend]]:
     """Return the front-ends whose framework is loaded, or could be if none is."""
-    return loaded_kinds() or {name: kind for name, kind in kinds().items() if _is_there(kind.framework)}
+    return find_loaded_kinds() or {name: kind for name, kind in kinds().items() if _is_installed(kind.framework)}
 
 
-def _parts(objects: Iterable[object]) -> Iterator[object]:
+def _walk_contents(objects: Iterable[object]) -> Iterator[object]:
     # A container may contain itself.
     seen: set[int] = set()
     left = [*objects][::-1]
@@ -173,18 +173,18 @@ def _parts(objects: Iterable[object]) -> Iterator[object]:
             left += [*(value.values() if isinstance(value, dict) else value)][::-1]
 
 
-def _told(value: object) -> str:
+def _describe(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
 
 
-def only_one(names: Iterable[str], what: str) -> str:
-    """Return the only one of these names."""
+def expect_one(names: Iterable[str], subject: str) -> str:
+    """Return the single name; without one, or with several, raise an error about the ``subject`` of the capture."""
     found = [*names]
     if len(found) == 1:
         return found[0]
     if found:
         raise CaptureError(
-            f"{' and '.join(found)} may all capture {what}: choose one with frontend={found[0]!r}, "
+            f"{' and '.join(found)} may all capture {subject}: choose one with frontend={found[0]!r}, "
             f"on the command line --frontend {found[0]}"
         )
     offers = []
@@ -192,11 +192,11 @@ def only_one(names: Iterable[str], what: str) -> str:
         lack = f" ({kind.framework} is not loaded)"
         if sys.modules.get(kind.framework) is not None:
             lack = ""
-        elif not _is_there(kind.framework):
+        elif not _is_installed(kind.framework):
             lack = f" ({kind.framework} is not installed: {kind.install})"
         offers.append(f"{name} takes {kind.takes}{lack}")
-    raise CaptureError(f"no front-end captures {what}: {'; '.join(offers) or 'none is installed'}")
+    raise CaptureError(f"no front-end captures {subject}: {'; '.join(offers) or 'none is installed'}")
 
 
-def _is_there(framework: str) -> bool:
+def _is_installed(framework: str) -> bool:
     return sys.modules.get(framework) is not None or find_spec(framework) is not None

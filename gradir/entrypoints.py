@@ -1,7 +1,8 @@
 """Find entry points quickly.
 
-`importlib.metadata` also imports parsers of mail headers and zip archives, a fifth of the time of a small export. This
-module reads the files of installed distributions itself, and uses `importlib.metadata` only for archives and eggs.
+`importlib.metadata` also imports parsers of mail headers and zip archives, which takes a fifth of the time of a small
+export. This module reads the files of installed distributions itself and uses `importlib.metadata` only for archives
+and eggs.
 """
 
 from __future__ import annotations
@@ -37,34 +38,33 @@ class EntryPoint(NamedTuple):
 def entry_points(group: str) -> list[EntryPoint]:
     """Return the entry points of a group in all installed distributions."""
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
-    # Programs put paths there that are no text, too.
+    # Programs also add paths of other types.
     path: list[object] = [*sys.path]
     if finders == [PathFinder] and not any(
         not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry) for entry in path
     ):
-        return [point for data in _files(tuple(sys.path)) for point in _declared(data, group)]
+        return [point for data in _read_files(tuple(sys.path)) for point in _parse_group(data, group)]
     from importlib import metadata
 
     return [EntryPoint(point.name, point.value) for point in metadata.entry_points(group=group)]
 
 
 @lru_cache(1)
-def _files(path: tuple[str, ...]) -> list[bytes]:
-    """Return the content of every ``entry_points.txt`` on a path, read once for all groups."""
+def _read_files(path: tuple[str, ...]) -> list[bytes]:
     found = []
-    for directory in _infos(path):
+    for directory in _find_metadata(path):
         # Most distributions register nothing.
         with suppress(OSError), open(os.path.join(directory, _FILE), "rb") as file:
             found.append(file.read())
     return found
 
 
-def _infos(path: Iterable[str]) -> Iterator[str]:
-    """Return the directory of every distribution, the first one on the path if there are several."""
+def _find_metadata(path: Iterable[str]) -> Iterator[str]:
+    """Yield the metadata directory of each distribution, the first on the path."""
     seen = set()
     for entry in path:
         children: list[str] = []
-        # A path may name what is not there, or what this user may not see.
+        # An entry may be missing or unreadable.
         with suppress(OSError):
             children = sorted(os.listdir(entry or "."))
         for child in children:
@@ -76,7 +76,7 @@ def _infos(path: Iterable[str]) -> Iterator[str]:
                 yield os.path.join(entry, child)
 
 
-def _declared(data: bytes, group: str) -> Iterator[EntryPoint]:
+def _parse_group(data: bytes, group: str) -> Iterator[EntryPoint]:
     if group.encode() not in data:
         return
     section = ""

@@ -26,7 +26,7 @@ __all__ = [
     "warn",
 ]
 
-# The packages whose lines no warning names.
+# A warning names no line of these packages.
 _OURS = ("gradir", "gradir_exporters")
 
 
@@ -55,14 +55,14 @@ class FileError(GradirError, OSError):
     def __init__(self, filename: str, task: str, strerror: str | None, errno: int | None = None) -> None:
         self.task = task
         super().__init__(f"{filename}: cannot be {task}: {strerror}")
-        # OSError sets these only where it is called with two arguments or more.
+        # OSError sets these only if it gets two arguments or more.
         self.filename, self.strerror, self.errno = filename, strerror, errno
 
     def __str__(self) -> str:
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[type[FileError], tuple[str, str, str | None, int | None]]:
-        # By default an error is unpickled from its message, and this one takes more.
+        # By default pickle calls the class with the message alone.
         return type(self), (self.filename, self.task, self.strerror, self.errno)
 
 
@@ -128,7 +128,7 @@ class PassError(GradirError):
 
 
 class GradirWarning(UserWarning):
-    """Something that was done, but perhaps not as expected."""
+    """A result that you may not expect."""
 
 
 def warn(message: str) -> None:
@@ -140,21 +140,20 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def failing(what: str, error: type[GradirError]) -> Iterator[None]:
-    """Report anything that a plug-in raises inside, also SystemExit, as an error that begins with ``what`` failed."""
+def failing(problem: str, error: type[GradirError]) -> Iterator[None]:
+    """Convert anything that a plug-in raises inside, also SystemExit, to an error that begins with the ``problem``."""
     try:
         yield
     except (GradirError, KeyboardInterrupt):
         raise
     except BaseException as raised:
-        # Of a file that is no Python the text says the line, and the last line that ran is one that imported it.
-        is_told = isinstance(raised, SyntaxError) and not (raised.filename or "<").startswith("<")
-        text = " ".join(str(raised).split())
-        said = ": ".join(filter(None, (what, type(raised).__name__, text)))
-        raise error(f"{said}{'' if is_told else _place(raised)}") from raised
+        # The text of a syntax error has the line; the traceback only has the line of the import.
+        has_line = isinstance(raised, SyntaxError) and not (raised.filename or "<").startswith("<")
+        text = ": ".join(filter(None, (problem, type(raised).__name__, " ".join(str(raised).split()))))
+        raise error(f"{text}{'' if has_line else _find_place(raised)}") from raised
 
 
-def _place(error: BaseException) -> str:
+def _find_place(error: BaseException) -> str:
     """Return the last line that ran in the package that gradir called, such as ``at edges.py:8``."""
     from pathlib import Path
     from traceback import walk_tb
@@ -163,13 +162,13 @@ def _place(error: BaseException) -> str:
         (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in walk_tb(error.__traceback__)
     ]
-    # What imports a module stands between gradir and the module.
+    # importlib appears in the traceback between gradir and a module that it loads.
     others = [each for each in ran if each[0] not in (__name__.partition(".")[0], "importlib")]
-    own = [(file, line) for package, file, line in others if package == others[0][0]]
-    return f" at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+    places = [(file, line) for package, file, line in others if package == others[0][0]]
+    return f" at {Path(places[-1][0]).name}:{places[-1][1]}" if places else ""
 
 
-# To compare a wrong pattern with every name of a graph of a million nodes would take a minute.
+# Comparing a pattern with every name of a graph of a million nodes would take a minute.
 _MOST_COMPARED: Final = 20_000
 
 
@@ -179,7 +178,7 @@ def did_you_mean(wanted: str, known: Iterable[str], most: int = 1) -> str:
     >>> did_you_mean("bufer", ["buffer", "output"]), did_you_mean("x", ["buffer"])
     (" (did you mean 'buffer'?)", '')
     """
-    # It compiles patterns when it is imported.
+    # Importing it compiles patterns.
     import difflib
 
     close = difflib.get_close_matches(wanted, list(islice(dict.fromkeys(known), _MOST_COMPARED)), n=most)

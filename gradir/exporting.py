@@ -13,14 +13,14 @@ from gradir.ir import Graph
 from gradir.ir.graph import expect_graphs
 from gradir.options import OptionError, Options, filled, option_schemas
 
-# The values of an option that is as if it were not given.
+# The values that count as no value.
 _ABSENT: Final = (None, False)
 
 _OF_OVERLAYS: Final = frozenset({"overlay", "channel"})
 
 
 class Step(NamedTuple):
-    """A pass with its options; ``asked`` is the name of the first option that was given for it."""
+    """A pass with its options; ``asked`` is the first option that was given for it."""
 
     name: str
     asked: str
@@ -38,11 +38,7 @@ def option_names() -> Iterator[str]:
 
 
 def planned(values: Mapping[str, object]) -> list[Step]:
-    """Return the passes for options, in the order in which they run.
-
-    First, hidden nodes are dropped, so that hops count only visible ones. Then a part is selected, while nodes have
-    their own names. At last, nodes are merged. An option for several values accepts one alone.
-    """
+    """Return the passes for options, in the order in which they run; see `gradir.protocols.Pass.order`."""
     given = {name: value for name, value in values.items() if not any(value is absent for absent in _ABSENT)}
     unknown = next((name for name in given if name not in option_names()), None)
     if unknown is not None:
@@ -63,10 +59,10 @@ def chooses(options: Iterable[str]) -> bool:
     )
 
 
-def pictured(options: Mapping[str, object]) -> Mapping[str, object]:
+def picture_options(options: Mapping[str, object]) -> Mapping[str, object]:
     """Return the options of a picture, which shows layers unless a pass or all nodes are requested.
 
-    >>> pictured({"theme": "dark"}), pictured({"depth": 2}), pictured({"all": True})
+    >>> picture_options({"theme": "dark"}), picture_options({"depth": 2}), picture_options({"all": True})
     ({'layers': True, 'theme': 'dark'}, {'depth': 2}, {'all': True})
     """
     is_whole = options.get("all") not in {None, False, "false"}
@@ -77,11 +73,11 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
     """Return the graph after passes; ``spelled`` writes an option's name as its user does."""
     left = graph
     try:
-        for done, step in enumerate(steps):  # noqa: B007 (told below)
+        for done, step in enumerate(steps):  # noqa: B007 (the handler uses it)
             left = step(left)
     except PassError as error:
-        culprit = _culprit(steps[:done], step, graph)
-        # The pass itself refuses, whatever ran before.
+        culprit = _find_culprit(steps[:done], step, graph)
+        # The pass fails without the earlier ones too.
         if culprit is None:
             raise
         value = getattr(step.options, step.asked)
@@ -92,44 +88,44 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
     return left
 
 
-def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: str = "") -> str:
-    """Return the text of an exporter, after passes for options that are not its own; errors say ``whose`` they are."""
+def export_graph(exporter: str, graph: Graph, options: Mapping[str, object], owner: str = "") -> str:
+    """Return the text of an exporter. Passes take the options that are not its own; errors begin with ``owner``."""
     expect_graphs(graph)
     own = registry.exporter(exporter).options.__struct_fields__
-    over = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}
-    options = {name: value for name, value in options.items() if name not in over}
-    if any(over.values()):
+    shown = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}
+    values = {name: value for name, value in options.items() if name not in shown}
+    if any(shown.values()):
         registry.expect_nodes(exporter)
-    overlay, channel = over.get("overlay"), str(over.get("channel") or "")
-    is_of_costs = overlay is None and channel != ""
+    overlay, channel = shown.get("overlay"), str(shown.get("channel") or "")
     if overlay is not None:
-        graph = _overlaid(graph, overlay, channel, exporter)
-    if all(name in own for name in options):
-        return registry.export(exporter, with_costs(graph, channel, exporter) if is_of_costs else graph, options)
-    passes = {name: options[name] for name in option_names() if name in options and name not in own}
-    values = {name: value for name, value in options.items() if name not in passes}
-    if "all" in own and chooses(passes):
-        # What is drawn was chosen.
-        values.setdefault("all", True)
-    # The names are checked before the passes run.
-    registry.exporter_options(exporter, values, whose)
-    if registry.shows_channels(exporter):
-        from gradir.explanations.from_cuts import with_verdict
+        graph = _apply_overlay(graph, overlay, channel, exporter)
+    if not all(name in own for name in values):
+        passes = {name: options[name] for name in option_names() if name in values and name not in own}
+        values = {name: value for name, value in values.items() if name not in passes}
+        if "all" in own and chooses(passes):
+            # The passes already choose the nodes to draw.
+            values.setdefault("all", True)
+        # Report unknown names before the passes run.
+        registry.exporter_options(exporter, values, owner)
+        if registry.shows_channels(exporter):
+            from gradir.explanations.from_cuts import with_verdict
 
-        graph = with_verdict(graph)
-    graph = applied(planned(passes), graph)
-    # A box has the costs of all in it.
-    return registry.export(exporter, with_costs(graph, channel, exporter) if is_of_costs else graph, values)
+            graph = with_verdict(graph)
+        graph = applied(planned(passes), graph)
+    if channel and overlay is None:
+        # After the passes, since a box has the costs of all nodes in it.
+        graph = with_costs(graph, channel, exporter)
+    return registry.export(exporter, graph, values)
 
 
 def with_costs(graph: Graph, channel: str, exporter: str) -> Graph:
-    """Return the graph with its own costs as an overlay, of which ``channel`` is chosen."""
+    """Return the graph with a channel of its own costs as marks."""
     from gradir.overlays import costs
 
-    return _overlaid(graph, costs(graph), channel, exporter)
+    return _apply_overlay(graph, costs(graph), channel, exporter)
 
 
-def _overlaid(graph: Graph, overlay: object, channel: str, exporter: str) -> Graph:
+def _apply_overlay(graph: Graph, overlay: object, channel: str, exporter: str) -> Graph:
     from gradir.overlays import Overlay, overlaid
 
     if not isinstance(overlay, Overlay):
@@ -144,23 +140,18 @@ def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Itera
     missing = [field.name for field in msgspec.structs.fields(kind) if field.required and field.name not in values]
     if missing:
         raise PassError(f"{next(iter(values))} belongs to {missing[0]}: give {missing[0]} too")
-    # One word is a list of one, and no list of its letters; a tuple of a fixed length has `prefixItems`.
-    lists = {
-        option
-        for option, schema in option_schemas(kind).items()
-        if schema.get("type") == "array" and "prefixItems" not in schema
-    }
-    told = {
-        option: (value,) if isinstance(value, str) and option in lists else value for option, value in values.items()
-    }
+    for option, schema in option_schemas(kind).items():
+        # A single text is a list of one. A tuple of a fixed length has `prefixItems`.
+        if isinstance(values.get(option), str) and schema.get("type") == "array" and "prefixItems" not in schema:
+            values[option] = (values[option],)
     try:
-        yield Step(name, next(iter(values)), filled(kind, told, "passes"))
+        yield Step(name, next(iter(values)), filled(kind, values, "passes"))
     except OptionError as error:
         raise PassError(str(error)) from error
 
 
-def _culprit(earlier: Sequence[Step], step: Step, graph: Graph) -> str | None:
-    """Return the pass that makes a later one impossible, or None."""
+def _find_culprit(earlier: Sequence[Step], step: Step, graph: Graph) -> str | None:
+    """Return the option of the earlier pass that makes a step fail, or None."""
     for before in (None, *earlier):
         graph = graph if before is None else before(graph)
         try:

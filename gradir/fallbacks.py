@@ -1,4 +1,4 @@
-"""Inputs, explanations and checks for a front-end that offers only ``capture``."""
+"""Run, explain and verify for a front-end that only captures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEVER_USED: Final = frozenset({"unused", "unreached"})
 
 
 def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
-    """Return the request for what a program, or a model or function with inputs, makes."""
+    """Return the request for the result of a program, or of a model or function with inputs."""
     made: Any = request.target
     given, named = request.inputs, dict(request.kwargs or {})
     if request.is_program and _is_factory(found, made, takes_inputs=bool(given)):
@@ -38,7 +38,7 @@ def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
             described = [(text, parse_described(text)) for text in given]
             given = tuple(_tensor(found, *each) for each in described if each[1].name is None)
             named = {each[1].name: _tensor(found, *each) for each in described if each[1].name is not None}
-        # Whatever runs on inputs and is no function is the model that names the tensors.
+        # A callable that is no function is the model that names the tensors.
         if model is None and "names" in found.features and not inspect.isroutine(made):
             model = made
         call, name = made, getattr(made, "__qualname__", type(made).__name__)
@@ -52,23 +52,23 @@ def explanation_of(name: str, graph: Graph) -> Explanation:
         found = replace(explained(graph), examined=Examined(reason=f"front-end {name!r} runs no backward pass"))
     except GraphError as error:
         raise CaptureError(f"front-end {name!r} cannot {FEATURES['explain']}: {error}") from error
-    # Without a parameter in the graph there is no overlay, and still something to explain.
+    # A graph without parameters has no overlay but still an explanation.
     is_located = any(name in found.statuses for node in graph.nodes.values() for name in node.names)
     return found.located_in(graph) if is_located else found
 
 
 def verification_of(name: str, graph: Graph, again: Graph | None = None) -> Verification:
-    """Return what the graph itself proves; ``again`` is a second capture of the same objects."""
+    """Check a graph without an engine; ``again`` is a second capture of the same objects."""
     functions = [node for node in graph.nodes.values() if node.role == "function"]
     edges = sum(each is not None for node in functions for each in node.inputs)
-    wrong = [str(problem) for problem in problems(graph)] or [*_contradictions(graph)]
+    wrong = [str(problem) for problem in problems(graph)] or [*_find_contradictions(graph)]
     if again is not None and again != graph:
         wrong.append("a second capture of the same objects gives another graph")
     unproved = f"front-end {name!r} runs no backward pass, so gradir compared the graph with itself only"
     return Verification(len(functions), edges, 0, tuple(wrong), unproved)
 
 
-def _contradictions(graph: Graph) -> Iterator[str]:
+def _find_contradictions(graph: Graph) -> Iterator[str]:
     def inputs(id_: str) -> list[str]:
         node = graph.nodes[id_]
         return [*(each.id for each in node.inputs if each is not None), *([node.base] if node.base else [])]
@@ -90,7 +90,7 @@ def _is_factory(found: Frontend, target: Any, *, takes_inputs: bool) -> bool:
         return True
     try:
         inspect.signature(target).bind()
-    except (TypeError, ValueError):  # It needs arguments, or is written in C and does not say.
+    except (TypeError, ValueError):  # It needs arguments, or is written in C without a signature.
         return False
     return inspect.isroutine(target)
 
@@ -101,15 +101,15 @@ def _tensor(found: Frontend, text: str, described: Described) -> object:
         try:
             return make(described.dtype, described.shape)
         except (ValueError, TypeError, AttributeError, KeyError) as error:
-            # Its traceback would be taken for the program's.
+            # A user would take its traceback for the program's.
             raise CaptureError(f"--input {text!r}: {error}") from None
-    # Most frameworks take numbers and lists where they take tensors.
+    # Most frameworks accept numbers and nested lists as tensors.
     shape, number = described.shape, 1.0 if described.dtype.startswith(_FLOATS) else 0
     try:
         value: list[Any] = [number] * prod(shape)
     except (MemoryError, OverflowError) as error:
         raise CaptureError(f"--input {text!r}: too large for memory") from error
-    for place in range(len(shape) - 1, 0, -1):
-        size = shape[place]
-        value = [value[at * size : (at + 1) * size] for at in range(prod(shape[:place]))]
+    for axis in range(len(shape) - 1, 0, -1):
+        size = shape[axis]
+        value = [value[at * size : (at + 1) * size] for at in range(prod(shape[:axis]))]
     return value if shape else number

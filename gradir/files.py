@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all."""
+"""Read and write files, whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ T = TypeVar("T")
 _INPUT: Final = "standard input"
 _OUTPUT: Final = "standard output"
 _CLOSED: Final = "it is closed"
-# It is empty, has a null character, or one that the file system's encoding has no bytes for.
+# The name is empty, has a null character, or one that the file system's encoding cannot represent.
 _NO_NAME: Final = "no file can have this name"
 
-# As many as Linux follows in one path.
+# Linux follows as many links in one path.
 _MOST_LINKS: Final = 40
 
 
 class Located(os.PathLike[str]):
-    """The absolute place of a file, whose errors show it as the user wrote it."""
+    """The absolute path of a file; errors show the path that the user wrote."""
 
     def __init__(self, path: str) -> None:
         self.written = path
-        # pathlib forgets how a path ends.
-        self._place = path if path in {"", "-"} or os.path.isabs(path) else os.path.join(working_folder(), path)
+        # pathlib removes a slash at the end.
+        self._path = path if path in {"", "-"} or os.path.isabs(path) else os.path.join(working_folder(), path)
 
     def __fspath__(self) -> str:
-        return self._place
+        return self._path
 
 
 def working_folder() -> str:
-    """Return the working directory; it is empty if it was removed, so that only absolute paths work."""
+    """Return the working directory, or an empty text if it was removed, so that only absolute paths work."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -46,14 +46,14 @@ def working_folder() -> str:
 
 
 def name_of(path: str | bytes | os.PathLike[str]) -> str:
-    """Return the name of a file for messages, which spells ``-`` out."""
+    """Return the name of a file for messages, with ``standard input`` for ``-``."""
     name = os.fsdecode(path)
     return _INPUT if name == "-" else name
 
 
 @contextlib.contextmanager
 def naming(path: str | bytes | os.PathLike[str], advice: str | None = None) -> Iterator[None]:
-    """Name the file in errors about its content, and replace their advice if one is given."""
+    """Add the file to errors about its content, and replace their advice if one is given."""
     try:
         yield
     except FormatError as error:
@@ -62,35 +62,35 @@ def naming(path: str | bytes | os.PathLike[str], advice: str | None = None) -> I
 
 @contextlib.contextmanager
 def _failing(path: str | bytes | os.PathLike[str], task: str) -> Iterator[None]:
-    """Raise as a `FileError` whatever makes a task fail, and call the file as the user wrote it."""
-    called = path.written if isinstance(path, Located) else os.fsdecode(path)
+    """Convert the errors of a task to `FileError`, with the path that the user wrote."""
+    shown = path.written if isinstance(path, Located) else os.fsdecode(path)
     try:
         yield
     except FileError:
         raise
     except OSError as error:
-        raise FileError(called, task, error.strerror, error.errno) from error
+        raise FileError(shown, task, error.strerror, error.errno) from error
     except ValueError as error:
-        raise FileError(repr(called), task, _NO_NAME) from error
+        raise FileError(repr(shown), task, _NO_NAME) from error
 
 
 def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
     """Return the content of a file, or of standard input for ``-``."""
     name = os.fsdecode(path)
     if name == "-":
-        # Python has no object for a stream that was closed before it started.
+        # Python sets None if the stream was closed before it started.
         if sys.stdin is None:
             raise FileError(_INPUT, "read", _CLOSED)
         try:
             return sys.stdin.buffer.read()
         except OSError as error:
             raise FileError(_INPUT, "read", error.strerror, error.errno) from error
-    with opened(path) as file:
+    with open_file(path) as file:
         return file.read()
 
 
 @contextlib.contextmanager
-def opened(path: str | bytes | os.PathLike[str]) -> Iterator[BinaryIO]:
+def open_file(path: str | bytes | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file to read from."""
     name = os.fsdecode(path)
     with _failing(path, "read"):
@@ -101,39 +101,39 @@ def opened(path: str | bytes | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def check_apart(source: str, target: str) -> None:
-    """Refuse a target that is the source: another format in its place would be the end of the graph."""
+    """Refuse a target that is the source, since another format would replace the graph."""
     if "-" in (source, target):
         return
     with contextlib.suppress(OSError, ValueError):
-        # A terminal may well be both.
+        # A terminal may be both.
         if os.path.samefile(source, target) and os.path.isfile(source):
             raise GradirError(f"{target}: is the input file; write to another")
 
 
 def check_place(path: str) -> None:
-    """Refuse a place that nothing can be written to, before the work that is to be written there."""
+    """Refuse a path that cannot be written, before the work whose result it is for."""
     if is_stdout(path):
         return
-    number = 0
     with _failing(path, "written"):
         if not path:
             raise ValueError
+        # Writing follows a link, so the folder of its target counts.
+        folder = os.path.dirname(os.path.realpath(path))
+        number = 0
         if os.path.isdir(path) or os.path.basename(path) in {"", ".", ".."}:
             number = errno.EISDIR
-        elif not os.path.exists(path):
-            # A link is written through, so the folder of its target counts.
-            folder = os.path.dirname(os.path.realpath(path)) or "."
+        elif not os.path.exists(path) and not os.path.isdir(folder):
+            # This raises if there is no such folder.
             os.stat(folder)
-            number = 0 if os.path.isdir(folder) else errno.ENOTDIR
-            number = number or (0 if os.access(folder, os.W_OK) else errno.EACCES)
-        elif not os.access(path, os.W_OK) and not os.access(os.path.dirname(os.path.realpath(path)), os.W_OK):
+            number = errno.ENOTDIR
+        elif not os.access(path, os.W_OK) and not os.access(folder, os.W_OK):
             number = errno.EACCES
         if number:
             raise OSError(number, os.strerror(number))
 
 
 def folder_to_make(path: str) -> str:
-    """Return the folder that could be made for a path, or an empty text if it exists or cannot be made.
+    """Return the folder to make for a path, or an empty text if it exists or cannot be made.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -144,15 +144,11 @@ def folder_to_make(path: str) -> str:
     if is_stdout(path) or os.path.basename(path) in {"", ".", ".."}:
         return ""
     folder = above = os.path.dirname(path)
-    try:
-        if not above or os.path.lexists(above):
-            return ""
-        while above and not os.path.lexists(above):
-            above = os.path.dirname(above)
-    except ValueError:
+    while above and not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if above == folder:
         return ""
-    above = above or "."
-    return folder if os.path.isdir(above) and os.access(above, os.W_OK) else ""
+    return folder if os.path.isdir(above or ".") and os.access(above or ".", os.W_OK) else ""
 
 
 def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
@@ -167,10 +163,10 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
     with _failing(path, "written"):
         if not name:
             raise ValueError
-        handle = _opened(name)
+        handle = _open_special(name)
         if handle is None:
             if os.path.basename(name) in ("", ".", ".."):
-                # A folder, of which the real path would be that of a file.
+                # `realpath` would return the path of a file.
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             from gradir.replacing import replace
 
@@ -199,13 +195,13 @@ def is_regular_stdout() -> bool:
 
 
 def flush_stdout() -> None:
-    """Write what was printed and is still in the buffer."""
+    """Write the buffer of standard output."""
     if sys.stdout is not None:
         _to_stdout(sys.stdout.flush)
 
 
 def silence_stdout() -> None:
-    """Write nothing more: what is still in the buffer would fail once more when Python flushes it at exit."""
+    """Discard further output, since the buffer would fail again when Python flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -215,8 +211,8 @@ def _write_stdout(data: bytes) -> None:
     left = memoryview(data)
     while left:
         # An unbuffered stream may write a part and return its length.
-        taken = _to_stdout(partial(sys.stdout.buffer.write, left))
-        left = left[len(left) if taken is None else taken :]
+        count = _to_stdout(partial(sys.stdout.buffer.write, left))
+        left = left[len(left) if count is None else count :]
     _to_stdout(sys.stdout.buffer.flush)
 
 
@@ -230,7 +226,7 @@ def _to_stdout(write: Callable[[], T]) -> T:
         raise FileError(_OUTPUT, "written", error.strerror, error.errno) from error
 
 
-def _opened(path: str) -> int | None:
+def _open_special(path: str) -> int | None:
     """Open the stream, pipe or device of a path; return None for a regular or missing file."""
     place = _descriptor(path)
     if place is None:
@@ -240,14 +236,14 @@ def _opened(path: str) -> int | None:
         return None
     folder, number = place
     if _is_own(folder):
-        # Opened anew, a file would be written from its start, over what others have written.
+        # Opening a file again would write from its start, over the output of others.
         return os.dup(number)
-    # The other process may write there meanwhile.
+    # The other process may write there too.
     return os.open(f"{folder}/{number}", os.O_WRONLY | os.O_APPEND)
 
 
 def _is_own(folder: str) -> bool:
-    # Below /proc/NUMBER/fd are those of other processes, too.
+    # /proc/NUMBER/fd has the descriptors of another process.
     return folder == "/dev/fd" or folder.startswith(f"{os.path.realpath('/proc/self')}/")
 
 

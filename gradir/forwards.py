@@ -1,4 +1,4 @@
-"""Find the file of the forward graph beside an autograd graph, and choose what counts in it."""
+"""Name the file of the forward graph beside an autograd graph, and list the fields that a comparison ignores."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-# What is no difference between two forwards: a line, a variable, another order of what runs, and what the autograd
-# graphs tell.
+# Two forward graphs may differ in lines, variables and the order of operations. A comparison of the autograd graphs
+# reports the rest.
 IGNORED: Final = ("source", "names", "order", "indices", "scopes", "cuts")
 
 
 def forward_name(path: str) -> str:
-    """Return the name of the file beside another that has the graph of the forward of the same run.
+    """Return the name of the file beside ``path`` for the forward graph of the same run.
 
     >>> forward_name("a/loss.gir"), forward_name("loss.gir.zst"), forward_name("a.b/loss")
     ('a/loss.forward.gir', 'loss.forward.gir.zst', 'a.b/loss.forward')

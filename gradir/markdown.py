@@ -9,7 +9,7 @@ from gradir.errors import ExportError
 
 _LONGEST_NAME: Final = 120
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-# What can stand before every line in a list or a quotation.
+# The margin of the lines in a list or a quotation.
 _MARGIN: Final = re.compile(r"[ \t>]*")
 
 _MARKER: Final = re.compile(r"<!-- /?gradir: .* -->")
@@ -18,8 +18,8 @@ _MARKER: Final = re.compile(r"<!-- /?gradir: .* -->")
 def code_span(text: str, longest: int | None = _LONGEST_NAME) -> str:
     r"""Return text as a code span for a table cell, without its middle if it is too long.
 
-    Nothing in it is a mention, a number of an issue, an address, a hash or an emoji to GitHub and others: they look for
-    these in what they have read, so neither a backslash nor an entity hides one.
+    GitHub and others find no mention, issue, address, hash or emoji in a code span. Outside of one neither a backslash
+    nor an entity hides these, since they look for them in the parsed text.
 
     >>> code_span("a|b"), code_span("`")
     ('`a\\|b`', '`` ` ``')
@@ -28,7 +28,7 @@ def code_span(text: str, longest: int | None = _LONGEST_NAME) -> str:
         text = f"{text[: longest // 2]}…{text[-longest // 2 :]}"
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text).replace("|", "\\|")
     ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
-    # Markdown takes one space from both ends where both have one.
+    # Markdown removes one space from both ends if both have one.
     has_spaces = shown.startswith(" ") and shown.endswith(" ") and shown.strip(" ")
     pad = " " if has_spaces or shown.startswith("`") or shown.endswith("`") else ""
     return f"{ticks}{pad}{shown}{pad}{ticks}"
@@ -50,41 +50,41 @@ def embedded(document: str, marker: str, block: str) -> str:
     """
     lines = _LINE.findall(document)
     begin, end = f"<!-- gradir: {marker} -->", f"<!-- /gradir: {marker} -->"
-    every = _markers(document)
-    found = [each for each in every if each.text in {begin, end}]
+    markers = _find_markers(document)
+    found = [each for each in markers if each.text in {begin, end}]
     if [each.text for each in found] != [begin, end]:
         raise ExportError(
             f"it needs the lines {begin} and {end}, once each and in this order, outside code blocks, and after other "
             "HTML with an empty line between"
         )
     first, last = found
-    margin = _text(lines[last.line]).partition("<")[0] if last.place else ""
+    margin = lines[last.line].rstrip("\r\n").partition("<")[0] if last.place else ""
     if first.place != last.place or not _MARGIN.fullmatch(margin):
         raise ExportError(f"the lines {begin} and {end} are not in the same item of a list or the same quotation")
-    if any(first.line < each.line < last.line for each in every):
+    if any(first.line < each.line < last.line for each in markers):
         raise ExportError(f"another block begins or ends between {begin} and {end}, and would be lost")
     if margin.endswith(">"):
-        # The blank that may follow is the quotation's, and would be taken from the block.
+        # Markdown takes a blank after the sign for a part of the quotation.
         margin += " "
-    newline = lines[first.line][len(_text(lines[first.line])) :]
+    newline = lines[first.line][len(lines[first.line].rstrip("\r\n")) :]
     inside = [f"{margin}{line}" if line else margin.rstrip() for line in block.removesuffix("\n").split("\n")]
     text = "".join([*lines[: first.line + 1], *(f"{line}{newline}" for line in inside), *lines[last.line :]])
-    stand = [(each.text, each.line, len(each.place)) for each in _markers(text) if each.text in {begin, end}]
+    after = [(each.text, each.line, len(each.place)) for each in _find_markers(text) if each.text in {begin, end}]
     depth = len(first.place)
-    if stand != [(begin, first.line, depth), (end, first.line + len(inside) + 1, depth)]:
+    if after != [(begin, first.line, depth), (end, first.line + len(inside) + 1, depth)]:
         raise ExportError(f"what would stand between {begin} and {end} holds one of these lines or hides it")
     return text
 
 
 class _Marker(NamedTuple):
-    """A comment on a line of its own; ``place`` has the lists, items and quotations that it is in."""
+    """A comment on a line of its own; ``place`` has the lists, items and quotations around it."""
 
     text: str
     line: int
     place: tuple[int, ...]
 
 
-def _markers(document: str) -> list[_Marker]:
+def _find_markers(document: str) -> list[_Marker]:
     from markdown_it import MarkdownIt
 
     found: list[_Marker] = []
@@ -97,7 +97,3 @@ def _markers(document: str) -> list[_Marker]:
         elif token.type == "html_block" and token.map and _MARKER.fullmatch(token.content.strip()):
             found.append(_Marker(token.content.strip(), token.map[0], tuple(place)))
     return found
-
-
-def _text(line: str) -> str:
-    return line.rstrip("\r\n")

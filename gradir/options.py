@@ -40,7 +40,7 @@ class NoOptions(Options, frozen=True, kw_only=True):
 
 
 class OptionError(ValueError):
-    """An option that there is not, that is missing, or that does not take its value; the message says which."""
+    """An option that is unknown, missing, or does not take its value."""
 
 
 class OptionInfo(NamedTuple):
@@ -70,7 +70,7 @@ def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
             field.name,
             _takes(schema_of(field.type)),
             schema_of(field.type).get("description", ""),
-            None if field.required else _written(_default_of(field)),
+            None if field.required else _format_value(_default_of(field)),
         )
         for field in msgspec.structs.fields(kind)
     ]
@@ -82,7 +82,7 @@ def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]
 
 
 def expect_sound(kind: type[msgspec.Struct], reserved: Collection[str]) -> None:
-    """Raise TypeError for a record with an option that nobody could give, or whose default it refuses.
+    """Raise TypeError for a record with an option that nobody can pass, or that refuses its own default.
 
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     scale: float = "abc"
@@ -105,17 +105,19 @@ def expect_sound(kind: type[msgspec.Struct], reserved: Collection[str]) -> None:
             try:
                 msgspec.convert(default, field.type)
             except msgspec.ValidationError as error:
-                raise TypeError(f"its option {name} is {_bounded(schema)}, and its default is {default!r}") from error
+                raise TypeError(
+                    f"its option {name} is {_describe_type(schema)}, and its default is {default!r}"
+                ) from error
 
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
-    """Return the options of a record by name; it is cached, since msgspec lists them slowly."""
+    """Return the options of a record by name, cached since msgspec is slow."""
     return {field.name: field for field in msgspec.structs.fields(kind)}
 
 
-def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, strict: bool = True) -> _Record:
-    """Return a record with values; unless ``strict``, texts are parsed: commas separate a list, ``none`` is None.
+def filled(kind: type[_Record], values: Mapping[str, object], owner: str, *, strict: bool = True) -> _Record:
+    """Return a record with values. Unless ``strict``, parse texts: commas separate a list, and ``none`` is None.
 
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     sizes: tuple[int, ...] = ()
@@ -129,10 +131,10 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
     for name in values:
         if name not in fields:
             choices = f"its options are {', '.join(fields)}" if fields else "it has no options"
-            raise OptionError(f"{whose} has no option {name!r}{did_you_mean(name, fields)}: {choices}")
+            raise OptionError(f"{owner} has no option {name!r}{did_you_mean(name, fields)}: {choices}")
     for name, field in fields.items():
         if field.required and name not in values:
-            raise OptionError(f"{whose}: option {name} has to be given: it is {_takes(schema_of(field.type))}")
+            raise OptionError(f"{owner}: option {name} has to be given: it is {_takes(schema_of(field.type))}")
     given = {
         fields[name].encode_name: value if strict else _read(schema_of(fields[name].type), value)
         for name, value in values.items()
@@ -140,23 +142,23 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
     try:
         return msgspec.convert(given, kind, strict=strict)
     except msgspec.ValidationError as error:
-        # msgspec names the place of a wrong value, such as `$.sizes[0]`.
-        place = re.search(r"\$\.([^.\[`]+)", str(error))
-        wrong = [field for name, field in fields.items() if place and place[1] == field.encode_name and name in values]
-        told = str(error).replace("`", "'")
+        # msgspec names the path of a wrong value, such as `$.sizes[0]`.
+        path = re.search(r"\$\.([^.\[`]+)", str(error))
+        wrong = [field for name, field in fields.items() if path and path[1] == field.encode_name and name in values]
+        problem = str(error).replace("`", "'")
         if wrong:
-            expected = _bounded(schema_of(wrong[0].type))
-            told = f"option {wrong[0].name}: expected {expected}, not {values[wrong[0].name]!r}"
-        raise OptionError(f"{whose}: {told}") from error
+            expected = _describe_type(schema_of(wrong[0].type))
+            problem = f"option {wrong[0].name}: expected {expected}, not {values[wrong[0].name]!r}"
+        raise OptionError(f"{owner}: {problem}") from error
 
 
 def expect(type_: object, value: object) -> object:
-    """Return a valid value for an option's type.
+    """Return a value if it is valid for an option's type, else raise.
 
     >>> expect(int | None, 7)
     7
     """
-    return _converted(type_, value, value, strict=True)
+    return _convert(type_, value, value, strict=True)
 
 
 def read(type_: object, text: str) -> object:
@@ -165,14 +167,14 @@ def read(type_: object, text: str) -> object:
     >>> read(int | None, "7")
     7
     """
-    return _converted(type_, _read(schema_of(type_), text), text, strict=False)
+    return _convert(type_, _read(schema_of(type_), text), text, strict=False)
 
 
-def _converted(type_: object, value: object, given: object, *, strict: bool) -> object:
+def _convert(type_: object, value: object, given: object, *, strict: bool) -> object:
     try:
         return msgspec.convert(value, type_, strict=strict)
     except msgspec.ValidationError as error:
-        raise OptionError(f"expected {_bounded(schema_of(type_))}, not {given!r}") from error
+        raise OptionError(f"expected {_describe_type(schema_of(type_))}, not {given!r}") from error
 
 
 def _read(schema: _Schema, value: object) -> object:
@@ -195,16 +197,16 @@ def schema_of(type_: object) -> _Schema:
     try:
         schema = msgspec.json.schema(type_)
     except (TypeError, RuntimeError):
-        # A type that JSON does not have; only Python can give such a value.
+        # JSON lacks the type, so only Python can pass such a value.
         return {}
     definitions: Mapping[str, _Schema] = schema.get("$defs", {})
 
-    # References are resolved at the top level and in the branches of a union, where an option's words come from.
-    def whole(part: _Schema) -> dict[str, Any]:
+    # An option's choices are at the top level or in the branches of a union, so resolve references there.
+    def resolve(part: _Schema) -> dict[str, Any]:
         return {**definitions.get(str(part.get("$ref", "")).rpartition("/")[2], {}), **part}
 
-    found = whole(schema)
-    return {**found, "anyOf": [*map(whole, found["anyOf"])]} if "anyOf" in found else found
+    found = resolve(schema)
+    return {**found, "anyOf": [*map(resolve, found["anyOf"])]} if "anyOf" in found else found
 
 
 def _branches(schema: _Schema) -> Sequence[Any]:
@@ -220,13 +222,13 @@ def _holds_objects(schema: _Schema) -> bool:
     return False
 
 
-def _bounded(schema: _Schema) -> str:
-    """Return what an option takes, with the bounds of the first branch that has some."""
+def _describe_type(schema: _Schema) -> str:
+    """Describe the values of an option, with the bounds of the first branch that has some."""
     for branch in _branches(schema):
         least, most = branch.get("minimum"), branch.get("maximum")
-        told = [words.format(branch[key]) for key, words in _BOUNDS.items() if key in branch]
-        if told:
-            both = f"{least:,} to {most:,}" if least is not None and most is not None else " and ".join(told)
+        bounds = [words.format(branch[key]) for key, words in _BOUNDS.items() if key in branch]
+        if bounds:
+            both = f"{least:,} to {most:,}" if least is not None and most is not None else " and ".join(bounds)
             return f"{_takes(schema)}, {both}"
     return _takes(schema)
 
@@ -253,7 +255,7 @@ def _default_of(field: Any) -> object:
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
-def _written(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return _NONE
     try:
@@ -263,5 +265,5 @@ def _written(value: object) -> str:
     if isinstance(plain, bool):
         return "true" if plain else "false"
     if isinstance(plain, (list, tuple)):
-        return ",".join(map(_written, plain)) or "empty"
+        return ",".join(map(_format_value, plain)) or "empty"
     return str(plain) if plain != "" else "empty"

@@ -1,4 +1,4 @@
-"""Overlays: numbers and words for the nodes of one graph, to draw over it.
+"""Overlays: values for the nodes of one graph, to draw over it.
 
 An overlay is a JSON document beside the graph; see schemas/gir-overlay-1.0.schema.json. Its writer chooses how words
 look.
@@ -29,7 +29,7 @@ VERSION: Final = "1.0"
 _DOCUMENT: Final = DocumentKind("overlay", FORMAT, VERSION, "gradir explain --overlay")
 
 MOST_OF_A_VERDICT: Final = 2000
-"""How many characters the verdict of an overlay may have."""
+"""The most characters in the verdict of an overlay."""
 
 _Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
 _Word: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
@@ -77,24 +77,24 @@ class Overlay(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 def encode(overlay: Overlay) -> bytes:
     """Return the bytes of an overlay, safe for a terminal."""
-    return _DOCUMENT.encode(_sound(overlay))
+    return _DOCUMENT.encode(_check_types(overlay))
 
 
 def decode(data: bytes) -> Overlay:
     """Return the overlay in a file."""
-    return _DOCUMENT.decode(data, Overlay, _checked)
+    return _DOCUMENT.decode(data, Overlay, _check)
 
 
-def _sound(overlay: Overlay) -> Overlay:
-    """Return an overlay as it would be read from a file, which checks its values."""
+def _check_types(overlay: Overlay) -> Overlay:
+    """Return an overlay after the checks of a file, since a record does not check its values."""
     try:
         sound = msgspec.convert(msgspec.to_builtins(overlay), Overlay)
     except (msgspec.ValidationError, TypeError) as error:
         raise FormatError(f"broken overlay: {said(error)}") from error
-    return _checked(sound)
+    return _check(sound)
 
 
-def _checked(overlay: Overlay) -> Overlay:
+def _check(overlay: Overlay) -> Overlay:
     for number, channel in enumerate(overlay.channels):
         if not all(map(math.isfinite, _numbers(channel))):
             raise FormatError(
@@ -108,11 +108,8 @@ def _checked(overlay: Overlay) -> Overlay:
 
 
 def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: bool = False) -> Graph:
-    """Return the graph with the values of a channel as marks, and the verdict on its outputs.
-
-    `gradir.ir.marks` reads the marks. ``with_others`` adds the marks of the other channels.
-    """
-    overlay = _sound(overlay)
+    """Return the graph with the values of a channel, or ``with_others`` of all, and the verdict as marks."""
+    overlay = _check_types(overlay)
     ids = {id_ for each in overlay.channels for id_ in each.values}
     known = sum(id_ in graph.nodes for id_ in ids)
     if known < len(ids):
@@ -132,13 +129,16 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: 
             others.setdefault(id_, []).append(mark)
     for id_, found in others.items():
         marks.setdefault(id_, {})[OVERLAYS] = tuple(map(tuple, found))
-    if overlay.verdict:
-        for node in graph.outputs or [*graph.nodes.values()][-1:]:
-            marks.setdefault(node.id, {})[VERDICT] = (overlay.look, overlay.verdict)
-    nodes = (
-        replace(node, ext={**node.ext, **marks[node.id]}) if node.id in marks else node for node in graph.nodes.values()
-    )
-    return replace(graph, nodes={node.id: node for node in nodes})
+    marked = {id_: replace(graph.nodes[id_], ext={**graph.nodes[id_].ext, **own}) for id_, own in marks.items()}
+    graph = replace(graph, nodes={**graph.nodes, **marked})
+    return mark_verdict(graph, overlay.look, overlay.verdict) if overlay.verdict else graph
+
+
+def mark_verdict(graph: Graph, look: str, sentence: str) -> Graph:
+    """Return the graph with a verdict as a mark of its outputs."""
+    nodes = graph.outputs or [*graph.nodes.values()][-1:]
+    marked = {node.id: replace(node, ext={**node.ext, VERDICT: (look, sentence)}) for node in nodes}
+    return replace(graph, nodes={**graph.nodes, **marked})
 
 
 def costs(graph: Graph) -> Overlay:
@@ -177,6 +177,6 @@ def _bounds(numbers: list[float], *, is_log: bool) -> list[float]:
     if not numbers or numbers[0] == numbers[-1]:
         return []
     low, high = (math.log(numbers[0]), math.log(numbers[-1])) if is_log else (numbers[0], numbers[-1])
-    # The parts are added up, since a difference may be beyond what a float holds.
+    # A sum of parts, since a difference may overflow a float.
     parts = [(low * (1 - part / len(STEPS)) + high * (part / len(STEPS))) for part in range(1, len(STEPS))]
     return [math.exp(part) for part in parts] if is_log else parts

@@ -11,16 +11,12 @@ from typing import Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
-def _nothing() -> int:
-    return 0
-
-
 class Stage(NamedTuple):
     """A part of the work: its name, its number of steps (0 if unknown), and a function for those done."""
 
     what: str
     total: int = 0
-    done: Callable[[], int] = _nothing
+    done: Callable[[], int] = int
 
 
 _stages: Final[ContextVar[list[Stage] | None]] = ContextVar("stages", default=None)
@@ -28,7 +24,7 @@ _stages: Final[ContextVar[list[Stage] | None]] = ContextVar("stages", default=No
 
 @contextmanager
 def watched() -> Iterator[list[Stage]]:
-    """Watch the work inside: the stages that it is in, the innermost last, to be looked at from another thread."""
+    """Yield the list of current stages, the innermost last, which another thread may read."""
     stages: list[Stage] = []
     token = _stages.set(stages)
     try:
@@ -38,8 +34,8 @@ def watched() -> Iterator[list[Stage]]:
 
 
 @contextmanager
-def stage(what: str, total: int = 0, done: Callable[[], int] = _nothing) -> Iterator[None]:
-    """Say what is done inside. ``done`` is called from another thread, as the ``__len__`` of a list that grows may be.
+def stage(what: str, total: int = 0, done: Callable[[], int] = int) -> Iterator[None]:
+    """Report the work inside. Another thread calls ``done``, which may be the ``__len__`` of a growing list.
 
     >>> with watched() as stages, stage("reading"):
     ...     [each.what for each in stages]
@@ -54,7 +50,7 @@ def stage(what: str, total: int = 0, done: Callable[[], int] = _nothing) -> Iter
     try:
         yield
     finally:
-        # Not always the last: a loop that was left early ends when its frame goes.
+        # It may not be the last: Python ends an abandoned generator later.
         stages.remove(own)
 
 
@@ -67,11 +63,11 @@ def steps(what: str, items: Collection[T]) -> Iterable[T]:
     """
     if _stages.get() is None:
         return items
-    # The iterator knows what is left: to count here would take longer than some of the work.
+    # The iterator knows its rest; counting here would take longer than some of the work.
     left, total = iter(items), len(items)
 
-    def counted() -> Iterator[T]:
+    def iterate() -> Iterator[T]:
         with stage(what, total, lambda: total - length_hint(left)):
             yield from left
 
-    return counted()
+    return iterate()

@@ -14,12 +14,12 @@ _FILE: Final = "pyproject.toml"
 _KEYS: Final = ("allow",)
 _MOST_BYTES: Final = 2**20
 _MOST_PATTERNS: Final = 1000
-# The time that a dotted key takes is the square of its parts; this is some seconds.
+# Parsing a dotted key takes time quadratic in its parts; this is some seconds.
 _MOST_WORK: Final = 10**8
 
 
 class Project(NamedTuple):
-    """The settings: patterns of cuts to ``allow`` in explanations, and the file with them, ``where``."""
+    """The settings: the patterns of cuts to ``allow`` in explanations, and their file ``where``."""
 
     allow: tuple[str, ...] = ()
     where: str = ""
@@ -29,12 +29,11 @@ def project(folder: str | os.PathLike[str] | None = None) -> Project:
     """Return the table of the nearest pyproject.toml in a folder or above it, by default the working directory."""
     start = working_folder() if folder is None else folder
     for above in (Path(start), *Path(start).parents) if start else ():
-        # Not by `Path.is_file`, which raises where a folder may not be looked into.
+        # `Path.is_file` raises if the folder is unreadable.
         if os.path.isfile(above / _FILE):  # noqa: PTH113
             where = os.path.relpath(above / _FILE)
-            table = _table(where)
-            if table is not None:
-                return Project(_allowed(table, where), where)
+            if (table := _table(where)) is not None:
+                return Project(_read_patterns(table, where), where)
     return Project()
 
 
@@ -44,19 +43,19 @@ def _table(where: str) -> dict[str, Any] | None:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise FileError(where, "read", error.strerror, error.errno) from error
-    # What no table of ours is in may be as it likes, and is not parsed.
+    # A file without this table may have any content, so gradir does not parse it.
     if b"gradir" not in data:
         return None
     if len(data) > _MOST_BYTES:
         raise GradirError(f"{where}: is larger than 1 MiB, and no more of it is read")
-    tool = _parsed(data, where).get("tool", {})
+    tool = _parse_toml(data, where).get("tool", {})
     table = tool.get("gradir") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
         raise GradirError(f"{where}: tool.gradir must be a table: write [tool.gradir], and its keys below it")
     return table
 
 
-def _parsed(data: bytes, where: str) -> dict[str, Any]:
+def _parse_toml(data: bytes, where: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -69,7 +68,7 @@ def _parsed(data: bytes, where: str) -> dict[str, Any]:
         raise GradirError(f"{where}: is no TOML: {error}") from error
 
 
-def _allowed(table: dict[str, Any], where: str) -> tuple[str, ...]:
+def _read_patterns(table: dict[str, Any], where: str) -> tuple[str, ...]:
     for key in table:
         if key not in _KEYS:
             raise GradirError(f"{where}: tool.gradir has no key {key!r}{did_you_mean(key, _KEYS)}: it has {_KEYS[0]}")

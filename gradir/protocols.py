@@ -56,9 +56,9 @@ OptionsT_contra = TypeVar("OptionsT_contra", bound=Options, contravariant=True)
 class Exporter(Protocol[OptionsT_contra]):
     """Turn a graph into text, as a pure function without I/O.
 
-    ``gradir exporters`` shows the first line of the class's docstring. Three members are optional:
-    ``suffix_for(options)`` returns the suffix if options choose among formats; ``shows_nodes = False`` makes gradir
-    refuse overlays; ``shows_channels = True`` asks for the marks of all channels, see `gradir.ir.marks`.
+    ``gradir exporters`` shows the first line of the class's docstring. If options choose among formats, define
+    ``suffix_for(options)``, which returns the suffix. Set ``shows_nodes = False`` to refuse overlays, and
+    ``shows_channels = True`` to get the marks of all channels, see `gradir.ir.marks`.
     """
 
     suffix: ClassVar[str]
@@ -278,7 +278,7 @@ class StoppedError(SpecError):
 
 
 class MadeOtherError(CaptureError):
-    """A PROGRAM that a front-end ran made something for another front-end, which is ``made``."""
+    """A PROGRAM that a front-end ran returned ``made``, an object for another front-end."""
 
     def __init__(self, made: object) -> None:
         super().__init__(f"another front-end captures an object of type {type(made).__name__}")

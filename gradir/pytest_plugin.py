@@ -1,18 +1,18 @@
 """A pytest plugin for graphs as snapshots, for missing gradients and for watched trainings.
 
-The fixture ``graph_snapshot`` compares a graph with a ``.gir`` file beside the test, ``gradient_flow`` fails if a
-parameter gets no gradient, and ``gradir_watch`` if a training goes wrong. docs/ci.md has examples.
+The fixture ``graph_snapshot`` compares a graph with a ``.gir`` file beside the test. ``gradient_flow`` fails if a
+parameter gets no gradient, ``gradir_watch`` if a training goes wrong. See docs/ci.md for examples.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ import gradir
 from gradir import api
 from gradir.errors import GradirError, GradirWarning
 from gradir.forwards import IGNORED, forward_name, has_forward
-from gradir.request import asked
+from gradir.request import make_request
 
 if TYPE_CHECKING:
     from gradir import snapshots
@@ -35,23 +35,20 @@ if TYPE_CHECKING:
 __all__ = ["FOLDER", "GradientFlow", "GraphSnapshot"]
 
 FOLDER: Final = "__graphs__"
-"""The folder beside the test modules that the files lie in, in a folder for each module."""
+"""The folder of the files beside the test modules, with a folder for each module."""
 
 _UPDATE: Final = "--gradir-update"
 _ADVICE: Final = f"pytest {_UPDATE}"
 _LONGEST_NAME: Final = 100
-# What a worker of pytest-xdist tells the main process.
-_NOTED: Final = ("used", "mended", "uncompared", "collected", "seen")
+# The fields of `_Run` that a worker of pytest-xdist sends to the main process.
+_SENT: Final = ("used", "mended", "uncompared", "collected", "seen")
 
 
 class GraphSnapshot:
     """The snapshots of one test."""
 
     def __init__(self, folder: Path, test: str, *, update: bool, run: _Run) -> None:
-        self._folder = folder
-        self._test = test
-        self._update = update
-        self._run = run
+        self._folder, self._test, self._update, self._run = folder, test, update, run
         self._count = 0
         self._names: set[str] = set()
 
@@ -83,10 +80,10 @@ class GraphSnapshot:
         from gradir import snapshots
         from gradir.diffs.ignoring import check_names
 
-        # Also where nothing is compared.
+        # A comparison would check too, but a new file has none.
         check_names(ignore)
         path = self._next_path(name)
-        beside = _beside(path)
+        beside = Path(forward_name(str(path)))
         self._run.used.update((str(path), str(beside)))
         with _plain_failures():
             before = snapshots.Found(str(path))
@@ -96,20 +93,20 @@ class GraphSnapshot:
                 before = snapshots.Found(str(path), snapshots.read(path, _ADVICE))
         is_pair = before.graph is None or has_forward(before.graph)
         options = {"kwargs": kwargs, "model": model, "params": params, "frontend": frontend}
-        capture = partial(_captured, target, inputs, options, forward, is_pair=is_pair)
+        capture = partial(_capture_or_take, target, inputs, options, forward, is_pair=is_pair)
         now = capture()
         if before.graph is None and not self._update:
             pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
         changed = None
         if before.graph is not None:
             compare = partial(gradir.diff, normalize=normalize)
-            changed = self._changed(before.graph, beside, capture=capture, now=now, compare=compare, ignore=ignore)
+            changed = self._find_change(before.graph, beside, capture=capture, now=now, compare=compare, ignore=ignore)
         if self._update and (changed is not None or before.graph is None):
-            self._write(now, path, before)
+            self._write(now, path, beside, before)
         elif changed is not None:
             pytest.fail(f"{changed[0]}; if it should be, run pytest {_UPDATE}\n{changed[1].to('text')}")
 
-    def _changed(
+    def _find_change(
         self,
         expected: Graph,
         beside: Path,
@@ -119,13 +116,13 @@ class GraphSnapshot:
         compare: Callable[..., Diff],
         ignore: Sequence[str],
     ) -> tuple[str, Diff] | None:
-        """Return the change as text and as a diff, without a forward graph that differs in every run."""
+        """Return the change as text and as a diff; ignore a forward graph that differs in every run."""
         __tracebackhide__ = True
         from gradir import snapshots
 
         place = f"{FOLDER}/{beside.parent.name}"
-        if found := compare(expected, now.graph, ignore=ignore):
-            return f"the graph is not that of {place}/{beside.name.replace('.forward.gir', '.gir')}", found
+        if change := compare(expected, now.graph, ignore=ignore):
+            return f"the graph is not that of {place}/{beside.name.replace('.forward.gir', '.gir')}", change
         if not has_forward(expected) or not beside.exists():
             return None
         with _plain_failures():
@@ -134,16 +131,16 @@ class GraphSnapshot:
         if now.forward is None:
             self._run.uncompared.add((str(beside), now.missing))
             return None
-        found = compare(forward, now.forward, ignore=ignored)
-        if not found:
+        change = compare(forward, now.forward, ignore=ignored)
+        if not change:
             return None
         again = capture().forward
         if again is None or compare(now.forward, again, ignore=ignored):
             self._run.uncompared.add((str(beside), "it is another in every run"))
             return None
-        return f"the graph of the forward is not that of {place}/{beside.name}", found
+        return f"the graph of the forward is not that of {place}/{beside.name}", change
 
-    def _write(self, now: Both, path: Path, before: snapshots.Found) -> None:
+    def _write(self, now: Both, path: Path, beside: Path, before: snapshots.Found) -> None:
         __tracebackhide__ = True
         from gradir import snapshots
 
@@ -151,7 +148,7 @@ class GraphSnapshot:
         with _plain_failures():
             snapshots.write(now.graph, path, before)
             if now.forward is not None:
-                snapshots.write(now.forward, _beside(path), before)
+                snapshots.write(now.forward, beside, before)
         if before.fault:
             self._run.mended.add((str(path), before.fault))
 
@@ -172,7 +169,7 @@ class GradientFlow:
         self._recorder: Recorder | None = None
 
     def record(self, model: object = None, *, frontend: str | None = None) -> Recorder:
-        """`gradir.record` with ``flow=True``, of which the next `check` is."""
+        """Record a forward pass with ``flow=True`` for the next `check`; see `gradir.record`."""
         self._recorder = gradir.record(model, flow=True, frontend=frontend)
         return self._recorder
 
@@ -200,8 +197,8 @@ class GradientFlow:
             own = project(self._folder)
             recorder = self._recorder
             if recorder is None:
-                # One that recorded nothing explains the graph alone.
-                frontend = claims.claiming(loss, model, params)
+                # An empty recording explains the graph alone.
+                frontend = claims.find_claimant(loss, model, params)
                 with gradir.record(model, flow=True, frontend=frontend) as recorder:
                     pass
             found = recorder.explain(loss, model=model, params=params, optimizer=optimizer, values=values)
@@ -210,26 +207,25 @@ class GradientFlow:
         found = found.allowing(own.allow, own.where).allowing(allow, "allow=")
         if not found.statuses:
             pytest.fail("there is no parameter to check: name them, with model= or params=")
-        told = _failing(found)
-        if told:
-            pytest.fail(told)
+        if problem := _describe_failure(found):
+            pytest.fail(problem)
         return found
 
 
-def _failing(found: Explanation) -> str:
+def _describe_failure(found: Explanation) -> str:
     unknown = [cause for cause in found.causes if cause.kind == "unrecorded" and cause.level == "info"]
     causes = [cause for cause in found.causes if cause.level == "error"] + unknown
     if not causes and {"reached", "hidden"}.intersection(found.statuses.values()):
         return ""
     advice = "with gradient_flow.record(model): around the forward and the loss tells the line\n" if unknown else ""
-    # What is no reason to fail would hide what is.
+    # Other causes would hide the reasons of the failure.
     text = msgspec.structs.replace(found, causes=tuple(causes) or found.causes, terms=()).to("text")
     return f"{text}\n{advice}to allow intended cuts, pass allow=[...] or write [tool.gradir] into pyproject.toml"
 
 
 @contextlib.contextmanager
 def _plain_failures() -> Iterator[None]:
-    """Trouble with a file fails the test with its one line: a traceback would lead into gradir."""
+    """Fail the test with one line for an error about a file, since a traceback would lead into gradir."""
     try:
         yield
     except GradirError as error:
@@ -242,7 +238,7 @@ def _file_name(text: str) -> str:
     >>> _file_name("test_it[a/b]")
     'test_it[a%2Fb]'
     """
-    safe = re.sub(r"[^A-Za-z0-9_\[\]=,+.-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
+    safe = quote(text, safe="[]=,+").replace("~", "%7E")
     if len(safe) <= _LONGEST_NAME:
         return safe
     import hashlib
@@ -251,11 +247,7 @@ def _file_name(text: str) -> str:
     return f"{safe[:_LONGEST_NAME]}~{digest}"
 
 
-def _beside(path: Path) -> Path:
-    return Path(forward_name(str(path)))
-
-
-def _captured(
+def _capture_or_take(
     target: object, inputs: Sequence[object], options: Mapping[str, Any], forward: Graph | None, *, is_pair: bool
 ) -> Both:
     """Return a given graph or a new capture, with its forward graph if wanted."""
@@ -268,7 +260,7 @@ def _captured(
         return Both(msgspec.structs.replace(target, producer=producer), forward)
     if not is_pair:
         return Both(gradir.capture(target, *inputs, **options))
-    return captured_both(asked("capture", target, inputs, {**options, "graph": "both"}))
+    return captured_both(make_request("capture", target, inputs, {**options, "graph": "both"}))
 
 
 @pytest.fixture
@@ -291,17 +283,16 @@ def gradir_watch() -> Callable[..., contextlib.AbstractContextManager[Watcher]]:
     """Watches a training as `gradir.watch` does, with its arguments, and fails the test where something is wrong."""
 
     @contextlib.contextmanager
-    def watched(model: object = None, optimizer: object = None) -> Iterator[Watcher]:
+    def watch(model: object = None, optimizer: object = None) -> Iterator[Watcher]:
         with warnings.catch_warnings():
-            # The test fails with all that was found.
+            # The test fails with all findings at its end.
             warnings.simplefilter("ignore", GradirWarning)
             with api.watch(model, optimizer) as watcher:
                 yield watcher
-        found = watcher.report()
-        if found:
+        if found := watcher.report():
             pytest.fail(str(found), pytrace=False)
 
-    return watched
+    return watch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -314,7 +305,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start with no file used."""
+    """Start the record of a run."""
     config.stash[_RUN] = _Run(config)
     config.pluginmanager.register(config.stash[_RUN], "gradir-run")
 
@@ -324,47 +315,47 @@ class _Run:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        # The files that a test asked for.
+        # The files that tests used.
         self.used: set[str] = set()
-        # The files that nothing could read, each with what was wrong with it, and that were rewritten.
+        # The broken files that were rewritten, each with its error.
         self.mended: set[tuple[str, str]] = set()
-        # The graphs of forwards that were not compared, each with the reason.
+        # The forward graphs that were not compared, each with the reason.
         self.uncompared: set[tuple[str, str]] = set()
-        # The tests of each module that was run as a whole, by the folder of its graphs.
+        # The tests of each module that ran completely, by the folder of its graphs.
         self.collected: dict[str, list[str]] = {}
-        # The folders of graphs that pytest came across as it looked for tests.
+        # The folders of graphs that pytest visited during collection.
         self.seen: set[str] = set()
-        # The tests that passed, which are those that have asked for all their graphs.
+        # The tests that passed, and so used all their graphs.
         self._done: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> None:
-        """Note a folder of graphs; whether it is ignored is for others to say."""
+        """Record a folder of graphs, and leave the decision to other plug-ins."""
         if collection_path.name == FOLDER and collection_path.is_dir():
             self.seen.add(str(collection_path))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test that passed; the reports of all workers arrive in the main process."""
+        """Record a test that passed; the main process gets the reports of all workers."""
         if report.when == "call" and report.passed:
             self._done.add(report.nodeid)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what a worker of pytest-xdist used and collected."""
+        """Add the record of a worker of pytest-xdist."""
         for name, found in getattr(node, "workeroutput", {}).get("gradir", {}).items():
             getattr(self, name).update(found)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Find which modules were run as a whole and, in a worker, tell the main process."""
+        """Find the modules that ran completely, and send the record of a worker to the main process."""
         for item in session.items if self._runs_whole_modules() else ():
             self.collected.setdefault(str(item.path.parent / FOLDER / item.path.stem), []).append(item.nodeid)
         output = getattr(self._config, "workeroutput", None)
         if output is not None:
-            output["gradir"] = {name: getattr(self, name) for name in _NOTED}
+            output["gradir"] = {name: getattr(self, name) for name in _SENT}
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Name the files that were broken and rewritten, and those that no test asked for."""
-        # A test that was skipped, failed or never came has not said what it needs.
+        """Print the files that were rewritten, were not compared, or are unused."""
+        # A test that did not pass may need further files.
         complete = [folder for folder, tests in self.collected.items() if self._done.issuperset(tests)]
         found = {str(path) for folder in complete for path in Path(folder).glob("*.gir")}
         mended = [f"{self._relative(path)}: {fault}; rewritten" for path, fault in sorted(self.mended)]

@@ -17,11 +17,11 @@ from gradir.pictures import PICTURES
 from gradir.progress import stage
 from gradir.protocols import Exporter, Frontend, LiveCapture, Pass, Renderer
 
-# The picture that a diff can be drawn as, from the text of its renderer ``dot``.
+# The format of a diff's picture, which gradir draws from the text of the renderer ``dot``.
 DRAWN: Final = "svg"
 
 _OWN: Final = ("gradir.", "gradir_exporters.")
-# What `gradir.export` and `Graph.to` are given beside options.
+# The arguments of `gradir.export` and `Graph.to` beside options.
 _OF_EXPORT: Final = ("self", "graph", "exporter")
 
 P = TypeVar("P")
@@ -29,9 +29,9 @@ W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 
 
 class Finder(Generic[P]):
-    """Find the plug-ins of one group by name, and make each once; call it with a name to get one.
+    """Finds the plug-ins of one group; call it with a name to get a plug-in.
 
-    A plug-in must have ``members``, and no options of the names ``reserved``.
+    A plug-in must have ``members``, and no options with ``reserved`` names.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class Finder(Generic[P]):
         """Return the plug-in of a name."""
         self._expect_name(name)
         if name not in self._made:
-            self._made[name] = self._checked(name, lambda point: point.load()())
+            self._made[name] = self._load(name, lambda point: point.load()())
         return self._made[name]
 
     def kind(self, name: str) -> type[P]:
         """Return the class of a plug-in, without making one."""
-        found: type[P] = self._checked(name, EntryPoint.load)
+        found: type[P] = self._load(name, EntryPoint.load)
         return found
 
     def failing(self, name: str) -> AbstractContextManager[None]:
-        """Tell whatever the plug-in of that name raises inside as its failure."""
+        """Report anything that a plug-in raises inside as its failure."""
         return failing(f"{self._noun} {name!r} failed", self._error)
 
     def is_own(self, name: str) -> bool:
@@ -67,20 +67,20 @@ class Finder(Generic[P]):
 
     @cached_property
     def _found(self) -> Mapping[str, tuple[EntryPoint, ...]]:
-        found: dict[str, dict[str, EntryPoint]] = {}
-        for point in entry_points(self._group):
-            # One package seen twice on the path registers the same value twice.
-            found.setdefault(point.name, {}).setdefault(point.value, point)
-        return {name: tuple(points.values()) for name, points in found.items()}
+        found: dict[str, tuple[EntryPoint, ...]] = {}
+        # A package that is on the path twice registers the same value twice.
+        for point in dict.fromkeys(entry_points(self._group)):
+            found[point.name] = (*found.get(point.name, ()), point)
+        return found
 
-    def _checked(self, name: str, load: Callable[[EntryPoint], Any]) -> Any:
-        """Return the plug-in that a name loads, after checking its members."""
+    def _load(self, name: str, load: Callable[[EntryPoint], Any]) -> Any:
+        """Load a plug-in and check its members."""
         point = self._point(name)
         with failing(f"{self._noun} {name!r} ({point.value}) cannot be loaded", self._error):
             found = load(point)
             for member, kind in self._members.items():
                 _expect_member(found, member, kind)
-            # Of gradir's own a test knows, and to look takes longer than some commands work.
+            # The check is slower than some commands, and tests cover gradir's own plug-ins.
             if Options in self._members.values() and not point.value.startswith(_OWN):
                 expect_sound(found.options, self._reserved)
             for feature in sorted(found.features) if Set in self._members.values() else ():
@@ -90,9 +90,9 @@ class Finder(Generic[P]):
 
     def _expect_name(self, name: object) -> None:
         if not isinstance(name, str):
-            what = f"the class {name.__name__}" if isinstance(name, type) else f"a value of type {type(name).__name__}"
+            kind = f"the class {name.__name__}" if isinstance(name, type) else f"a value of type {type(name).__name__}"
             example = "".join(f", such as {known!r}" for known in self.names()[:1])
-            raise TypeError(f"a {self._noun} is chosen by its name{example}, and this is {what}")
+            raise TypeError(f"a {self._noun} is chosen by its name{example}, and this is {kind}")
 
     def _point(self, name: str) -> EntryPoint:
         noun, found = self._noun, self._found
@@ -112,7 +112,7 @@ class Finder(Generic[P]):
 
 
 class Writers(Finder[W]):
-    """Find plug-ins that write text by a method of this name; ``pictures`` are names without a plug-in."""
+    """Finds plug-ins whose ``method`` writes text; ``pictures`` are formats without a plug-in."""
 
     def __init__(
         self, group: str, noun: str, method: str, pictures: Sequence[str], drawn: str, *, reserved: Collection[str]
@@ -120,26 +120,26 @@ class Writers(Finder[W]):
         super().__init__(group, noun, ExportError, reserved, options=Options, suffix=str, **{method: Callable})
         self._method, self._pictures, self._drawn = method, pictures, drawn
 
-    def options(self, name: str, values: Mapping[str, object], whose: str = "") -> Options:
-        """Return the options of a plug-in, with texts parsed."""
+    def options(self, name: str, values: Mapping[str, object], owner: str = "") -> Options:
+        """Return the options of a plug-in, after parsing texts."""
         try:
-            return filled(self(name).options, values, whose or f"{self._noun} {name!r}", strict=False)
+            return filled(self(name).options, values, owner or f"{self._noun} {name!r}", strict=False)
         except OptionError as error:
             raise ExportError(str(error)) from error
 
     def text(self, name: str, source: object, values: Mapping[str, object]) -> str:
-        """Run the one of that name with options given as values or as text, the cyclic garbage collector paused."""
+        """Run a plug-in with options as values or text, and return its text."""
         options, write = self.options(name, values), getattr(self(name), self._method)
-        whose = f"{self._noun} {name!r}"
-        with self.failing(name), paused_gc(), stage(f"writing: {whose}"):
+        owner = f"{self._noun} {name!r}"
+        with self.failing(name), paused_gc(), stage(f"writing: {owner}"):
             text = write(source, options)
         if not isinstance(text, str):
-            raise ExportError(f"{whose} failed: it returned {type(text).__name__}, not text")
+            raise ExportError(f"{owner} failed: it returned {type(text).__name__}, not text")
         try:
-            # Half of a surrogate pair in a name is text to Python, and fails only when a file is written.
+            # Python accepts half of a surrogate pair in a name, but no file can.
             text.encode()
         except UnicodeEncodeError as error:
-            raise ExportError(f"{whose} failed: its text holds {text[error.start]!r}, which no file can") from error
+            raise ExportError(f"{owner} failed: its text holds {text[error.start]!r}, which no file can") from error
         return text
 
     def _advice(self, name: str) -> str:
@@ -201,7 +201,7 @@ def suffix(name: str, values: Mapping[str, object]) -> str:
 
 
 def expect_nodes(name: str) -> None:
-    """Refuse to draw an overlay with the exporter of that name, if it shows no nodes."""
+    """Raise if an exporter shows no nodes, which an overlay needs."""
     if not getattr(exporter(name), "shows_nodes", True):
         raise ExportError(f"{name} shows modules and no nodes, so it cannot show an overlay: take tree, dot or mermaid")
 
@@ -211,13 +211,13 @@ def shows_channels(name: str) -> bool:
     return bool(getattr(exporter(name), "shows_channels", False))
 
 
-# Cached, so that a broken pass is reported once.
+# The cache makes gradir report a broken pass once.
 @cache
 def passes() -> Mapping[str, Pass[Any]]:
     """Return the installed passes by name in the order in which they run, and warn of broken ones."""
     found: dict[str, Pass[Any]] = {}
     options: dict[str, str] = {}
-    # Whoever else takes an option of gradir's own passes is left out, wherever it is installed.
+    # gradir's own passes come first and keep their options, wherever others are installed.
     for name in sorted(pass_.names(), key=lambda name: (not pass_.is_own(name), name)):
         try:
             each = pass_(name)
@@ -234,12 +234,12 @@ def passes() -> Mapping[str, Pass[Any]]:
 
 
 def run_pass(name: str, graph: Graph, options: Options) -> Graph:
-    """Run the pass of that name."""
+    """Run a pass and return its graph."""
     with pass_.failing(name), stage(f"pass {name}"):
-        left = passes()[name].run(graph, options)
-    if not isinstance(left, Graph):
-        raise PassError(f"pass {name!r} failed: it returned {type(left).__name__}, not a graph")
-    return left
+        result = passes()[name].run(graph, options)
+    if not isinstance(result, Graph):
+        raise PassError(f"pass {name!r} failed: it returned {type(result).__name__}, not a graph")
+    return result
 
 
 def expect_live(name: str, found: LiveCapture) -> LiveCapture:
@@ -268,9 +268,9 @@ def _expect_member(found: object, member: str, kind: Any) -> None:
         fits = isinstance(value, type) and issubclass(value, Options)
     elif kind is classmethod:
         owner = found if isinstance(found, type) else type(found)
-        # As it was declared: the attribute of a class does not tell a static method from a method.
-        plain = next((vars(base)[member] for base in owner.__mro__ if member in vars(base)), None)
-        fits = callable(value) and not isinstance(plain, FunctionType)
+        # Only the declaration distinguishes a static method from a method.
+        declared = next((vars(base)[member] for base in owner.__mro__ if member in vars(base)), None)
+        fits = callable(value) and not isinstance(declared, FunctionType)
     else:
         fits = isinstance(value, kind)
     if not fits:

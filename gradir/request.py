@@ -36,7 +36,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "watching": "watch a training from step to step (gradir watch)",
     "running": "capture or explain a script at its backward (gradir run, gradir explain)",
 }
-"""Optional abilities of front-ends, in words; one that an option alone needs has the name of that option."""
+"""Descriptions of the optional features of front-ends. A feature that one option alone needs has its name."""
 
 _PROGRAMS: Final = ("capture", "graph", "explain")
 _GRAPHS: Final = ("capture", "graph")
@@ -48,7 +48,7 @@ class Option(NamedTuple):
     Attributes:
         help: the help text.
         needs: the feature of a front-end that it needs.
-        values: by value the feature that this one needs instead.
+        values: the features that single values need instead.
         uses: ``capture`` (`gradir.capture`, `gradir.verify` and ``gradir capture``), ``program`` (of these only the
             command), ``graph`` (commands that take a GRAPH), ``explain`` (`gradir.explain` and ``gradir explain``) and
             ``record`` (`gradir.record`).
@@ -223,31 +223,31 @@ def declared(*uses: str) -> Mapping[str, Declared]:
     return found
 
 
-def asked(
+def make_request(
     function: str, target: object = None, inputs: Iterable[object] = (), options: Mapping[str, Any] | None = None
 ) -> CaptureRequest:
     """Return the request for the arguments of a public function."""
-    # The inputs stand by their place.
-    taken = declared("capture" if function == "verify" else function)
-    known = {name: each for name, each in taken.items() if name != "inputs"}
-    plain: dict[str, Any] = {}
+    # The inputs are positional.
+    known = {**declared("capture" if function == "verify" else function)}
+    known.pop("inputs", None)
+    values: dict[str, Any] = {}
     for name, value in (options or {}).items():
         if name not in known:
             raise TypeError(f"{function}() {_refusal(name, known)}")
-        plain[name] = _expect_value(function, known[name], value)
-    return CaptureRequest(target=target, inputs=tuple(inputs), **plain)
+        values[name] = _expect_value(function, known[name], value)
+    return CaptureRequest(target=target, inputs=tuple(inputs), **values)
 
 
 def _expect_value(function: str, each: Declared, value: object) -> object:
     from gradir.options import OptionError, expect
 
+    # The registry reports an unknown front-end.
     if value is each.default or each.name == "frontend":
-        # The name of a front-end is told about where these are known.
         return value
     if each.name == "kwargs" and not isinstance(value, Mapping):
         raise TypeError(f"{function}() takes the keyword arguments of the model as kwargs={{...}}, not {value!r}")
+    # Options without a flag take objects of the framework.
     if each.option.flag is None:
-        # What only Python can give is an object of the framework.
         return value
     try:
         return expect(each.type, value)

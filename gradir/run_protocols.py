@@ -1,4 +1,4 @@
-"""The protocols of programs that run: what `Frontend.running` and `Frontend.watching` return, and their callbacks."""
+"""The protocols of running programs: the results of `Frontend.running` and `Frontend.watching`, and their callbacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReachedBackward(Protocol):
 
     @property
     def is_piped(self) -> bool:
-        """Return whether it belongs to a pipeline's schedule, which runs on as it is, up to the optimizer's step."""
+        """Return whether the call belongs to a pipeline's schedule, which runs unchanged up to the optimizer's step."""
 
     def capture(self) -> Graph:
         """Capture the graph of the loss.
@@ -32,10 +32,10 @@ class ReachedBackward(Protocol):
         """
 
     def go_on(self, stepped: Callable[[Graph], None]) -> bool:
-        """Let the program run on without its backward, and send nothing, up to the optimizer's step.
+        """Continue the program up to the optimizer's step, without its backward and without sending.
 
-        ``stepped`` gets the captured graph with all that was exchanged up to there, or to the next forward or backward.
-        It must raise. Return false if the front-end cannot do this.
+        ``stepped`` gets the captured graph with all exchanges up to there, or up to the next forward or backward. It
+        must raise. Return false if the front-end cannot do this.
         """
 
     def explain(self) -> Explanation:
@@ -69,14 +69,14 @@ class Running(Protocol):
         """Return how many operations ran so far if the program waits for other processes, else None."""
 
     def stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
-        """Return a graph without nodes for a step that did not reach its backward, with what it exchanged.
+        """Return a graph without nodes, with the exchanges of a step that did not reach its backward.
 
-        ``why`` is that of `Rank.stopped`, and ``error`` what ended the program. Return None if there is no process
+        ``why`` is that of `Rank.stopped`, and ``error`` ended the program. Return None if there is no process
         group.
         """
 
     def finished(self) -> Graph | None:
-        """Return what was captured with what the program exchanged until its end; None if a step ended it before."""
+        """Return the captured graph with all exchanges of the program; None if a step ended it before."""
 
     def explained_failure(self, error: BaseException) -> Explanation | None:
         """Explain an error before the first backward; return None if no operation raised it."""
@@ -98,7 +98,7 @@ class Watching(Protocol):
         """Return the number of calls of backward so far."""
 
     def ended(self) -> None:
-        """Find what only the end of a training shows."""
+        """Find the problems that only the end of a training shows."""
 
     def explained_failure(self, error: BaseException) -> Explanation | None:
         """Explain an error before the first backward; return None if no operation raised it."""

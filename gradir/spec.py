@@ -1,4 +1,4 @@
-"""Import what a PROGRAM names and parse its ``--input``, or run a script as ``python`` does."""
+"""Import the object that a PROGRAM names, parse its ``--input``, and run a script as ``python`` does."""
 
 from __future__ import annotations
 
@@ -57,11 +57,10 @@ def load_target(spec: str) -> object:
     location, colon, attribute = spec.rpartition(":")
     if not colon or not location or not attribute:
         raise SpecError(f"expected path/to/file.py:name or package.module:name, not {spec!r}; see gradir help program")
-    is_file = location.endswith(".py") or "/" in location or "\\" in location
-    if is_file:
+    if location.endswith(".py") or "/" in location or "\\" in location:
         module = _load_file(Path(location))
     else:
-        with _running(location, Path(working_folder()), location):
+        with _import_from(location, Path(working_folder()), location):
             module = importlib.import_module(location)
     try:
         return attrgetter(attribute)(module)
@@ -88,17 +87,17 @@ def called(target: Callable[[], T], name: str = "") -> T:
         raise
     except BaseException as error:
         name = name or getattr(target, "__qualname__", type(target).__name__)
-        said = own_error(error)
-        lacks_arguments = re.match(rf"TypeError: {re.escape(name)}(\.__init__)?\(\) missing ", said)
+        text = own_error(error)
+        lacks_arguments = re.match(rf"TypeError: {re.escape(name)}(\.__init__)?\(\) missing ", text)
         advice = "; write a function without arguments that calls it, and name that" if lacks_arguments else ""
-        raise SpecError(f"{name} raised {said}{advice}") from error
+        raise SpecError(f"{name} raised {text}{advice}") from error
 
 
 @contextmanager
 def calling_on_import(calls: Mapping[str, Callable[[], None]]) -> Iterator[None]:
     """Call a module's function right after the module is imported inside the context."""
-    finder = _Calling(calls)
-    # First, so that it is asked before the finder that knows the module.
+    finder = _CallingFinder(calls)
+    # Python must ask it before the finder that knows the module.
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -106,8 +105,8 @@ def calling_on_import(calls: Mapping[str, Callable[[], None]]) -> Iterator[None]
         sys.meta_path.remove(finder)
 
 
-class _Calling(MetaPathFinder):
-    """Find no module itself, but let the loaders of other finders make a call."""
+class _CallingFinder(MetaPathFinder):
+    """Finds no module itself, but makes the loaders of other finders call a function."""
 
     def __init__(self, calls: Mapping[str, Callable[[], None]]) -> None:
         self._calls = calls
@@ -115,16 +114,16 @@ class _Calling(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in self._calls:
             return None
-        # Those behind this one, of which another may be of this kind.
-        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        others = (finder for finder in behind if hasattr(finder, "find_spec"))
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        # Only later finders, since another of this class may come first.
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        found = (finder.find_spec(name, path, target) for finder in later if hasattr(finder, "find_spec"))
+        spec = next(filter(None, found), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_call(module: ModuleType) -> None:
                 execute(module)
-                # One loader may be that of a whole archive.
+                # An archive has one loader for all modules.
                 if module.__name__ == name:
                     self._calls[name]()
 
@@ -137,7 +136,7 @@ def own_error(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 (what a user's own class says of itself may fail too)
+    except Exception:  # noqa: BLE001 (the `__str__` of a user's class may raise anything)
         return name
     return (f"{name}: {text}" if text else name)[:500]
 
@@ -145,13 +144,13 @@ def own_error(error: BaseException) -> str:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise SpecError(f"{path}: no such file")
-    # The file's stem, as a script would be named when imported from beside it: names of classes and functions in
-    # the capture depend on it, and the directory must not.
+    # As if a script beside the file imported it. Names of classes in the capture contain this name, and must not
+    # contain the directory.
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     if spec is None or spec.loader is None:
         raise SpecError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
-    with _running(str(path), path.resolve().parent):
+    with _import_from(str(path), path.resolve().parent):
         previous = sys.modules.get(path.stem)
         sys.modules[path.stem] = module
         try:
@@ -163,8 +162,8 @@ def _load_file(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
-    """Let a module import from a directory, and name ``name`` in its errors."""
+def _import_from(name: str, directory: Path, module: str = "") -> Iterator[None]:
+    """Add a directory to ``sys.path`` inside, and convert errors to a `SpecError` about ``name``."""
     entry = str(directory)
     sys.path.insert(0, entry)
     try:
@@ -178,7 +177,7 @@ def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
         advice = "; install it where gradir runs" if missing is not None else ""
         raise SpecError(f"{name} raised {own_error(error)}{advice}") from error
     finally:
-        # The program may have removed it.
+        # The program may have removed the entry.
         if entry in sys.path:
             sys.path.remove(entry)
 
@@ -187,12 +186,12 @@ _MAIN: Final = "__main__"
 
 
 class NoScriptError(SpecError):
-    """There is no such script to run."""
+    """A script that does not exist or cannot be run."""
 
 
 @contextmanager
 def program_arguments(words: Sequence[str], *, for_good: bool = False) -> Iterator[None]:
-    """Have ``sys.argv`` hold these words inside; with ``for_good`` afterwards too."""
+    """Set ``sys.argv`` inside; with ``for_good`` it stays."""
     before, sys.argv = sys.argv, [*words]
     try:
         yield
@@ -202,29 +201,29 @@ def program_arguments(words: Sequence[str], *, for_good: bool = False) -> Iterat
 
 
 def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good: bool) -> None:
-    """Run the script of that name, a folder or archive with a ``__main__``, or with ``is_module`` a module."""
+    """Run a script, a folder or archive with a ``__main__``, or with ``is_module`` a module."""
     main, path = ModuleType(_MAIN), sys.path.copy()
     before = sys.modules[_MAIN]
     with program_arguments([name, *arguments], for_good=for_good):
         try:
-            code = _prepared(main, name, is_module=is_module)
+            code = _prepare_code(main, name, is_module=is_module)
             sys.modules[_MAIN] = main
             exec(code, vars(main))  # noqa: S102 (the user asked for it)
         finally:
-            # Threads and exit handlers of the script may still look for it.
+            # Threads and exit handlers of the script may still use them.
             if not for_good:
                 sys.modules[_MAIN] = before
                 sys.path[:] = path
 
 
-def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
+def _prepare_code(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
     """Return the code to run as ``__main__``, and set ``sys.path`` as Python does."""
     if is_module:
         sys.path.insert(0, working_folder())
-        spec = _module(name)
+        spec = _find_module(name)
         sys.argv[0] = spec.origin or name
-        return _of_module(main, name, spec)
-    # Python names the script as it was called, and imports from beside what a link leads to.
+        return _load_code(main, name, spec)
+    # Python keeps the script's name from the command line, and imports from the folder of a link's target.
     path = os.path.join(working_folder(), name)  # noqa: PTH118 (a path would be tidied)
     importer: Any = pkgutil.get_importer(name) if Path(name).exists() else None
     if importer is not None:
@@ -232,7 +231,7 @@ def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
         if inside is None:
             raise NoScriptError(f"{name}: there is no __main__.py in it")
         sys.path.insert(0, path)
-        return _of_module(main, name, inside)
+        return _load_code(main, name, inside)
     try:
         with io.open_code(path) as file:
             source = file.read()
@@ -242,27 +241,27 @@ def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
     main.__file__, main.__loader__ = path, SourceFileLoader(_MAIN, path)
     # Python sets it for a script, and typeshed's ModuleType has no such attribute.
     vars(main)["__cached__"] = None
-    # By itself, since a loader would keep it compiled beside the script, which Python does of modules alone.
+    # Not by the loader, which would write bytecode beside the script; Python does that for modules only.
     code: CodeType = compile(source, path, "exec", dont_inherit=True)
     return code
 
 
-def _module(name: str) -> ModuleSpec:
-    for called in (name, f"{name}.{_MAIN}"):
+def _find_module(name: str) -> ModuleSpec:
+    for module in (name, f"{name}.{_MAIN}"):
         try:
-            spec = importlib.util.find_spec(called)
+            spec = importlib.util.find_spec(module)
         except ModuleNotFoundError as error:
-            if error.name is None or not f"{called}.".startswith(f"{error.name}."):
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise
             spec = None
         if spec is None or spec.submodule_search_locations is None:
             break
     if spec is None or spec.loader is None:
-        raise NoScriptError(f"{called}: no such module here")
+        raise NoScriptError(f"{module}: no such module here")
     return spec
 
 
-def _of_module(main: ModuleType, name: str, spec: ModuleSpec) -> CodeType:
+def _load_code(main: ModuleType, name: str, spec: ModuleSpec) -> CodeType:
     loader: Any = spec.loader
     code: CodeType | None = loader.get_code(spec.name)
     if code is None:

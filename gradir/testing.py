@@ -43,7 +43,7 @@ class _Plugin(NamedTuple):
     options: Mapping[str, str]
 
     def run(self, graph: Graph) -> Any:
-        """Return the text that it writes, or the graph that it makes."""
+        """Return the text of an exporter or renderer, or the graph of a pass."""
         if self.kind == "exporter":
             return registry.export(self.name, graph, self.options)
         if self.kind == "renderer":
@@ -60,7 +60,7 @@ def _python(*arguments: str | Path, seed: int = 0, status: tuple[int, ...] = (0,
     return done.stdout
 
 
-def _asked(request: pytest.FixtureRequest, option: str) -> str:
+def _get_option(request: pytest.FixtureRequest, option: str) -> str:
     if not request.config.getoption(option):
         pytest.skip(f"needs {option}")
     return str(request.config.getoption(option))
@@ -68,13 +68,13 @@ def _asked(request: pytest.FixtureRequest, option: str) -> str:
 
 @pytest.fixture(scope="module")
 def frontend(request: pytest.FixtureRequest) -> str:
-    return _asked(request, "--gradir-frontend")
+    return _get_option(request, "--gradir-frontend")
 
 
 @pytest.fixture(scope="module", params=_KINDS)
 def plugin(request: pytest.FixtureRequest) -> _Plugin:
     kind: str = request.param
-    name = _asked(request, f"--gradir-{kind}")
+    name = _get_option(request, f"--gradir-{kind}")
     finder: Any = {"exporter": registry.exporter, "renderer": registry.renderer, "pass": registry.pass_}[kind]
     given = dict(text.partition("=")[::2] for text in request.config.getoption("--gradir-option"))
     known = finder(name).options.__struct_fields__
@@ -83,8 +83,8 @@ def plugin(request: pytest.FixtureRequest) -> _Plugin:
 
 @pytest.fixture(scope="module")
 def captures(request: pytest.FixtureRequest, frontend: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    program, folder = _asked(request, "--gradir-program"), tmp_path_factory.mktemp("captures")
-    # The second process finds the front-end by what it claims.
+    program, folder = _get_option(request, "--gradir-program"), tmp_path_factory.mktemp("captures")
+    # The second process has to choose the front-end itself.
     for seed, more in enumerate((["--frontend", frontend], ["--verify"])):
         _python("-m", "gradir", "capture", program, "-o", folder / f"{seed}.gir", *more, seed=seed)
     return [folder / "0.gir", folder / "1.gir"]
@@ -109,7 +109,7 @@ def test_a_program_gives_the_same_bytes_twice(captures: list[Path]) -> None:
 def test_a_program_is_explained(request: pytest.FixtureRequest, captures: list[Path], frontend: str) -> None:
     if gradir.load(captures[0]).producer.options.get("graph") == "forward":
         pytest.skip("it captures a forward pass")
-    command = ("-m", "gradir", "explain", _asked(request, "--gradir-program"), "--frontend", frontend)
+    command = ("-m", "gradir", "explain", _get_option(request, "--gradir-program"), "--frontend", frontend)
     shown = _python(*command, "--format", "json", status=(0, 1))
     assert json.loads(shown)["statuses"], "the graph names no parameter and no leaf"
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final
 
-from gradir.claims import able, claiming
+from gradir.claims import able, find_claimant
 from gradir.errors import CaptureError, warn
 from gradir.explanations.verdict import place_text
 from gradir.protocols import Watching
@@ -21,9 +21,7 @@ class Watcher:
 
     def __init__(self, model: object = None, optimizers: Iterable[object] = (), frontend: str | None = None) -> None:
         self._model, self._optimizers = model, tuple(optimizers)
-        # What nothing claims is for the only front-end whose framework is loaded.
-        found = claiming(model, *self._optimizers, chosen=frontend)
-        self._frontend = able(found, "watching")
+        self._frontend = able(find_claimant(model, *self._optimizers, chosen=frontend), "watching")
         self._collected = Collected()
         self._modules: tuple[str, ...] = ()
         self._writers: list[Any] = []
@@ -43,10 +41,10 @@ class Watcher:
         entered, self._entered = self._entered, None
         if entered is None or self._seeing is None:
             return
-        found = None if error is None else self._seeing.explained_failure(error)
-        for cause in () if found is None else found.causes:
-            self._add(Finding(self._seeing.steps + 1, cause))
         if error is not None:
+            found = self._seeing.explained_failure(error)
+            for cause in () if found is None else found.causes:
+                self._add(Finding(self._seeing.steps + 1, cause))
             self._collected.ended = f"it raised {type(error).__name__}"
         self._seeing.ended()
         entered.__exit__(kind, error, trace)
@@ -56,9 +54,9 @@ class Watcher:
         return self._collected.watch()
 
     def log_to(self, writer: Any) -> None:
-        """Give the numbers of each further step to a writer of TensorBoard, such as a ``SummaryWriter``.
+        """Write the loss and the norms of each further step to TensorBoard, with a writer such as ``SummaryWriter``.
 
-        It has to have ``add_scalar(tag, value, step)`` and ``add_text(tag, text, step)``.
+        The writer must have ``add_scalar(tag, value, step)`` and ``add_text(tag, text, step)``.
         """
         self._writers.append(writer)
 
@@ -74,13 +72,13 @@ class Watcher:
             for writer in self._writers:
                 writer.add_text(f"{_TAG}/finding", f"{record.text}{where}", record.step)
         else:
-            numbers: list[tuple[str, Any]] = [("loss", record.loss), ("gradient", record.norm)]
-            numbers.append(("memory", record.memory))
+            scalars: list[tuple[str, Any]]
+            scalars = [("loss", record.loss), ("gradient", record.norm), ("memory", record.memory)]
             # A step has no norms until the modules are known.
             for tag, values in (("gradient", record.norms), ("update", record.ratios)):
                 paths = zip(self._modules, values, strict=False)
-                numbers += [(f"{tag}/{path or 'model'}", value) for path, value in paths]
+                scalars += [(f"{tag}/{path or 'model'}", value) for path, value in paths]
             for writer in self._writers:
-                for tag, value in numbers:
+                for tag, value in scalars:
                     if value is not None:
                         writer.add_scalar(f"{_TAG}/{tag}", float(value), record.number)

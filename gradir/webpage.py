@@ -8,7 +8,7 @@ from html import escape
 
 
 def hashed(text: str) -> str:
-    """Return how a policy names a script or a style that a page has inside.
+    """Return the hash that names an inline script or style in a Content-Security-Policy.
 
     >>> hashed("")
     "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
@@ -22,7 +22,7 @@ def head(title: str, style: str, *, scripts: str, styles: str = "", images: str 
     >>> print(head("a < b", "", scripts="'none'").splitlines()[-3])
     <title>a &lt; b</title>
     """
-    # Names of a graph are untrusted: no script but the page's own runs, and no host is asked for anything.
+    # Names in a graph are untrusted: the browser runs the page's own script only and asks no host.
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src {styles or hashed(style)}; img-src {images}; "
         "base-uri 'none'; form-action 'none'"

@@ -135,7 +135,7 @@ def test_many_causes_do_not_go_through_all_ties_each() -> None:
         found.to(form)
     assert Counted.times < 10
     assert "detach() cuts w7 = w7.copy" in found.to("json")
-    assert found.joined(["w1.copy", "w2", "w1"]) == ("w1 = w1.copy", "w2")
+    assert found.join_tied(["w1.copy", "w2", "w1"]) == ("w1 = w1.copy", "w2")
 
 
 @given(st.text("ab*[?.\n", max_size=8), st.text("ab[?.\n", max_size=8))

@@ -235,7 +235,7 @@ def test_a_name_of_bytes(tmp_path: Path) -> None:
 
 def test_a_temporary_file_of_someone_who_writes_is_left_alone(tmp_path: Path) -> None:
     target = str(tmp_path / "a")
-    file, temporary = replacing._made(target, 0o600)
+    file, temporary = replacing._create_temporary(target, 0o600)
     write_bytes(target, b"1")
     assert names(tmp_path) == sorted([Path(temporary).name, "a"])
     file.close()
@@ -264,7 +264,7 @@ def test_only_what_gradir_left_in_the_folder_is_swept(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".c.gradir-2.tmp")
     for name in (".c.gradir-3.tmp", ".d.gradir-15.tmp", ".e.gradir-0123456789abcdef.tmp"):
         (tmp_path / name).write_bytes(b"left")
-    running, temporary = replacing._made(str(tmp_path / "f"), 0o600)
+    running, temporary = replacing._create_temporary(str(tmp_path / "f"), 0o600)
     write_bytes(tmp_path / "b", b"1")
     kept = [*others, "secret", "b", Path(temporary).name, *(f".c.gradir-{number}.tmp" for number in range(3))]
     assert names(tmp_path) == sorted(kept)
@@ -273,7 +273,7 @@ def test_only_what_gradir_left_in_the_folder_is_swept(tmp_path: Path) -> None:
 
 
 def test_where_there_are_no_locks_only_old_files_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacing, "_locked", lambda handle, wait=False: None)
+    monkeypatch.setattr(replacing, "_lock", lambda handle, wait=False: None)
     for name, age in ((".a.gradir-0.tmp", 100_000), (".b.gradir-0.tmp", 100_000), (".c.gradir-0.tmp", 3_600)):
         (tmp_path / name).write_bytes(b"left")
         os.utime(tmp_path / name, (time.time() - age,) * 2)
@@ -293,7 +293,7 @@ def test_a_save_that_was_killed_is_swept_by_the_save_of_another_file(tmp_path: P
 
 def test_more_writers_than_names(tmp_path: Path) -> None:
     target = str(tmp_path / "a")
-    held = [replacing._made(target, 0o600)[0] for _ in range(replacing._AT_ONCE)]
+    held = [replacing._create_temporary(target, 0o600)[0] for _ in range(replacing._AT_ONCE)]
     write_bytes(target, b"1")
     assert Path(target).read_bytes() == b"1"
     for file in held:

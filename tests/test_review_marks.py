@@ -11,7 +11,7 @@ import gradir
 from gradir.cli import main
 from gradir.diffs.compare import compare
 from gradir.errors import GradirError
-from gradir.git.configuration import with_block, without_block
+from gradir.git.configuration import add_block, remove_block
 from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import status
 from gradir.passes import fold
@@ -163,6 +163,6 @@ def test_long_names_and_many_renames_fit_into_a_report() -> None:
 
 @pytest.mark.parametrize("text", ["x\n# gradir: begin\n*.png binary\n", "# gradir: end\n", 2 * "# gradir: begin\n"])
 def test_attributes_with_half_a_block_are_left_alone(text: str) -> None:
-    for edit in (without_block, lambda text: with_block(text, ["*.gir diff=gradir"])):
+    for edit in (remove_block, lambda text: add_block(text, ["*.gir diff=gradir"])):
         with pytest.raises(GradirError, match="mend them by hand"):
             edit(text)

@@ -24,7 +24,7 @@ from gradir.markdown import code_span
 from gradir.vocabulary.causes import printable_short
 
 _LEVELS: Final = ("error", "info", "note")
-# Of more, a text names the first, or the gravest, and says how many are left; the JSON has all.
+# The text lists so many, the gravest causes first, and counts the rest; the JSON has all.
 _MOST_TERMS: Final = 12
 _MOST_CAUSES: Final = 30
 _MOST_ALLOWED: Final = 20
@@ -35,7 +35,7 @@ _MARGIN: Final = len(" |     ")
 
 
 class Palette(NamedTuple):
-    """The escape sequences before the signs of each kind. Colour is never the only sign."""
+    """The escape sequences before each kind of sign. Colour is never the only sign."""
 
     error: str = ""
     quiet: str = ""
@@ -102,18 +102,15 @@ class Layout(NamedTuple):
 def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, then each cause with its line and advice, the gravest first."""
     lines = wrapped(explanation.verdict, layout)
-    causes, others = _gravest(explanation, layout)
+    causes, others = _select_causes(explanation, layout)
     for cause in causes:
-        lines += ["", *cause_lines(cause, layout, named=_named(explanation, cause, printable_short))]
+        lines += ["", *cause_lines(cause, layout, named=subject(explanation, cause.names))]
     for other in others:
         lines += ["", other]
     if len(explanation.terms) > 1:
-        listed = (f"  {_term(explanation, term)}" for term in explanation.terms[:_MOST_TERMS])
-        lines += ["", "terms of the loss:", *listed]
-        if len(explanation.terms) > _MOST_TERMS:
-            lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
+        lines += ["", "terms of the loss:", *(f"  {each}" for each in _describe_terms(explanation, printable))]
     if explanation.allowed:
-        lines += ["", "allowed:", *(f"  {each}" for each in _allowed(explanation, printable))]
+        lines += ["", "allowed:", *(f"  {each}" for each in _describe_allowed(explanation, printable))]
     if layout.norms:
         lines += ["", *_norms(explanation)]
     return "".join(f"{line}\n" for line in lines)
@@ -138,7 +135,7 @@ def _norms(explanation: Explanation) -> Iterator[str]:
 
 
 def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = "", after: str = "") -> Iterator[str]:
-    """Return the lines of one cause, with words ``before`` or ``after`` its sentence; ``named`` replaces its names."""
+    """Return the lines of one cause, with text ``before`` or ``after`` its sentence; ``named`` replaces its names."""
     palette = layout.palette
     colour = palette.error if cause.level == "error" else palette.quiet
     words = cause.words(named=named)
@@ -150,13 +147,13 @@ def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = 
     if cause.source is not None:
         via = "" if cause.via is None else f" via {place_text(cause.via)}"
         yield f"  {palette.quiet}-->{palette.reset} {place_text(cause.source)}{via}"
-        yield from _excerpt(cause.source.line, cause.excerpt, colour, layout)
+        yield from _draw_excerpt(cause.source.line, cause.excerpt, colour, layout)
     if words.advice:
         yield from wrapped(f"  help: {words.advice}", layout, "        ")
 
 
-def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
-    # A tab takes one column, as the carets below it do.
+def _draw_excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
+    # A tab takes one column, like the carets below.
     text = "" if excerpt is None else excerpt.text.replace("\t", " ")
     if excerpt is None or not text.isprintable():
         return
@@ -165,7 +162,7 @@ def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) ->
     shown = text.strip()
     start, end = max(excerpt.start - first, 0), min(excerpt.end - first, len(shown))
     room = _LONGEST_LINE if layout.width is None else max(layout.width - len(number) - _MARGIN, _LEAST_EXCERPT)
-    # What does not fit is left out at the beginning, where the operation would be cut off.
+    # Cut a long line at the beginning if its end would cut off the operation.
     left = max(0, min(end, start + room) - room) if len(shown) > room else 0
     shown, start, end = shown[left : left + room], start - left, min(end - left, room)
     yield f"{palette.quiet}{number} |{palette.reset}     {shown}"
@@ -183,26 +180,24 @@ def wrapped(line: str, layout: Layout, further: str = "    ") -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
 
 
-def _named(explanation: Explanation, cause: Cause, shown: Callable[[str], str]) -> str:
-    return subject(explanation, cause.names, shown) if cause.names else ""
+def _describe_terms(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[str]:
+    for term in explanation.terms[:_MOST_TERMS]:
+        value = term.value if isinstance(term.value, str | None) else f"{term.value:.6g}"
+        number = f", value {value}" if value else ""
+        where = "" if term.source is None else f" at {shown(place_text(term.source))}"
+        count = len(explanation.join_tied(term.names))
+        reached = counted(count, "parameter") if count else "nothing"
+        yield f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
+    if len(explanation.terms) > _MOST_TERMS:
+        yield f"and {len(explanation.terms) - _MOST_TERMS:,} more"
 
 
-def _term(explanation: Explanation, term: Term, shown: Callable[[str], str] = printable) -> str:
-    value = term.value if isinstance(term.value, str | None) else f"{term.value:.6g}"
-    number = f", value {value}" if value else ""
-    where = "" if term.source is None else f" at {shown(place_text(term.source))}"
-    count = len(explanation.joined(term.names))
-    reached = counted(count, "parameter") if count else "nothing"
-    return f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
-
-
-def _gravest(
+def _select_causes(
     explanation: Explanation, layout: Layout, shown: Callable[[str], str] = printable
 ) -> tuple[Sequence[Cause], list[str]]:
-    levels = [level for level in _LEVELS if layout.all or level != "note"]
-    # A level of a later version is no note.
+    # A level of a later version counts as an error.
     causes = sorted(
-        (cause for cause in explanation.causes if cause.level in levels or cause.level not in _LEVELS),
+        (cause for cause in explanation.causes if layout.all or cause.level != "note"),
         key=lambda cause: _LEVELS.index(cause.level) if cause.level in _LEVELS else 0,
     )
     others = []
@@ -217,7 +212,7 @@ def _gravest(
     return causes[:_MOST_CAUSES], others
 
 
-def _allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[str]:
+def _describe_allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[str]:
     for allowed in explanation.allowed[:_MOST_ALLOWED]:
         where = f" ({shown(allowed.where)})" if allowed.where else ""
         nothing = "nothing, as no cause is of this kind or of such names alone"
@@ -236,19 +231,16 @@ def markdown(explanation: Explanation, layout: Layout = Layout()) -> str:  # noq
     if groups:
         lines += ["", "| parameters | status |", "|---|---|"]
         for status, names in groups.items():
-            told = f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
-            lines.append(f"| {subject(explanation, names, code_span)} | {told} |")
+            meaning = f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
+            lines.append(f"| {subject(explanation, names, code_span)} | {meaning} |")
     if explanation.causes or explanation.allowed:
         lines.append("")
-    causes, others = _gravest(explanation, layout, code_span)
-    lines += [cause_item(cause, named=_named(explanation, cause, code_span)) for cause in causes]
+    causes, others = _select_causes(explanation, layout, code_span)
+    lines += [cause_item(cause, named=subject(explanation, cause.names, code_span)) for cause in causes]
     lines += [f"- {other}" for other in others]
-    lines += [f"- allowed: {each}" for each in _allowed(explanation, code_span)]
+    lines += [f"- allowed: {each}" for each in _describe_allowed(explanation, code_span)]
     if len(explanation.terms) > 1:
-        lines += ["", "Terms of the loss:", ""]
-        lines += [f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS]]
-    if len(explanation.terms) > _MOST_TERMS:
-        lines.append(f"- and {len(explanation.terms) - _MOST_TERMS:,} more")
+        lines += ["", "Terms of the loss:", "", *(f"- {each}" for each in _describe_terms(explanation, code_span))]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -264,13 +256,13 @@ def cause_item(cause: Cause, *, named: str = "", before: str = "", after: str = 
 
 def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
     """Return the explanation as JSON, with the sentences of each cause."""
-    # What is told of several names of one tensor is told of one; the record has all.
-    words = (replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes)
-    told = [
-        Told(**{**_given(Told, cause), "text": shown.text, "advice": shown.advice})
-        for cause, shown in zip(explanation.causes, words, strict=True)
-    ]
-    document = Document("gir-explanation", "1.0", **{**_given(Document, explanation), "causes": tuple(told)})
+    # The sentences join the names of one tensor, unlike the field `names`.
+    joined = (replace(cause, names=explanation.join_tied(cause.names)) for cause in explanation.causes)
+    causes = tuple(
+        Told(**{**_copy_fields(Told, cause), "text": shown.text, "advice": shown.advice})
+        for cause, shown in zip(explanation.causes, joined, strict=True)
+    )
+    document = Document("gir-explanation", "1.0", **{**_copy_fields(Document, explanation), "causes": causes})
     try:
         body = msgspec.json.format(msgspec.json.encode(document), indent=2)
     except UnicodeEncodeError as error:
@@ -297,10 +289,10 @@ def written(
     return FORMS[form](explanation, Layout(all, width, ANSI if color else NO_COLOUR, norms))
 
 
-def _given(kind: type[Record], source: object) -> dict[str, Any]:
+def _copy_fields(kind: type[Record], source: object) -> dict[str, Any]:
     return {name: getattr(source, name) for name in kind.__struct_fields__ if hasattr(source, name)}
 
 
 def _columns_of(char: str) -> int:
-    # On a terminal a wide letter takes two columns, and an accent none.
+    # On a terminal a wide letter takes two columns, a combining accent none.
     return 2 if unicodedata.east_asian_width(char) in "WF" else int(not unicodedata.combining(char))

@@ -1,4 +1,4 @@
-"""An explanation as data."""
+"""The records of an explanation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATUSES: Final[Mapping[str, str]] = {
     "cleared": "its gradient was wiped before the optimizer's step",
     "wrong": "the gradient that arrives is not the derivative",
 }
-"""What can be said of a parameter, or of a tensor with a name."""
+"""The statuses of a parameter or of a tensor with a name, and their meanings."""
 
 _LOOKS: Final[Mapping[str, Look]] = {
     "reached": "good",
@@ -99,11 +99,7 @@ class Cause(Record, frozen=True):
         return self.words().advice
 
     def words(self, *shown: Callable[[str], str], named: str = "") -> Words:
-        """Return the sentence without the detail, and the advice.
-
-        ``shown`` formats a name, and ``named`` replaces the names by a known phrase.
-        """
-        is_lost = self.level == "error"
+        """Return the sentence without the detail, and the advice; ``shown`` formats names, ``named`` replaces them."""
         return worded(
             self.kind,
             self.op,
@@ -111,7 +107,7 @@ class Cause(Record, frozen=True):
             *shown,
             named=named,
             pattern=self.pattern,
-            is_lost=is_lost,
+            is_lost=self.level == "error",
             detail=self.detail,
             framework=self.framework,
         )
@@ -192,10 +188,10 @@ class Explanation(Record, frozen=True, dict=True):
         """
         return verdict_of(self)
 
-    def joined(self, names: Iterable[str]) -> tuple[str, ...]:
+    def join_tied(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names, with those of one tensor joined.
 
-        >>> Explanation({"e": "reached", "h": "reached"}, tied=(("e", "h"),)).joined(["e", "b", "h"])
+        >>> Explanation({"e": "reached", "h": "reached"}, tied=(("e", "h"),)).join_tied(["e", "b", "h"])
         ('e = h', 'b')
         """
         listed = dict.fromkeys(names)
@@ -247,20 +243,20 @@ class Explanation(Record, frozen=True, dict=True):
         for pattern in patterns:
             if not isinstance(pattern, str):
                 raise TypeError(f"a pattern is a text, and {pattern!r} is none")
-        # What was allowed before may have been a part of the names of a cause.
+        # Earlier patterns may match some names of a cause, and the new ones the others.
         wanted = [*self.allowed, *(Allowed(pattern, where) for pattern in patterns)]
-        matches = {(each.pattern, each.where): _matching(each.pattern) for each in wanted}
+        matches = {(each.pattern, each.where): _compile_pattern(each.pattern) for each in wanted}
+        # Match each text once, since many causes may have the same names.
         texts = dict.fromkeys(chain(*((cause.kind, *cause.names) for cause in self.causes)))
-        # Each once, since many causes may be about the same parameters.
         found = {text: [key for key, match in matches.items() if match(text)] for text in texts}
         causes, counts = list[Cause](), dict.fromkeys(matches, 0)
         for cause in self.causes:
-            # What gets its gradient another way is not what the cause is told for.
+            # The cause does not concern names that get a gradient another way.
             lacking = [name for name in cause.names if self.statuses.get(name) != "reached"] or cause.names
             of_kind, *of_names = (found[text] for text in (cause.kind, *lacking))
-            is_meant = bool(of_kind or (of_names and all(of_names)))
-            causes.append(replace(cause, level="note") if is_meant else cause)
-            for key in {*of_kind, *chain(*of_names)} if is_meant else ():
+            is_allowed = bool(of_kind or (of_names and all(of_names)))
+            causes.append(replace(cause, level="note") if is_allowed else cause)
+            for key in {*of_kind, *chain(*of_names)} if is_allowed else ():
                 counts[key] += 1
         return replace(self, causes=tuple(causes), allowed=tuple(Allowed(*key, count) for key, count in counts.items()))
 
@@ -283,27 +279,23 @@ class Explanation(Record, frozen=True, dict=True):
             raise GraphError(
                 "what was explained has no autograd graph: take the overlay of the forward's graph (--graph forward)"
             )
-        # What nobody calls an error may be meant.
+        # A cut without an error may be intended.
         errors = frozenset(chain(*(cause.names for cause in self.causes if cause.level == "error")))
         statuses = {
             id_: f"{self.statuses[name]}{_MEANT if self.statuses[name] in _OFTEN_MEANT and name not in errors else ''}"
             for id_, name in self.of_graph.names.items()
         }
         looks = {word: _LOOKS.get(word, "caution") for word in statuses.values()}
-        by_status = Channel("status", statuses, looks=looks)
-        gradients = self.of_graph.gradients
-        by_gradient = Channel("gradient", gradients, "norm", "log", _LOOKS_OF_GRADIENTS)
+        channels = [Channel("status", statuses, looks=looks)]
+        if gradients := self.of_graph.gradients:
+            channels.insert(0, Channel("gradient", gradients, "norm", "log", _LOOKS_OF_GRADIENTS))
         verdict = self.verdict
         if len(verdict) > MOST_OF_A_VERDICT:
             verdict = f"{verdict[: MOST_OF_A_VERDICT - 1]}…"
-        return Overlay((by_gradient, by_status) if gradients else (by_status,), verdict, LOOKS_OF_LEVELS[self.level])
+        return Overlay(tuple(channels), verdict, LOOKS_OF_LEVELS[self.level])
 
     def located_in(self, graph: Graph) -> Explanation:
-        """Return the explanation with its overlay for another graph with the same parameters.
-
-        Raises:
-            GraphError: none of them is in the graph.
-        """
+        """Return the explanation with its overlay for another graph, which must have one of the parameters."""
         known = self.of_graph
         is_forward = graph.producer.options.get("graph") == "forward"
         if known and not is_forward and all(id_ in graph.nodes for id_ in (*known.names, *known.gradients)):
@@ -322,7 +314,7 @@ class Explanation(Record, frozen=True, dict=True):
         Raises:
             ExportError: the format is unknown, or JSON cannot represent a name.
         """
-        # The forms are made of records, and import these.
+        # Not above, since that module imports this one.
         from gradir.explanations.formats import written
 
         return written(self, format, all=all)
@@ -335,8 +327,8 @@ class Explanation(Record, frozen=True, dict=True):
         return {"text/plain": str(self), "text/markdown": self.to("markdown")}
 
 
-def _matching(pattern: str) -> Callable[[str], bool]:
-    # Only `*` has a meaning here; fnmatch would give one to `?` and `[` too.
+def _compile_pattern(pattern: str) -> Callable[[str], bool]:
+    # fnmatch would also interpret `?` and `[`.
     first, *parts = pattern.split("*")
     if not parts:
         return pattern.__eq__

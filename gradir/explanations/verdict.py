@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _GRADIENT: Final = ("gets a gradient", "get a gradient")
 _NO_GRADIENT: Final = ("gets no gradient", "get no gradient")
-# What is said of one parameter with a status, and of several.
+# The phrases for one parameter with a status, and for several.
 _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("cut", "unused", "unreached", "error"), _NO_GRADIENT),
     "zero": ("gets a gradient of zero", "get a gradient of zero"),
@@ -31,60 +31,61 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 _GOOD: Final = ("reached", "hidden")
-# The kind of cause that says that another function was explained than the one that was given.
+# The kind of cause that means that gradir explained another function than the given one.
 _OTHER_SUBJECT: Final = "inner_gradient"
-
 
 Shown = Callable[[str], str]
 
 
 def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
     """Return the verdict, and a second sentence if values were not examined."""
-    said = [sentence_of(explanation, shown)]
-    said += [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
+    sentences = [sentence_of(explanation, shown)]
+    sentences += [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
     examined = explanation.examined
     if examined.reason:
-        what = "Values were not examined" if examined.values == "none" else "Values are those of `.grad`"
-        said.append(f"{what}: {printable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}.")
+        state = "Values were not examined" if examined.values == "none" else "Values are those of `.grad`"
+        sentences.append(f"{state}: {printable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}.")
     if not examined.overwritten:
-        said.append("Unseen writes to saved tensors were not examined, since the backward communicates.")
-    return " ".join(said)
+        sentences.append("Unseen writes to saved tensors were not examined, since the backward communicates.")
+    return " ".join(sentences)
 
 
 def sentence_of(explanation: Explanation, shown: Shown = printable_short) -> str:
     """Return the first sentence of the verdict, for pictures and pages."""
     errors = [cause for cause in explanation.causes if cause.level == "error"]
-    # Names of one tensor count once.
+    # Count the names of one tensor once.
     others = {name for group in explanation.tied for name in group[1:]}
     statuses = Counter(status for name, status in explanation.statuses.items() if name not in others)
     if not statuses and not errors:
         return "There is no parameter and no named tensor to explain."
-    return (_harm if errors else _state)(explanation, statuses, shown)
+    return (_describe_harm if errors else _describe_state)(explanation, statuses, shown)
 
 
-def gravest(explanation: Explanation) -> Cause | None:
-    """Return the cause that the sentence names: the first of those that take most parameters their gradient."""
+def find_gravest(explanation: Explanation) -> Cause | None:
+    """Return the cause that the sentence names: the first of those with most parameters without a gradient."""
     errors = [cause for cause in explanation.causes if cause.level == "error"]
     if errors:
-        return max(errors, key=lambda cause: len(_lacking(explanation, cause)))
-    # Frozen parameters need no reason. Of equally many the first information, before a note.
-    unlike = {id(cause): len(_lacking(explanation, cause, but="frozen")) for cause in explanation.causes}
-    found = max(explanation.causes, key=lambda cause: (unlike[id(cause)], cause.level != "note"), default=None)
-    return found if found and unlike[id(found)] else None
+        return max(errors, key=lambda cause: len(_find_lacking(explanation, cause)))
+    # Frozen parameters need no reason. Of equal counts, prefer information to a note.
+    counts = {id(cause): len(_find_lacking(explanation, cause, but="frozen")) for cause in explanation.causes}
+    found = max(explanation.causes, key=lambda cause: (counts[id(cause)], cause.level != "note"), default=None)
+    return found if found and counts[id(found)] else None
 
 
 def subject(explanation: Explanation, names: Sequence[str], shown: Shown = printable_short) -> str:
-    """Return names in one phrase: ``all of encoder`` for all parameters below a module."""
-    modules, others = _whole_modules(names, explanation.statuses)
+    """Return names in one phrase, such as ``all of encoder`` for a module; empty without names."""
+    if not names:
+        return ""
+    modules, others = _find_whole_modules(names, explanation.statuses)
     if len(modules) == 1 and not others:
         return f"all of {shown(modules[0])}"
     if len(names) > FEW_NAMES and len(names) == len(explanation.statuses):
         return "all parameters"
     folded = ranges(modules)
     if len(names) <= FEW_NAMES or not modules or len(folded) > LONGEST_NAME:
-        return listed_names(explanation.joined(names), shown)
+        return listed_names(explanation.join_tied(names), shown)
     whole = f"all of {shown(folded)}"
-    return f"{whole} and {listed_names(explanation.joined(others), shown)}" if others else whole
+    return f"{whole} and {listed_names(explanation.join_tied(others), shown)}" if others else whole
 
 
 def place_text(source: Source) -> str:
@@ -94,14 +95,14 @@ def place_text(source: Source) -> str:
     return f"{where} in {printable(source.function)}" if source.function not in {"", "<module>"} else where
 
 
-def _harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
-    cause = gravest(explanation)
+def _describe_harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
+    cause = find_gravest(explanation)
     assert cause is not None  # noqa: S101 (there is an error)
-    said = {name: _PHRASES.get(explanation.statuses.get(name, "")) for name in _lacking(explanation, cause)}
-    counts = Counter(said.values())
-    # A missing gradient is worse than a gradient of zero, of which the same cut may leave more.
+    phrases = {name: _PHRASES.get(explanation.statuses.get(name, "")) for name in _find_lacking(explanation, cause)}
+    counts = Counter(phrases.values())
+    # A missing gradient is worse than a gradient of zero, even if the same cut causes more of these.
     phrase = max(counts, key=lambda phrase: (phrase == _NO_GRADIENT, counts[phrase]), default=None)
-    concerned = [name for name in said if said[name] == phrase]
+    concerned = [name for name in phrases if phrases[name] == phrase]
     reason = _reason(explanation, cause, shown, concerned)
     more = sum(each.level == "error" for each in explanation.causes) - 1
     further = f", and {counted(more, 'more error')}" if more else ""
@@ -111,17 +112,17 @@ def _harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str
         return f"{reason}{further}."
     if phrase is None:
         return f"{_share(explanation, statuses, _GOOD, _GRADIENT, shown)}: {reason}{further}."
-    alike = [status for status, said in _PHRASES.items() if said == phrase]
-    others = sum(statuses[status] for status in alike) - len(explanation.joined(concerned))
-    of_them = f", {len(explanation.joined(concerned)):,} of them because" if others > 0 else ":"
+    alike = [status for status, words in _PHRASES.items() if words == phrase]
+    others = sum(statuses[status] for status in alike) - len(explanation.join_tied(concerned))
+    of_them = f", {len(explanation.join_tied(concerned)):,} of them because" if others > 0 else ":"
     return f"{_share(explanation, statuses, alike, phrase, shown)}{of_them} {reason}{further}."
 
 
-def _lacking(explanation: Explanation, cause: Cause, but: str = "") -> list[str]:
+def _find_lacking(explanation: Explanation, cause: Cause, but: str = "") -> list[str]:
     return [name for name in cause.names if explanation.statuses.get(name, "reached") not in {*_GOOD, but}]
 
 
-def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
+def _describe_state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
     is_known = explanation.examined.values != "none"
     verbs = _GRADIENT if is_known else ("is in the graph", "are in the graph")
     parts = [_share(explanation, statuses, _GOOD, verbs, shown)]
@@ -136,7 +137,7 @@ def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> st
         parts = [_share(explanation, statuses, [*statuses], phrase, shown)]
     else:
         parts += [f"{count:,} {one if count == 1 else many}" for (one, many), count in counts.items()]
-    cause, excuse = gravest(explanation), ""
+    cause, excuse = find_gravest(explanation), ""
     if any(allowed.causes for allowed in explanation.allowed):
         excuse = ", which is allowed"
     elif cause is not None:
@@ -151,7 +152,7 @@ def _share(
     (one, many), total = verbs, statuses.total()
     count = sum(statuses[status] for status in alike)
     if total == 1:
-        name = listed_names(explanation.joined(explanation.statuses), shown)
+        name = listed_names(explanation.join_tied(explanation.statuses), shown)
         return f"{name} {one if count else 'gets no gradient'}"
     if count == total:
         return f"{f'All {total:,}' if total > 2 else 'Both'} parameters {many}"
@@ -159,17 +160,16 @@ def _share(
 
 
 def _reason(explanation: Explanation, cause: Cause, shown: Shown, concerned: Sequence[str] = ()) -> str:
-    names = concerned or _lacking(explanation, cause) or cause.names
-    named = subject(explanation, names, shown) if names else ""
-    text = replace(cause, names=tuple(names)).words(shown, named=named).text
+    names = concerned or _find_lacking(explanation, cause) or cause.names
+    text = replace(cause, names=tuple(names)).words(shown, named=subject(explanation, names, shown)).text
     if cause.detail and not names:
-        # Without a name it says what the cause is about, as an error does.
+        # Without names, the detail says where the problem is.
         text = f"{text}: {shown(cause.detail)}"
     return text if cause.source is None else f"{text} ({shown(place_text(cause.source))})"
 
 
-def _whole_modules(names: Sequence[str], statuses: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the outermost modules of which names has every one of several parameters, and the other names."""
+def _find_whole_modules(names: Sequence[str], statuses: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return the outermost modules whose parameters, two or more, are all in ``names``, and the other names."""
     paths = {name: [*accumulate(name.split(".")[:-1], "{}.{}".format)] for name in statuses}
     total = Counter(chain.from_iterable(paths.values()))
     given = Counter(chain.from_iterable(paths.get(name, ()) for name in dict.fromkeys(names)))

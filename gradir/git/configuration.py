@@ -1,6 +1,6 @@
-"""Edit git's configuration and attributes files, and record what an installation added.
+"""Edit git's configuration and attributes files, and record the additions of an installation.
 
-Without the record nobody could tell an empty file of the user from a leftover one.
+Without the record, an empty file of the user would look like a leftover one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import Final, Literal, NamedTuple
 from gradir.errors import GradirError
 from gradir.git.repository import answer, git_path, output, succeeds
 
-# For one repository with all its worktrees, or for all repositories of the user.
+# One repository with all its worktrees, or all repositories of the user.
 Where = Literal["local", "global"]
-# The sections where git wrote them one after the other and nobody has put anything else in; earlier gradirs set no
-# merge.
+# The sections as git wrote them, without edits; earlier releases of gradir set no merge.
 _SECTIONS: Final = re.compile(
     rb'^\[diff "gradir"\]\n(?:\t(?:textconv|cachetextconv|made|unended) = .*\n)+'
     rb'\[difftool "gradir"\]\n(?:\tcmd = .*\n)+(?:\[merge "gradir"\]\n(?:\tdriver = .*\n)+)?(?=\[|\Z)',
@@ -25,8 +24,7 @@ _SECTIONS: Final = re.compile(
 )
 _MADE: Final = "diff.gradir.made"
 _UNENDED: Final = "diff.gradir.unended"
-
-# The settings that hold a record.
+# The settings with the record.
 RECORDS: Final = (_MADE, _UNENDED)
 _BEGIN: Final = "# gradir: begin"
 _BEGIN_UNENDED: Final = "# gradir: begin, after a line that had no end"
@@ -49,14 +47,14 @@ def config_home() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
 
 
-def without_sections(data: bytes, *, unended: bool) -> bytes:
+def remove_sections(data: bytes, *, unended: bool) -> bytes:
     r"""Return a configuration without gradir's sections, if they are unchanged.
 
-    git can unset them too, but leaves the name of a section below a comment. ``unended`` says that the file did not
+    git can unset them too, but leaves the name of a section below a comment. ``unended`` means that the file did not
     end in a newline before.
 
     >>> ours = b'[diff "gradir"]\n\ttextconv = x\n[difftool "gradir"]\n\tcmd = y\n'
-    >>> without_sections(b"# mine\n" + ours, unended=True)
+    >>> remove_sections(b"# mine\n" + ours, unended=True)
     b'# mine'
     """
     found = _SECTIONS.search(data)
@@ -75,12 +73,12 @@ class Record(NamedTuple):
     unended: bool = False
 
 
-def missing(path: Path) -> tuple[Path, ...]:
+def find_missing(path: Path) -> tuple[Path, ...]:
     """Return a path and the folders above it that do not exist, innermost first."""
     return tuple(place for place in (path, *path.parents) if not place.exists())
 
 
-def recorded(where: Where) -> Record:
+def read_record(where: Where) -> Record:
     """Return the record of the installation."""
     names = (answer(["config", f"--{where}", "-z", "--get-all", _MADE]) or b"").split(b"\0")[:-1]
     home = config_path(where).parent if names else Path()
@@ -88,13 +86,13 @@ def recorded(where: Where) -> Record:
     return Record(tuple(home / os.fsdecode(name) for name in names), unended)
 
 
-def note(where: Where, record: Record) -> None:
+def add_to_record(where: Where, record: Record) -> None:
     """Add to the record."""
     home = config_path(where).parent
-    known = recorded(where).made
+    known = read_record(where).made
     for path in record.made:
         if path not in known:
-            # As seen from the configuration, so that both can move to another place.
+            # Relative to the configuration, so that both can move together.
             name = path.relative_to(home) if path.is_relative_to(home) else path.absolute()
             output(["config", f"--{where}", "--add", _MADE, str(name)])
     if record.unended:
@@ -104,7 +102,7 @@ def note(where: Where, record: Record) -> None:
 def tidy(record: Record) -> None:
     """Remove created files and folders that are empty now."""
     for path in record.made:
-        # What else happened to it since is the user's business.
+        # Later changes are the user's.
         with contextlib.suppress(OSError):
             place = Path(os.path.realpath(path))
             if place.is_dir():
@@ -113,29 +111,24 @@ def tidy(record: Record) -> None:
                 place.unlink()
 
 
-def with_block(text: str, lines: list[str]) -> str:
+def add_block(text: str, lines: list[str]) -> str:
     r"""Return the text with exactly one block of these lines, at its end.
 
-    >>> with_block("*.png binary\n", ["*.gir diff=gradir"])
+    >>> add_block("*.png binary\n", ["*.gir diff=gradir"])
     '*.png binary\n# gradir: begin\n*.gir diff=gradir\n# gradir: end\n'
     """
-    kept = without_block(text)
-    block = "".join(f"{line}\n" for line in (*lines, _END))
-    if kept and not kept.endswith("\n"):
-        return f"{kept}\n{_BEGIN_UNENDED}\n{block}"
-    return f"{kept}{_BEGIN}\n{block}"
+    rest = remove_block(text)
+    begin = f"\n{_BEGIN_UNENDED}" if rest and not rest.endswith("\n") else _BEGIN
+    return "".join([rest, *(f"{line}\n" for line in (begin, *lines, _END))])
 
 
-def without_block(text: str) -> str:
-    r"""Return the text as it was before `with_block`.
+def remove_block(text: str) -> str:
+    r"""Return the text as it was before `add_block`.
 
-    Raises:
-        GradirError: one of the two marks is missing.
-
-    >>> without_block(with_block("*.png binary", ["*.gir diff=gradir"]))
+    >>> remove_block(add_block("*.png binary", ["*.gir diff=gradir"]))
     '*.png binary'
     """
-    kept: list[str] = []
+    others: list[str] = []
     inside = unended = False
     marks = [line.strip() for line in text.splitlines()]
     if sum(map(marks.count, _BEGINS)) != marks.count(_END):
@@ -147,9 +140,9 @@ def without_block(text: str) -> str:
         elif mark == _END and inside:
             inside = False
         elif not inside:
-            kept.append(line)
+            others.append(line)
             unended = False
-    rest = "".join(kept)
+    rest = "".join(others)
     return rest.removesuffix("\n") if unended else rest
 
 

@@ -3,10 +3,10 @@
 A failing *textconv* driver would end ``git diff``, so the script ``gradir.sh`` falls back to the file itself. A failing
 merge driver is a conflict, in which the file stays as ours.
 
-git caches whatever a *textconv* command prints, also if gradir is missing, and would show that for ever. Its write to
-the cache fails silently while there is a ref below the cache's ref. So if gradir gives no text, the script drops the
-cache and creates such a ref, the *stop*, and removes it once gradir gives one. That must be another run of git, since
-the old one still has the other text in memory. So the stop is a tree with the process id of its run.
+git caches the output of a *textconv* command, also if gradir is missing, and would show it for ever. Its write to the
+cache fails silently while there is a ref below the cache's ref. So if gradir returns no text, the script drops the
+cache and creates such a ref, the *stop*. It removes the stop once gradir returns a text again. That must be in a later
+run of git, since the old run still has the other text in memory. So the stop is a tree with the process id of its run.
 """
 
 from __future__ import annotations
@@ -22,27 +22,23 @@ from typing import Final, NamedTuple
 from gradir import files
 from gradir.errors import GradirError
 from gradir.git import configuration
-from gradir.git.configuration import Where, config_home, config_path, has_block, with_block, without_block
+from gradir.git.configuration import Where, add_block, config_home, config_path, has_block, remove_block
 from gradir.git.repository import GitError, answer, git_path, output, succeeds
 from gradir.version import __version__
 
 _COMMAND: Final = "diff.gradir.textconv"
-# git for Windows would check a text out with other line ends, and a graph has the same bytes everywhere.
+# Without -text, git for Windows would change the line ends of a graph.
 _ATTRIBUTES: Final = [f"*.gir{end} -text diff=gradir merge=gradir" for end in ("", ".gz", ".zst")]
 _SCRIPT: Final = "gradir.sh"
 _COMMON: Final = "$(git rev-parse --git-common-dir)"
 _CACHE: Final = "refs/notes/textconv/gradir"
 _STOP: Final = f"{_CACHE}/stop"
-
-# The command starts with it, and git names the commit of its cache by the command: a new form drops the cache.
+# The command begins with this name, and git drops its cache if the command changes.
 _NAME: Final = f"gradir {__version__}: graph texts, plain 1 in brief"
 
 
 class Status(NamedTuple):
-    """The installation in one place: the command of the driver, and the attributes.
-
-    ``current`` says whether this gradir would install the same commands.
-    """
+    """The command and the attributes of an installation; ``current`` means that this gradir would install the same."""
 
     where: Where
     command: str
@@ -57,16 +53,11 @@ class Status(NamedTuple):
 
 
 def install(where: Where) -> Status:
-    """Set the driver and the attributes, and replace older ones.
-
-    Raises:
-        GitError: git is missing, or this is no repository (`NoRepositoryError`).
-        GradirError: the configuration or the attributes file cannot be written; nothing new is left behind.
-    """
+    """Set the driver and the attributes, and replace older ones; an error leaves nothing new behind."""
     before = status(where)
     try:
         if before.command and not before.current:
-            # With what an earlier gradir set, and this one does not.
+            # An earlier gradir may have set more than this one.
             uninstall(where)
         _install(where)
     except GradirError:
@@ -80,16 +71,16 @@ def install(where: Where) -> Status:
 
 def uninstall(where: Where) -> None:
     """Remove what `install` added, and nothing else."""
-    made = configuration.recorded(where)
+    record = configuration.read_record(where)
     texts = {path: _text(path) for path in _attributes_paths(where)}
-    rests = {path: without_block(text) for path, text in texts.items() if has_block(text)}
-    _unset(where, unended=made.unended)
+    rests = {path: remove_block(text) for path, text in texts.items() if has_block(text)}
+    _unset(where, unended=record.unended)
     script = _script(where)
-    if _is_script(_encoded(_text(script))):
+    if _is_script(_encode(_text(script))):
         script.unlink()
     for path, rest in rests.items():
-        files.write_bytes(path, _encoded(rest))
-    configuration.tidy(made)
+        files.write_bytes(path, _encode(rest))
+    configuration.tidy(record)
     _forget()
 
 
@@ -97,9 +88,9 @@ def status(where: Where) -> Status:
     """Return the state of the installation."""
     path = _attributes_paths(where)[0]
     settings = _settings(where)
-    answers = {key: answer(["config", f"--{where}", "--get", key]) for key in settings}
-    found = {key: os.fsdecode(value or b"").rstrip("\n") for key, value in answers.items()}
-    is_current = found == settings and _encoded(_text(_script(where))) == _script_text()
+    values = {key: answer(["config", f"--{where}", "--get", key]) or b"" for key in settings}
+    found = {key: os.fsdecode(value).rstrip("\n") for key, value in values.items()}
+    is_current = found == settings and _encode(_text(_script(where))) == _script_text()
     return Status(where, found[_COMMAND], path, has_block(_text(path)), current=is_current)
 
 
@@ -107,24 +98,28 @@ def _install(where: Where) -> None:
     config, path = config_path(where), _attributes_paths(where)[0]
     if config.exists() and not config.is_file():
         raise GitError(f"{config}: is not a file, and cannot hold settings")
-    attributes, script = with_block(_text(path), _ATTRIBUTES), _script(where)
-    if script.exists() and not _is_script(_encoded(_text(script))):
+    attributes, script = add_block(_text(path), _ATTRIBUTES), _script(where)
+    if script.exists() and not _is_script(_encode(_text(script))):
         raise GradirError(f"{script}: is not gradir's, and where it puts its script: move it away")
-    missing = (*configuration.missing(path), *configuration.missing(script)[1:], *configuration.missing(config)[:1])
+    missing = (
+        *configuration.find_missing(path),
+        *configuration.find_missing(script)[1:],
+        *configuration.find_missing(config)[:1],
+    )
     data = files.read_bytes(config) if config.is_file() else b""
-    made = configuration.Record(tuple(dict.fromkeys(missing)), unended=bool(data) and not data.endswith(b"\n"))
-    files.write_bytes(_made(script), _script_text())
+    record = configuration.Record(tuple(dict.fromkeys(missing)), unended=bool(data) and not data.endswith(b"\n"))
+    files.write_bytes(_make_parent(script), _script_text())
     for key, value in _settings(where).items():
         output(["config", f"--{where}", "--replace-all", key, value])
-    configuration.note(where, made)
-    files.write_bytes(_made(path), _encoded(attributes))
+    configuration.add_to_record(where, record)
+    files.write_bytes(_make_parent(path), _encode(attributes))
 
 
 def _unset(where: Where, *, unended: bool) -> None:
     config = config_path(where)
     if config.is_file():
         data = files.read_bytes(config)
-        rest = configuration.without_sections(data, unended=unended)
+        rest = configuration.remove_sections(data, unended=unended)
         if rest != data:
             files.write_bytes(config, rest)
     for key in (*_settings(where), *configuration.RECORDS):
@@ -133,9 +128,15 @@ def _unset(where: Where, *, unended: bool) -> None:
 
 
 def _settings(where: Where) -> dict[str, str]:
-    script = f"{_COMMON}/{_SCRIPT}" if where == "local" else str(_script(where))
-    found = _commands(f'"{script}"' if where == "local" else shlex.quote(script))
-    return {_COMMAND: found.pop(_COMMAND), "diff.gradir.cachetextconv": "true", **found}
+    script = f'"{_COMMON}/{_SCRIPT}"' if where == "local" else shlex.quote(str(_script(where)))
+    run = f"sh {script} {_program()}"
+    return {
+        # With exec, so that the parent of the script is git.
+        _COMMAND: f": {shlex.quote(_NAME)}; exec sh {script} --text {_program()} git textconv --",
+        "diff.gradir.cachetextconv": "true",
+        "difftool.gradir.cmd": f'{run} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
+        "merge.gradir.driver": f"{run} merge -o %A -- %O %A %B %P",
+    }
 
 
 def _script(where: Where) -> Path:
@@ -159,12 +160,12 @@ def _text(path: Path) -> str:
         raise GitError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     # A path in an attributes file may be in any encoding.
     return text.encode("utf-8", "surrogateescape")
 
 
-def _made(path: Path) -> Path:
+def _make_parent(path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -181,20 +182,9 @@ def _is_script(text: bytes) -> bool:
     return text.splitlines()[:2] == _script_text().splitlines()[:2]
 
 
-def _commands(path: str) -> dict[str, str]:
-    """Return the settings of git that hold a command, given the quoted path of the script."""
-    run = f"sh {path} {_program()}"
-    return {
-        # With exec, so that the script sees which run of git asks.
-        "diff.gradir.textconv": f": {shlex.quote(_NAME)}; exec sh {path} --text {_program()} git textconv --",
-        "difftool.gradir.cmd": f'{run} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
-        "merge.gradir.driver": f"{run} merge -o %A -- %O %A %B %P",
-    }
-
-
 def _program() -> str:
     """Return how a shell runs gradir without importing from the working directory."""
-    # A path to the program keeps `PYTHONPATH`, which the option -I does not, and Python 3.10 has no -P.
+    # Running the file keeps `PYTHONPATH`, unlike the option -I, and Python 3.10 has no -P.
     found = shutil.which("gradir")
     if found and Path(found).is_absolute():
         return "gradir"

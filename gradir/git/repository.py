@@ -1,4 +1,4 @@
-"""Run git, read files of any revision, and find the two of a comparison."""
+"""Run git, read files of any revision, and find the two files of a comparison."""
 
 from __future__ import annotations
 
@@ -26,25 +26,16 @@ class NoRepositoryError(GitError):
 
 
 def output(arguments: Sequence[str]) -> bytes:
-    """Return git's standard output.
-
-    Raises:
-        GitError: git is not installed or failed; the message is what it said.
-    """
+    """Return git's standard output, or raise a `GitError` with git's message."""
     done = _run(arguments)
     if done.returncode != 0:
-        said = " ".join(done.stderr.decode(errors="replace").split())
-        raise GitError(f"git {arguments[0]}: {said.removeprefix('fatal: ') or f'exit status {done.returncode}'}")
+        message = " ".join(done.stderr.decode(errors="replace").split()).removeprefix("fatal: ")
+        raise GitError(f"git {arguments[0]}: {message or f'exit status {done.returncode}'}")
     return done.stdout
 
 
 def git_path(name: str) -> Path:
-    """Return the path of git's own file, such as ``config``; the same for all worktrees.
-
-    Raises:
-        NoRepositoryError: this is no repository.
-        GitError: git is not installed.
-    """
+    """Return the path of git's own file, such as ``config``; the same for all worktrees."""
     from pathlib import Path
 
     if not has_git():
@@ -82,9 +73,6 @@ def read_blob(revision: str, path: str) -> bytes:
     """Return a file of a revision or, for ``:0`` to ``:3``, of a stage of the index, as git would check it out.
 
     A path that starts with ``./`` is relative to the working directory, any other to the root of the repository.
-
-    Raises:
-        GitError: there is no such revision, or no such file in it.
     """
     if revision.startswith(":"):
         return output(["cat-file", "--filters", f"{revision}:{path}"])
@@ -98,8 +86,8 @@ def read_blob(revision: str, path: str) -> bytes:
         raise
 
 
-def renamed(path: str, revision: str, other: str) -> str:
-    """Return the name of another revision's file in this one, or an empty text."""
+def find_rename(path: str, revision: str, other: str) -> str:
+    """Return a file's name in ``revision`` if it was renamed up to ``other``, or an empty text."""
     # `other` may be the index or, empty, the working tree.
     if path.startswith("./"):
         path = posixpath.normpath(os.fsdecode(output(["rev-parse", "--show-prefix"]).strip(b"\n")) + path)
@@ -120,7 +108,7 @@ def _submodule(revision: str, path: str) -> str:
 
 
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    # Imported when git is run: to compare two files it is not.
+    # Not above, since a comparison of two files runs no git.
     import shutil
     import subprocess
 
@@ -130,7 +118,7 @@ def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([program, *arguments], capture_output=True, check=False)  # noqa: S603 (without a shell)
 
 
-# git takes what starts with `:/` for a commit with that message.
+# git searches commit messages for a name that begins with `:/`.
 _IN_INDEX: Final = re.compile(r"(?::(?P<stage>[0-3]))?:(?P<path>[^/].*)", re.DOTALL)
 
 
@@ -149,28 +137,23 @@ class Side(NamedTuple):
         return f"{self.revision}:{self.path.removeprefix('./')}" if self.revision else self.path
 
     def blob(self, other: Side | None = None) -> bytes:
-        """Return the file's content in its revision.
-
-        Raises:
-            GitError: there is no such revision, or no such file in it; where git knows what the file is called there,
-                seen from the ``other`` side, the message says so.
-        """
+        """Return the file's content in its revision; errors suggest its name there if ``other`` has it renamed."""
         try:
             return read_blob(self.revision, self.path)
         except GitError as error:
-            was = self._renamed(other) if other is not None else ""
-            if not was:
+            old = self._find_old_name(other) if other is not None else ""
+            if not old:
                 raise
             raise GitError(
-                f"{self.name}: there is no such file; git takes it for {was}, renamed: compare {self.revision}:{was}"
+                f"{self.name}: there is no such file; git takes it for {old}, renamed: compare {self.revision}:{old}"
             ) from error
 
-    def _renamed(self, other: Side) -> str:
+    def _find_old_name(self, other: Side) -> str:
         if self.revision.startswith(":") or not is_revision(self.revision):
             return ""
         if other.revision and not other.revision.startswith(":") and not is_revision(other.revision):
             return ""
-        return renamed(self.path, self.revision, other.revision)
+        return find_rename(self.path, self.revision, other.revision)
 
 
 def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
@@ -179,9 +162,6 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
     ``A B`` are two files; each may be ``REVISION:PATH``, ``:PATH`` or ``:STAGE:PATH``. ``REVISION PATH`` is the file
     then and now, and ``REVISION REVISION PATH`` the file in both. A word that names a file and a revision is the
     file, with a `GradirWarning`. ``paths`` is the number of words after ``--``.
-
-    Raises:
-        GradirError: the words name no two sides.
 
     >>> [side.revision for side in sides(["HEAD~1", "HEAD", "model.gir"])]
     ['HEAD~1', 'HEAD']
@@ -192,7 +172,7 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
     """
     if len(words) == 3:
         before, after, path = words
-        return Side(_here(path), before), Side(_here(path), after)
+        return Side(_relative(path), before), Side(_relative(path), after)
     if len(words) != 2:
         option = next((word for word in words[len(words) - paths :] if word.startswith("-") and word != "-"), "")
         if option:
@@ -207,10 +187,10 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
         if not is_revision(first):
             advice = f"; write {first.replace('..', ' ', 1)} -- {second}" if ".." in first else ""
             raise GradirError(f"{first}: git knows no such revision here{advice}")
-        return Side(_here(second), first), Side(second)
+        return Side(_relative(second), first), Side(second)
     if not _is_file(first) and ":" not in first:
         _check_revision(first, second)
-        return Side(_here(second), first), Side(second)
+        return Side(_relative(second), first), Side(second)
     if not paths and _may_be_revision(first):
         warn(f"{first}: the file is compared, and not the revision of this name: write {first} -- {second} for that")
     return side(first), side(second)
@@ -238,7 +218,7 @@ def side(word: str) -> Side:
     return Side(word)
 
 
-def _here(path: str) -> str:
+def _relative(path: str) -> str:
     inside = answer(["rev-parse", "--is-inside-work-tree"]) == b"true\n"
     return f"./{os.path.relpath(path)}" if inside else path
 

@@ -14,7 +14,7 @@ from gradir.watcher import Watcher
 
 
 class WatchCallback(Callback):
-    """Watches a training and prints the verdict at its end; ``report`` is what was found.
+    """Watches a training and prints the verdict at its end; ``report`` has the findings.
 
     With ``stop`` a finding of level error ends the training after its batch.
     """
@@ -29,7 +29,7 @@ class WatchCallback(Callback):
         self._watcher = gradir.watch(pl_module, trainer.optimizers).__enter__()
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """End the training if something was found and ``stop`` is set."""
+        """End the training if there is an error and ``stop`` is set."""
         if self._stop and self._watcher is not None and self._watcher.report():
             trainer.should_stop = True
 

@@ -14,7 +14,7 @@ from gradir.watcher import Watcher
 
 
 class WatchCallback(TrainerCallback):
-    """Watches a training and prints the verdict at its end; ``report`` is what was found.
+    """Watches a training and prints the verdict at its end; ``report`` has the findings.
 
     With ``stop`` a finding of level error ends the training after its step.
     """
@@ -26,15 +26,14 @@ class WatchCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Begin to watch."""
-        # A training that raised before has told nobody of its end.
+        # The library does not report the end of an earlier training that raised.
         self._end()
         optimizer = kwargs.get("optimizer")
-        # accelerate wraps the one that steps.
-        optimizer = getattr(optimizer, "optimizer", optimizer)
-        self._watcher = gradir.watch(kwargs.get("model"), optimizer).__enter__()
+        # accelerate wraps the optimizer that steps.
+        self._watcher = gradir.watch(kwargs.get("model"), getattr(optimizer, "optimizer", optimizer)).__enter__()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:  # noqa: ARG002
-        """End the training if something was found and ``stop`` is set."""
+        """End the training if there is an error and ``stop`` is set."""
         if self._stop and self._watcher is not None and self._watcher.report():
             control.should_training_stop = True
         return control

@@ -1,16 +1,16 @@
-"""A diff as a picture or as a page to open in a browser, drawn by an exporter."""
+"""Draw a diff with an exporter, as a picture or as a page for a browser."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
-from msgspec.structs import replace
 
 from gradir import registry
 from gradir.errors import ExportError
-from gradir.ir.marks import VERDICT, overlay_verdict
+from gradir.ir.marks import overlay_verdict
 from gradir.options import Options
+from gradir.overlays import mark_verdict
 from gradir.protocols import ListsChanges
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ _PAGE = "html"
 
 
 class PictureOptions(Options, frozen=True, kw_only=True):
-    """How much is drawn."""
+    """The extent of the picture."""
 
     hops: Annotated[int, Meta(ge=0, description="how many edges around what changed are shown")] = 1
     full: Annotated[bool, Meta(description="every change by itself: equal ones too, and all of a new module")] = False
 
 
-def drawn(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> str:
-    """Return what changed and what is near it, as an exporter writes it."""
+def draw_diff(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> str:
+    """Return the changed nodes and their neighbours in the format of an exporter."""
     from gradir.review.united import United, drawn_part
 
     united = United(diff)
@@ -37,7 +37,7 @@ def drawn(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> 
 
 
 class DotOptions(PictureOptions, frozen=True, kw_only=True):
-    """How much is drawn, and with what."""
+    """The extent of the picture, and its legend."""
 
     legend: Annotated[bool, Meta(description="add a box that says what the colours mean")] = False
 
@@ -49,8 +49,8 @@ class DotRenderer:
     options: ClassVar[type[Options]] = DotOptions
 
     def render(self, diff: Diff, options: DotOptions) -> str:
-        """Return the changed part, as the exporter of that name writes it."""
-        return drawn(diff, "dot", options, legend=options.legend, all=True)
+        """Return the DOT source of the changed part."""
+        return draw_diff(diff, "dot", options, legend=options.legend, all=True)
 
 
 class MermaidRenderer:
@@ -60,12 +60,12 @@ class MermaidRenderer:
     options: ClassVar[type[Options]] = PictureOptions
 
     def render(self, diff: Diff, options: PictureOptions) -> str:
-        """Return the changed part, as the exporter of that name writes it."""
-        return drawn(diff, "mermaid", options)
+        """Return the Mermaid source of the changed part."""
+        return draw_diff(diff, "mermaid", options)
 
 
 class PageOptions(Options, frozen=True, kw_only=True):
-    """What the page and both graphs are called."""
+    """The titles of the page and of both graphs."""
 
     title: Annotated[str, Meta(description="the title of the page (default: the model and both graphs)")] = ""
     before: Annotated[str, Meta(description="what the first graph is called", min_length=1)] = "before"
@@ -79,7 +79,7 @@ class HtmlRenderer:
     options: ClassVar[type[Options]] = PageOptions
 
     def render(self, diff: Diff, options: PageOptions) -> str:
-        """Return the page, as the exporter of that name writes it."""
+        """Return the page."""
         from gradir.review.change_list import held_before, list_changes
         from gradir.review.united import United
 
@@ -90,24 +90,19 @@ class HtmlRenderer:
             raise ExportError(f"the exporter {_PAGE!r} lists no changes: use the one of gradir")
         values = registry.exporter_options(_PAGE, {"title": options.title})
         named = [(options.before, sides.before), (options.after, sides.after)]
-        graph = _with_sentence(united.graph, diff)
+        graph = _add_sentence(united.graph, diff)
         return exporter.export_changes(
             graph, values, list_changes(diff, sides, united), held_before(sides, united), named
         )
 
 
-def _with_sentence(graph: Graph, diff: Diff) -> Graph:
-    """Return the graph with the sentence on the diff as its verdict, where the page shows that of an explanation."""
+def _add_sentence(graph: Graph, diff: Diff) -> Graph:
+    """Return the graph with the summary of the diff in the place of an explanation's verdict."""
     from gradir.review.summary import sentence
     from gradir.review.text import headline, no_difference
 
     if overlay_verdict(graph.nodes.values()):
         return graph
     look = "alarm" if any(finding.level == "error" for finding in diff.findings) else "quiet"
-    # Of an empty graph, and of what no rule describes, the page counts what came and went.
-    verdict = look, (sentence(diff) or headline(diff)) if diff else no_difference(diff)
-    marked = {
-        node.id: replace(node, ext={**node.ext, VERDICT: verdict})
-        for node in graph.outputs or [*graph.nodes.values()][-1:]
-    }
-    return replace(graph, nodes={**graph.nodes, **marked})
+    # Without a sentence, as for an empty graph, the page counts the changes.
+    return mark_verdict(graph, look, (sentence(diff) or headline(diff)) if diff else no_difference(diff))

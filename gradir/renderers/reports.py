@@ -1,4 +1,4 @@
-"""A diff as text, as a report for a pull request, and as data."""
+"""Write a diff as text, as a report for a pull request, and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradir.review.wording import ANSI, NO_COLOUR
 
 
 class TextOptions(Options, frozen=True, kw_only=True):
-    """How much is told, and for which terminal."""
+    """The details of the text, and its terminal."""
 
     details: Annotated[bool, Meta(description="what changed in each module, as --details does")] = False
     full: Annotated[bool, Meta(description="every change by itself, as --full does")] = False
@@ -30,7 +30,7 @@ class TextRenderer:
     options: ClassVar[type[Options]] = TextOptions
 
     def render(self, diff: Diff, options: TextOptions) -> str:
-        """A list where it is long; on request all, and every change by itself, also where the graphs are not known."""
+        """Return a short list, or the details on request; without the graphs, return every change by itself."""
         if options.full or diff.sides is None:
             render = render_text
         else:
@@ -42,7 +42,7 @@ _MOST_PICTURED: Final = 120
 
 
 class MarkdownOptions(Options, frozen=True, kw_only=True):
-    """What the report is called."""
+    """The heading of the report."""
 
     title: Annotated[str, Meta(description="the heading of the report")] = "Autograd graph"
 
@@ -54,7 +54,7 @@ class MarkdownRenderer:
     options: ClassVar[type[Options]] = MarkdownOptions
 
     def render(self, diff: Diff, options: MarkdownOptions) -> str:
-        """The report, with a picture where that is small enough to read."""
+        """Return the report, with a picture if it is small enough to read."""
         from gradir.review.report import markdown
 
         picture, unpictured = _picture(diff) if diff and diff.sides else ("", "")
@@ -62,15 +62,15 @@ class MarkdownRenderer:
 
 
 def _picture(diff: Diff) -> tuple[str, str]:
-    """The changed part as Mermaid source, and why it is not there, or what is left out of it."""
+    """Return the changed part as Mermaid source, or an empty text, and a sentence on its absence or omissions."""
     from gradir import registry
     from gradir.review.united import United, drawn_part
 
     left_out, united = "", United(diff)
     part = drawn_part(diff, united)
-    explaining = {finding.kind for finding in diff.findings if finding.changes}
-    is_followed = "following" in explaining
-    if is_followed or (explaining & {"frozen", "unfrozen"} and len(part.nodes) > _MOST_PICTURED):
+    kinds = {finding.kind for finding in diff.findings if finding.changes}
+    is_followed = "following" in kinds
+    if is_followed or (kinds & {"frozen", "unfrozen"} and len(part.nodes) > _MOST_PICTURED):
         part = drawn_part(diff, united, with_explained=False)
         left_out = "What the lines at the top explain is not in the picture."
     if not part.nodes:

@@ -28,7 +28,7 @@ from gradir.ir import Builder, Graph, TensorMeta
 from gradir.ir.fields import Field, fields_of
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.model import Record
-from gradir.overlays import Channel, Overlay, overlaid
+from gradir.overlays import Channel, Overlay, mark_verdict, overlaid
 from gradir.passes import (
     ancestors,
     between,
@@ -154,6 +154,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.diffs.matching.search.differing_parts": Operation(lambda graph: _part(graph, changed)),
         "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _graph_of(merged(graph, changed, again))),
         "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
+        "gradir.overlays.mark_verdict": Operation(partial(mark_verdict, look="alarm", sentence="It fails.")),
         "gradir.explanations.from_cuts.with_verdict": Operation(with_verdict),
         "gradir.passes.contraction.contracted": Operation(lambda graph: contracted(graph, places)[0]),
         "gradir.passes.drop.drop": Operation(partial(drop, what=["leaf"])),
