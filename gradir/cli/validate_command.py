@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if options.ranks:
         from gradir.distributed.reading import read
 
-        # It raises where the files are not those of one run.
+        # It raises if the files are not those of one run.
         read(options.files)
     return 0
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 def _is_valid(path: str, *, strict: bool) -> bool:
     try:
         with files.naming(path):
-            count = len(_checked(files.read_bytes(path), strict=strict).nodes)
+            count = len(_check_document(files.read_bytes(path), strict=strict).nodes)
     except GradirError as error:
         report(str(error))
         return False
@@ -52,11 +52,11 @@ def _is_valid(path: str, *, strict: bool) -> bool:
     return True
 
 
-def _checked(data: bytes, *, strict: bool) -> Graph:
+def _check_document(data: bytes, *, strict: bool) -> Graph:
     from gradir.codecs.codec import check_known, decode
     from gradir.codecs.strict import check_canonical, check_keys
 
-    # Canonical bytes have no key twice, and none that is unknown.
+    # Canonical bytes have no repeated and no unknown keys.
     if strict:
         return check_canonical(data)
     graph = decode(data)
