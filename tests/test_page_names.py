@@ -98,6 +98,7 @@ def test_a_review_names_both_sides(browser: Browser, tmp_path: Path, capsys: pyt
         (["/a/b/c.gir", "/a/d/c.gir"], ["b/c.gir", "d/c.gir"]),
         (["/a/b/c.gir", "/a/b/c.gir"], ["c.gir", "c.gir"]),
         (["C:\\runs\\a.gir"], ["a.gir"]),
+        (["x:runs/a.gir", "runs/a.gir"], ["runs/a.gir", "runs/a.gir"]),
     ],
 )
 def test_names_have_no_more_folders_than_tell_them_apart(names: list[str], short: list[str]) -> None:

@@ -16,7 +16,7 @@ from gradir.cli.programs import (
     running_program,
     summarize_graph,
 )
-from gradir.cli.rank_files import fill_in_own_rank, fill_in_rank
+from gradir.cli.rank_files import fill_in_own_rank
 from gradir.cli.report import one_line, report
 from gradir.cli.scripts import make_number_parser
 from gradir.cli.sources import RAISED, is_program, refuse_program_options
@@ -74,15 +74,15 @@ def run(options: argparse.Namespace) -> int:
     # The program may change the environment with the rank, the working directory and standard output.
     output = _choose_output(options)
     path, is_stdout = files.Located(output), files.is_stdout(output)
-    beside = files.Located(forwards.forward_name(output))
-    with running_program(options, options.spec, for_good=options.is_process) as own:
+    forward_path = files.Located(forwards.forward_name(output))
+    with running_program(options, options.spec, for_good=options.is_process) as write:
         graph, raised, forward, missing = _run_capture(options) if is_run else Loaded(api.load(options.spec))
         if is_stdout:
-            own.write(api.dumps(graph, format=options.format, compress=options.compress))
+            write(api.dumps(graph, format=options.format, compress=options.compress))
         else:
             api.save(graph, path, format=options.format, compress=options.compress)
         if forward is not None:
-            api.save(forward, beside, format=options.format, compress=options.compress)
+            api.save(forward, forward_path, format=options.format, compress=options.compress)
     if raised:
         wrote = "the graph up to there" if is_stdout else f"{output} up to there: {summarize_graph(graph)}"
         report(f"{raised}; wrote {wrote}")
@@ -90,9 +90,9 @@ def run(options: argparse.Namespace) -> int:
     if not is_stdout:
         print(one_line(f"wrote {output}: {summarize_graph(graph)}"), file=sys.stderr)
     if forward is not None:
-        print(one_line(f"wrote {beside.written}: {summarize_graph(forward)}"), file=sys.stderr)
+        print(one_line(f"wrote {forward_path.written}: {summarize_graph(forward)}"), file=sys.stderr)
     elif missing:
-        report(f"{beside.written} is not written: {missing}")
+        report(f"{forward_path.written} is not written: {missing}")
     return 0
 
 
@@ -101,7 +101,7 @@ def _choose_output(options: argparse.Namespace) -> str:
     if options.world is None:
         output = fill_in_own_rank(options.output)
     else:
-        output = fill_in_rank(options.output, options.ranks, options.world)
+        output = options.output.replace("{rank}", str(options.ranks)).replace("{world}", str(options.world))
     check_graph_name(output)
     files.check_place(output)
     if options.graph == "both":
@@ -123,16 +123,10 @@ def _run_capture(options: argparse.Namespace) -> Loaded:
 def _add_rank_options(parser: Parser) -> None:
     group = parser.group("distributed")
     which = group.add_mutually_exclusive_group()
-    which.add_argument(
-        "--rank",
-        metavar="R",
-        dest="ranks",
-        type=make_number_parser("rank", 0, _MOST - 1),
-        help="with --world, capture as rank R without data",
-    )
-    which.add_argument(
-        "--ranks", dest="ranks", choices=("sample", "all"), help="with --world, capture all ranks or a sample"
-    )
+    rank, about = make_number_parser("rank", 0, _MOST - 1), "with --world, capture as rank R without data"
+    which.add_argument("--rank", metavar="R", dest="ranks", type=rank, help=about)
+    about = "with --world, capture all ranks or a sample"
+    which.add_argument("--ranks", dest="ranks", choices=("sample", "all"), help=about)
     group.add_argument("--world", metavar="W", type=_parse_world, help="number of ranks, with --rank or --ranks")
 
 

@@ -38,12 +38,8 @@ Exit status: 0 no difference, or no condition of --fail-on holds, 1 a difference
 
 def add_options(parser: Parser) -> None:
     parser.usage = "gradir diff [OPTIONS] A B [-- ARGS]"
-    parser.add_argument(
-        "sides",
-        metavar="A B",
-        nargs="+",
-        help="two graphs: .gir files, '-' (standard input), REVISION:FILE, or programs such as train.py:loss",
-    )
+    about = "two graphs: .gir files, '-' (standard input), REVISION:FILE, or programs such as train.py:loss"
+    parser.add_argument("sides", metavar="A B", nargs="+", help=about)
     add_program_options(parser)
     comparing.add_options(parser)
     add_output(parser)

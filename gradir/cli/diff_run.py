@@ -53,10 +53,10 @@ def main() -> int:
     options.spec, options.graph = spec, None
     settings = json.loads(job)
     try:
-        with running_program(options, spec) as own:
+        with running_program(options, spec) as write:
             found = capturing.run_alike(make_request(options, "graph"), settings["path"], settings["pairs"])
             # json writes NaN, and msgspec would write null.
-            own.write(json.dumps(to_builtins(found)).encode())
+            write(json.dumps(to_builtins(found)).encode())
     except GradirError as error:
         report(str(error))
         return TROUBLE

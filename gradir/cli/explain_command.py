@@ -57,20 +57,11 @@ def add_options(parser: Parser) -> None:
     add_script(parser, "GRAPH ...", f"{GRAPH_HELP}; or a script such as train.py, and its arguments")
     parser.allow_abbrev = False
     add_request_options(parser, "explain")
-    parser.group("input").add_argument(
-        "--step",
-        metavar="N",
-        type=make_number_parser("call"),
-        help="of a script: explain the Nth call of backward (default: the first; the second where that fails)",
-    )
-    parser.group("input").add_argument(
-        "--allow",
-        metavar="PATTERN",
-        action="append",
-        type=_check_pattern,
-        default=[],
-        help="expect these parameters or causes; '*' is any text; repeatable",
-    )
+    group = parser.group("input")
+    about = "of a script: explain the Nth call of backward (default: the first; the second where that fails)"
+    group.add_argument("--step", metavar="N", type=make_number_parser("call"), help=about)
+    about = "expect these parameters or causes; '*' is any text; repeatable"
+    group.add_argument("--allow", metavar="PATTERN", action="append", type=_check_pattern, default=[], help=about)
     add_output(parser)
     output = parser.group("output")
     output.add_argument("--format", choices=_FORMATS, default="text", help="format of the output (default: text)")
@@ -78,9 +69,8 @@ def add_options(parser: Parser) -> None:
     output.add_argument("--norms", action="store_true", help="print the gradient norm of each module too")
     add_colour(output)
     output.add_argument("--overlay", metavar="FILE", help="also write gradients for 'gradir export --overlay'")
-    output.add_argument(
-        "--graph", choices=("autograd", "forward"), help="graph that the overlay is for (default: autograd)"
-    )
+    about = "graph that the overlay is for (default: autograd)"
+    output.add_argument("--graph", choices=("autograd", "forward"), help=about)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -71,9 +71,8 @@ def add_options(parser: Parser) -> None:
     parser.tell_options(_find_options, "after --to NAME also that exporter's options")
     sources.add_graph_argument(parser)
     output = parser.group("output")
-    output.add_argument(
-        "--to", metavar="NAME", help=f"exporter, or {', '.join(PICTURES)} (default: by the suffix of -o)"
-    )
+    about = f"exporter, or {', '.join(PICTURES)} (default: by the suffix of -o)"
+    output.add_argument("--to", metavar="NAME", help=about)
     add_output(parser)
     add_drawing_options(parser)
     block = parser.group("Markdown")
@@ -92,16 +91,10 @@ def add_drawing_options(parser: Parser) -> None:
     output.add_argument("--seconds", metavar="S", type=_parse_seconds, default=60.0, help=about)
     add_pass_options(parser)
     shown = parser.group("what to show")
-    shown.add_argument(
-        "--overlay",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="show what 'gradir explain --overlay' wrote of this graph; repeatable",
-    )
-    shown.add_argument(
-        "--channel", metavar="NAME", help="channel of the overlay (default: its first), or of what --cost recorded"
-    )
+    about = "show what 'gradir explain --overlay' wrote of this graph; repeatable"
+    shown.add_argument("--overlay", metavar="FILE", action="append", default=[], help=about)
+    about = "channel of the overlay (default: its first), or of what --cost recorded"
+    shown.add_argument("--channel", metavar="NAME", help=about)
 
 
 def _find_options(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:

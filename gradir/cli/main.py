@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -80,7 +81,7 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    warnings.showwarning = _show_warning_with(warnings.showwarning)  # type: ignore[assignment]
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # Escape what the encoding of standard output lacks, as standard error does, and do not fail.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -179,11 +180,8 @@ def command_parser(name: str, make: Callable[..., Parser] | None = None) -> Pars
     return parser
 
 
-def _show_warning_with(default: object) -> object:
-    def show(message: Warning | str, category: type[Warning], *rest: object) -> None:
-        if issubclass(category, GradirWarning):
-            report(f"warning: {message}")
-            return
-        default(message, category, *rest)  # type: ignore[operator]
-
-    return show
+def _show_warning(default: Callable[..., None], message: Warning | str, category: type[Warning], *rest: object) -> None:
+    if issubclass(category, GradirWarning):
+        report(f"warning: {message}")
+    else:
+        default(message, category, *rest)

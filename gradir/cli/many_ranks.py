@@ -48,8 +48,9 @@ class _Ranks:
     def run(self, ranks: Sequence[int], *more: str) -> bool:
         """Capture ranks in this order, stop starting others after a failure, and return whether all succeeded."""
         total, failed = len(ranks) + len(self.results), False
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         progress = stage("capturing ranks", total, lambda: len(self.results))
-        with progress, ThreadPoolExecutor(_count_processors()) as pool:
+        with progress, ThreadPoolExecutor(processors or 1) as pool:
             started = {pool.submit(self._capture, rank, more): rank for rank in ranks}
             try:
                 for each in as_completed(started):
@@ -165,12 +166,6 @@ def _report_failure(results: Mapping[int, _Result]) -> int:
     reason = last.removeprefix("gradir: ") or f"its process ended with {results[rank].status}"
     report(f"rank {rank}: {reason}; no file is written of any rank")
     return _TROUBLE
-
-
-def _count_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def choose_ranks(first: Rank, parameters: Iterable[tuple[Sequence[object] | None, Sequence[str]]]) -> tuple[int, ...]:

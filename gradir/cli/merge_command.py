@@ -35,9 +35,8 @@ Exit status: 0 merged, 1 a conflict, 2 trouble.
 
 
 def add_options(parser: Parser) -> None:
-    parser.add_argument(
-        "base", metavar="BASE", help="the .gir file before both edits, '-' (standard input) or REVISION:FILE"
-    )
+    about = "the .gir file before both edits, '-' (standard input) or REVISION:FILE"
+    parser.add_argument("base", metavar="BASE", help=about)
     parser.add_argument("ours", metavar="OURS", help="the file with our edit")
     parser.add_argument("theirs", metavar="THEIRS", help="the file with their edit")
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of the file in messages (default: OURS)")

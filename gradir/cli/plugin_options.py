@@ -10,7 +10,6 @@ from gradir.errors import ExportError, PassError
 from gradir.files import name_of
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterator, Mapping
 
     from gradir.cli.parser import Parser

@@ -8,9 +8,10 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.rank_files import read_launcher
@@ -21,6 +22,9 @@ from gradir.files import working_folder
 if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import CaptureRequest, Verification
+
+# Writes to standard output.
+Writer: TypeAlias = Callable[[bytes], None]
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
@@ -50,45 +54,40 @@ def add_request_options(parser: Parser, *uses: str) -> None:
 
 def add_verify_option(parser: Parser) -> None:
     """Add the option that compares the graph with a real backward pass."""
-    parser.group("advanced").add_argument(
-        "--verify", action="store_true", help="fail unless a real backward agrees with the graph"
-    )
+    about = "fail unless a real backward agrees with the graph"
+    parser.group("advanced").add_argument("--verify", action="store_true", help=about)
 
 
-class OwnOutput:
-    """Standard output as it was before the program ran."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write(self, data: bytes) -> None:
-        """Write all of it."""
-        try:
-            with open(self._descriptor, "wb", closefd=False) as file:
-                file.write(data)
-        # If the reader closed the pipe, the command ends without an error.
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise FileError("standard output", "written", error.strerror, error.errno) from error
+def _write(descriptor: int, data: bytes) -> None:
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+    # If the reader closed the pipe, the command ends without an error.
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FileError("standard output", "written", error.strerror, error.errno) from error
 
 
 @contextmanager
-def program_output(*, for_good: bool) -> Iterator[OwnOutput]:
-    """Send all output inside to standard error; with ``for_good`` also later output, such as of exit handlers."""
+def program_output(*, for_good: bool) -> Iterator[Writer]:
+    """Send all output inside to standard error; with ``for_good`` also later output, such as of exit handlers.
+
+    Yield a function that writes to standard output.
+    """
     with redirect_stdout(sys.stderr):
         try:
             _flush()
             own = os.dup(_STDOUT)
         except OSError:
             # Standard output is closed.
-            yield OwnOutput(_STDOUT)
+            yield partial(_write, _STDOUT)
             return
         # C code and subprocesses write to the descriptor, not to sys.stdout.
         with suppress(OSError):
             os.dup2(_STDERR, _STDOUT)
         try:
-            yield OwnOutput(own)
+            yield partial(_write, own)
         finally:
             _flush()
             if not for_good:
@@ -103,7 +102,7 @@ def _flush() -> None:
 
 
 @contextmanager
-def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
+def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[Writer]:
     """Redirect a program's output as `program_output` does, and pass its arguments in sys.argv."""
     from gradir.spec import program_arguments
 
@@ -111,8 +110,8 @@ def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = 
         raise SpecError(f"cannot run {spec}: the working directory was deleted; change to another one")
 
     words = [spec.rpartition(":")[0], *options.program_arguments]
-    with program_output(for_good=for_good) as own, program_arguments(words, for_good=for_good):
-        yield own
+    with program_output(for_good=for_good) as write, program_arguments(words, for_good=for_good):
+        yield write
 
 
 def make_request(options: argparse.Namespace, *uses: str) -> CaptureRequest:

@@ -70,15 +70,6 @@ def _read_number(variables: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def fill_in_rank(output: str, rank: int, world: int) -> str:
-    """Return the file of a single captured rank, whose name need not contain the rank.
-
-    >>> fill_in_rank("run.{rank}-of-{world}.gir", 17, 1024), fill_in_rank("run.gir", 17, 1024)
-    ('run.17-of-1024.gir', 'run.gir')
-    """
-    return output.replace(_RANK, str(rank)).replace(_WORLD, str(world))
-
-
 def _fill_in(output: str, word: str, variables: Mapping[str, str]) -> str:
     if word not in output:
         return output

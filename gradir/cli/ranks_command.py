@@ -34,18 +34,12 @@ _BY_SUFFIX: Final = {".html": "html", ".json": "json", ".md": "markdown"}
 def add_options(parser: Parser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="the .gir files of the ranks of one run")
     output = parser.group("output")
+    about = f"exit with 1 on these of hang, may-hang, mixed, missing, values, graphs, cuts (default: {_DEFAULT})"
     parser.group("comparison").add_argument(
-        "--fail-on",
-        metavar="WHAT",
-        type=_parse_kinds,
-        default=_parse_kinds(_DEFAULT),
-        help=f"exit with 1 on these of hang, may-hang, mixed, missing, values, graphs, cuts (default: {_DEFAULT})",
+        "--fail-on", metavar="WHAT", type=_parse_kinds, default=_parse_kinds(_DEFAULT), help=about
     )
-    output.add_argument(
-        "--format",
-        choices=("text", "markdown", "json", "html"),
-        help="format of the report (default: by the suffix of -o, or text)",
-    )
+    about = "format of the report (default: by the suffix of -o, or text)"
+    output.add_argument("--format", choices=("text", "markdown", "json", "html"), help=about)
     output.add_argument("--full", action="store_true", help="text and markdown: list every graph and finding")
     output.add_argument("--link", metavar="GIR", help="also write one graph of all stages of a pipeline")
     add_output(parser)

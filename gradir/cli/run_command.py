@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir import api, files
 from gradir.cli.parser import Parser, add_traceback
-from gradir.cli.programs import OwnOutput, program_output, summarize_graph
+from gradir.cli.programs import Writer, program_output, summarize_graph
 from gradir.cli.rank_files import fill_in_own_rank, read_launcher
 from gradir.cli.report import TROUBLE, one_line, report
 from gradir.cli.scripts import Script, add_script, describe_calls, make_number_parser
@@ -65,27 +65,17 @@ _LONGEST_STEP: Final = 10.0
 def add_options(parser: Parser) -> None:
     parser.usage = "%(prog)s [OPTIONS] SCRIPT [ARGS ...]\n       %(prog)s SCRIPT [ARGS ...] -o FILE [--step N]"
     group = parser.group("input")
-    group.add_argument(
-        "--step", metavar="N", type=make_number_parser("call"), default=1, help="capture the Nth backward (default: 1)"
-    )
+    about = "capture the Nth backward (default: 1)"
+    group.add_argument("--step", metavar="N", type=make_number_parser("call"), default=1, help=about)
     group.add_argument("--go-on", action="store_true", help="let the script run to its end")
     group.add_argument("--flow", action="store_true", help="record the places where gradient stops")
-    group.add_argument(
-        "--collectives",
-        action=argparse.BooleanOptionalAction,
-        help="record what this rank exchanges (default: if torchrun started it, without --go-on)",
-    )
+    about = "record what this rank exchanges (default: if torchrun started it, without --go-on)"
+    group.add_argument("--collectives", action=argparse.BooleanOptionalAction, help=about)
     group.add_argument("--dry", action="store_true", help="record collectives and send nothing in the captured step")
-    group.add_argument(
-        "--patience",
-        metavar="SECONDS",
-        type=_parse_seconds,
-        default=60,
-        help="end if a collective waits for so long (default: 60; 0: never)",
-    )
-    parser.group("output").add_argument(
-        "-o", "--output", metavar="FILE", help="write to FILE (required); {rank} and {world} are filled in"
-    )
+    about = "end if a collective waits for so long (default: 60; 0: never)"
+    group.add_argument("--patience", metavar="SECONDS", type=_parse_seconds, default=60, help=about)
+    about = "write to FILE (required); {rank} and {world} are filled in"
+    parser.group("output").add_argument("-o", "--output", metavar="FILE", help=about)
     add_script(parser, "SCRIPT ...", "script, folder or archive, and its arguments")
     add_traceback(parser)
     add_encoding_options(parser)
@@ -107,8 +97,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         files.check_place(options.output)
     if files.is_stdout(options.output):
-        with program_output(for_good=options.is_process) as own:
-            return _Run(options, script, own).run()
+        with program_output(for_good=options.is_process) as write:
+            return _Run(options, script, write).run()
     # To escape what standard output cannot show is gradir's way, and not Python's.
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "backslashreplace":
         sys.stdout.reconfigure(errors="strict")
@@ -156,9 +146,9 @@ def _end(status: int) -> None:
 
 
 class _Run:
-    def __init__(self, options: argparse.Namespace, script: Script, own: OwnOutput | None = None) -> None:
-        """Prepare the capture; ``own`` is standard output if the file goes there."""
-        self._options, self._script, self._own = options, script, own
+    def __init__(self, options: argparse.Namespace, script: Script, write: Writer | None = None) -> None:
+        """Prepare the capture; without ``write``, the graph goes to a file and not to standard output."""
+        self._options, self._script, self._write = options, script, write
         # The script may change the working directory.
         self._path = Located(options.output)
         self._launched = None if options.collectives is False else read_launcher()
@@ -251,7 +241,7 @@ class _Run:
 
     def _write_stopped(self, why: str, error: BaseException | None = None) -> str:
         """Write the collectives of a step without a backward pass; return why it stopped, or an empty text."""
-        if self._own is not None or self._is_written or os.getpid() != self._process:
+        if self._write is not None or self._is_written or os.getpid() != self._process:
             return ""
         graph = next(filter(None, (each.stopped(why, error) for each in self._seeing.values())), None)
         if graph is None or graph.rank is None:
@@ -288,7 +278,7 @@ class _Run:
         graph = self._capture_and_write(call)
         if self._options.go_on:
             return
-        is_alone = self._own is not None or graph is None or graph.rank is None or not graph.rank.backend
+        is_alone = self._write is not None or graph is None or graph.rank is None or not graph.rank.backend
         if is_alone or not call.go_on(self._write_step):
             # The same exit as from sys.exit(), which prints nothing in a thread either.
             raise SystemExit
@@ -310,8 +300,8 @@ class _Run:
             graph = self._capture(call)
             if graph.rank is None and self._launched is not None:
                 graph = replace(graph, rank=Rank(*self._launched))
-            if self._own is not None:
-                self._own.write(api.dumps(graph, format=options.format, compress=options.compress))
+            if self._write is not None:
+                self._write(api.dumps(graph, format=options.format, compress=options.compress))
                 self._is_written = True
             elif options.go_on or graph.rank is None or not (call.is_piped or graph.rank.backend):
                 self._save(graph)

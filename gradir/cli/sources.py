@@ -118,10 +118,12 @@ def shorten_names(names: Sequence[str]) -> list[str]:
         # The letter of a drive is no revision.
         heads.append("" if len(head) == 1 else f"{head}{colon}")
         paths.append(path.replace("\\", "/").split("/"))
-    depth = 1
-    while len({*names}) > len({(head, *path[-depth:]) for head, path in zip(heads, paths, strict=True)}):
-        depth += 1
-    return [f"{head}{'/'.join(path[-depth:])}" for head, path in zip(heads, paths, strict=True)]
+    shortened = list(names)
+    for depth in range(1, max(map(len, paths)) + 1):
+        shortened = [f"{head}{'/'.join(path[-depth:])}" for head, path in zip(heads, paths, strict=True)]
+        if len({*shortened}) == len({*names}):
+            break
+    return shortened
 
 
 def is_program(word: str) -> bool:

@@ -31,26 +31,17 @@ class _Choices:
 def add_encoding_options(parser: Parser) -> None:
     """Add ``--format`` and ``--compress``."""
     group = parser.group("output")
-    group.add_argument(
-        "--format",
-        metavar="NAME",
-        choices=_Choices("ENCODINGS"),
-        default="json",
-        help="encoding, one of %(choices)s (default: json)",
-    )
-    group.add_argument(
-        "--compress",
-        metavar="NAME",
-        choices=_Choices("COMPRESSIONS", "none"),
-        help="%(choices)s (default: by the suffix of the file)",
-    )
+    encodings, compressions = _Choices("ENCODINGS"), _Choices("COMPRESSIONS", "none")
+    about = "encoding, one of %(choices)s (default: json)"
+    group.add_argument("--format", metavar="NAME", choices=encodings, default="json", help=about)
+    about = "%(choices)s (default: by the suffix of the file)"
+    group.add_argument("--compress", metavar="NAME", choices=compressions, help=about)
 
 
 def add_lossy_option(parser: Parser) -> None:
     """Add ``--lossy``."""
-    parser.group("advanced").add_argument(
-        "--lossy", action="store_true", help="drop what this gradir does not know in the file"
-    )
+    about = "drop what this gradir does not know in the file"
+    parser.group("advanced").add_argument("--lossy", action="store_true", help=about)
 
 
 def load_to_rewrite(path: str, *, lossy: bool) -> Graph:

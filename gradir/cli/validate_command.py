@@ -23,10 +23,9 @@ topological order between nodes that exist.
 
 def add_options(parser: Parser) -> None:
     add_input(parser, "files", nargs="+")
-    parser.group("input").add_argument("--strict", action="store_true", help="also require the canonical bytes")
-    parser.group("input").add_argument(
-        "--ranks", action="store_true", help="also require that the files are the ranks of one run"
-    )
+    group = parser.group("input")
+    group.add_argument("--strict", action="store_true", help="also require the canonical bytes")
+    group.add_argument("--ranks", action="store_true", help="also require that the files are the ranks of one run")
 
 
 def run(options: argparse.Namespace) -> int:

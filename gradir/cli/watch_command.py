@@ -79,9 +79,8 @@ def add_options(parser: Parser) -> None:
     output = parser.group("output")
     output.add_argument("-o", "--output", metavar="FILE", help="write a .html page, .jsonl lines or .md to FILE")
     output.add_argument("--all", action="store_true", help="write out the notes too")
-    output.add_argument(
-        "--capture-on-finding", metavar="DIR", help="write graphs of the first steps with an error to DIR"
-    )
+    about = "write graphs of the first steps with an error to DIR"
+    output.add_argument("--capture-on-finding", metavar="DIR", help=about)
     add_colour(output)
     add_traceback(parser)
 

@@ -23,15 +23,11 @@ from gradir.ir.totals import parameter_elements
 from gradir.vocabulary import vocabulary_of
 
 
-class Containers:
-    """Modules that were never called although one in them was, such as a ``ModuleList``."""
-
-    def __init__(self, scopes: Mapping[str, Scope]) -> None:
-        self._called = {path for path, scope in scopes.items() if scope.calls}
-        self._above = Above(self._called)
-
-    def __contains__(self, path: str) -> bool:
-        return bool(path) and path not in self._called and path in self._above
+def find_containers(scopes: Mapping[str, Scope]) -> Callable[[str], bool]:
+    """Return a function that tells whether a module was never called although a submodule was, as a ``ModuleList``."""
+    called = {path for path, scope in scopes.items() if scope.calls}
+    above = Above(called)
+    return lambda path: bool(path) and path not in called and path in above
 
 
 def contracted(
@@ -58,13 +54,11 @@ def contracted(
 
 
 class _Contraction:
-    """Contract groups of a graph's nodes to one node each."""
-
     def __init__(
         self, graph: Graph, nodes: Sequence[Node], places: Sequence[str | None], calls: Sequence[str] | None
     ) -> None:
         self._graph, self._nodes, self._places = graph, nodes, places
-        self._containers = Containers(graph.scopes)
+        self._is_container = find_containers(graph.scopes)
         self._number = {node.id: number for number, node in enumerate(nodes)}
         self._sources = [[self._number[src] for src in sources(node)] for node in nodes]
         # The key of a node is its module, or its own number.
@@ -168,7 +162,7 @@ class _Contraction:
         if any(statuses):
             marks = {STATUS: statuses.pop() if len(statuses) == 1 else "changed", **marks}
         above = path.rpartition(".")[0]
-        while above in self._containers:
+        while self._is_container(above):
             above = above.rpartition(".")[0]
         return Node(
             self._names[group][0],

@@ -16,7 +16,7 @@ from gradir.ir import Graph, Node
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import upwards
 from gradir.options import Options
-from gradir.passes.contraction import Containers, contracted
+from gradir.passes.contraction import contracted, find_containers
 
 _CLASS: Final = "class:"
 _MOST_NAMED: Final = 3
@@ -115,14 +115,14 @@ def _destinations(module: Callable[[str], str | None]) -> Callable[[Node], str |
 
 
 def _find_module_at(graph: Graph, depth: int) -> Callable[[str], str | None]:
-    containers = Containers(graph.scopes)
+    is_container = find_containers(graph.scopes)
 
-    def module(scope: str) -> str | None:
+    def find_module(scope: str) -> str | None:
         parts = scope.split(".") if scope else []
         paths = (".".join(parts[:stop]) for stop in range(depth, len(parts) + 1))
-        return next((path for path in paths if path not in containers), None)
+        return next((path for path in paths if not is_container(path)), None)
 
-    return module
+    return find_module
 
 
 def fold(graph: Graph, depth: int) -> Graph:

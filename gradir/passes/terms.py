@@ -64,7 +64,7 @@ class Found(NamedTuple):
 def parse_rule(text: str) -> Rule:
     """Parse a rule.
 
-    >>> rule = parsed_rule("mul(x, sigmoid(x)) -> silu(x)")
+    >>> rule = parse_rule("mul(x, sigmoid(x)) -> silu(x)")
     >>> rule.pattern.name, [each.name for each in rule.pattern.inputs], rule.replacement.name
     ('mul', ['x', 'sigmoid'], 'silu')
     """
