@@ -12,8 +12,6 @@ from gradir.cli.report import COMPLETING, TROUBLE, one_line
 from gradir.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
     from gradir.protocols import Options
 
 # Finds the plug-in on the command line, and its options.
@@ -42,7 +40,8 @@ class _Help(argparse.Action):
     """Print the help with the options of the plug-in on the command line."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, *_: object) -> None:
-        parser.print_help()
+        # argparse's own print_help hides errors of the output.
+        print(parser.format_help(), end="")
         found = parser.options_of(namespace)
         if found is not None:
             from gradir.cli.plugin_options import describe_options
@@ -140,27 +139,15 @@ class Parser(argparse.ArgumentParser):
             if self._is_unknown(word) and not any(known.startswith(name) for known in self._option_string_actions):
                 self.error(self.describe_unknown(word))
 
-    def format_usage(self) -> str:
-        """Return the usage, with one word for all options."""
-        return f"usage: {self._short_usage()}\n"
-
     def format_help(self, *, whole: bool = False) -> str:
         """Return the help at the width of the terminal; with ``whole``, with all examples and details."""
         self._add_late_options()
         self.formatter_class = _HelpFormatter
-        usage, epilog, groups = self.usage, self.epilog, self._action_groups
         # argparse makes its help from these attributes only.
-        self.usage = usage or self._short_usage()
+        self.usage = self.usage or self._short_usage()
         self.epilog = self._make_ending(whole=whole)
         self._action_groups = self.sort_groups()
-        try:
-            return super().format_help()
-        finally:
-            self.usage, self.epilog, self._action_groups = usage, epilog, groups
-
-    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Print the help, and raise an error of the output, which argparse would hide."""
-        print(self.format_help(), end="", file=file)
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """End with one line on standard error."""
@@ -207,7 +194,7 @@ class Parser(argparse.ArgumentParser):
             parts.append(self._details.rstrip())
         elif not whole and (self._details or len(shown) < len(self._examples)):
             parts.append(f"Run 'gradir help {self.prog.removeprefix('gradir ')}' for more.")
-        return "\n\n".join([*parts, *([self.epilog] if self.epilog else [])])
+        return "\n\n".join(parts)
 
     def _is_unknown(self, argument: str) -> bool:
         return argument.startswith("--") and argument.partition("=")[0] not in self._option_string_actions
