@@ -17,9 +17,9 @@ from gradir.cli.programs import (
     summarize_graph,
 )
 from gradir.cli.rank_files import fill_in_own_rank
-from gradir.cli.report import one_line, report
+from gradir.cli.report import RAISED, one_line, report
 from gradir.cli.scripts import make_number_parser
-from gradir.cli.sources import RAISED, is_program, refuse_program_options
+from gradir.cli.sources import is_program, refuse_program_options
 from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import SpecError
 

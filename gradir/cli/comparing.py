@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import Options
 
-_NTH: Final = ("first", "second")
 TEXT: Final = "text"
 # The formats that show both graphs; any other shows one.
 _SHOWS_BOTH: Final = (TEXT, "markdown")
@@ -88,7 +87,7 @@ def compare_and_warn(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
         report(f"comparing a graph of {' '.join(first)} with one of {' '.join(second)}{hint}")
     has_lines = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
     if has_lines[0] != has_lines[1] and not options.vocabulary and "source" not in _split_ignored(options):
-        nth = _NTH[has_lines.index(True)]
+        nth = "first" if has_lines[0] else "second"
         report(f"only the {nth} graph has source lines; --ignore source,names leaves out what they add")
     return diff
 
@@ -249,9 +248,7 @@ class TwoDiffs(NamedTuple):
         return f"no difference in the autograd graph and the forward graph{inside}\n"
 
 
-def compare_both(
-    a: Loaded, b: Loaded, options: argparse.Namespace, programs: Sequence[str] = (), folder: str = ""
-) -> TwoDiffs:
+def compare_both(a: Loaded, b: Loaded, options: argparse.Namespace, programs: Sequence[str], folder: str) -> TwoDiffs:
     """Compare the autograd and forward graphs of two sides; ``programs`` run again in ``folder`` to find noise."""
     autograd = compare_and_warn(a.graph, b.graph, options)
     if autograd and has_forward(a.graph) != has_forward(b.graph):

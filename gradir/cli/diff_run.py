@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.main import command_parser
 from gradir.cli.programs import make_request, running_program
-from gradir.cli.report import TROUBLE, one_line, report
+from gradir.cli.report import PREFIX, TROUBLE, one_line, report
 from gradir.cli.subprocesses import list_program_options, make_command
 from gradir.errors import GradirError, SpecError
 from gradir.progress import stage
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph, Node
     from gradir.protocols import Alike, Distance
 
-_OWN: Final = "gradir: "
 # Without --full, at most this many modules and names are listed.
 _MOST: Final = 10
 
@@ -70,8 +69,8 @@ def _run_program(options: argparse.Namespace, spec: str, job: object, folder: st
             line, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=folder or None
         )
     if done.returncode:
-        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith(_OWN)]
-        last = lines[-1].removeprefix(_OWN) if lines else f"its process ended with status {done.returncode}"
+        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith(PREFIX)]
+        last = lines[-1].removeprefix(PREFIX) if lines else f"its process ended with status {done.returncode}"
         raise SpecError(f"cannot run {spec} beside the other: {last}")
     return done.stdout
 

@@ -62,7 +62,6 @@ _LONGEST_NAME: Final = 80
 # Seconds; subprocess can wait for about twice as many.
 _LONGEST: Final = 1_000_000
 
-_PAGE: Final = "html"
 _MARKDOWN: Final = ".md"
 _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARKDOWN: "markdown"}
 
@@ -122,7 +121,7 @@ def _load(options: argparse.Namespace, source: sources.Source, exporter: str) ->
     if not source.is_program:
         sources.refuse_program_options(options, source.word)
     # A page shows the lines that cut gradients.
-    load = sources.load_with_flow if exporter == _PAGE else sources.load
+    load = sources.load_with_flow if exporter == "html" else sources.load
     if not options.overlay:
         return load(options, source)
     if [source.word, *options.overlay].count("-") > 1:
@@ -193,14 +192,14 @@ def run(options: argparse.Namespace) -> int:
     return sources.report_raised(loaded)
 
 
-def export_graph(options: argparse.Namespace, source: sources.Source, **more: object) -> tuple[bytes, Loaded]:
-    """Return the output of the exporter ``options.to``, and the graph; ``more`` has default values of options."""
+def export_graph(options: argparse.Namespace, source: sources.Source) -> tuple[bytes, Loaded]:
+    """Return the output of the exporter ``options.to``, and the graph."""
     from gradir import api, registry
 
     is_drawn = is_picture(options.to)
     exporter = "dot" if is_drawn else options.to
     # Loading a graph may take long, so check the options first.
-    values: dict[str, object] = {**more, **read_options(options)}
+    values = read_options(options)
     passes, is_chosen = choose_passes(options)
     known = registry.exporter(exporter).options.__struct_fields__
     if "file" in known and source.word != "-":

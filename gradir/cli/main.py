@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.report import COMPLETING, TROUBLE, report
+from gradir.cli.report import COMPLETING, INTERRUPTED, TROUBLE, report
 from gradir.errors import GradirError, GradirWarning, did_you_mean
 from gradir.files import flush_stdout, silence_stdout
 from gradir.version import __version__
@@ -48,9 +48,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 _HELP: Final = ("-h", "--help")
 _VERSION: Final = "--version"
-# The exit status that a shell gives a program ended by SIGINT.
-_INTERRUPTED: Final = 130
-# The same for SIGPIPE, as in diff(1): neither a difference nor trouble.
+# The exit status that a shell gives a program ended by SIGPIPE, as in diff(1): neither a difference nor trouble.
 _UNREAD: Final = 141
 # The disk is full or broken, or the file would be larger than allowed.
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EIO)
@@ -102,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _UNREAD
     except KeyboardInterrupt:
         report("interrupted")
-        return _INTERRUPTED
+        return INTERRUPTED
     except Exception as error:
         if os.environ.get(_DEBUG):
             raise

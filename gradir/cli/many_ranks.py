@@ -16,15 +16,13 @@ from typing import Final, NamedTuple
 
 from gradir import api, files
 from gradir.cli.rank_files import fill_in_own_rank
-from gradir.cli.report import one_line, report
+from gradir.cli.report import PREFIX, RAISED, TROUBLE, one_line, report
 from gradir.cli.subprocesses import make_command
 from gradir.distributed.words import span
 from gradir.errors import SpecError
 from gradir.ir import Rank
 from gradir.progress import stage
 
-_RAISED: Final = 1
-_TROUBLE: Final = 2
 _WHICH: Final = "--ranks"
 
 _SHARDED: Final = re.compile(r"(?P<dimension>.+):(?:Strided)?Shard\((?P<axis>\d+)[,)]")
@@ -56,7 +54,7 @@ class _Ranks:
                 for each in as_completed(started):
                     if not each.cancelled():
                         result = self.results[started[each]] = each.result()
-                        failed |= result.status not in (0, _RAISED)
+                        failed |= result.status not in (0, RAISED)
                     if failed:
                         pool.shutdown(wait=False, cancel_futures=True)
             except BaseException:
@@ -159,13 +157,13 @@ def _print_by_ranks(lines: Mapping[str, Sequence[int]]) -> None:
 
 
 def _report_failure(results: Mapping[int, _Result]) -> int:
-    rank = min(rank for rank, each in results.items() if each.status not in (0, _RAISED)) if results else 0
+    rank = min(rank for rank, each in results.items() if each.status not in (0, RAISED)) if results else 0
     *first, last = results[rank].output.splitlines() or [""]
     for line in first:
         print(one_line(line), file=sys.stderr)
-    reason = last.removeprefix("gradir: ") or f"its process ended with {results[rank].status}"
+    reason = last.removeprefix(PREFIX) or f"its process ended with {results[rank].status}"
     report(f"rank {rank}: {reason}; no file is written of any rank")
-    return _TROUBLE
+    return TROUBLE
 
 
 def choose_ranks(first: Rank, parameters: Iterable[tuple[Sequence[object] | None, Sequence[str]]]) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ _RANK: Final = "{rank}"
 _WORLD: Final = "{world}"
 # A launcher such as torchrun sets these variables in each process.
 _VARIABLES: Final[Mapping[str, str]] = {_RANK: "RANK", _WORLD: "WORLD_SIZE"}
-_SEVERAL: Final = 2
 _MOST_DIGITS: Final = 9
 _ALONE: Final[Mapping[str, str]] = {_RANK: "0", _WORLD: "1"}
 
@@ -51,7 +50,7 @@ def read_launcher(environment: Mapping[str, str] | None = None) -> tuple[int, in
     """
     variables = os.environ if environment is None else environment
     rank, world, _ = (_read_number(variables, name) for name in (*_VARIABLES.values(), "LOCAL_RANK"))
-    if rank is None or world is None or world < _SEVERAL:
+    if rank is None or world is None or world < 2:
         return None
     if rank >= world:
         raise SpecError(f"RANK is {rank}, and WORLD_SIZE {world}: start the program with a launcher such as torchrun")

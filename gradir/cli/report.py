@@ -10,8 +10,14 @@ from typing import Any, Final
 
 from gradir import files
 
+# The beginning of gradir's messages.
+PREFIX: Final = "gradir: "
 # The exit status of an error.
 TROUBLE: Final = 2
+# The exit status of a command that shows the operations before a program raised.
+RAISED: Final = 1
+# The exit status that a shell gives a program ended by SIGINT.
+INTERRUPTED: Final = 130
 
 # A shell sets argcomplete's variable to ask for the possible next words.
 COMPLETING: Final = "_ARGCOMPLETE"
@@ -55,7 +61,7 @@ def report(message: str) -> None:
     """Print one line on standard error."""
     # print() takes None for standard output.
     if sys.stderr is not None:
-        print(f"gradir: {one_line(message)}", file=sys.stderr)
+        print(f"{PREFIX}{one_line(message)}", file=sys.stderr)
 
 
 def one_line(message: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir import api, files, forwards
 from gradir.cli.programs import Loaded, add_request_options, capture_program, running_program
-from gradir.cli.report import report
+from gradir.cli.report import RAISED, report
 from gradir.errors import FileError, GradirError, SpecError
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 GRAPH_HELP: Final = "a .gir or .pt2 file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
-# The exit status of a command that shows the operations before a program raised.
-RAISED: Final = 1
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _ALSO_GRAPHS: Final = (".json", ".msgpack", ".txt")
 _MOST_NAMES: Final = 8

@@ -15,13 +15,9 @@ from typing import Final
 from gradir import api, forwards
 from gradir.cli.programs import Loaded
 from gradir.cli.rank_files import fill_in_own_rank
-from gradir.cli.report import one_line
+from gradir.cli.report import INTERRUPTED, PREFIX, RAISED, one_line
 from gradir.errors import SpecError
 from gradir.progress import stage
-
-_RAISED: Final = 1
-_INTERRUPTED: Final = 130
-_OWN: Final = "gradir: "
 
 # The subprocess imports from the same places, whatever its working directory contains.
 _START: Final = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from {} import main; sys.exit(main())"
@@ -62,21 +58,21 @@ def capture_apart(options: argparse.Namespace, spec: str, folder: str | None = N
 def _finish_capture(process: subprocess.Popen[bytes], spec: str, path: str) -> Loaded:
     with stage(f"capturing {spec}"):
         printed = process.communicate()[1]
-    if process.returncode == _INTERRUPTED:
+    if process.returncode == INTERRUPTED:
         raise KeyboardInterrupt
     lines = printed.decode(errors="replace").splitlines()
     # The program may print after gradir's last line, for example in an exit handler.
-    own = [number for number, line in enumerate(lines) if line.startswith(_OWN)] if process.returncode else []
-    last = lines.pop(own[-1]).removeprefix(_OWN) if own else ""
+    own = [number for number, line in enumerate(lines) if line.startswith(PREFIX)] if process.returncode else []
+    last = lines.pop(own[-1]).removeprefix(PREFIX) if own else ""
     forward_path = forwards.forward_name(path)
-    written, unwritten = f"wrote {one_line(os.path.dirname(path))}", f"{_OWN}{one_line(forward_path)} is not written: "
-    missing = f"{spec} gives none"
+    written = f"wrote {one_line(os.path.dirname(path))}"
+    unwritten, missing = f"{PREFIX}{one_line(forward_path)} is not written: ", f"{spec} gives none"
     for line in lines:
         if line.startswith(unwritten):
             missing = line.removeprefix(unwritten)
         elif not line.startswith(written):
             print(one_line(line), file=sys.stderr)
-    if process.returncode not in (0, _RAISED) or not os.path.exists(path):
+    if process.returncode not in (0, RAISED) or not os.path.exists(path):
         raise SpecError(last or f"cannot capture {spec}: its process ended with status {process.returncode}")
     forward = api.load(forward_path) if os.path.exists(forward_path) else None
     return Loaded(api.load(path), last.rpartition("; wrote ")[0], forward, "" if forward else missing)

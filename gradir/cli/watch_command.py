@@ -309,7 +309,7 @@ class Replay(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...] = ()
 
 
-def _run_again(script: Script, step: int, folder: str, graph: str = "") -> Replay | None:
+def _run_again(script: Script, step: int, folder: str, graph: str) -> Replay | None:
     """Run a script again, silently, up to its backward number ``step``, and write that graph to the file ``graph``."""
     with tempfile.TemporaryDirectory() as place:
         result = Path(place) / "replay.json"

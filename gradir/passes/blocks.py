@@ -101,7 +101,7 @@ class Blocks:
         edges = columns.edges
         leaving = zip(edges.source, edges.target, edges.output, edges.kind, strict=True)
         self._leaving = [edge for edge in leaving if block[edge[0]] not in (OUTSIDE, block[edge[1]])]
-        # Consumers outside of the next block, by block.
+        # Edges to consumers outside of the next block, by block.
         self._consumers: dict[int, Counter[tuple[int, ...]]] = {}
         for edge in self._leaving:
             producer = block[edge[0]]

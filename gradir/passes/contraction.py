@@ -24,7 +24,7 @@ from gradir.vocabulary import vocabulary_of
 
 
 def find_containers(scopes: Mapping[str, Scope]) -> Callable[[str], bool]:
-    """Return a function that tells whether a module was never called although a submodule was, as a ``ModuleList``."""
+    """Return a function that finds modules without a call but with a called submodule, such as a ``ModuleList``."""
     called = {path for path, scope in scopes.items() if scope.calls}
     above = Above(called)
     return lambda path: bool(path) and path not in called and path in above
