@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from gradir import files, forwards, snapshots
 from gradir.cli import comparing, sources
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import Loaded, add_verify_option, summarize_graph
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradir.ir import Graph
-    from gradir.snapshots import Found
 
 DESCRIPTION = "Compare a graph with the one in a .gir file, and fail when it is another."
 
@@ -50,8 +50,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files, forwards, snapshots
-
     comparing.check_options(options)
     source, against = sources.find_source(options.file), _find_expected(options.against)
     _check_sides(options, against)
@@ -131,9 +129,7 @@ def _find_expected(word: str) -> sources.Source:
     return sources.Source(word) if is_absent else sources.find_source(word)
 
 
-def _read_expected(options: argparse.Namespace, against: sources.Source) -> Found:
-    from gradir import snapshots
-
+def _read_expected(options: argparse.Namespace, against: sources.Source) -> snapshots.Found:
     if not against.path:
         return snapshots.Found(against.name, sources.load(options, against).graph)
     if not options.update:

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from gradir import files
 from gradir.cli.main import COMMANDS, command_parser
 from gradir.cli.parser import Parser
+from gradir.pictures import PICTURES
 
 DESCRIPTION = "Print the script with which a shell completes commands, options, formats and files."
 
@@ -70,7 +71,6 @@ def _find_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def _list_exporters(**_: object) -> Iterable[str]:
     from gradir import registry
-    from gradir.pictures import PICTURES
 
     return [*registry.exporter_names(), *PICTURES]
 
@@ -84,7 +84,6 @@ def _list_renderers(**_: object) -> Iterable[str]:
 def _list_option_keys(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     """Return the options of the plug-in on the command line, each with an equals sign."""
     from gradir import registry
-    from gradir.pictures import PICTURES
 
     to, form = getattr(parsed_args, "to", None), getattr(parsed_args, "format", None)
     if to is not None:

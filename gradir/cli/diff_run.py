@@ -11,16 +11,18 @@ from collections.abc import Iterator, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
+from msgspec import convert, to_builtins
+
 from gradir.cli.main import command_parser
 from gradir.cli.programs import make_request, running_program
 from gradir.cli.report import PREFIX, TROUBLE, one_line, report
 from gradir.cli.subprocesses import list_program_options, make_command
 from gradir.errors import GradirError, SpecError
 from gradir.progress import stage
+from gradir.protocols import Alike, Distance
 
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node
-    from gradir.protocols import Alike, Distance
 
 # Without --full, at most this many modules and names are listed.
 _MOST: Final = 10
@@ -28,10 +30,6 @@ _MOST: Final = 10
 
 def run_both(options: argparse.Namespace, specs: Sequence[str], graphs: Sequence[Graph], folder: str) -> str:
     """Run both programs, each in a subprocess that starts in a ``folder``, and return the report."""
-    from msgspec import convert
-
-    from gradir.protocols import Alike
-
     first, second = specs
     with TemporaryDirectory() as place:
         path = os.path.join(place, "run")
@@ -42,8 +40,6 @@ def run_both(options: argparse.Namespace, specs: Sequence[str], graphs: Sequence
 
 def main() -> int:
     """Run one program in the subprocess that `run_both` starts."""
-    from msgspec import to_builtins
-
     from gradir import capturing
 
     job, spec, *words = sys.argv[1:]

@@ -14,6 +14,7 @@ from gradir.cli.scripts import Script, add_script, describe_calls, make_number_p
 from gradir.cli.sources import GRAPH_HELP, Source, find_source, is_script, load, refuse_program_options, suggest_program
 from gradir.cli.suffixes import check_no_source
 from gradir.errors import CaptureError, GraphError, SpecError
+from gradir.request import CaptureRequest
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
@@ -114,7 +115,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _explain_script(options: argparse.Namespace, script: Script) -> Explanation:
     from gradir.capturing import running
-    from gradir.request import CaptureRequest
 
     script.check()
     refuse_program_options(options, script.name, but=("step", "values"))
@@ -173,7 +173,6 @@ def _explain_program(options: argparse.Namespace) -> Explanation:
 
     from gradir.capturing import explained, running
     from gradir.claims import frontend_of
-    from gradir.request import CaptureRequest
 
     found: list[Explanation] = []
     with running_program(options, options.spec):

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir import files
+from gradir import api, files, registry
 from gradir.cli import sources
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, choose_passes, read_options
@@ -100,8 +100,6 @@ def _find_options(namespace: argparse.Namespace) -> tuple[str, type[Options]] | 
     name = getattr(namespace, "to", None)
     if name is None:
         return None
-    from gradir import registry
-
     return name, registry.exporter("dot" if name in PICTURES else name).options
 
 
@@ -116,8 +114,6 @@ def _parse_seconds(text: str) -> float:
 
 
 def _load(options: argparse.Namespace, source: sources.Source, exporter: str) -> Loaded:
-    from gradir import registry
-
     if not source.is_program:
         sources.refuse_program_options(options, source.word)
     # A page shows the lines that cut gradients.
@@ -159,8 +155,6 @@ def _read_overlays(paths: Sequence[str]) -> Overlay:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import registry
-
     _check_combination(options)
     # A program may change the working directory.
     path = files.Located(options.output)
@@ -194,8 +188,6 @@ def run(options: argparse.Namespace) -> int:
 
 def export_graph(options: argparse.Namespace, source: sources.Source) -> tuple[bytes, Loaded]:
     """Return the output of the exporter ``options.to``, and the graph."""
-    from gradir import api, registry
-
     is_drawn = is_picture(options.to)
     exporter = "dot" if is_drawn else options.to
     # Loading a graph may take long, so check the options first.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from gradir import files, registry
 from gradir.cli.plugin_options import describe_options
 from gradir.cli.report import report
 from gradir.errors import ExportError
+from gradir.ir.text import printable
+from gradir.pictures import PICTURES
 
 DESCRIPTION = "List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes."
 EXAMPLES = ("gradir exporters", "gradir exporters mermaid")
@@ -17,10 +20,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files, registry
-    from gradir.ir.text import printable
-    from gradir.pictures import PICTURES
-
     lines: list[str] = []
     broken: list[str] = []
     for name in options.names or registry.exporter_names():
@@ -41,8 +40,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _describe(name: str) -> list[str]:
     import inspect
-
-    from gradir import registry
 
     exporter = registry.exporter(name)
     try:

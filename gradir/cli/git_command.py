@@ -49,12 +49,10 @@ def add_options(parser: Parser) -> None:
         ("status", _status, "print what is installed"),
     ):
         action = actions.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
-        place = action.add_mutually_exclusive_group()
-        for where, meaning in (
-            ("local", "in this repository (default)"),
-            ("global", "for all repositories of this user"),
-        ):
-            place.add_argument(f"--{where}", dest="where", action="store_const", const=where, help=meaning)
+        group = action.add_mutually_exclusive_group()
+        places = {"local": "in this repository (default)", "global": "for all repositories of this user"}
+        for where, about in places.items():
+            group.add_argument(f"--{where}", dest="where", action="store_const", const=where, help=about)
         action.set_defaults(run=run, where=None)
     textconv = actions.add_parser("textconv", description="Print a .gir file as plain text; git calls this.")
     textconv.add_argument("file", metavar="FILE")
@@ -65,9 +63,8 @@ def add_options(parser: Parser) -> None:
     difftool.add_argument("name", metavar="NAME", help="what the file is called")
     comparing.add_options(difftool)
     difftool.set_defaults(run=_show_change)
-    external = actions.add_parser(
-        "diff", description="Print how a .gir file changed; git calls this in place of a diff."
-    )
+    about = "Print how a .gir file changed; git calls this in place of a diff."
+    external = actions.add_parser("diff", description=about)
     external.add_argument("name", metavar="NAME", help="what the file is called")
     about = "file, id and mode before, the same after, and what git says of a renamed file"
     external.add_argument("sides", metavar="SIDE", nargs="*", help=about)

@@ -131,7 +131,7 @@ class Parser(argparse.ArgumentParser):
 
     def _refuse_misspelt(self, args: Sequence[str]) -> None:
         """End with an error for an unknown option, which argparse would report too late or not at all."""
-        # Without abbreviations the words belong to a script, and after an action to another parser.
+        # A parser without abbreviations reads a script's arguments, and one with actions has a parser for each.
         if COMPLETING in os.environ or not self.allow_abbrev or self._subparsers is not None:
             return
         for word in args[: args.index("--")] if "--" in args else args:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 from gradir.errors import ExportError, PassError
 from gradir.files import name_of
+from gradir.options import OptionError, option_infos, option_schemas, read, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -42,8 +43,6 @@ def read_options(options: argparse.Namespace) -> dict[str, object]:
 
 def describe_options(kind: type[Options]) -> list[str]:
     """Return a line for each option with its type, help and default."""
-    from gradir.options import option_infos
-
     lines = []
     for name, takes, help_text, default in option_infos(kind):
         about = "required" if default is None else f"default: {default}"
@@ -67,7 +66,6 @@ def add_pass_options(parser: Parser) -> None:
 
     def add_options() -> None:
         from gradir import registry
-        from gradir.options import option_infos, option_schemas
 
         for each in registry.passes().values():
             schemas = option_schemas(each.options)
@@ -92,7 +90,6 @@ def _make_settings(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def add_declared(group: argparse._ActionsContainer, each: Declared) -> None:
     """Add an option of a request, and check its value."""
-    from gradir.options import OptionError, read, schema_of
 
     def parse(type_: object, text: str) -> object:
         try:

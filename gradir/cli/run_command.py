@@ -19,6 +19,7 @@ from gradir.cli.scripts import Script, add_script, describe_calls, make_number_p
 from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import CaptureError, SpecError
 from gradir.files import Located
+from gradir.request import CaptureRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -163,7 +164,6 @@ class _Run:
     def run(self) -> int:
         from gradir.capturing import running
         from gradir.cli.waiting import Watchdog
-        from gradir.request import CaptureRequest
 
         options, name = self._options, self._script.name
         collectives = bool(options.collectives or options.dry or (self._launched and not options.go_on))
@@ -286,7 +286,7 @@ class _Run:
             self._timer.start()
 
     def _capture_and_write(self, call: ReachedBackward) -> Graph | None:
-        """Capture and write a graph, except that of a pipeline, which needs the whole step."""
+        """Capture a graph and write it, unless it is part of a pipeline, which needs the whole step."""
         from msgspec.structs import replace
 
         from gradir.claims import able

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from gradir import files, registry
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, make_help, read_options, spell_option
 from gradir.cli.report import find_columns, write_output
 from gradir.cli.sources import add_graph_argument, find_source, load, refuse_program_options, report_raised
 from gradir.cli.suffixes import check_no_source
+from gradir.options import option_infos
 
 DESCRIPTION = "Print a row for each module: class, calls, output shape, parameters and saved bytes."
 
@@ -33,9 +35,6 @@ def add_options(parser: Parser) -> None:
     add_graph_argument(parser)
 
     def add_declared() -> None:
-        from gradir import registry
-        from gradir.options import option_infos
-
         group = parser.group("what to show")
         for info in option_infos(registry.exporter(_EXPORTER).options):
             about = make_help(info)
@@ -47,8 +46,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files, registry
-
     source, path = find_source(options.file), files.Located(options.output)
     check_no_source(options.output)
     files.check_apart(source.path or "-", options.output)

@@ -26,13 +26,15 @@ from gradir.errors import SpecError
 from gradir.explanations.model import Cause
 from gradir.files import Located
 from gradir.request import CaptureRequest
+from gradir.watches.model import Collected, Finding, Step
+from gradir.watches.watch_formats import End, Head, json_line, shown_number, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gradir.explanations.model import Explanation
     from gradir.protocols import ReachedBackward, Watching
-    from gradir.watches.model import Finding, Modules, Number, Step, Watch
+    from gradir.watches.model import Modules, Number, Watch
 
 DESCRIPTION = "Run a training script to its end and find what goes wrong from step to step."
 
@@ -110,8 +112,6 @@ def run(options: argparse.Namespace) -> int:
 
 class _Run:
     def __init__(self, options: argparse.Namespace, script: Script) -> None:
-        from gradir.watches.model import Collected
-
         self._options, self._script = options, script
         self._collected = Collected()
         self._folder = os.getcwd()
@@ -127,7 +127,6 @@ class _Run:
 
     def run(self) -> int:
         from gradir.claims import unable
-        from gradir.watches.watch_formats import Head, json_line
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
@@ -160,7 +159,6 @@ class _Run:
 
     def _write(self, watch: Watch, graphs: Mapping[int, str]) -> None:
         from gradir.watches.page import page
-        from gradir.watches.watch_formats import End, json_line, written
 
         if self._lines is not None:
             self._lines.write(json_line(End(watch.verdict, watch.level, watch.count, watch.ended)))
@@ -190,8 +188,6 @@ class _Run:
         """Print on standard error, since standard output belongs to the script."""
         import shutil
 
-        from gradir.watches.watch_formats import written
-
         if sys.stderr is None:
             return
         # The script may have changed the environment.
@@ -203,9 +199,7 @@ class _Run:
         sys.stderr.write(escape_commands(text))
 
     def _handle_record(self, record: Modules | Step | Finding) -> None:
-        """Handle a record while the script runs, and end the script after a fatal one or the last wanted step."""
-        from gradir.watches.model import Finding, Step
-
+        """Handle a record while the script runs; end the script after a fatal finding or the last wanted step."""
         if isinstance(record, Finding) and record.cause.kind in _FATAL:
             # Explain only the first, since a NaN makes all later values NaN.
             if self._fatal is None:
@@ -234,8 +228,6 @@ class _Run:
         return False
 
     def _replay(self) -> None:
-        from gradir.watches.model import Finding
-
         finding, has_raised = self._fatal, self._collected.ended.startswith("the script raised")
         if finding is None and not has_raised:
             return
@@ -287,8 +279,6 @@ class _Run:
         return pages
 
     def _add(self, record: Modules | Step | Finding) -> None:
-        from gradir.watches.watch_formats import json_line
-
         self._collected.add(record)
         if self._lines is not None:
             self._lines.write(json_line(record))
@@ -296,8 +286,6 @@ class _Run:
     def _show(self, step: Step) -> None:
         if not self._is_live:
             return
-        from gradir.watches.watch_formats import shown_number
-
         parts = [f"step {step.number:,}", f"loss {shown_number(step.loss)}", f"gradient {shown_number(step.norm)}"]
         sys.stderr.write(f"\r\x1b[K{'  '.join(parts)}  {step.memory / 2**20:,.0f} MiB\r")
 
