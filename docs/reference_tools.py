@@ -71,10 +71,10 @@ def commands_page() -> str:
         # Has the options and help texts added that are loaded late.
         parsers[-1].format_help()
     every = [parser for one in parsers for parser in (one, *_below(one))]
-    rows = Counter(row for parser in every for group in parser.ordered_groups() for row in set(_rows(parser, group)))
+    rows = Counter(row for parser in every for group in parser.sort_groups() for row in set(_rows(parser, group)))
     common: dict[str, set[str]] = defaultdict(set)
     for parser in every:
-        for group in parser.ordered_groups():
+        for group in parser.sort_groups():
             of_several = {
                 row for row in _rows(parser, group) if rows[row] > 1 and row.startswith(("| `--", "| `-o", "| `-O"))
             }
@@ -140,7 +140,7 @@ def _options(kind: type[Options]) -> list[str]:
 
 def _below(parser: Parser) -> Iterator[Parser]:
     """The subcommands of a command that a user calls."""
-    for group in parser.ordered_groups():
+    for group in parser.sort_groups():
         for each in group._group_actions:  # noqa: SLF001 (argparse tells of these by private names only)
             if isinstance(each, argparse._SubParsersAction):  # noqa: SLF001
                 yield from (choice for choice in each.choices.values() if "git calls this" not in choice.description)
@@ -152,7 +152,7 @@ def _command(parser: Parser, common: Mapping[str, Set[str]]) -> Iterator[str]:
     if parser.description:
         yield f"{_plain(parser.description)}\n"
     tables: dict[str, list[str]] = {}
-    for group in parser.ordered_groups():
+    for group in parser.sort_groups():
         tables.setdefault(_plain(group.description or ""), []).extend(_rows(parser, group))
     for told, rows in tables.items():
         shared = {

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import gradir
 from gradir import files
 from gradir.cli.main import main
-from gradir.cli.report import guarded, one_line
+from gradir.cli.report import escape_commands, one_line
 
 HOSTILE = "::error file=a::b\n  ::add-mask::c\r\x1b[31m::group::d\n\t##[error]e\n##vso[task.complete]f"
 NAME = "::error::x ##[y].gir"
@@ -106,8 +106,8 @@ def test_any_text_is_guarded_once(parts: list[str]) -> None:
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GITHUB_ACTIONS", raising=False)
-        assert guarded(text) == text
+        assert escape_commands(text) == text
         patch.setenv("GITHUB_ACTIONS", "true")
-        assert commands_in(guarded(text)) == commands_in(one_line(text)) == []
-        assert guarded(guarded(text)) == guarded(text)
-        assert guarded(text).replace("\\x3a", ":").replace("\\x23", "#") == text
+        assert commands_in(escape_commands(text)) == commands_in(one_line(text)) == []
+        assert escape_commands(escape_commands(text)) == escape_commands(text)
+        assert escape_commands(text).replace("\\x3a", ":").replace("\\x23", "#") == text

@@ -131,7 +131,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_gone_at_the_end(
     monkeypatch.setattr(shown, "_AFTER", 0.0)
     assert shown.is_wanted()
     done = 3
-    with shown.progress_shown():
+    with shown.show_progress():
         with stage("matching the nodes", 1000, lambda: done):
             terminal.until("3 of 1,000 ")
             done = 2000
@@ -152,7 +152,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_gone_at_the_end(
 def test_what_is_short_loads_nothing_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(monkeypatch)
     monkeypatch.setitem(sys.modules, "rich.progress", None)
-    with shown.progress_shown(), stage("reading"):
+    with shown.show_progress(), stage("reading"):
         pass
     print("the end", file=sys.stderr)
     terminal.until("the end\r\n")

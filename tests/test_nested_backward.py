@@ -13,7 +13,7 @@ from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
-from gradir.cli.programs import summary  # noqa: E402
+from gradir.cli.programs import summarize_graph  # noqa: E402
 
 nn = torch.nn
 
@@ -87,7 +87,7 @@ def test_only_what_a_function_holds_is_hidden() -> None:
         out = model(x + model.trunk(x).detach())
     graph = rec.capture(out)
     assert cuts(graph) == {"hidden": HALVES, "unreached": {*UNUSED, "trunk.weight", "trunk.bias"}}
-    assert summary(graph).endswith(", 4 parameters without gradient, 4 parameters hidden")
+    assert summarize_graph(graph).endswith(", 4 parameters without gradient, 4 parameters hidden")
 
 
 REGISTRY: list[Any] = []

@@ -29,7 +29,7 @@ from gradir.errors import ExportError, FormatError, GradirWarning
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 from gradir.ir.marks import STEPS, overlay_mark, overlay_verdict
 from gradir.overlays import Channel, Overlay, decode, encode, overlaid
-from gradir.passes.blocks import node_columns
+from gradir.passes.blocks import number_nodes
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "schemas" / "gir-overlay-1.0.schema.json").read_text(encoding="utf-8"))
 META = [TensorMeta("float32", (3,))]
@@ -200,7 +200,7 @@ def test_a_diff_takes_the_verdict_as_it_takes_other_marks() -> None:
         assert not gradir.diff(graph, only_marks, **options).changes
         assert not gradir.diff(graph, with_verdict, **options).changes
     # Equal steps stay equal: a verdict says nothing of the node that has it.
-    assert node_columns(with_verdict).kinds == node_columns(graph).kinds
+    assert number_nodes(with_verdict).kinds == number_nodes(graph).kinds
 
 
 def test_pictures_and_texts_leave_the_verdict_to_the_page() -> None:

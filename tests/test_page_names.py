@@ -12,7 +12,7 @@ from page_graphs import WEIGHT, changed, layered
 
 import gradir
 from gradir.cli import main
-from gradir.cli.sources import short_names
+from gradir.cli.sources import shorten_names
 from gradir.ir import Builder, Cut, Graph, Scope, TensorMeta
 
 HOSTILE = '<img src=x onerror="alert(1)">\u202e\x1b[31m'
@@ -98,10 +98,11 @@ def test_a_review_names_both_sides(browser: Browser, tmp_path: Path, capsys: pyt
         (["/a/b/c.gir", "/a/d/c.gir"], ["b/c.gir", "d/c.gir"]),
         (["/a/b/c.gir", "/a/b/c.gir"], ["c.gir", "c.gir"]),
         (["C:\\runs\\a.gir"], ["a.gir"]),
+        (["x:runs/a.gir", "runs/a.gir"], ["runs/a.gir", "runs/a.gir"]),
     ],
 )
 def test_names_have_no_more_folders_than_tell_them_apart(names: list[str], short: list[str]) -> None:
-    assert short_names(names) == short
+    assert shorten_names(names) == short
 
 
 def test_a_removed_module_has_the_class_that_it_had(browser: Browser) -> None:
@@ -140,12 +141,12 @@ def figures(text: str) -> dict[str, int]:
 
 
 def test_the_numbers_are_those_of_the_command_line(browser: Browser) -> None:
-    from gradir.cli.programs import summary
+    from gradir.cli.programs import summarize_graph
 
     graph = layered(flow=True)
     more = Cut("unreached", ("h.0.other",), "h.0", WEIGHT)
     graph = replace(graph, cuts=(*graph.cuts, more))
-    expected = told(summary(graph))
+    expected = told(summarize_graph(graph))
     assert expected["cuts"] == 1
     assert expected["parameters without gradient"] == 2
     with browser.opened(graph.to("html")) as page:

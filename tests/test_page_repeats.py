@@ -110,8 +110,8 @@ def test_each_layer_is_looked_at_once_in_whatever_order_its_nodes_are(
     odd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
-    shape = Blocks._shape
-    monkeypatch.setattr(Blocks, "_shape", lambda self, block: looked.append(block) or shape(self, block))
+    shape = Blocks._make_shape
+    monkeypatch.setattr(Blocks, "_make_shape", lambda self, block: looked.append(block) or shape(self, block))
     one = left(layers(20, ()))
     assert len(looked) == 20
     other = left(layers(20, {odd}))

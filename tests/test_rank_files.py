@@ -8,7 +8,7 @@ import pytest
 from command_line import fails, runner
 
 import gradir
-from gradir.cli.rank_files import for_rank, launched
+from gradir.cli.rank_files import fill_in_own_rank, read_launcher
 from gradir.ir import Rank
 
 SPEC_FILE = """
@@ -40,7 +40,7 @@ FOUR = {"RANK": "2", "WORLD_SIZE": "4"}
     ],
 )
 def test_a_name_has_the_rank_and_the_number_of_ranks(output: str, told: dict[str, str], expected: str) -> None:
-    assert for_rank(output, told) == expected
+    assert fill_in_own_rank(output, told) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_name_has_the_rank_and_the_number_of_ranks(output: str, told: dict[str
 )
 def test_a_name_that_several_ranks_would_write_is_refused(output: str, told: dict[str, str], message: str) -> None:
     with pytest.raises(gradir.CaptureError, match=message):
-        for_rank(output, told)
+        fill_in_own_rank(output, told)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_name_that_several_ranks_would_write_is_refused(output: str, told: dic
 )
 def test_a_launcher_that_says_no_rank_is_refused(told: dict[str, str], message: str) -> None:
     with pytest.raises(gradir.CaptureError, match=message):
-        launched(told)
+        read_launcher(told)
 
 
 def test_capture_and_run_fill_the_rank_in(tmp_path: Path, clean_environment: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ from gradir.ir import Builder, Graph, Producer, Scope, TensorMeta
 from gradir.ir.build import Value
 from gradir.ir.validate import check_all
 from gradir.passes.shared_words import in_shared_words, shared_name
-from gradir.passes.terms import Term, condition_of, parsed_rule, parsed_term
+from gradir.passes.terms import Term, parse_condition, parse_rule, parse_term
 from gradir.passes.translating import parameter_shape
 from gradir.review.reviewing import reviewed
 from gradir.vocabulary.jax import VOCABULARY as JAX
@@ -32,12 +32,12 @@ def below(term: Term) -> list[Term]:
 
 def variables(term: Term) -> set[str]:
     named = {each.name for each in below(term) if each.kind == "value" and not each.name.isdecimal()}
-    return named | {each.called for each in below(term) if each.called}
+    return named | {each.alias for each in below(term) if each.alias}
 
 
 @pytest.mark.parametrize("text", RULES)
 def test_a_rule_makes_nothing_that_its_pattern_does_not_have(text: str) -> None:
-    rule = parsed_rule(text)
+    rule = parse_rule(text)
     assert rule.pattern.kind == "word"
     assert variables(rule.replacement) <= variables(rule.pattern)
     assert rule.condition in ("", "mean", "last", "lead")
@@ -46,16 +46,16 @@ def test_a_rule_makes_nothing_that_its_pattern_does_not_have(text: str) -> None:
 @pytest.mark.parametrize("words", [TORCH, JAX], ids=["torch", "jax"])
 def test_every_operation_has_a_term_of_its_slots(words) -> None:
     for key, text in words.shared.items():
-        op, _ = condition_of(key)
+        op, _ = parse_condition(key)
         assert op, key
         if "(" in text:
-            assert all(name.isdecimal() for name in variables(parsed_term(text)) | {"0"}), key
+            assert all(name.isdecimal() for name in variables(parse_term(text)) | {"0"}), key
 
 
 @pytest.mark.parametrize("text", ["mul(x", "mul x)", "mul(x))", "", "~", "mul[a=(x)", "(" * 40])
 def test_a_term_that_is_written_otherwise_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"term|inputs|ends"):
-        parsed_term(text)
+        parse_term(text)
 
 
 class Written:

@@ -8,11 +8,18 @@ from typing import Final
 
 from gradir import api, files, forwards
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.programs import Loaded, add_request_options, add_verify_option, captured, running_program, summary
-from gradir.cli.rank_files import for_rank, of_rank
-from gradir.cli.report import one_line, report
-from gradir.cli.scripts import number
-from gradir.cli.sources import RAISED, is_program, refuse_program_options
+from gradir.cli.programs import (
+    Loaded,
+    add_request_options,
+    add_verify_option,
+    capture_program,
+    running_program,
+    summarize_graph,
+)
+from gradir.cli.rank_files import fill_in_own_rank
+from gradir.cli.report import RAISED, one_line, report
+from gradir.cli.scripts import make_number_parser
+from gradir.cli.sources import is_program, refuse_program_options
 from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import SpecError
 
@@ -38,13 +45,13 @@ process and the number of ranks.
 Exit status: 0 done, 1 the program raised and the graph of its forward ends there, 2 trouble.
 """
 
-# More processes than anybody has, of which lists are made.
+# gradir makes lists of this length, and nobody has more processes.
 _MOST: Final = 10_000_000
 
 
 def add_options(parser: Parser) -> None:
-    what = "what to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
-    parser.add_argument("spec", metavar="PROGRAM", help=what)
+    about = "what to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
+    parser.add_argument("spec", metavar="PROGRAM", help=about)
     add_request_options(parser, "capture", "program")
     add_verify_option(parser)
     _add_rank_options(parser)
@@ -64,36 +71,37 @@ def run(options: argparse.Namespace) -> int:
         from gradir.cli.many_ranks import capture_ranks
 
         return capture_ranks(options)
-    # The program may change the environment, which says the rank.
-    output = _place_of(options)
-    # The program may change the working directory, and its standard output is not that of this command.
+    # The program may change the environment with the rank, the working directory and standard output.
+    output = _choose_output(options)
     path, is_stdout = files.Located(output), files.is_stdout(output)
-    beside = files.Located(forwards.forward_name(output))
-    with running_program(options, options.spec, for_good=options.is_process) as own:
-        graph, raised, forward, missing = _captured(options) if is_run else Loaded(api.load(options.spec))
+    forward_path = files.Located(forwards.forward_name(output))
+    with running_program(options, options.spec, for_good=options.is_process) as write:
+        graph, raised, forward, missing = _run_capture(options) if is_run else Loaded(api.load(options.spec))
         if is_stdout:
-            own.write(api.dumps(graph, format=options.format, compress=options.compress))
+            write(api.dumps(graph, format=options.format, compress=options.compress))
         else:
             api.save(graph, path, format=options.format, compress=options.compress)
         if forward is not None:
-            api.save(forward, beside, format=options.format, compress=options.compress)
+            api.save(forward, forward_path, format=options.format, compress=options.compress)
     if raised:
-        wrote = "the graph up to there" if is_stdout else f"{output} up to there: {summary(graph)}"
+        wrote = "the graph up to there" if is_stdout else f"{output} up to there: {summarize_graph(graph)}"
         report(f"{raised}; wrote {wrote}")
         return RAISED
     if not is_stdout:
-        print(one_line(f"wrote {output}: {summary(graph)}"), file=sys.stderr)
+        print(one_line(f"wrote {output}: {summarize_graph(graph)}"), file=sys.stderr)
     if forward is not None:
-        print(one_line(f"wrote {beside.written}: {summary(forward)}"), file=sys.stderr)
+        print(one_line(f"wrote {forward_path.written}: {summarize_graph(forward)}"), file=sys.stderr)
     elif missing:
-        report(f"{beside.written} is not written: {missing}")
+        report(f"{forward_path.written} is not written: {missing}")
     return 0
 
 
-def _place_of(options: argparse.Namespace) -> str:
-    """Return the name of the file to write, after refusing one that takes no graph."""
-    given, world = options.output, options.world
-    output = for_rank(given) if world is None else of_rank(given, options.ranks, world)
+def _choose_output(options: argparse.Namespace) -> str:
+    """Return the name of the file to write, and refuse one that cannot be a graph."""
+    if options.world is None:
+        output = fill_in_own_rank(options.output)
+    else:
+        output = options.output.replace("{rank}", str(options.ranks)).replace("{world}", str(options.world))
     check_graph_name(output)
     files.check_place(output)
     if options.graph == "both":
@@ -103,33 +111,27 @@ def _place_of(options: argparse.Namespace) -> str:
     return output
 
 
-def _captured(options: argparse.Namespace) -> Loaded:
+def _run_capture(options: argparse.Namespace) -> Loaded:
     if options.world is None:
-        return captured(options, "capture", "program")
+        return capture_program(options, "capture", "program")
     from gradir import capturing
 
     with capturing.standing_in(options.ranks, options.world, options.frontend):
-        return captured(options, "capture", "program")
+        return capture_program(options, "capture", "program")
 
 
 def _add_rank_options(parser: Parser) -> None:
     group = parser.group("distributed")
     which = group.add_mutually_exclusive_group()
-    which.add_argument(
-        "--rank",
-        metavar="R",
-        dest="ranks",
-        type=number("rank", 0, _MOST - 1),
-        help="with --world, capture as rank R without data",
-    )
-    which.add_argument(
-        "--ranks", dest="ranks", choices=("sample", "all"), help="with --world, capture all ranks or a sample"
-    )
-    group.add_argument("--world", metavar="W", type=_world, help="number of ranks, with --rank or --ranks")
+    rank, about = make_number_parser("rank", 0, _MOST - 1), "with --world, capture as rank R without data"
+    which.add_argument("--rank", metavar="R", dest="ranks", type=rank, help=about)
+    about = "with --world, capture all ranks or a sample"
+    which.add_argument("--ranks", dest="ranks", choices=("sample", "all"), help=about)
+    group.add_argument("--world", metavar="W", type=_parse_world, help="number of ranks, with --rank or --ranks")
 
 
 def _check_ranks(options: argparse.Namespace) -> None:
-    """Refuse incomplete or impossible options of ranks; such a capture has no data to verify."""
+    """Refuse incomplete or impossible options of ranks, and capture a single rank without data."""
     ranks, world = options.ranks, options.world
     if (ranks is None) != (world is None):
         raise SpecError(
@@ -146,7 +148,7 @@ def _check_ranks(options: argparse.Namespace) -> None:
     options.fake = True
 
 
-def _world(text: str) -> int:
+def _parse_world(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(_MOST)) or not 0 < int(text) <= _MOST:
         raise argparse.ArgumentTypeError(f"{text[:60]!r} is not a number of ranks")
     return int(text)

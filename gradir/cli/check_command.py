@@ -7,9 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from gradir import files, forwards, snapshots
 from gradir.cli import comparing, sources
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.programs import Loaded, add_verify_option, captured, running_program, summary
+from gradir.cli.programs import Loaded, add_verify_option, summarize_graph
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError, SpecError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradir.ir import Graph
-    from gradir.snapshots import Found
 
 DESCRIPTION = "Compare a graph with the one in a .gir file, and fail when it is another."
 
@@ -45,17 +45,15 @@ def add_options(parser: Parser) -> None:
     group.add_argument("--update", action="store_true", help="write --against where it is missing or differs")
     comparing.add_options(parser)
     add_output(parser)
-    # The suffix of the output may say it.
+    # The suffix of the output may choose the format.
     parser.set_defaults(format=None, takes_both=True)
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files, forwards, snapshots
-
     comparing.check_options(options)
-    source, against = sources.source_of(options.file), _against(options.against)
-    _expect_two(options, against)
-    options.names = sources.short_names([against.name, source.name])
+    source, against = sources.find_source(options.file), _find_expected(options.against)
+    _check_sides(options, against)
+    options.names = sources.shorten_names([against.name, source.name])
     # The program may change the working directory.
     path = files.Located(against.path) if against.path else None
     if options.output != "-":
@@ -65,76 +63,73 @@ def run(options: argparse.Namespace) -> int:
         options.output = files.Located(options.output)
     programs, folder = [each.word if each.is_program else "" for each in (against, source)], files.working_folder()
     if against.is_program:
-        return _compared(options, *sources.load_two(options, against, source), programs, folder)
-    # The file is read first: a capture may take long.
-    before = _before(options, against)
-    beside = files.Located(forwards.forward_name(against.path or options.against))
-    expected = None if before.graph is None else sources.with_forward(Loaded(before.graph), against)
-    if options.graph is None and before.graph is None and (not before.fault or os.path.exists(beside)):
+        return _compare(options, *sources.load_two(options, against, source), programs, folder)
+    # The file comes first, since a capture may take long.
+    old = _read_expected(options, against)
+    forward_path = files.Located(forwards.forward_name(against.path or options.against))
+    expected = None if old.graph is None else sources.add_forward(Loaded(old.graph), against)
+    if options.graph is None and old.graph is None and (not old.fault or os.path.exists(forward_path)):
         options.graph = "both"
-    now = _captured(options, source, before.graph)
+    current = _load_current(options, source, old.graph)
     if expected is not None:
-        status = _compared(options, expected, now, programs, folder)
-        is_new = options.graph == "both" and expected.forward is None and now.forward is not None
+        status = _compare(options, expected, current, programs, folder)
+        is_new = options.graph == "both" and expected.forward is None and current.forward is not None
         if not options.update or not (status or is_new):
             return status
-    assert path is not None  # noqa: S101 (what is updated is a file)
-    for graph, place in ((now.graph, path), (now.forward, beside)):
+    assert path is not None  # noqa: S101 (--update needs a file)
+    for graph, place in ((current.graph, path), (current.forward, forward_path)):
         if graph is not None:
-            snapshots.write(graph, place, before)
-            if before.fault and place.written == before.name:
-                report(f"{before.name}: {before.fault}; rewritten")
-            print(one_line(f"wrote {place.written}: {summary(graph)}"), file=sys.stderr)
+            snapshots.write(graph, place, old)
+            if old.fault and place.written == old.name:
+                report(f"{old.name}: {old.fault}; rewritten")
+            print(one_line(f"wrote {place.written}: {summarize_graph(graph)}"), file=sys.stderr)
     return 0
 
 
-def _expect_two(options: argparse.Namespace, against: sources.Source) -> None:
-    """Refuse to update anything but a file, and to read two graphs from standard input."""
+def _check_sides(options: argparse.Namespace, against: sources.Source) -> None:
     if options.update and (options.against == "-" or not against.path):
         raise GradirError(f"cannot update {options.against}; name a .gir file")
     if options.file == options.against == "-":
         raise GradirError("cannot read two graphs from standard input; name one as a file")
 
 
-def _compared(options: argparse.Namespace, expected: Loaded, now: Loaded, programs: Sequence[str], folder: str) -> int:
-    found = comparing.compare(expected, now, options, programs, folder)
-    found.show(options)
+def _compare(
+    options: argparse.Namespace, expected: Loaded, current: Loaded, programs: Sequence[str], folder: str
+) -> int:
+    diffs = comparing.compare_both(expected, current, options, programs, folder)
+    diffs.write(options)
     if options.update:
-        return int(bool(found))
-    status = found.status(options)
-    if status and _against(options.against).path not in {"", "-"}:
+        return int(bool(diffs))
+    status = diffs.choose_status(options)
+    if status and _find_expected(options.against).path not in {"", "-"}:
         report(f"the graph differs from {options.against}; if that is meant, run this with --update")
     return status
 
 
-def _captured(options: argparse.Namespace, source: sources.Source, expected: Graph | None) -> Loaded:
+def _load_current(options: argparse.Namespace, source: sources.Source, expected: Graph | None) -> Loaded:
     """Return the graphs of a file, or of a program captured with the options of the expected graph."""
     if not source.is_program:
         sources.refuse_program_options(options, source.word)
-        return sources.with_forward(sources.load(options, source), source)
+        return sources.add_forward(sources.load(options, source), source)
     if expected is not None:
         sources.capture_as(options, expected)
     if options.graph == "forward" and options.verify:
         raise GradirError(
             f"--verify needs an autograd graph, but {options.against} is a graph of a forward pass; leave out --verify"
         )
-    options.spec = source.word
-    with running_program(options, source.word):
-        found = captured(options, "graph")
-    if found.raised:
-        raise SpecError(found.raised)
-    return found
+    current = sources.load(options, source)
+    if current.raised:
+        raise SpecError(current.raised)
+    return current
 
 
-def _against(word: str) -> sources.Source:
-    """Return the file to compare with; one that does not exist yet may have any name."""
+def _find_expected(word: str) -> sources.Source:
+    """Return the file to compare with; a missing one may have any name."""
     is_absent = ":" not in word and not os.path.exists(word)
-    return sources.Source(word) if is_absent else sources.source_of(word)
+    return sources.Source(word) if is_absent else sources.find_source(word)
 
 
-def _before(options: argparse.Namespace, against: sources.Source) -> Found:
-    from gradir import snapshots
-
+def _read_expected(options: argparse.Namespace, against: sources.Source) -> snapshots.Found:
     if not against.path:
         return snapshots.Found(against.name, sources.load(options, against).graph)
     if not options.update:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gradir.cli.plugin_options import add_option, given_options
-from gradir.cli.report import add_colour, columns, one_line, report, wants_colour, write_shown
+from gradir.cli.plugin_options import add_option, read_options
+from gradir.cli.report import add_colour, find_columns, one_line, report, wants_colour, write_output
 from gradir.errors import GradirError, SpecError
 from gradir.forwards import IGNORED, has_forward
 from gradir.ir.marks import graph_kind
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import Options
 
-_NTH: Final = ("first", "second")
 TEXT: Final = "text"
+# The formats that show both graphs; any other shows one.
+_SHOWS_BOTH: Final = (TEXT, "markdown")
+# Findings that only an autograd graph can have.
+_GRADIENT_KINDS: Final = frozenset(
+    {"cuts", "cut-added", "cut-removed", "lost-inputs", "gained-inputs", "frozen", "unfrozen", "unowned"}
+)
 
 
 def add_options(parser: Parser) -> None:
-    """Add the options that say how a diff is made and shown."""
-    parser.tell_options(_options_of, "after --format NAME also that renderer's options")
+    """Add the options of a diff and its output."""
+    parser.tell_options(_find_options, "after --format NAME also that renderer's options")
     output, group = parser.group("output"), parser.group("comparison")
     form = output.add_argument("--format", metavar="NAME", default=TEXT)
     add_option(output, "renderer")
@@ -38,17 +43,17 @@ def add_options(parser: Parser) -> None:
     group.add_argument("--normalize", action="store_true", help="ignore what another release of the framework changes")
     group.add_argument("--vocabulary", action="store_true", help="compare a model with its port to another framework")
     failing = group.add_argument("--fail-on", metavar="CONDITIONS")
-    parser.add_later(lambda: _tell_names(form, ignored, failing))
+    parser.add_later(lambda: _set_help(form, ignored, failing))
     parser.set_defaults(output="-")
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Settle the format, and refuse wrong values before anything is loaded."""
-    from gradir.cli.suffixes import format_of_diff
+    """Choose the format, and refuse wrong values before gradir loads a graph."""
+    from gradir.cli.suffixes import find_diff_format
     from gradir.diffs.ignoring import check_names
 
-    options.format = format_of_diff(options.output, options.format, TEXT)
-    check_names(_ignored(options))
+    options.format = find_diff_format(options.output, options.format, TEXT)
+    check_names(_split_ignored(options))
     if options.fail_on is not None:
         from gradir.review.conditions import parsed
 
@@ -58,78 +63,78 @@ def check_options(options: argparse.Namespace) -> None:
     if options.format != TEXT or options.option:
         from gradir import registry
 
-        registry.renderer_options(_renderer(options.format), _values(options))
+        registry.renderer_options(_find_renderer(options.format), _make_renderer_options(options))
 
 
-def diff_of(a: Graph, b: Graph, options: argparse.Namespace, also_ignored: Sequence[str] = ()) -> Diff:
-    """Return the diff that the options ask for."""
+def make_diff(a: Graph, b: Graph, options: argparse.Namespace, also_ignored: Sequence[str] = ()) -> Diff:
+    """Compare two graphs with the options of a command."""
     from gradir.review.reviewing import reviewed
 
-    ignored = [*_ignored(options), *also_ignored]
+    ignored = [*_split_ignored(options), *also_ignored]
     return reviewed(a, b, ignore=ignored, normalize=options.normalize, vocabulary=options.vocabulary)
 
 
-def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
+def compare_and_warn(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
     """Return the diff, and report if another release or other options made one of the graphs."""
-    found = diff_of(a, b, options)
-    made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
-    if all(name for name, _ in made) and made[0] != made[1]:
+    diff = make_diff(a, b, options)
+    first, second = ((graph.producer.framework, graph.producer.framework_version) for graph in (a, b))
+    if first[0] and second[0] and first != second:
         hint = ""
-        if not options.vocabulary and made[0][0] != made[1][0]:
+        if not options.vocabulary and first[0] != second[0]:
             hint = "; --vocabulary compares in words that both share"
         elif not options.vocabulary and not options.normalize:
             hint = "; --normalize leaves out what that changes"
-        report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
-    noted = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
-    if noted[0] != noted[1] and not options.vocabulary and "source" not in _ignored(options):
-        report(
-            f"only the {_NTH[noted.index(True)]} graph has source lines; --ignore source,names leaves out what they add"
-        )
-    return found
+        report(f"comparing a graph of {' '.join(first)} with one of {' '.join(second)}{hint}")
+    has_lines = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
+    if has_lines[0] != has_lines[1] and not options.vocabulary and "source" not in _split_ignored(options):
+        nth = "first" if has_lines[0] else "second"
+        report(f"only the {nth} graph has source lines; --ignore source,names leaves out what they add")
+    return diff
 
 
-def show(diff: Diff, options: argparse.Namespace) -> None:
-    """Write a diff where the options say."""
-    write_shown(options.output, shown(diff, options), options.format)
+def write_diff(diff: Diff, options: argparse.Namespace) -> None:
+    """Write a diff to the output and in the format of the options."""
+    write_output(options.output, render_diff(diff, options), options.format)
 
 
-def status_of(diff: Diff, options: argparse.Namespace) -> int:
-    """Return the exit status, 1 for a difference or for a condition that holds, and report the condition."""
+def choose_status(diff: Diff, options: argparse.Namespace) -> int:
+    """Return the exit status: 1 for a difference or for a true condition, which is reported."""
     if not options.fail_on:
         return 1 if diff else 0
     from gradir.review.conditions import outcomes, parsed
 
-    found = list(outcomes(diff, parsed(options.fail_on)))
-    for outcome in found:
+    status = 0
+    for outcome in outcomes(diff, parsed(options.fail_on)):
         report(outcome.text)
-    return int(any(outcome.fails for outcome in found))
+        status = status or int(outcome.fails)
+    return status
 
 
-def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
+def _find_options(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
     name = namespace.format
     if name is None:
         return None
     from gradir import registry
 
-    return name, registry.renderer(_renderer(name)).options
+    return name, registry.renderer(_find_renderer(name)).options
 
 
-def _ignored(options: argparse.Namespace) -> list[str]:
+def _split_ignored(options: argparse.Namespace) -> list[str]:
     return [name for words in options.ignore for name in words.split(",")]
 
 
-def shown(diff: Diff, options: argparse.Namespace) -> bytes:
-    """Return the diff in the form that the options choose."""
-    values = _values(options)
+def render_diff(diff: Diff, options: argparse.Namespace) -> bytes:
+    """Return the diff in the format of the options."""
+    values = _make_renderer_options(options)
     if options.format == TEXT and not options.option:
-        # Not by the registry: to find what else there is takes longer than to write a small diff.
+        # Searching for plug-ins takes longer than writing a small diff.
         from gradir.renderers.reports import TextOptions, TextRenderer
 
         return TextRenderer().render(diff, TextOptions(**values)).encode()
     from gradir import registry
     from gradir.renderers.diagrams import PictureOptions
 
-    renderer = _renderer(options.format)
+    renderer = _find_renderer(options.format)
     is_drawn = issubclass(registry.renderer(renderer).options, PictureOptions)
     if is_drawn and diff and not any(change.subject in {"node", "cut"} for change in diff.changes):
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
@@ -141,27 +146,27 @@ def shown(diff: Diff, options: argparse.Namespace) -> bytes:
     return render(text, options.format)
 
 
-def _renderer(name: str) -> str:
+def _find_renderer(name: str) -> str:
     """Return the renderer of a format; pictures are drawn from the text of ``dot``."""
     from gradir import registry
 
     return "dot" if name == registry.DRAWN and name not in registry.renderer_names() else name
 
 
-def _values(options: argparse.Namespace) -> dict[str, Any]:
-    values = given_options(options)
+def _make_renderer_options(options: argparse.Namespace) -> dict[str, Any]:
+    values = read_options(options)
     if options.format == TEXT:
-        told = {"details": options.details, "full": options.full}
-        return {**told, "color": wants_colour(options), "width": columns(options), **values}
+        shown = {"details": options.details, "full": options.full}
+        return {**shown, "color": wants_colour(options), "width": find_columns(options), **values}
     from gradir import registry
 
-    if "before" in registry.renderer(_renderer(options.format)).options.__struct_fields__:
+    if "before" in registry.renderer(_find_renderer(options.format)).options.__struct_fields__:
         values = {**dict(zip(("before", "after"), getattr(options, "names", ()), strict=False)), **values}
-    return {"legend": True, **values} if options.format != _renderer(options.format) else values
+    return {"legend": True, **values} if options.format != _find_renderer(options.format) else values
 
 
-def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argparse.Action) -> None:
-    """Write the help of options that take names, which their declarations list."""
+def _set_help(form: argparse.Action, ignored: argparse.Action, failing: argparse.Action) -> None:
+    """Write the help of the options that take names of renderers, fields or metrics."""
     from gradir import registry
     from gradir.diffs.ignoring import WHOLE
     from gradir.review.conditions import METRICS
@@ -174,75 +179,60 @@ def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argpar
     failing.help = f"exit with 1 only for these, e.g. params,nodes>5%%; of {metrics}"
 
 
-# The forms that show both graphs; any other shows one.
-_TOLD: Final = (TEXT, "markdown")
-
-# Findings of which the forward graph knows nothing.
-_OF_GRADIENT: Final = frozenset(
-    {"cuts", "cut-added", "cut-removed", "lost-inputs", "gained-inputs", "frozen", "unfrozen", "unowned"}
-)
-
-
-class TwoGraphs(NamedTuple):
-    """The diff of the autograd graphs, and that of the forward graphs or the reason why there is none."""
+class TwoDiffs(NamedTuple):
+    """The diff of the autograd graphs, and that of the forward graphs or the reason why it is missing."""
 
     autograd: Diff
     forward: Diff | None
     missing: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.autograd) or self.has_other_forward
+        return bool(self.autograd or self.forward)
 
-    @property
-    def has_other_forward(self) -> bool:
-        """Return whether the forward graphs differ."""
-        return self.forward is not None and bool(self.forward)
-
-    def show(self, options: argparse.Namespace) -> None:
-        """Write the changes where the options say."""
-        if options.format in _TOLD:
-            write_shown(options.output, self._text(options).encode(), options.format)
-            return
-        if self.forward is None or not self.has_other_forward:
-            show(self.autograd, options)
+    def write(self, options: argparse.Namespace) -> None:
+        """Write the changes to the output and in the format of the options."""
+        if options.format in _SHOWS_BOTH:
+            write_output(options.output, self._render(options).encode(), options.format)
+        elif not self.forward:
+            write_diff(self.autograd, options)
         elif self.autograd:
             report("the forward graph differs too; --format text or markdown shows both")
-            show(self.autograd, options)
+            write_diff(self.autograd, options)
         else:
             report("the autograd graph has no difference; shown is the change of the forward graph")
-            show(self.forward, options)
+            write_diff(self.forward, options)
 
-    def status(self, options: argparse.Namespace) -> int:
+    def choose_status(self, options: argparse.Namespace) -> int:
         """Return the status of the autograd graphs or, without a condition, 1 if the forward graphs differ."""
-        if options.fail_on and self.has_other_forward and not self.autograd:
+        if options.fail_on and self.forward and not self.autograd:
             report("the forward graph differs; --fail-on looks at the autograd graph alone")
-        status = status_of(self.autograd, options)
-        return status if options.fail_on else status or int(self.has_other_forward)
+        status = choose_status(self.autograd, options)
+        return status if options.fail_on else status or int(bool(self.forward))
 
-    def _text(self, options: argparse.Namespace) -> str:
-        told = shown(self.autograd, options).decode()
+    def _render(self, options: argparse.Namespace) -> str:
+        autograd = render_diff(self.autograd, options).decode()
         is_text = options.format == TEXT
         if not self:
-            nothing = "" if self.forward is None else "### Autograd and forward graph: no difference\n"
-            return (self._nothing() if is_text else nothing) or told
-        if self.forward is None or not self.forward:
-            return told
+            equal = "" if self.forward is None else "### Autograd and forward graph: no difference\n"
+            return (self._describe_equal() if is_text else equal) or autograd
+        if not self.forward:
+            return autograd
         from gradir.review.text import headline
 
-        changed = shown(self.forward, options).decode()
+        forward = render_diff(self.forward, options).decode()
         if not is_text:
-            return f"{told}\n{changed.replace('### Autograd graph', '### Forward graph', 1)}"
+            return f"{autograd}\n{forward.replace('### Autograd graph', '### Forward graph', 1)}"
         if not self.autograd:
-            return f"no difference in the autograd graph; in the forward graph:\n\n{changed}"
-        # Equal graphs deserve the sentence, if gradient flows alike.
-        if not any(finding.kind in _OF_GRADIENT for finding in self.autograd.findings):
+            return f"no difference in the autograd graph; in the forward graph:\n\n{forward}"
+        # If gradients flow in the same way, say that the result is the same.
+        if not any(finding.kind in _GRADIENT_KINDS for finding in self.autograd.findings):
             same = [finding.text for finding in self.forward.findings if finding.kind == "same-result"]
-            told = "\n".join([*same, told])
+            autograd = "\n".join([*same, autograd])
         if not (options.details or options.full):
-            return f"{told}\nin the forward graph: {headline(self.forward)}; --details shows it\n"
-        return f"{told}\nin the forward graph:\n\n{changed}"
+            return f"{autograd}\nin the forward graph: {headline(self.forward)}; --details shows it\n"
+        return f"{autograd}\nin the forward graph:\n\n{forward}"
 
-    def _nothing(self) -> str:
+    def _describe_equal(self) -> str:
         """Return the sentence for equal graphs, or an empty text if the comparison has its own."""
         sides = self.autograd.sides
         if sides is None or sides.in_shared_words:
@@ -258,39 +248,36 @@ class TwoGraphs(NamedTuple):
         return f"no difference in the autograd graph and the forward graph{inside}\n"
 
 
-def compare(
-    a: Loaded, b: Loaded, options: argparse.Namespace, programs: Sequence[str] = (), folder: str = ""
-) -> TwoGraphs:
-    """Compare both graphs of both sides, as far as both exist; ``programs`` run again in ``folder`` to find noise."""
-    found = compared(a.graph, b.graph, options)
-    if found and has_forward(a.graph) != has_forward(b.graph):
+def compare_both(a: Loaded, b: Loaded, options: argparse.Namespace, programs: Sequence[str], folder: str) -> TwoDiffs:
+    """Compare the autograd and forward graphs of two sides; ``programs`` run again in ``folder`` to find noise."""
+    autograd = compare_and_warn(a.graph, b.graph, options)
+    if autograd and has_forward(a.graph) != has_forward(b.graph):
         report("only one graph was captured with its forward, where other operations may run; see --normalize")
     if a.forward is None or b.forward is None or options.vocabulary:
         is_left_out = options.graph == "autograd"
-        return TwoGraphs(found, None, "--graph autograd leaves it out" if is_left_out else a.missing or b.missing)
-    forward = diff_of(a.forward, b.forward, options, IGNORED)
-    # Where only the forward graphs differ, random operations may be the reason, which differ in every run.
-    if forward and not found and (other := _changing(options, programs, (a.forward, b.forward), folder)):
-        return TwoGraphs(found, None, f"{other} gives another in every run")
-    return TwoGraphs(found, forward)
+        return TwoDiffs(autograd, None, "--graph autograd leaves it out" if is_left_out else a.missing or b.missing)
+    forward = make_diff(a.forward, b.forward, options, IGNORED)
+    # If only the forward graphs differ, the reason may be random operations, which differ in every run.
+    if forward and not autograd and (spec := _find_random(options, programs, (a.forward, b.forward), folder)):
+        return TwoDiffs(autograd, None, f"{spec} gives another in every run")
+    return TwoDiffs(autograd, forward)
 
 
-def _changing(options: argparse.Namespace, programs: Sequence[str], forwards: Sequence[Graph], folder: str) -> str:
+def _find_random(options: argparse.Namespace, programs: Sequence[str], forwards: Sequence[Graph], folder: str) -> str:
     """Return the program whose forward graph differs when it runs again, or an empty text."""
-    from gradir.cli.subprocesses import capturing_apart
+    from gradir.cli.subprocesses import capture_apart
 
     with ExitStack() as running:
         runs = [
-            (spec, graph, running.enter_context(capturing_apart(options, spec, folder)))
+            (spec, graph, running.enter_context(capture_apart(options, spec, folder)))
             for spec, graph in zip(programs, forwards, strict=True)
             if spec
         ]
-        for spec, graph, again in runs:
-            try:
-                forward = again().forward
-            except SpecError:
-                # It ran a moment ago: whatever this is, the difference is told.
-                continue
-            if forward is not None and diff_of(graph, forward, options, IGNORED):
+        for spec, graph, finish in runs:
+            forward = None
+            # The program ran a moment ago, so report the difference whatever this error is.
+            with suppress(SpecError):
+                forward = finish().forward
+            if forward is not None and make_diff(graph, forward, options, IGNORED):
                 return spec
     return ""

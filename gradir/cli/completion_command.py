@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from gradir import files
 from gradir.cli.main import COMMANDS, command_parser
 from gradir.cli.parser import Parser
+from gradir.pictures import PICTURES
 
 DESCRIPTION = "Print the script with which a shell completes commands, options, formats and files."
 
@@ -44,47 +45,45 @@ def complete(words: Sequence[str]) -> None:
     """Print the possible next arguments after these words for a shell, and end the process."""
     import argcomplete
 
-    # Each command imports a module, so a command that is named is made alone.
+    # Each command imports a module, so only the named command is loaded.
     parser = Parser(prog="gradir")
     parser.add_argument("--version", action="store_true")
     commands = parser.add_subparsers(metavar="COMMAND")
     named = words[0] if words else ""
     for name in (named,) if named in COMMANDS else COMMANDS:
         command_parser(name, partial(commands.add_parser, name, help=COMMANDS[name]))
-    for action in _actions(parser):
+    for action in _find_actions(parser):
         completer = _COMPLETERS.get((action.dest, action.metavar))
         if completer is not None:
             setattr(action, "completer", completer)  # noqa: B010 (argparse declares no such attribute)
     argcomplete.autocomplete(parser)
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def _find_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     parsers = [parser]
     while parsers:
-        for action in parsers.pop()._actions:  # noqa: SLF001 (argparse tells them in no other way)
+        for action in parsers.pop()._actions:  # noqa: SLF001 (argparse has no public name for them)
             if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
                 parsers += action.choices.values()
             else:
                 yield action
 
 
-def _exporters(**_: object) -> Iterable[str]:
+def _list_exporters(**_: object) -> Iterable[str]:
     from gradir import registry
-    from gradir.pictures import PICTURES
 
     return [*registry.exporter_names(), *PICTURES]
 
 
-def _renderers(**_: object) -> Iterable[str]:
+def _list_renderers(**_: object) -> Iterable[str]:
     from gradir import registry
 
     return {*registry.renderer_names(), registry.DRAWN}
 
 
-def _keys(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    """Return the options of the plug-in named before, each with an equals sign."""
+def _list_option_keys(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    """Return the options of the plug-in on the command line, each with an equals sign."""
     from gradir import registry
-    from gradir.pictures import PICTURES
 
     to, form = getattr(parsed_args, "to", None), getattr(parsed_args, "format", None)
     if to is not None:
@@ -96,10 +95,10 @@ def _keys(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     return [f"{name}=" for name in kind.__struct_fields__]
 
 
-# By what an option is called and what it takes.
+# By the name of an option and its metavar.
 _COMPLETERS: Final[dict[tuple[str, object], _Completer]] = {
-    ("to", "NAME"): _exporters,
-    ("names", "NAME"): _exporters,
-    ("format", "NAME"): _renderers,
-    ("option", "KEY=VALUE"): _keys,
+    ("to", "NAME"): _list_exporters,
+    ("names", "NAME"): _list_exporters,
+    ("format", "NAME"): _list_renderers,
+    ("option", "KEY=VALUE"): _list_option_keys,
 }

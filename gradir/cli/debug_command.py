@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import sys
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir import files
@@ -25,7 +26,7 @@ DETAILS = """\
 The output has no paths, no names of users or machines, and no values of the environment: you can publish it.
 """
 
-# Packages that gradir does not ask for, and that change what it shows.
+# Packages that gradir does not require, and that change its output.
 _BESIDE: Final = ("ipython", "pytest")
 _GROUPS: Final = ("frontends", "exporters", "passes", "renderers")
 _TOOLS: Final = (("dot", "-V"), ("git", "--version"))
@@ -41,18 +42,20 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     import msgspec
 
-    found = _found()
-    text = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n" if options.json else _text(found).encode()
-    files.write_bytes("-", text)
+    found = _collect()
+    if options.json:
+        files.write_bytes("-", msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    else:
+        files.write_bytes("-", _format_text(found).encode())
     return 0
 
 
-def _found() -> dict[str, Any]:
+def _collect() -> dict[str, Any]:
     import platform
     import webbrowser
 
     out, browser = sys.stdout, "found"
-    # Without its name, which may be a private setting.
+    # The name of the browser may be a private setting.
     try:
         webbrowser.get()
     except webbrowser.Error:
@@ -61,18 +64,16 @@ def _found() -> dict[str, Any]:
         "gradir": __version__,
         "python": f"{platform.python_version()} {platform.python_implementation()}",
         "system": f"{platform.system()} {platform.machine()}",
-        # Python has no standard output where the shell closed it.
+        # Python has no standard output if the shell closed it.
         "console": f"{out.encoding}{' (a terminal)' if out.isatty() else ''}" if out is not None else "closed",
-        "packages": {name: _version(name) for name in sorted(_packages())},
-        **{group: dict(_plug_ins(group)) for group in _GROUPS},
-        "programs": {**{name: _program(name, option) for name, option in _TOOLS}, "browser": browser},
+        "packages": {name: _find_version(name) for name in sorted(_find_packages())},
+        **{group: dict(_describe_plug_ins(group)) for group in _GROUPS},
+        "programs": {**{name: _ask_program(name, option) for name, option in _TOOLS}, "browser": browser},
     }
 
 
-def _packages() -> set[str]:
+def _find_packages() -> set[str]:
     """Return the requirements of gradir and its extras, and the installed packages that require an extra."""
-    from importlib import metadata
-
     found = {*_BESIDE}
     try:
         required = metadata.requires("gradir") or []
@@ -81,8 +82,8 @@ def _packages() -> set[str]:
     found.update(map(_name, required))
     extras = {_name(each) for each in required if "extra ==" in each}
     for each in metadata.distributions():
-        # An installation that was interrupted leaves one that has no name.
-        if each.name and any("extra ==" not in asked and _name(asked) in extras for asked in each.requires or ()):
+        # An interrupted installation leaves a distribution without a name.
+        if each.name and any("extra ==" not in other and _name(other) in extras for other in each.requires or ()):
             found.add(_name(each.name))
     return found - {"gradir"}
 
@@ -91,18 +92,14 @@ def _name(requirement: str) -> str:
     return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
 
 
-def _version(name: str) -> str:
-    from importlib import metadata
-
+def _find_version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return _ABSENT
 
 
-def _plug_ins(group: str) -> Iterator[tuple[str, str]]:
-    from importlib import metadata
-
+def _describe_plug_ins(group: str) -> Iterator[tuple[str, str]]:
     from gradir import registry
 
     finders: dict[str, Finder[Any]] = {
@@ -111,21 +108,21 @@ def _plug_ins(group: str) -> Iterator[tuple[str, str]]:
         "passes": registry.pass_,
         "renderers": registry.renderer,
     }
-    of: dict[str, list[str]] = {}
+    owners: dict[str, list[str]] = {}
     for point in metadata.entry_points(group=f"gradir.{group}"):
-        # What was copied there by hand, or installed in part, may have no name.
+        # A distribution that was copied by hand, or installed in part, may have no name.
         owner = f"{point.dist.name} {point.dist.version}" if point.dist and point.dist.name else _NAMELESS
-        if owner not in of.setdefault(point.name, []):
-            of[point.name].append(owner)
-    for name in sorted(of):
-        yield name, " and ".join([*of[name], *_trouble(finders[group], name)])
+        if owner not in owners.setdefault(point.name, []):
+            owners[point.name].append(owner)
+    for name in sorted(owners):
+        yield name, " and ".join([*owners[name], *_try_to_load(finders[group], name)])
 
 
-def _trouble(finder: Finder[Any], name: str) -> Iterator[str]:
+def _try_to_load(finder: Finder[Any], name: str) -> Iterator[str]:
     from pathlib import Path
 
     try:
-        # What a module prints when it is imported is no part of this, and may have paths in it.
+        # A module may print paths when it is imported.
         with (
             Path(os.devnull).open("w", encoding="utf-8") as nothing,
             contextlib.redirect_stdout(nothing),
@@ -133,11 +130,11 @@ def _trouble(finder: Finder[Any], name: str) -> Iterator[str]:
         ):
             finder.kind(name)
     except GradirError as error:
-        # Its text may have paths in it.
+        # The text of an error may contain paths.
         yield f"cannot be loaded: {type(error.__cause__ or error).__name__}"
 
 
-def _program(name: str, option: str) -> str:
+def _ask_program(name: str, option: str) -> str:
     import shutil
     import subprocess
 
@@ -154,13 +151,13 @@ def _program(name: str, option: str) -> str:
     return number[0].decode() if number else "of an unknown version"
 
 
-def _text(found: dict[str, Any]) -> str:
+def _format_text(found: dict[str, Any]) -> str:
     from gradir.ir.text import printable
 
     lines = []
     for key, value in found.items():
         if isinstance(value, dict):
-            lines += ["", key, *(f"  {name}  {what}" for name, what in value.items())]
+            lines += ["", key, *(f"  {name}  {text}" for name, text in value.items())]
         else:
             lines.append(f"{key}  {value}")
     return "".join(f"{printable(line)}\n" for line in lines)

@@ -7,8 +7,8 @@ import argparse
 from gradir import files
 from gradir.cli import comparing
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.report import write_shown
-from gradir.cli.sources import add_program_options, load_two, short_names, sources_of, status_of
+from gradir.cli.report import write_output
+from gradir.cli.sources import add_program_options, find_two_sources, load_two, report_raised, shorten_names
 from gradir.errors import GradirError
 
 DESCRIPTION = "Compare two graphs node by node, and group the differences by module."
@@ -38,16 +38,12 @@ Exit status: 0 no difference, or no condition of --fail-on holds, 1 a difference
 
 def add_options(parser: Parser) -> None:
     parser.usage = "gradir diff [OPTIONS] A B [-- ARGS]"
-    parser.add_argument(
-        "sides",
-        metavar="A B",
-        nargs="+",
-        help="two graphs: .gir files, '-' (standard input), REVISION:FILE, or programs such as train.py:loss",
-    )
+    about = "two graphs: .gir files, '-' (standard input), REVISION:FILE, or programs such as train.py:loss"
+    parser.add_argument("sides", metavar="A B", nargs="+", help=about)
     add_program_options(parser)
     comparing.add_options(parser)
     add_output(parser)
-    # The suffix of the output may say it.
+    # The suffix of the output may choose the format.
     parser.set_defaults(format=None, takes_both=True)
     about = "run both with equal weights and inputs; compare gradients"
     parser.group("comparison").add_argument("--run", dest="run_both", action="store_true", help=about)
@@ -56,24 +52,24 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     comparing.check_options(options)
-    before, after = sources_of(options)
+    before, after = find_two_sources(options)
     if options.run_both and not (before.is_program and after.is_program and options.output == "-"):
         raise GradirError("--run runs two programs and prints: name both without -o, e.g. old.py:loss new.py:loss")
-    options.names = short_names([before.name, after.name])
+    options.names = shorten_names([before.name, after.name])
     for source in (before, after):
         files.check_apart(source.path or "-", options.output)
     # A program may change the working directory.
     options.output = options.output if options.output == "-" else files.Located(options.output)
     folder = files.working_folder()
     a, b = load_two(options, before, after)
-    for loaded in (a, b):
-        status_of(loaded)
+    report_raised(a)
+    report_raised(b)
     programs = [source.word if source.is_program else "" for source in (before, after)]
-    found = comparing.compare(a, b, options, programs, folder)
-    found.show(options)
+    diffs = comparing.compare_both(a, b, options, programs, folder)
+    diffs.write(options)
     if options.run_both:
         from gradir.cli.diff_run import run_both
 
-        write_shown("-", f"\n{run_both(options, programs, (a.graph, b.graph), folder)}".encode())
-    status = found.status(options)
+        write_output("-", f"\n{run_both(options, programs, (a.graph, b.graph), folder)}".encode())
+    status = diffs.choose_status(options)
     return 0 if options.exit_zero else status

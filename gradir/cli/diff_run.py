@@ -11,87 +11,82 @@ from collections.abc import Iterator, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
+from msgspec import convert, to_builtins
+
 from gradir.cli.main import command_parser
-from gradir.cli.programs import request_of, running_program
-from gradir.cli.report import TROUBLE, one_line, report
-from gradir.cli.subprocesses import command_line, program_words
+from gradir.cli.programs import make_request, running_program
+from gradir.cli.report import PREFIX, TROUBLE, one_line, report
+from gradir.cli.subprocesses import list_program_options, make_command
 from gradir.errors import GradirError, SpecError
 from gradir.progress import stage
+from gradir.protocols import Alike, Distance
 
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node
-    from gradir.protocols import Alike, Distance
 
-_OWN: Final = "gradir: "
-# Modules and names that are listed unless all are asked for.
+# Without --full, at most this many modules and names are listed.
 _MOST: Final = 10
 
 
 def run_both(options: argparse.Namespace, specs: Sequence[str], graphs: Sequence[Graph], folder: str) -> str:
-    """Run both programs, each in a process that starts in a ``folder``, and return what there is to say, as text."""
-    from msgspec import convert
-
-    from gradir.protocols import Alike
-
+    """Run both programs, each in a subprocess that starts in a ``folder``, and return the report."""
     first, second = specs
     with TemporaryDirectory() as place:
         path = os.path.join(place, "run")
-        _started(options, first, {"path": path, "pairs": None}, folder)
-        said = _started(options, second, {"path": path, "pairs": _pairs(*graphs)}, folder)
-    return "".join(f"{one_line(line)}\n" for line in _report_lines(convert(json.loads(said), Alike), specs, options))
+        _run_program(options, first, {"path": path, "pairs": None}, folder)
+        printed = _run_program(options, second, {"path": path, "pairs": _pair_parameters(*graphs)}, folder)
+    return "".join(f"{one_line(line)}\n" for line in _report_lines(convert(json.loads(printed), Alike), specs, options))
 
 
 def main() -> int:
-    """Run one program, as the process that another one starts."""
-    from msgspec import to_builtins
-
+    """Run one program in the subprocess that `run_both` starts."""
     from gradir import capturing
 
     job, spec, *words = sys.argv[1:]
     known = argparse.Namespace(arguments=[spec, *words], is_process=True)
     options = command_parser("diff").parse_args([spec, spec, *words], known)
     options.spec, options.graph = spec, None
-    given = json.loads(job)
+    settings = json.loads(job)
     try:
-        with running_program(options, spec) as own:
-            found = capturing.run_alike(request_of(options, "graph"), given["path"], given["pairs"])
-            # A NaN is one, and not null.
-            own.write(json.dumps(to_builtins(found)).encode())
+        with running_program(options, spec) as write:
+            found = capturing.run_alike(make_request(options, "graph"), settings["path"], settings["pairs"])
+            # json writes NaN, and msgspec would write null.
+            write(json.dumps(to_builtins(found)).encode())
     except GradirError as error:
         report(str(error))
         return TROUBLE
     return 0
 
 
-def _started(options: argparse.Namespace, spec: str, job: object, folder: str) -> bytes:
-    line = command_line([json.dumps(job), spec, *program_words(options)], "gradir.cli.diff_run")
+def _run_program(options: argparse.Namespace, spec: str, job: object, folder: str) -> bytes:
+    line = make_command([json.dumps(job), spec, *list_program_options(options)], "gradir.cli.diff_run")
     with stage(f"running {spec}"):
         done = subprocess.run(  # noqa: S603 (gradir itself)
             line, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=folder or None
         )
     if done.returncode:
-        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith(_OWN)]
-        last = lines[-1].removeprefix(_OWN) if lines else f"its process ended with status {done.returncode}"
+        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith(PREFIX)]
+        last = lines[-1].removeprefix(PREFIX) if lines else f"its process ended with status {done.returncode}"
         raise SpecError(f"cannot run {spec} beside the other: {last}")
     return done.stdout
 
 
-def _pairs(a: Graph, b: Graph) -> dict[str, str]:
+def _pair_parameters(a: Graph, b: Graph) -> dict[str, str]:
     """Pair the parameters of the second graph with those of the first, by name or else by place in the graph."""
     from gradir.diffs.matching import match
 
-    before, after = _parameters(a), _parameters(b)
+    before, after = _find_parameters(a), _find_parameters(b)
     pairs = {name: name for name, node in after.items() if name in before and _shape(node) == _shape(before[name])}
     for old, new in match(a, b).nodes.items():
         one, other = a.nodes[old], b.nodes[new]
         if one.role == other.role == "parameter" and one.names and other.names and _shape(one) == _shape(other):
-            taken = one.names[0] in pairs.values()
-            if other.names[0] not in pairs and not taken:
+            is_paired = one.names[0] in pairs.values()
+            if other.names[0] not in pairs and not is_paired:
                 pairs[other.names[0]] = one.names[0]
     return pairs
 
 
-def _parameters(graph: Graph) -> dict[str, Node]:
+def _find_parameters(graph: Graph) -> dict[str, Node]:
     return {node.names[0]: node for node in graph.nodes.values() if node.role == "parameter" and node.names}
 
 
@@ -102,44 +97,44 @@ def _shape(node: Node) -> object:
 def _report_lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
     count = found.paired + len(found.own)
     yield f"run with equal weights, inputs and seed: {found.paired} of {count} parameters of {specs[1]} paired"
-    yield from _named(found.own, specs[1], "keep their own values", options)
-    yield from _named(found.left, specs[0], "have no counterpart", options)
+    yield from _list_names(found.own, specs[1], "keep their own values", options)
+    yield from _list_names(found.left, specs[0], "have no counterpart", options)
     for number, distance in enumerate(found.outputs):
         name = "output" if len(found.outputs) == 1 else f"output {number}"
-        yield f"  {name}: {_told(distance) if distance else 'of other sizes, or in one program alone'}"
-    yield from _named(found.lost, specs[1], "get no gradient, and do in the other program", options)
-    yield from _named(found.gained, specs[0], "get no gradient, and do in the other program", options)
+        yield f"  {name}: {_describe(distance) if distance else 'of other sizes, or in one program alone'}"
+    yield from _list_names(found.lost, specs[1], "get no gradient, and do in the other program", options)
+    yield from _list_names(found.gained, specs[0], "get no gradient, and do in the other program", options)
     if not found.gradients:
         yield "  gradients: none of the same sizes in both"
         return
-    worst = max(found.gradients.items(), key=lambda each: _key(each[1]))
+    worst = max(found.gradients.items(), key=lambda each: _sort_key(each[1]))
     where = f", in {worst[0]}" if worst[1].absolute else ""
-    yield f"  gradients of {len(found.gradients)} parameters: {_told(worst[1])}{where}"
+    yield f"  gradients of {len(found.gradients)} parameters: {_describe(worst[1])}{where}"
     modules: dict[str, Distance] = {}
     for name, distance in found.gradients.items():
         module = name.rpartition(".")[0]
-        modules[module] = max(modules.get(module, distance), distance, key=_key)
-    changed = sorted((each for each in modules.items() if each[1].absolute), key=lambda each: _key(each[1]))[::-1]
+        modules[module] = max(modules.get(module, distance), distance, key=_sort_key)
+    changed = sorted((each for each in modules.items() if each[1].absolute), key=lambda each: _sort_key(each[1]))[::-1]
     for name, distance in changed if options.full else changed[:_MOST]:
-        yield f"    {name or '(top level)'}: {_told(distance)}"
+        yield f"    {name or '(top level)'}: {_describe(distance)}"
     if len(changed) > _MOST and not options.full:
         yield f"    and {len(changed) - _MOST} more modules; --full lists them"
 
 
-def _named(names: Sequence[str], of: str, what: str, options: argparse.Namespace) -> Iterator[str]:
+def _list_names(names: Sequence[str], spec: str, verb: str, options: argparse.Namespace) -> Iterator[str]:
     if names:
         shown = names if options.full else names[:_MOST]
         more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-        yield f"  {len(names)} of {of} {what}: {', '.join(shown)}{more}"
+        yield f"  {len(names)} of {spec} {verb}: {', '.join(shown)}{more}"
 
 
-def _key(distance: Distance) -> tuple[bool, float]:
-    """Return a sort key by size, where NaN is the largest."""
+def _sort_key(distance: Distance) -> tuple[bool, float]:
+    """Return a sort key by size; NaN is the largest."""
     # Only NaN is unequal to itself.
     return distance.absolute != distance.absolute, distance.absolute
 
 
-def _told(distance: Distance) -> str:
+def _describe(distance: Distance) -> str:
     if distance.absolute != distance.absolute:
         return "NaN in one of the two"
     if not distance.absolute:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from gradir import files
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.programs import add_request_options, program_output, request_of, running_program
-from gradir.cli.rank_files import for_rank
-from gradir.cli.report import add_colour, columns, wants_colour, write_shown
-from gradir.cli.scripts import Script, add_script, calls_of, divided, number
-from gradir.cli.sources import GRAPH_HELP, Source, example_in, is_script, load, refuse_program_options, source_of
+from gradir.cli.programs import add_request_options, make_request, program_output, running_program
+from gradir.cli.rank_files import fill_in_own_rank
+from gradir.cli.report import add_colour, find_columns, wants_colour, write_output
+from gradir.cli.scripts import Script, add_script, describe_calls, make_number_parser, split_arguments
+from gradir.cli.sources import GRAPH_HELP, Source, find_source, is_script, load, refuse_program_options, suggest_program
 from gradir.cli.suffixes import check_no_source
 from gradir.errors import CaptureError, GraphError, SpecError
+from gradir.request import CaptureRequest
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
@@ -47,9 +48,9 @@ Allow intended causes in pyproject.toml, here or in a folder above:
 Exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 trouble.
 """
 
-# Spelled out here: the forms are not imported to print a help text.
+# Importing the formats would delay the help text.
 _FORMATS: Final = ("text", "markdown", "json")
-# Options that are for a program: behind a script they are its own.
+# Options of a program: after a script they are the script's own.
 _FOREIGN: Final = ("--frontend", "--graph", "--input", "--seed")
 
 
@@ -57,20 +58,11 @@ def add_options(parser: Parser) -> None:
     add_script(parser, "GRAPH ...", f"{GRAPH_HELP}; or a script such as train.py, and its arguments")
     parser.allow_abbrev = False
     add_request_options(parser, "explain")
-    parser.group("input").add_argument(
-        "--step",
-        metavar="N",
-        type=number("call"),
-        help="of a script: explain the Nth call of backward (default: the first; the second where that fails)",
-    )
-    parser.group("input").add_argument(
-        "--allow",
-        metavar="PATTERN",
-        action="append",
-        type=_pattern,
-        default=[],
-        help="expect these parameters or causes; '*' is any text; repeatable",
-    )
+    group = parser.group("input")
+    about = "of a script: explain the Nth call of backward (default: the first; the second where that fails)"
+    group.add_argument("--step", metavar="N", type=make_number_parser("call"), help=about)
+    about = "expect these parameters or causes; '*' is any text; repeatable"
+    group.add_argument("--allow", metavar="PATTERN", action="append", type=_check_pattern, default=[], help=about)
     add_output(parser)
     output = parser.group("output")
     output.add_argument("--format", choices=_FORMATS, default="text", help="format of the output (default: text)")
@@ -78,24 +70,23 @@ def add_options(parser: Parser) -> None:
     output.add_argument("--norms", action="store_true", help="print the gradient norm of each module too")
     add_colour(output)
     output.add_argument("--overlay", metavar="FILE", help="also write gradients for 'gradir export --overlay'")
-    output.add_argument(
-        "--graph", choices=("autograd", "forward"), help="graph that the overlay is for (default: autograd)"
-    )
+    about = "graph that the overlay is for (default: autograd)"
+    output.add_argument("--graph", choices=("autograd", "forward"), help=about)
 
 
 def run(options: argparse.Namespace) -> int:
     from gradir.explanations.formats import written
     from gradir.project import project
 
-    script = divided(options, is_script=lambda word: options.is_module or is_script(word), foreign=_FOREIGN)
-    options.output = for_rank(options.output)
+    script = split_arguments(options, is_script=lambda word: options.is_module or is_script(word), foreign=_FOREIGN)
+    options.output = fill_in_own_rank(options.output)
     options.spec = script.name
     if options.graph and options.overlay is None:
         raise SpecError("--graph needs --overlay FILE")
-    # Before the program runs, which may change the working directory.
-    own, path = project(), files.Located(options.output)
+    # The program may change the working directory.
+    settings, path = project(), files.Located(options.output)
     runs = options.is_module or is_script(script.name)
-    source = Source(script.name) if runs else source_of(script.name)
+    source = Source(script.name) if runs else find_source(script.name)
     for target in filter(None, (options.output, options.overlay)):
         check_no_source(target)
         files.check_apart(source.path or "-", target)
@@ -104,69 +95,69 @@ def run(options: argparse.Namespace) -> int:
         raise SpecError(f"--step needs a script such as train.py, not {source.word}")
     graph: Graph | None = None
     if runs:
-        found = _of_script(options, script)
+        found = _explain_script(options, script)
     elif source.is_program:
-        found = _of_program(options)
+        found = _explain_program(options)
     else:
-        found, graph = _of_file(options, source)
-    found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
+        found, graph = _explain_file(options, source)
+    found = found.allowing(settings.allow, settings.where).allowing(options.allow, "--allow")
     if overlay is not None:
         try:
             drawn = found.overlay(graph)
         except GraphError as error:
             raise SpecError(f"{options.spec}: {error}") from error
         files.write_bytes(overlay, drawn.to_json().encode())
-    layout = {"all": options.all, "width": columns(options), "color": wants_colour(options), "norms": options.norms}
-    shown = written(found, options.format, **layout)
-    write_shown(path, shown.encode("utf-8", "backslashreplace"), options.format)
+    layout = {"all": options.all, "norms": options.norms}
+    text = written(found, options.format, width=find_columns(options), color=wants_colour(options), **layout)
+    write_output(path, text.encode("utf-8", "backslashreplace"), options.format)
     return int(found.level == "error")
 
 
-def _of_script(options: argparse.Namespace, script: Script) -> Explanation:
+def _explain_script(options: argparse.Namespace, script: Script) -> Explanation:
     from gradir.capturing import running
-    from gradir.request import CaptureRequest
 
     script.check()
     refuse_program_options(options, script.name, but=("step", "values"))
     found: list[Explanation] = []
     errors: list[Exception] = []
 
-    def reached(call: ReachedBackward) -> bool:
+    def explain_call(call: ReachedBackward) -> bool:
         try:
             found.append(call.explain())
-        except Exception as error:  # noqa: BLE001 (it is not the script's, and is raised again when that has ended)
+        except Exception as error:  # noqa: BLE001 (not the script's error, so it is raised after the script)
             errors.append(error)
-        # What goes wrong with what is carried over does so in the second call.
+        # State that passes from one step to the next fails only in the second call.
         if options.step is None and len(found) == 1 and found[0].level != "error":
             return True
-        # As if the script left by itself, which is quiet in a thread too.
+        # The same exit as from sys.exit(), which prints nothing in a thread either.
         raise SystemExit
 
-    def failed(error: BaseException) -> bool:
+    def explain_failure(error: BaseException) -> bool:
         count = len(found)
         found.extend(filter(None, (each.explained_failure(error) for each in seeing.values())))
         return len(found) > count
 
     request = CaptureRequest(step=options.step or 1, flow=True, values=options.values)
-    with program_output(for_good=False), running(request, reached) as seeing:
-        left = script.run(options, lambda: bool(errors), failed)
+    with program_output(for_good=False), running(request, explain_call) as seeing:
+        status = script.run(options, lambda: bool(errors), explain_failure)
     if found:
         return next((each for each in reversed(found) if each.level == "error"), found[0])
     if errors:
         raise errors[0]
-    ended = f"ended with status {left}, and " if left else ""
-    is_named = options.is_module or any(each.calls for each in seeing.values())
-    advice = ": there is nothing to explain" if is_named else f"; name what to explain, e.g. {example_in(script.name)}"
-    raise SpecError(f"{script.name} {ended}{calls_of(seeing, options.step or 1)}{advice}")
+    ended = f"ended with status {status}, and " if status else ""
+    advice = ": there is nothing to explain"
+    if not options.is_module and not any(each.calls for each in seeing.values()):
+        advice = f"; name what to explain, e.g. {suggest_program(script.name)}"
+    raise SpecError(f"{script.name} {ended}{describe_calls(seeing, options.step or 1)}{advice}")
 
 
-def _pattern(text: str) -> str:
+def _check_pattern(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("a pattern is a name or a kind of cause, such as 'teacher.*' or detach")
     return text
 
 
-def _of_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph]:
+def _explain_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph]:
     from gradir.explanations.from_cuts import explained
 
     refuse_program_options(options, source.word)
@@ -177,20 +168,18 @@ def _of_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, 
         raise GraphError(f"{source.name}: {error}") from error
 
 
-def _of_program(options: argparse.Namespace) -> Explanation:
+def _explain_program(options: argparse.Namespace) -> Explanation:
     from msgspec.structs import replace
 
     from gradir.capturing import explained, running
     from gradir.claims import frontend_of
-    from gradir.request import CaptureRequest
 
     found: list[Explanation] = []
     with running_program(options, options.spec):
-        # What is named may be there once it is imported: then that was its forward.
-        with running(
-            CaptureRequest(flow=True, values=options.values), lambda call: found.append(call.explain())
-        ) as seen:
-            request = request_of(options, "explain")
+        recorded = CaptureRequest(flow=True, values=options.values)
+        # If the import makes the target, the import is its forward pass.
+        with running(recorded, lambda call: found.append(call.explain())) as seen:
+            request = make_request(options, "explain")
             try:
                 if not callable(request.target) and options.graph is None:
                     seeing = seen.get(frontend_of(request))

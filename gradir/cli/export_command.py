@@ -6,13 +6,13 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir import files
+from gradir import api, files, registry
 from gradir.cli import sources
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
+from gradir.cli.plugin_options import add_option, add_pass_options, choose_passes, read_options
 from gradir.cli.programs import Loaded
-from gradir.cli.report import is_terminal, one_line, write_shown
-from gradir.cli.suffixes import check_suffix, format_of, is_picture, own_suffix
+from gradir.cli.report import is_terminal, one_line, write_output
+from gradir.cli.suffixes import check_suffix, find_format, find_suffix, is_picture
 from gradir.errors import ExportError
 from gradir.markdown import embedded, fenced
 from gradir.pictures import PICTURES
@@ -59,21 +59,19 @@ Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 
 # Characters of the name of a channel.
 _LONGEST_NAME: Final = 80
-# Seconds; what waits for a program takes about twice as many.
+# Seconds; subprocess can wait for about twice as many.
 _LONGEST: Final = 1_000_000
 
-_PAGE: Final = "html"
 _MARKDOWN: Final = ".md"
 _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARKDOWN: "markdown"}
 
 
 def add_options(parser: Parser) -> None:
-    parser.tell_options(_options_of, "after --to NAME also that exporter's options")
+    parser.tell_options(_find_options, "after --to NAME also that exporter's options")
     sources.add_graph_argument(parser)
     output = parser.group("output")
-    output.add_argument(
-        "--to", metavar="NAME", help=f"exporter, or {', '.join(PICTURES)} (default: by the suffix of -o)"
-    )
+    about = f"exporter, or {', '.join(PICTURES)} (default: by the suffix of -o)"
+    output.add_argument("--to", metavar="NAME", help=about)
     add_output(parser)
     add_drawing_options(parser)
     block = parser.group("Markdown")
@@ -84,37 +82,28 @@ def add_options(parser: Parser) -> None:
 
 
 def add_drawing_options(parser: Parser) -> None:
-    """Add the options of what is drawn: those of the exporter, the passes, the overlay and pictures."""
+    """Add the options of the exporter, the passes, the overlay and pictures."""
     output = parser.group("output")
     add_option(output, "exporter")
     output.add_argument("--all", action="store_true", help="draw every node of a picture, however many")
-    output.add_argument(
-        "--seconds", metavar="S", type=_seconds, default=60.0, help="time limit of a picture's layout (default: 60)"
-    )
+    about = "time limit of a picture's layout (default: 60)"
+    output.add_argument("--seconds", metavar="S", type=_parse_seconds, default=60.0, help=about)
     add_pass_options(parser)
     shown = parser.group("what to show")
-    shown.add_argument(
-        "--overlay",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="show what 'gradir explain --overlay' wrote of this graph; repeatable",
-    )
-    shown.add_argument(
-        "--channel", metavar="NAME", help="channel of the overlay (default: its first), or of what --cost recorded"
-    )
+    about = "show what 'gradir explain --overlay' wrote of this graph; repeatable"
+    shown.add_argument("--overlay", metavar="FILE", action="append", default=[], help=about)
+    about = "channel of the overlay (default: its first), or of what --cost recorded"
+    shown.add_argument("--channel", metavar="NAME", help=about)
 
 
-def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
+def _find_options(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
     name = getattr(namespace, "to", None)
     if name is None:
         return None
-    from gradir import registry
-
     return name, registry.exporter("dot" if name in PICTURES else name).options
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError as error:
@@ -125,20 +114,18 @@ def _seconds(text: str) -> float:
 
 
 def _load(options: argparse.Namespace, source: sources.Source, exporter: str) -> Loaded:
-    from gradir import files, registry
-
     if not source.is_program:
         sources.refuse_program_options(options, source.word)
-    # A page tells the lines that cut gradients.
-    read = sources.load_with_flow if exporter == _PAGE else sources.load
+    # A page shows the lines that cut gradients.
+    load = sources.load_with_flow if exporter == "html" else sources.load
     if not options.overlay:
-        return read(options, source)
+        return load(options, source)
     if [source.word, *options.overlay].count("-") > 1:
         raise ExportError("cannot read both the graph and the overlay from standard input; name one as a file")
     from gradir.overlays import overlaid
 
-    overlay = _overlay(options.overlay)
-    loaded = read(options, source)
+    overlay = _read_overlays(options.overlay)
+    loaded = load(options, source)
     try:
         shown = overlaid(loaded.graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter))
     except ExportError as error:
@@ -146,8 +133,8 @@ def _load(options: argparse.Namespace, source: sources.Source, exporter: str) ->
     return loaded._replace(graph=shown)
 
 
-def _overlay(paths: Sequence[str]) -> Overlay:
-    """Return the channels of all files and the first verdict; equal names of channels get the file's name too."""
+def _read_overlays(paths: Sequence[str]) -> Overlay:
+    """Return the channels of all files and the first verdict; channels with equal names also get the file's name."""
     from msgspec.structs import replace
 
     from gradir.overlays import Overlay, decode
@@ -160,59 +147,55 @@ def _overlay(paths: Sequence[str]) -> Overlay:
     counts = Counter(channel.name for _, channel in found)
     channels = []
     for file, channel in found:
-        # Of a path the end tells most, and a name has its limits.
+        # The end of a path distinguishes it best, and a name has a limit.
         more = f", {file[-max(1, _LONGEST_NAME - 2 - len(channel.name)) :]}" if counts[channel.name] > 1 else ""
         channels.append(replace(channel, name=f"{channel.name}{more}"))
-    saying = next((overlay for _, overlay in overlays if overlay.verdict), overlays[0][1])
-    return Overlay(tuple(channels), saying.verdict, saying.look)
+    first = next((overlay for _, overlay in overlays if overlay.verdict), overlays[0][1])
+    return Overlay(tuple(channels), first.verdict, first.look)
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files, registry
-
     _check_combination(options)
     # A program may change the working directory.
     path = files.Located(options.output)
     into = files.Located(options.into) if options.into else None
     if options.to is None:
-        options.to = format_of(options.output)
-    source = sources.source_of(options.file)
+        options.to = find_format(options.output)
+    source = sources.find_source(options.file)
     for read in filter(None, (source.path, *options.overlay)):
         files.check_apart(read, options.output)
-    own = own_suffix(options.to, given_options(options))
+    own = find_suffix(options.to, read_options(options))
     check_suffix(options.output, options.to, own, fenced=options.fence)
     if is_picture(options.to):
-        # An svg is text.
+        # SVG is text.
         if options.to != "svg" and options.output == "-" and is_terminal():
             raise ExportError(f"cannot print a {options.to} on a terminal: give -o FILE, or use 'gradir view'")
         if options.fence or options.into:
             raise ExportError(f"cannot fence a {options.to}, which is no text: write a file and link to it")
     elif options.overlay:
         registry.expect_nodes(options.to)
-    data, loaded = written(options, source)
+    data, loaded = export_graph(options, source)
     if into is not None and not options.fence and own == _MARKDOWN:
-        # Some readers of Markdown want an empty line around a table.
+        # Some readers of Markdown need an empty line around a table.
         data = b"\n%b\n" % data
     elif into is not None or options.fence:
         data = fenced(data.decode(), _LANGUAGES.get(own, own.lstrip("."))).encode()
     if into is not None:
-        return _embed(options, into, data.decode()) or sources.status_of(loaded)
-    write_shown(path, data, own)
-    return sources.status_of(loaded)
+        return _embed(options, into, data.decode()) or sources.report_raised(loaded)
+    write_output(path, data, own)
+    return sources.report_raised(loaded)
 
 
-def written(options: argparse.Namespace, source: sources.Source, **more: object) -> tuple[bytes, Loaded]:
-    """Return what the exporter ``options.to`` writes of a graph, and the graph; ``more`` are options by default."""
-    from gradir import api, registry
-
+def export_graph(options: argparse.Namespace, source: sources.Source) -> tuple[bytes, Loaded]:
+    """Return the output of the exporter ``options.to``, and the graph."""
     is_drawn = is_picture(options.to)
     exporter = "dot" if is_drawn else options.to
-    # Options are checked first: loading a large file only to learn of a typing error takes a while.
-    values: dict[str, object] = {**more, **given_options(options)}
-    passes, is_chosen = chosen_passes(options)
+    # Loading a graph may take long, so check the options first.
+    values = read_options(options)
+    passes, is_chosen = choose_passes(options)
     known = registry.exporter(exporter).options.__struct_fields__
     if "file" in known and source.word != "-":
-        values.setdefault("file", sources.short_names([source.name])[0])
+        values.setdefault("file", sources.shorten_names([source.name])[0])
     if "all" in known:
         if options.all or is_chosen:
             values.setdefault("all", "true")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli.plugin_options import option_lines
+from gradir import files, registry
+from gradir.cli.plugin_options import describe_options
 from gradir.cli.report import report
 from gradir.errors import ExportError
+from gradir.ir.text import printable
+from gradir.pictures import PICTURES
 
 DESCRIPTION = "List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes."
 EXAMPLES = ("gradir exporters", "gradir exporters mermaid")
@@ -17,15 +20,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files, registry
-    from gradir.ir.text import printable
-    from gradir.pictures import PICTURES
-
     lines: list[str] = []
     broken: list[str] = []
     for name in options.names or registry.exporter_names():
         try:
-            described = _described(name)
+            described = _describe(name)
         except ExportError as error:
             broken.append(str(error))
             continue
@@ -39,14 +38,12 @@ def run(options: argparse.Namespace) -> int:
     return 2 if broken else 0
 
 
-def _described(name: str) -> list[str]:
+def _describe(name: str) -> list[str]:
     import inspect
-
-    from gradir import registry
 
     exporter = registry.exporter(name)
     try:
-        options = option_lines(exporter.options)
+        options = describe_options(exporter.options)
     except Exception as error:
         raise ExportError(
             f"exporter {name!r}: its options cannot be listed: {type(error).__name__}: {error}"

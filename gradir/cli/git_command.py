@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gradir import api, files
 from gradir.cli import comparing
-from gradir.cli.report import one_line, report, write_shown
+from gradir.cli.report import one_line, report, write_output
 from gradir.errors import FormatError, GradirError, NewerFormatError
 from gradir.ir import Graph
 from gradir.ir.text import printable
@@ -49,12 +49,10 @@ def add_options(parser: Parser) -> None:
         ("status", _status, "print what is installed"),
     ):
         action = actions.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
-        place = action.add_mutually_exclusive_group()
-        for where, meaning in (
-            ("local", "in this repository (default)"),
-            ("global", "for all repositories of this user"),
-        ):
-            place.add_argument(f"--{where}", dest="where", action="store_const", const=where, help=meaning)
+        group = action.add_mutually_exclusive_group()
+        places = {"local": "in this repository (default)", "global": "for all repositories of this user"}
+        for where, about in places.items():
+            group.add_argument(f"--{where}", dest="where", action="store_const", const=where, help=about)
         action.set_defaults(run=run, where=None)
     textconv = actions.add_parser("textconv", description="Print a .gir file as plain text; git calls this.")
     textconv.add_argument("file", metavar="FILE")
@@ -65,9 +63,8 @@ def add_options(parser: Parser) -> None:
     difftool.add_argument("name", metavar="NAME", help="what the file is called")
     comparing.add_options(difftool)
     difftool.set_defaults(run=_show_change)
-    external = actions.add_parser(
-        "diff", description="Print how a .gir file changed; git calls this in place of a diff."
-    )
+    about = "Print how a .gir file changed; git calls this in place of a diff."
+    external = actions.add_parser("diff", description=about)
     external.add_argument("name", metavar="NAME", help="what the file is called")
     about = "file, id and mode before, the same after, and what git says of a renamed file"
     external.add_argument("sides", metavar="SIDE", nargs="*", help=about)
@@ -119,21 +116,21 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _show_change(options: argparse.Namespace) -> int:
-    """Show how the graph of a file changed; every part of an added or deleted file is added or deleted."""
+    """Show how the graph of a file changed; a missing side is an empty graph."""
     if any(map(os.path.isdir, (options.local, options.remote))):
         raise GradirError("folders are not compared: run git difftool without --dir-diff")
-    before, after = _content(options.local), _content(options.remote)
+    before, after = _read_side(options.local), _read_side(options.remote)
     if not before and not after:
         raise FormatError(f"{options.name}: the file is empty")
-    a, b = (_graph(data, options.name, side) for data, side in ((before, "before"), (after, "after")))
+    a, b = (_decode_side(data, options.name, side) for data, side in ((before, "before"), (after, "after")))
     change = "" if before and after else " (added)" if after else " (deleted)"
-    found = comparing.compared(a, b, options)
+    found = comparing.compare_and_warn(a, b, options)
     try:
-        write_shown("-", f"{printable(options.name)}{change}\n\n".encode())
-        comparing.show(found, options)
+        write_output("-", f"{printable(options.name)}{change}\n\n".encode())
+        comparing.write_diff(found, options)
         files.write_bytes("-", b"\n")
     except BrokenPipeError:
-        # git takes a status of 126 and above for a tool that is not there, and says so.
+        # git reports a status of 126 and above as a missing tool.
         files.silence_stdout()
     return 0
 
@@ -142,7 +139,7 @@ def _show_external(options: argparse.Namespace) -> int:
     """Show a change for git's external diff; an error must not end the whole log."""
     if len(options.sides) < 6:
         name = printable(options.name)
-        write_shown("-", f"{name} (in conflict): see gradir merge :1:{name} :2:{name} :3:{name}\n".encode())
+        write_output("-", f"{name} (in conflict): see gradir merge :1:{name} :2:{name} :3:{name}\n".encode())
         return 0
     options.local, options.remote = options.sides[0], options.sides[3]
     try:
@@ -153,34 +150,34 @@ def _show_external(options: argparse.Namespace) -> int:
 
 
 def _print_text(options: argparse.Namespace) -> int:
-    """Print text that git may cache, also for a broken file, which stays broken as long as its bytes."""
-    from gradir import api, files, registry
+    """Print text that git may cache, also for a broken file, since its bytes stay broken."""
+    from gradir import registry
 
     data = files.read_bytes(options.file)
     try:
         text = registry.export("plain", api.loads(data), {"brief": True}).encode()
     except NewerFormatError:
-        # The next gradir shows it.
+        # A newer gradir can show the file, so git must not cache a text.
         raise
     except FormatError as error:
         try:
             lines = data.decode("utf-8-sig").splitlines()
         except UnicodeDecodeError:
             lines = [f"gradir: {error}"]
-        # The bytes may have control characters that a terminal obeys.
+        # The bytes may contain control characters that a terminal obeys.
         text = "".join("\t".join(map(printable, line.split("\t"))) + "\n" for line in lines).encode()
     files.write_bytes("-", text)
     return 0
 
 
-def _content(path: str) -> bytes:
+def _read_side(path: str) -> bytes:
     """Return the bytes of one side, which are empty for a missing file (git passes the null device)."""
     return b"" if path in {"/dev/null", os.devnull} else files.read_bytes(path)
 
 
-def _graph(data: bytes, name: str, side: str) -> Graph:
+def _decode_side(data: bytes, name: str, side: str) -> Graph:
     if not data:
         return Graph.of([])
-    # The path is that of a temporary file, which says nothing.
+    # git passes the path of a temporary file, which means nothing to the user.
     with files.naming(f"{name} ({side})"):
         return api.loads(data)

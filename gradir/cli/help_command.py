@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from gradir.cli.main import COMMANDS, command_parser, overview
-from gradir.cli.parser import Parser, filled
+from gradir.cli.main import COMMANDS, command_parser, make_overview
+from gradir.cli.parser import Parser, fill_paragraphs
 from gradir.errors import GradirError, did_you_mean
 
 DESCRIPTION = "Explain a command with all of its examples, or a topic."
@@ -59,7 +59,7 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     topic = _ALSO.get(options.topic, options.topic)
     if topic is None:
-        print(overview(), end="")
+        print(make_overview(), end="")
         return 0
     if topic in COMMANDS:
         print(command_parser(topic).format_help(whole=True), end="")
@@ -76,5 +76,5 @@ def run(options: argparse.Namespace) -> int:
         for name, kind in kinds().items():
             lines.append(f"  {name} takes {kind.takes}")
             lines += [f"    {text}" for feature, text in FEATURES.items() if feature in kind.features]
-    print(filled("\n".join(lines)), end="")
+    print(fill_paragraphs("\n".join(lines)), end="")
     return 0

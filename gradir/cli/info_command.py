@@ -6,9 +6,14 @@ import argparse
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.report import write_shown
-from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
+import msgspec
+
+from gradir import api, codecs, files
+from gradir.cli.report import write_output
+from gradir.cli.sources import add_graph_argument, find_source, load, refuse_program_options, report_raised
 from gradir.errors import FormatError
+from gradir.ir.jsontext import json_text
+from gradir.ir.text import amount, counted, printable, tensor_text
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -33,32 +38,25 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    import msgspec
-
-    from gradir import codecs, files
-    from gradir.ir.jsontext import json_text
-
-    source, status = source_of(options.file), 0
+    source, status = find_source(options.file), 0
     if source.is_program:
         loaded = load(options, source)
-        data, status = codecs.encode(loaded.graph), status_of(loaded)
+        data, status = codecs.encode(loaded.graph), report_raised(loaded)
     else:
         refuse_program_options(options, source.word)
         data = source.read()
     with files.naming(source.name):
-        found = _survey(data, source.name)
+        found = _survey_file(data, source.name)
     if options.json:
         fields = {**msgspec.structs.asdict(found), **found.others, "compression": found.compression}
         del fields["others"]
         files.write_bytes("-", msgspec.json.format(json_text(fields).encode(), indent=2) + b"\n")
     else:
-        write_shown("-", describe(found).encode())
+        write_output("-", describe_survey(found).encode())
     return status
 
 
-def _survey(data: bytes, name: str) -> Survey:
-    from gradir import api, codecs
-
+def _survey_file(data: bytes, name: str) -> Survey:
     try:
         return codecs.survey(data)
     except FormatError:
@@ -69,14 +67,13 @@ def _survey(data: bytes, name: str) -> Survey:
         return codecs.survey(codecs.encode(api.decoded(data, name)))
 
 
-def describe(survey: Survey) -> str:
+def describe_survey(survey: Survey) -> str:
     """Return the lines that ``gradir info`` prints."""
     from gradir.ir.head import MERGED
-    from gradir.ir.text import amount, counted, printable, tensor_text
 
     counts, producer = survey.totals, survey.producer
     framework = f"{producer.framework} {producer.framework_version}".strip()
-    # A graph that was made by hand has no producer.
+    # A graph made by hand has no producer.
     made_by = f"gradir {producer.gradir}".rstrip() if producer.gradir or framework else ""
     made_by += f" from {framework}" if framework else ""
     if producer.options.get(MERGED) is True:
@@ -101,14 +98,13 @@ def describe(survey: Survey) -> str:
     rows += [(key, _value_text(value)) for key, value in survey.others.items() if value]
     rows += [(cut.kind, _cut_text(cut)) for cut in survey.cuts[:_MOST_CUTS]]
     if len(survey.cuts) > _MOST_CUTS:
-        what = "more cut" if any(cut.is_place for cut in survey.cuts) else "more parameter"
-        rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, what)}"))
+        noun = "more cut" if any(cut.is_place for cut in survey.cuts) else "more parameter"
+        rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, noun)}"))
     return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
 
 
 def _value_text(value: object) -> str:
     from gradir.ir import Rank
-    from gradir.ir.jsontext import json_text
 
     if isinstance(value, Rank):
         return f"{value.rank:,} of {value.world:,}"
@@ -119,7 +115,6 @@ def _value_text(value: object) -> str:
 
 def _cut_text(cut: Cut) -> str:
     from gradir.ir.cuts import cut_text
-    from gradir.ir.text import tensor_text
 
     if cut.is_place:
         return cut_text(cut)

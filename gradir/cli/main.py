@@ -10,10 +10,11 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.report import COMPLETING, TROUBLE, report
+from gradir.cli.report import COMPLETING, INTERRUPTED, TROUBLE, report
 from gradir.errors import GradirError, GradirWarning, did_you_mean
 from gradir.files import flush_stdout, silence_stdout
 from gradir.version import __version__
@@ -21,7 +22,7 @@ from gradir.version import __version__
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
 
-# Every command, in the order of the help: the module ``gradir.cli.NAME_command``, and what it does.
+# Every command, in the order of the help, with its description. The module is ``gradir.cli.NAME_command``.
 COMMANDS: Final[Mapping[str, str]] = {
     "capture": "capture the autograd graph of a program",
     "run": "run a script, capture one backward",
@@ -47,9 +48,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 _HELP: Final = ("-h", "--help")
 _VERSION: Final = "--version"
-# What a shell reports of a program that SIGINT ended.
-_INTERRUPTED: Final = 130
-# What a shell reports of a program that died of SIGPIPE, as diff(1) does: neither a difference nor trouble.
+# The exit status that a shell gives a program ended by SIGPIPE, as in diff(1): neither a difference nor trouble.
 _UNREAD: Final = 141
 # The disk is full or broken, or the file would be larger than allowed.
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EIO)
@@ -80,39 +79,37 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    warnings.showwarning = _show_warning_with(warnings.showwarning)  # type: ignore[assignment]
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # Escape what the encoding of standard output lacks, as standard error does, and do not fail.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Where the process ends with this command, nothing else will want its streams, nor its memory.
+    # Without arguments the process ends with this command, so nothing else needs its streams or memory.
     is_process = arguments is None
-    given = list(sys.argv[1:] if arguments is None else arguments)
     if is_process:
-        # Python looks for cycles once more as it ends, which takes longer than most commands have worked.
+        # Python's last search for reference cycles would take longer than most commands.
         atexit.register(gc.freeze)
     try:
-        return _run(given, is_process=is_process)
+        return _run(list(sys.argv[1:] if arguments is None else arguments), is_process=is_process)
     except (GradirError, GradirWarning) as error:
-        # A warning is raised where the interpreter was told to take warnings for errors.
+        # Under 'python -W error', a warning is an exception.
         report(str(error))
         return TROUBLE
     except BrokenPipeError:
-        # The reader has what it wanted.
+        # The reader closed the pipe.
         silence_stdout()
         return _UNREAD
     except KeyboardInterrupt:
         report("interrupted")
-        return _INTERRUPTED
+        return INTERRUPTED
     except Exception as error:
         if os.environ.get(_DEBUG):
             raise
         if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            # From a help text or another print: all else that is written goes through gradir.files.
+            # A print failed, such as that of a help text; gradir.files names the file in its errors.
             silence_stdout()
             report(f"standard output: cannot be written: {error.strerror}")
-            return TROUBLE
-        name = type(error).__name__
-        report(f"internal error, {name}: {error}; {_DEBUG}=1 shows where")
+        else:
+            report(f"internal error, {type(error).__name__}: {error}; {_DEBUG}=1 shows where")
         return TROUBLE
 
 
@@ -127,16 +124,16 @@ def _run(arguments: Sequence[str], *, is_process: bool) -> int:
     if first in COMMANDS:
         return _run_command(arguments, is_process=is_process)
     if first in _HELP or first == _VERSION:
-        print(overview() if first in _HELP else f"gradir {__version__}\n", end="")
+        print(make_overview() if first in _HELP else f"gradir {__version__}\n", end="")
         flush_stdout()
         return 0
-    what = "option" if first.startswith("-") else "command"
+    noun = "option" if first.startswith("-") else "command"
     near = did_you_mean(first, [*COMMANDS, *_HELP, _VERSION])
-    raise GradirError(f"unknown {what} {first!r}{near}; see gradir --help")
+    raise GradirError(f"unknown {noun} {first!r}{near}; see gradir --help")
 
 
-def overview() -> str:
-    """Return what ``gradir --help`` prints, for which no command is loaded."""
+def make_overview() -> str:
+    """Return the output of ``gradir --help``, without loading a command."""
     width = max(map(len, COMMANDS))
     return _OVERVIEW.format(commands="\n".join(f"  {name:<{width}}  {does}" for name, does in COMMANDS.items()))
 
@@ -145,12 +142,12 @@ def _run_command(arguments: Sequence[str], *, is_process: bool) -> int:
     import argparse
     from contextlib import nullcontext
 
-    from gradir.cli.progress import is_wanted, progress_shown
+    from gradir.cli.progress import is_wanted, show_progress
 
     known = argparse.Namespace(arguments=arguments, is_process=is_process)
     try:
         options = command_parser(arguments[0]).parse_args(arguments[1:], known)
-        with progress_shown() if is_wanted() else nullcontext():
+        with show_progress() if is_wanted() else nullcontext():
             status: int = options.run(options)
     except GradirError as error:
         if error.__cause__ is not None or getattr(known, "traceback", False):
@@ -166,7 +163,7 @@ def _run_command(arguments: Sequence[str], *, is_process: bool) -> int:
 
 
 def command_parser(name: str, make: Callable[..., Parser] | None = None) -> Parser:
-    """Return the parser of one command, whose module is loaded; ``make`` takes the arguments of `Parser`."""
+    """Load one command and return its parser; ``make`` takes the arguments of `Parser`."""
     from gradir.cli.parser import Parser
 
     command = import_module(f"gradir.cli.{name}_command")
@@ -181,11 +178,8 @@ def command_parser(name: str, make: Callable[..., Parser] | None = None) -> Pars
     return parser
 
 
-def _show_warning_with(default: object) -> object:
-    def show(message: Warning | str, category: type[Warning], *rest: object) -> None:
-        if issubclass(category, GradirWarning):
-            report(f"warning: {message}")
-            return
-        default(message, category, *rest)  # type: ignore[operator]
-
-    return show
+def _show_warning(default: Callable[..., None], message: Warning | str, category: type[Warning], *rest: object) -> None:
+    if issubclass(category, GradirWarning):
+        report(f"warning: {message}")
+    else:
+        default(message, category, *rest)

@@ -1,4 +1,4 @@
-"""Capture several ranks without the others, each in a fresh process, since a framework remembers its first mesh."""
+"""Capture several ranks without the others, each in a new process, since a framework remembers its first mesh."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from gradir import api, files
-from gradir.cli.rank_files import for_rank
-from gradir.cli.report import one_line, report
-from gradir.cli.subprocesses import command_line
+from gradir.cli.rank_files import fill_in_own_rank
+from gradir.cli.report import PREFIX, RAISED, TROUBLE, one_line, report
+from gradir.cli.subprocesses import make_command
 from gradir.distributed.words import span
 from gradir.errors import SpecError
 from gradir.ir import Rank
 from gradir.progress import stage
 
-_RAISED: Final = 1
-_TROUBLE: Final = 2
 _WHICH: Final = "--ranks"
 
 _SHARDED: Final = re.compile(r"(?P<dimension>.+):(?:Strided)?Shard\((?P<axis>\d+)[,)]")
 
 
-class _Ended(NamedTuple):
+class _Result(NamedTuple):
     status: int
-    told: str
+    output: str
 
 
 class _Ranks:
@@ -40,21 +38,23 @@ class _Ranks:
         self._options = options
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.ended: dict[int, _Ended] = {}
+        self.results: dict[int, _Result] = {}
 
     def file(self, rank: int) -> str:
-        return os.path.join(self._folder, f"{rank}-{os.path.basename(for_ranks(self._options, rank))}")  # noqa: PTH118, PTH119
+        return os.path.join(self._folder, f"{rank}-{os.path.basename(make_rank_name(self._options, rank))}")  # noqa: PTH118, PTH119
 
     def run(self, ranks: Sequence[int], *more: str) -> bool:
         """Capture ranks in this order, stop starting others after a failure, and return whether all succeeded."""
-        total, failed = len(ranks) + len(self.ended), False
-        with stage("capturing ranks", total, lambda: len(self.ended)), ThreadPoolExecutor(_processors()) as pool:
+        total, failed = len(ranks) + len(self.results), False
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        progress = stage("capturing ranks", total, lambda: len(self.results))
+        with progress, ThreadPoolExecutor(processors or 1) as pool:
             started = {pool.submit(self._capture, rank, more): rank for rank in ranks}
             try:
                 for each in as_completed(started):
                     if not each.cancelled():
-                        ended = self.ended[started[each]] = each.result()
-                        failed |= ended.status not in (0, _RAISED)
+                        result = self.results[started[each]] = each.result()
+                        failed |= result.status not in (0, RAISED)
                     if failed:
                         pool.shutdown(wait=False, cancel_futures=True)
             except BaseException:
@@ -64,36 +64,36 @@ class _Ranks:
                 raise
         return not failed
 
-    def _capture(self, rank: int, more: Sequence[str]) -> _Ended:
+    def _capture(self, rank: int, more: Sequence[str]) -> _Result:
         options = self._options
-        given, rest = list(options.arguments), list(options.program_arguments)
-        end = len(given) - len(rest) - 1
-        words = _of_one(given[:end] if given[end] == "--" else given)
+        words, rest = list(options.arguments), list(options.program_arguments)
+        end = len(words) - len(rest) - 1
+        shared = _drop_which(words[:end] if words[end] == "--" else words)
         own = ["--rank", str(rank), "--world", str(options.world), "-o", self.file(rank)]
         process = subprocess.Popen(  # noqa: S603 (gradir itself)
-            command_line([*words, *more, *own, "--", *rest]),
+            make_command([*shared, *more, *own, "--", *rest]),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={"OMP_NUM_THREADS": "1", **os.environ},
         )
         self._processes.append(process)
-        told, _ = process.communicate()
-        return _Ended(process.returncode, told.decode(errors="replace"))
+        output, _ = process.communicate()
+        return _Result(process.returncode, output.decode(errors="replace"))
 
 
-def _of_one(words: Sequence[str]) -> Iterator[str]:
-    left = iter(words)
-    for word in left:
+def _drop_which(words: Sequence[str]) -> Iterator[str]:
+    remaining = iter(words)
+    for word in remaining:
         if word == _WHICH:
-            next(left)
+            next(remaining)
         elif not word.startswith(f"{_WHICH}="):
             yield word
 
 
-def for_ranks(options: argparse.Namespace, rank: int) -> str:
-    """Return the file of a rank."""
-    return for_rank(options.output, {"RANK": str(rank), "WORLD_SIZE": str(options.world)})
+def make_rank_name(options: argparse.Namespace, rank: int) -> str:
+    """Return the name of the file of a rank."""
+    return fill_in_own_rank(options.output, {"RANK": str(rank), "WORLD_SIZE": str(options.world)})
 
 
 def capture_ranks(options: argparse.Namespace) -> int:
@@ -112,99 +112,93 @@ def capture_ranks(options: argparse.Namespace) -> int:
         raise SpecError(
             "cannot use --verify with --ranks sample: finding the mesh uses the graph up; use --rank or --ranks all"
         )
-    check_graph_name(for_ranks(options, 0))
-    files.check_place(for_ranks(options, 0))
+    check_graph_name(make_rank_name(options, 0))
+    files.check_place(make_rank_name(options, 0))
     with TemporaryDirectory(prefix="gradir-ranks-") as folder:
         captures = _Ranks(options, folder)
         ranks: Sequence[int] = range(options.world)
         if options.ranks == "sample":
-            ranks = _sampled(options, captures)
-        if captures.run([rank for rank in ranks if rank not in captures.ended]) and ranks:
-            return _written(options, captures, ranks)
-        return _failed(captures.ended)
+            ranks = _choose_sample(options, captures)
+        if captures.run([rank for rank in ranks if rank not in captures.results]) and ranks:
+            return _write_all(options, captures, ranks)
+        return _report_failure(captures.results)
 
 
-def _sampled(options: argparse.Namespace, captures: _Ranks) -> Sequence[int]:
-    if not captures.run([0], "--graph", "autograd", "--collectives") or captures.ended[0].status:
+def _choose_sample(options: argparse.Namespace, captures: _Ranks) -> Sequence[int]:
+    if not captures.run([0], "--graph", "autograd", "--collectives") or captures.results[0].status:
         return ()
     graph = api.load(captures.file(0))
     if not options.collectives:
-        del captures.ended[0]
-    assert graph.rank is not None  # noqa: S101 (what --collectives writes has one)
-    held = [node.outputs[0] for node in graph.nodes.values() if node.outputs and node.role == "parameter"]
-    return sample(graph.rank, [(meta.shape, meta.placements) for meta in held])
+        del captures.results[0]
+    assert graph.rank is not None  # noqa: S101 (a graph with --collectives has one)
+    parameters = [node.outputs[0] for node in graph.nodes.values() if node.outputs and node.role == "parameter"]
+    return choose_ranks(graph.rank, [(meta.shape, meta.placements) for meta in parameters])
 
 
-def _written(options: argparse.Namespace, captures: _Ranks, ranks: Sequence[int]) -> int:
+def _write_all(options: argparse.Namespace, captures: _Ranks, ranks: Sequence[int]) -> int:
     for rank in ranks:
-        files.write_bytes(for_ranks(options, rank), Path(captures.file(rank)).read_bytes())
+        files.write_bytes(make_rank_name(options, rank), Path(captures.file(rank)).read_bytes())
     lines, summaries = dict[str, list[int]](), dict[str, list[int]]()
     for rank in ranks:
-        *told, last = captures.ended[rank].told.splitlines() or [""]
-        for line in told:
+        *first, last = captures.results[rank].output.splitlines() or [""]
+        for line in first:
             lines.setdefault(line, []).append(rank)
         summaries.setdefault(last.rpartition(": ")[2], []).append(rank)
-    _print(lines)
-    of = "a sample" if len(ranks) < options.world else "all"
-    print(one_line(f"wrote {options.output} for {len(ranks):,} of {options.world:,} ranks, {of}"), file=sys.stderr)
-    _print(summaries)
-    return max(captures.ended[rank].status for rank in ranks)
+    _print_by_ranks(lines)
+    part = "a sample" if len(ranks) < options.world else "all"
+    print(one_line(f"wrote {options.output} for {len(ranks):,} of {options.world:,} ranks, {part}"), file=sys.stderr)
+    _print_by_ranks(summaries)
+    return max(captures.results[rank].status for rank in ranks)
 
 
-def _print(told: Mapping[str, Sequence[int]]) -> None:
-    for line, ranks in told.items():
+def _print_by_ranks(lines: Mapping[str, Sequence[int]]) -> None:
+    for line, ranks in lines.items():
         print(one_line(f"{span(ranks)}: {line}"), file=sys.stderr)
 
 
-def _failed(ended: Mapping[int, _Ended]) -> int:
-    rank = min(rank for rank, each in ended.items() if each.status not in (0, _RAISED)) if ended else 0
-    *before, last = ended[rank].told.splitlines() or [""]
-    for line in before:
+def _report_failure(results: Mapping[int, _Result]) -> int:
+    rank = min(rank for rank, each in results.items() if each.status not in (0, RAISED)) if results else 0
+    *first, last = results[rank].output.splitlines() or [""]
+    for line in first:
         print(one_line(line), file=sys.stderr)
-    how = last.removeprefix("gradir: ") or f"its process ended with {ended[rank].status}"
-    report(f"rank {rank}: {how}; no file is written of any rank")
-    return _TROUBLE
+    reason = last.removeprefix(PREFIX) or f"its process ended with {results[rank].status}"
+    report(f"rank {rank}: {reason}; no file is written of any rank")
+    return TROUBLE
 
 
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def choose_ranks(first: Rank, parameters: Iterable[tuple[Sequence[object] | None, Sequence[str]]]) -> tuple[int, ...]:
+    """Return the ranks at the corners of the first rank's mesh, and those next to which shards differ in size.
 
-
-def sample(first: Rank, held: Iterable[tuple[Sequence[object] | None, Sequence[str]]]) -> tuple[int, ...]:
-    """Return the ranks at the corners of the first rank's mesh, and those beside which shards differ in size.
-
-    ``held`` has the whole shape of each parameter and its placements. In each dimension of the mesh the first and last
-    place are chosen, and those where a shard is smaller than the one before. Ranks outside known dimensions form one
-    more dimension.
+    ``parameters`` has the whole shape of each parameter and its placements. The result contains the first and last
+    place in each dimension of the mesh, and the places whose shard is smaller than the one before. Ranks outside known
+    dimensions form one more dimension.
 
     >>> mesh = Rank(0, 8, coordinates={"dp": 0, "tp": 0}, groups={"dp": (0, 4), "tp": (0, 1, 2, 3)})
-    >>> sample(mesh, []), sample(mesh, [((6, 8), ("dp:Replicate", "tp:Shard(0)"))])
+    >>> choose_ranks(mesh, []), choose_ranks(mesh, [((6, 8), ("dp:Replicate", "tp:Shard(0)"))])
     ((0, 3, 4, 7), (0, 2, 3, 4, 6, 7))
-    >>> sample(Rank(0, 8, coordinates={"tp": 0}, groups={"tp": (0, 1)}), []), sample(Rank(0, 8), [])
+    >>> choose_ranks(Rank(0, 8, coordinates={"tp": 0}, groups={"tp": (0, 1)}), []), choose_ranks(Rank(0, 8), [])
     ((0, 1, 6, 7), (0, 7))
     """
     dimensions = {name: first.groups[name] for name in first.coordinates if name in first.groups}
     places = {name: {0, len(ranks) - 1} for name, ranks in dimensions.items()}
-    for shape, placements in held:
+    for shape, placements in parameters:
         for placement in placements:
             found = _SHARDED.match(placement)
             if found is None or shape is None or found["dimension"] not in places:
                 continue
             size = shape[int(found["axis"])] if int(found["axis"]) < len(shape) else None
             if isinstance(size, int):
-                places[found["dimension"]] |= _uneven(size, len(dimensions[found["dimension"]]))
+                places[found["dimension"]] |= _find_uneven(size, len(dimensions[found["dimension"]]))
     chosen = [[dimensions[name][place] for place in sorted(taken)] for name, taken in places.items()]
-    # Where a program exchanges nothing along a dimension, its file does not have it; the last rank is last in it too.
+    # The file lacks a dimension without collectives. The last rank is also the last one in that dimension.
     chosen.append([0, max(0, first.world - 1 - sum(ranks[-1] for ranks in dimensions.values()))])
-    # The first rank is 0 in each dimension, so what the dimensions add to it adds up.
+    # The first rank is 0 in each dimension, so a rank is the sum over the dimensions.
     ranks = {sum(parts) for parts in product(*chosen)}
     return tuple(sorted({rank for rank in ranks if rank < first.world} | {first.world - 1}))
 
 
-def _uneven(size: int, parts: int) -> set[int]:
-    """Return the places where the sizes of shards change: from full to smaller, and to none."""
+def _find_uneven(size: int, parts: int) -> set[int]:
+    """Return the places at which the sizes of shards change: from full to smaller, and to none."""
     if not size or size % parts == 0:
         return set()
     full = size // -(-size // parts)

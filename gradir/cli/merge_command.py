@@ -35,9 +35,8 @@ Exit status: 0 merged, 1 a conflict, 2 trouble.
 
 
 def add_options(parser: Parser) -> None:
-    parser.add_argument(
-        "base", metavar="BASE", help="the .gir file before both edits, '-' (standard input) or REVISION:FILE"
-    )
+    about = "the .gir file before both edits, '-' (standard input) or REVISION:FILE"
+    parser.add_argument("base", metavar="BASE", help=about)
     parser.add_argument("ours", metavar="OURS", help="the file with our edit")
     parser.add_argument("theirs", metavar="THEIRS", help="the file with their edit")
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of the file in messages (default: OURS)")
@@ -47,7 +46,7 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
-    from gradir import codecs, files
+    from gradir import codecs
     from gradir.cli.suffixes import check_graph_name
     from gradir.diffs.merging import merged
     from gradir.git.repository import side
@@ -57,13 +56,13 @@ def run(options: argparse.Namespace) -> int:
     check_graph_name(options.output)
     sides = [side(word) for word in (options.base, options.ours, options.theirs)]
     name = options.name or files.name_of(sides[1].name)
-    labels = (
-        [f"{name} ({label})" for label in ("base", "ours", "theirs")] if options.name else [each.name for each in sides]
-    )
+    labels = [each.name for each in sides]
+    if options.name:
+        labels = [f"{name} ({label})" for label in ("base", "ours", "theirs")]
     base, ours, theirs = (each.blob() if each.revision else files.read_bytes(each.path) for each in sides)
-    # git has an empty file for the base of two that were both added.
-    before = _graph(base, labels[0]) if base else Graph.of([])
-    graphs = before, _graph(ours, labels[1]), _graph(theirs, labels[2])
+    # If both sides added the file, git passes an empty base.
+    before = _decode_side(base, labels[0]) if base else Graph.of([])
+    graphs = before, _decode_side(ours, labels[1]), _decode_side(theirs, labels[2])
     found = merged(*graphs)
     if found.graph is None:
         from gradir.review.text import render_conflicts
@@ -83,6 +82,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _graph(data: bytes, name: str) -> Graph:
+def _decode_side(data: bytes, name: str) -> Graph:
     with files.naming(name):
         return api.loads(data)

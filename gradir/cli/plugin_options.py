@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 from gradir.errors import ExportError, PassError
 from gradir.files import name_of
+from gradir.options import OptionError, option_infos, option_schemas, read, schema_of
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterator, Mapping
 
     from gradir.cli.parser import Parser
@@ -25,13 +25,12 @@ _NUMBERS: Final = {"integer": int, "number": float}
 
 
 def add_option(group: argparse._ActionsContainer, noun: str) -> None:
-    """Add ``-O``, by which a kind of plug-in is given its options."""
-    group.add_argument(
-        "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help=f"option of the {noun}; repeatable"
-    )
+    """Add ``-O``, which takes the options of a plug-in."""
+    about = f"option of the {noun}; repeatable"
+    group.add_argument("-O", "--option", metavar="KEY=VALUE", action="append", default=[], help=about)
 
 
-def given_options(options: argparse.Namespace) -> dict[str, object]:
+def read_options(options: argparse.Namespace) -> dict[str, object]:
     """Return the values of ``-O``."""
     values: dict[str, object] = {}
     for text in options.option:
@@ -42,10 +41,8 @@ def given_options(options: argparse.Namespace) -> dict[str, object]:
     return values
 
 
-def option_lines(kind: type[Options]) -> list[str]:
+def describe_options(kind: type[Options]) -> list[str]:
     """Return a line for each option with its type, help and default."""
-    from gradir.options import option_infos
-
     lines = []
     for name, takes, help_text, default in option_infos(kind):
         about = "required" if default is None else f"default: {default}"
@@ -53,34 +50,34 @@ def option_lines(kind: type[Options]) -> list[str]:
     return lines
 
 
-def spelled(name: str) -> str:
+def spell_option(name: str) -> str:
     """Return the name of an option on a command line."""
     return f"--{name.replace('_', '-')}"
 
 
-def help_of(info: OptionInfo) -> str:
-    """Return the help text of such an option."""
+def make_help(info: OptionInfo) -> str:
+    """Return the help text of an option of a plug-in."""
     return (info.help if info.default is None else f"{info.help} (default: {info.default})").replace("%", "%%")
 
 
 def add_pass_options(parser: Parser) -> None:
-    """Let a parser know the options of the installed passes, once it meets an option that it does not know."""
+    """Add the options of the installed passes to a parser, at the first option that it does not know."""
     group = parser.group("what to show", _ABOUT)
 
     def add_options() -> None:
         from gradir import registry
-        from gradir.options import option_infos, option_schemas
 
         for each in registry.passes().values():
             schemas = option_schemas(each.options)
             for info in option_infos(each.options):
-                # The default of argparse is none, which says that the option was not given.
-                group.add_argument(spelled(info.name), default=None, help=help_of(info), **_taken(schemas[info.name]))
+                settings = _make_settings(schemas[info.name])
+                # The default None means that the option is not on the command line.
+                group.add_argument(spell_option(info.name), default=None, help=make_help(info), **settings)
 
     parser.add_later(add_options)
 
 
-def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _make_settings(schema: Mapping[str, Any]) -> dict[str, Any]:
     if schema.get("type") == "boolean":
         return {"action": "store_true"}
     if "prefixItems" in schema:
@@ -92,10 +89,9 @@ def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add_declared(group: argparse._ActionsContainer, each: Declared) -> None:
-    """Add an option of a request, whose value is checked as it is read."""
-    from gradir.options import OptionError, read, schema_of
+    """Add an option of a request, and check its value."""
 
-    def value(type_: object, text: str) -> object:
+    def parse(type_: object, text: str) -> object:
         try:
             return read(type_, text)
         except OptionError as error:
@@ -103,35 +99,35 @@ def add_declared(group: argparse._ActionsContainer, each: Declared) -> None:
 
     schema = schema_of(each.type)
     kinds = {str(branch.get("type")) for branch in schema.get("anyOf", [schema])}
-    choices = [word for part in _parts(each.type) if get_origin(part) is Literal for word in get_args(part)]
-    taken: dict[str, Any] = {"metavar": each.option.metavar, "type": partial(value, each.type)}
+    choices = [word for part in _walk_type(each.type) if get_origin(part) is Literal for word in get_args(part)]
+    settings: dict[str, Any] = {"metavar": each.option.metavar, "type": partial(parse, each.type)}
     if kinds == {"boolean"} and each.default is False:
-        taken = {"action": "store_true"}
+        settings = {"action": "store_true"}
     elif "boolean" in kinds:
-        taken = {"action": argparse.BooleanOptionalAction}
+        settings = {"action": argparse.BooleanOptionalAction}
     elif "array" in kinds:
-        of = next(get_args(part)[0] for part in _parts(each.type) if get_origin(part) in {list, tuple})
-        taken = {**taken, "type": partial(value, of), "action": "append", "default": []}
+        item = next(get_args(part)[0] for part in _walk_type(each.type) if get_origin(part) in {list, tuple})
+        settings = {**settings, "type": partial(parse, item), "action": "append", "default": []}
     elif choices:
-        taken = {"choices": choices, **({"nargs": "?", "const": each.option.alone} if each.option.alone else {})}
-    group.add_argument(str(each.flag), dest=each.name, help=each.option.help, **{"default": each.default, **taken})
+        settings = {"choices": choices, **({"nargs": "?", "const": each.option.alone} if each.option.alone else {})}
+    group.add_argument(str(each.flag), dest=each.name, help=each.option.help, **{"default": each.default, **settings})
 
 
-def _parts(type_: object) -> Iterator[object]:
+def _walk_type(type_: object) -> Iterator[object]:
     yield type_
     if get_origin(type_) is not Literal:
         for part in get_args(type_):
-            yield from _parts(part)
+            yield from _walk_type(part)
 
 
 def _metavar(schema: Mapping[str, Any]) -> str:
     return str(schema.get("title", "VALUE"))
 
 
-def chosen_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph] | None, bool]:
-    """Return a function that runs the chosen passes, if any, and whether they choose what a picture draws."""
+def choose_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph] | None, bool]:
+    """Return a function that runs the chosen passes, if any, and whether they choose the content of a picture."""
     if not options.parser.is_complete:
-        # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
+        # No option is one of a pass, and an export without passes should start fast.
         return None, False
     from gradir.exporting import applied, chooses, option_names, planned
 
@@ -140,7 +136,7 @@ def chosen_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph]
 
     def run(graph: Graph) -> Graph:
         try:
-            return applied(steps, graph, spelled)
+            return applied(steps, graph, spell_option)
         except PassError as error:
             raise PassError(f"{name}: {error}") from error
 

@@ -8,12 +8,13 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from gradir.cli.parser import Parser, add_traceback
-from gradir.cli.rank_files import launched
+from gradir.cli.rank_files import read_launcher
 from gradir.cli.report import one_line, report
 from gradir.errors import CaptureError, FileError, SpecError
 from gradir.files import working_folder
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import CaptureRequest, Verification
 
+# Writes to standard output.
+Writer: TypeAlias = Callable[[bytes], None]
+
 _STDOUT: Final = 1
 _STDERR: Final = 2
 _OUT_OF_MEMORY: Final = re.compile("(?i)out of memory|allocate memory")
 
 
 class Loaded(NamedTuple):
-    """A graph, the error that ended the program, and the forward graph of the same run or why it is ``missing``."""
+    """A graph, the error that ended the program, and the forward graph of the same run or the reason of its absence."""
 
     graph: Graph
     raised: str = ""
@@ -37,7 +41,7 @@ class Loaded(NamedTuple):
 
 
 def add_request_options(parser: Parser, *uses: str) -> None:
-    """Add the options of a `CaptureRequest` that these uses take, and what follows ``--``."""
+    """Add the options of a `CaptureRequest` for these uses, and the arguments after ``--``."""
     from gradir.cli.plugin_options import add_declared
     from gradir.request import declared
 
@@ -49,46 +53,41 @@ def add_request_options(parser: Parser, *uses: str) -> None:
 
 
 def add_verify_option(parser: Parser) -> None:
-    """Add the option that compares what is captured with a real backward."""
-    parser.group("advanced").add_argument(
-        "--verify", action="store_true", help="fail unless a real backward agrees with the graph"
-    )
+    """Add the option that compares the graph with a real backward pass."""
+    about = "fail unless a real backward agrees with the graph"
+    parser.group("advanced").add_argument("--verify", action="store_true", help=about)
 
 
-class OwnOutput:
-    """Standard output as it was before the program ran."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write(self, data: bytes) -> None:
-        """Write all of it."""
-        try:
-            with open(self._descriptor, "wb", closefd=False) as file:
-                file.write(data)
-        # The command ends quietly where the reader has left.
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise FileError("standard output", "written", error.strerror, error.errno) from error
+def _write(descriptor: int, data: bytes) -> None:
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+    # If the reader closed the pipe, the command ends without an error.
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FileError("standard output", "written", error.strerror, error.errno) from error
 
 
 @contextmanager
-def program_output(*, for_good: bool) -> Iterator[OwnOutput]:
-    """Send everything printed inside to standard error; with ``for_good`` also what threads and exit handlers print."""
+def program_output(*, for_good: bool) -> Iterator[Writer]:
+    """Send all output inside to standard error; with ``for_good`` also later output, such as of exit handlers.
+
+    Yield a function that writes to standard output.
+    """
     with redirect_stdout(sys.stderr):
         try:
             _flush()
             own = os.dup(_STDOUT)
         except OSError:
-            # There is no standard output to keep clean.
-            yield OwnOutput(_STDOUT)
+            # Standard output is closed.
+            yield partial(_write, _STDOUT)
             return
         # C code and subprocesses write to the descriptor, not to sys.stdout.
         with suppress(OSError):
             os.dup2(_STDERR, _STDOUT)
         try:
-            yield OwnOutput(own)
+            yield partial(_write, own)
         finally:
             _flush()
             if not for_good:
@@ -103,60 +102,60 @@ def _flush() -> None:
 
 
 @contextmanager
-def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
-    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any."""
+def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[Writer]:
+    """Redirect a program's output as `program_output` does, and pass its arguments in sys.argv."""
     from gradir.spec import program_arguments
 
     if not working_folder():
         raise SpecError(f"cannot run {spec}: the working directory was deleted; change to another one")
 
     words = [spec.rpartition(":")[0], *options.program_arguments]
-    with program_output(for_good=for_good) as own, program_arguments(words, for_good=for_good):
-        yield own
+    with program_output(for_good=for_good) as write, program_arguments(words, for_good=for_good):
+        yield write
 
 
-def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
-    """Run a program inside `running_program`, and return the request for its result with the options of a command."""
+def make_request(options: argparse.Namespace, *uses: str) -> CaptureRequest:
+    """Run a program inside `running_program`, and return a request to capture its result with the options."""
     from msgspec.structs import replace
 
     from gradir.capturing import expect_possible
     from gradir.request import CaptureRequest, declared
 
     values = {name: getattr(options, name) for name, each in declared(*uses).items() if each.flag is not None}
-    # What is given several times is a list to argparse.
+    # argparse makes a list of a repeated option.
     plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     request = CaptureRequest(is_program=True, **plain)
-    # Before the program runs, which may take long.
+    # The program may run long, so check this first.
     expect_possible(request, verify=getattr(options, "verify", False))
-    return replace(request, target=_target_of(options))
+    return replace(request, target=_load_target(options))
 
 
-def captured(options: argparse.Namespace, *uses: str) -> Loaded:
+def capture_program(options: argparse.Namespace, *uses: str) -> Loaded:
     """Run and capture a program inside `running_program`, and verify the graph if requested."""
     from gradir import capturing
     from gradir.protocols import StoppedError
 
-    request = request_of(options, *uses)
+    request = make_request(options, *uses)
     try:
         if request.graph == "both" and getattr(options, "takes_both", False):
             both = capturing.captured_both(request, verify=options.verify)
         elif not options.verify:
             return Loaded(capturing.captured(request))
         else:
-            # Nothing runs after this, so that the graph may be used up.
+            # Nothing runs after this, so the backward pass may free the graph.
             graph, checked = capturing.verified(request, keep_graph=False)
             both = capturing.Both(graph, checked=checked)
     except StoppedError as error:
         return Loaded(error.graph, f"{options.spec}: {error}")
     except CaptureError as error:
-        raise CaptureError(f"{options.spec}: {error}{_forward_advice(error, request)}") from error
+        raise CaptureError(f"{options.spec}: {error}{_advise_forward(error, request)}") from error
     if both.checked is not None:
-        _report(options.spec, both.checked)
+        _report_verification(options.spec, both.checked)
     missing = f"{options.spec} gives none ({both.missing})" if both.missing else ""
     return Loaded(both.graph, "", both.forward, missing)
 
 
-def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
+def _advise_forward(error: CaptureError, request: CaptureRequest) -> str:
     """Return advice if the program raised and the front-end can record the operations before."""
     from traceback import walk_tb
 
@@ -165,8 +164,8 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
     cause = error.__cause__
     if not isinstance(error, SpecError) or cause is None or request.graph == "forward" or request.fake:
         return ""
-    # A backend raises in all ranks but the one to blame.
-    if request.collectives and not request.dry and isinstance(cause, RuntimeError) and launched() is not None:
+    # A backend raises in all ranks except the faulty one.
+    if request.collectives and not request.dry and isinstance(cause, RuntimeError) and read_launcher() is not None:
         return "; if another rank ended first, --dry captures this one, and sends nothing"
     if "forward" not in claims.kinds()[claims.frontend_of(request)].features:
         return ""
@@ -179,15 +178,15 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
     return f"; {forward}" if has_begun else ""
 
 
-def _target_of(options: argparse.Namespace) -> object:
+def _load_target(options: argparse.Namespace) -> object:
     from gradir import capturing, claims, registry
     from gradir.spec import load_target
 
-    # There may be objects of the program that want to be finalized.
+    # Python must finalize the objects of the program.
     atexit.unregister(gc.freeze)
     if options.frontend is not None:
         registry.frontend(options.frontend)
-    # Before the import, which may make tensors; what is called later starts from the same seed again.
+    # The import may make tensors. A later call starts from the same seed again.
     with capturing.seeding(options.seed or 0):
         try:
             return load_target(options.spec)
@@ -195,22 +194,22 @@ def _target_of(options: argparse.Namespace) -> object:
             raise SpecError(f"{error}{claims.advice(error.__cause__)}") from error
 
 
-def summary(graph: Graph) -> str:
+def summarize_graph(graph: Graph) -> str:
     """Return a graph in one line."""
     from gradir.ir.cuts import cut_counts
     from gradir.ir.text import counted
     from gradir.ir.totals import totals
 
     counts = totals(graph)
-    places, none, hidden = cut_counts(graph)
-    cut = f", {counted(places, 'cut')}" if places else ""
-    cut += f", {counted(none, 'parameter')} without gradient" if none else ""
-    cut += f", {counted(hidden, 'parameter')} hidden" if hidden else ""
-    graph_size = f"{counted(counts.nodes, 'node')}, {counted(counts.edges, 'edge')}"
-    return f"{graph_size}, {counted(counts.parameters, 'parameter element')}{cut}"
+    places, missing, hidden = cut_counts(graph)
+    size = f"{counted(counts.nodes, 'node')}, {counted(counts.edges, 'edge')}"
+    text = f"{size}, {counted(counts.parameters, 'parameter element')}"
+    text += f", {counted(places, 'cut')}" if places else ""
+    text += f", {counted(missing, 'parameter')} without gradient" if missing else ""
+    return text + (f", {counted(hidden, 'parameter')} hidden" if hidden else "")
 
 
-def _report(spec: str, checked: Verification) -> None:
+def _report_verification(spec: str, checked: Verification) -> None:
     if checked.mismatches:
         more = f" (and {len(checked.mismatches) - 1} more)" if len(checked.mismatches) > 1 else ""
         who = "the graph contradicts itself" if checked.unproved else "the engine disagrees with the graph"

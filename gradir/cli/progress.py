@@ -1,4 +1,4 @@
-"""Shows on a terminal how far a command is that takes long; the bar is gone when it ends."""
+"""Show a progress bar on a terminal while a command runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gradir.progress import Stage
 
-# Seconds; to draw takes some milliseconds.
+# In seconds. Drawing takes some milliseconds.
 _AFTER: Final = 1.0
 _EVERY: Final = 0.5
 
@@ -28,8 +28,8 @@ def is_wanted() -> bool:
 
 
 @contextmanager
-def progress_shown() -> Iterator[None]:
-    """Show what is done inside, if it takes longer than a second."""
+def show_progress() -> Iterator[None]:
+    """Show the progress of the body if it takes longer than a second."""
     from threading import Event, Thread
 
     from gradir.progress import watched
@@ -49,28 +49,28 @@ def _show(stages: Sequence[Stage], ended: Event) -> None:
     started = monotonic()
     if ended.wait(_AFTER):
         return
-    # What a program of the user's prints while it runs is not to meet a bar: it is there in stages alone.
+    # A bar must not mix with the output of the user's program, so it is drawn in stages only.
     while not stages:
         if ended.wait(_EVERY):
             return
-    # To import rich takes a tenth of a second.
+    # Importing rich takes a tenth of a second.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
     from gradir.progress import Stage
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[said]}"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[state]}"))
     console = Console(stderr=True)
     with Progress(*columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task("", total=None, said="")
+        task = bar.add_task("", total=None, state="")
         while True:
-            # Another thread enters and leaves stages meanwhile; the innermost is the last.
-            found = [*stages]
-            what, total, count = found[-1] if found else Stage("")
+            # Another thread enters and leaves stages at the same time; the innermost is the last.
+            current = [*stages]
+            name, total, count = current[-1] if current else Stage("")
             done = min(count(), total) if total else count()
             seconds = int(monotonic() - started)
             words = [f"{done:,} of {total:,}" if total else f"{done:,}" if done else "", f"{seconds} s"]
-            bar.update(task, description=what, total=total or None, completed=done, visible=bool(what))
-            bar.update(task, said=" ".join(filter(None, words)), refresh=True)
+            bar.update(task, description=name, total=total or None, completed=done, visible=bool(name))
+            bar.update(task, state=" ".join(filter(None, words)), refresh=True)
             if ended.wait(_EVERY):
                 return

@@ -1,4 +1,4 @@
-"""``gradir ranks``: the files of the ranks of a distributed training."""
+"""``gradir ranks``: compare the files of the ranks of a distributed training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from gradir import files, link
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.report import write_shown
+from gradir.cli.report import write_output
 
 DESCRIPTION = "Compare the ranks of a distributed run, and prove that their collectives fit together."
 
@@ -34,18 +34,12 @@ _BY_SUFFIX: Final = {".html": "html", ".json": "json", ".md": "markdown"}
 def add_options(parser: Parser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="the .gir files of the ranks of one run")
     output = parser.group("output")
+    about = f"exit with 1 on these of hang, may-hang, mixed, missing, values, graphs, cuts (default: {_DEFAULT})"
     parser.group("comparison").add_argument(
-        "--fail-on",
-        metavar="WHAT",
-        type=_kinds,
-        default=_kinds(_DEFAULT),
-        help=f"exit with 1 on these of hang, may-hang, mixed, missing, values, graphs, cuts (default: {_DEFAULT})",
+        "--fail-on", metavar="WHAT", type=_parse_kinds, default=_parse_kinds(_DEFAULT), help=about
     )
-    output.add_argument(
-        "--format",
-        choices=("text", "markdown", "json", "html"),
-        help="format of the report (default: by the suffix of -o, or text)",
-    )
+    about = "format of the report (default: by the suffix of -o, or text)"
+    output.add_argument("--format", choices=("text", "markdown", "json", "html"), help=about)
     output.add_argument("--full", action="store_true", help="text and markdown: list every graph and finding")
     output.add_argument("--link", metavar="GIR", help="also write one graph of all stages of a pipeline")
     add_output(parser)
@@ -66,32 +60,26 @@ def run(options: argparse.Namespace) -> int:
         link(options.files).save(options.link)
     form = options.format or _BY_SUFFIX.get(PurePath(options.output).suffix, "text")
     text = rendered(found, form, full=options.full)
-    write_shown(options.output, (_wrapped(text) if form == "text" else text).encode(), form)
+    write_output(options.output, (_wrap_text(text) if form == "text" else text).encode(), form)
     return int(any(finding.kind in options.fail_on for finding in found.findings))
 
 
-def _wrapped(text: str) -> str:
-    """Return a text whose lines a terminal shows whole; a name is not broken."""
+def _wrap_text(text: str) -> str:
+    """Wrap lines to the width of a terminal without breaking names."""
     import textwrap
 
-    lines = [
-        part
-        for line in text.splitlines()
-        for part in textwrap.wrap(
-            line,
-            _WIDTH,
-            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 4),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    ]
+    wrap = textwrap.TextWrapper(_WIDTH, break_long_words=False, break_on_hyphens=False)
+    lines: list[str] = []
+    for line in text.splitlines():
+        wrap.subsequent_indent = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += wrap.wrap(line)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _kinds(text: str) -> frozenset[str]:
-    kinds = {kind.replace("-", " ") for kind in text.split(",") if kind}
+def _parse_kinds(text: str) -> frozenset[str]:
     from gradir.distributed.model import KINDS
 
+    kinds = {kind.replace("-", " ") for kind in text.split(",") if kind}
     unknown = sorted(kinds - {*KINDS})
     if unknown:
         names = ", ".join(kind.replace(" ", "-") for kind in KINDS)

@@ -10,15 +10,21 @@ from typing import Any, Final
 
 from gradir import files
 
-# The exit status where something is wrong.
+# The beginning of gradir's messages.
+PREFIX: Final = "gradir: "
+# The exit status of an error.
 TROUBLE: Final = 2
+# The exit status of a command that shows the operations before a program raised.
+RAISED: Final = 1
+# The exit status that a shell gives a program ended by SIGINT.
+INTERRUPTED: Final = 130
 
-# The variable by which a shell asks for what may come next: the name is argcomplete's.
+# A shell sets argcomplete's variable to ask for the possible next words.
 COMPLETING: Final = "_ARGCOMPLETE"
 
 _CI: Final = "GITHUB_ACTIONS"
 _READ: Final = frozenset(("text", "markdown", ".txt", ".md"))
-# Where a log of GitHub Actions, or one like it, reads a command: ``::`` first in a line, or ``##[`` anywhere.
+# A log of GitHub Actions reads ``::`` at the start of a line, or ``##[`` anywhere, as a command.
 _COMMANDS: Final = re.compile(r"(^|[\r\n])((?:\x1b\[[0-9;]*[A-Za-z]|[^!-~\r\n])*):(?=:)|#(?=#\w*\[)")
 
 
@@ -41,11 +47,11 @@ def wants_colour(options: argparse.Namespace) -> bool:
     return options.output == "-" and is_terminal() and not is_plain
 
 
-def columns(options: argparse.Namespace) -> int | None:
-    """Return how many columns the terminal has that shows the output; nothing where none does."""
+def find_columns(options: argparse.Namespace) -> int | None:
+    """Return the number of columns of the terminal that shows the output, or ``None`` for another output."""
     if options.output != "-" or not is_terminal():
         return None
-    # Not before: it loads all of the compressions.
+    # shutil loads all compressions.
     import shutil
 
     return shutil.get_terminal_size().columns
@@ -53,27 +59,26 @@ def columns(options: argparse.Namespace) -> int | None:
 
 def report(message: str) -> None:
     """Print one line on standard error."""
-    # To print, no stream means standard output.
+    # print() takes None for standard output.
     if sys.stderr is not None:
-        print(f"gradir: {one_line(message)}", file=sys.stderr)
+        print(f"{PREFIX}{one_line(message)}", file=sys.stderr)
 
 
 def one_line(message: str) -> str:
     """Return a message on one line, without control characters and commands of CI logs."""
-    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in message)
-    return guarded(line)
+    return escape_commands("".join(char if char.isprintable() else repr(char)[1:-1] for char in message))
 
 
-def write_shown(path: str | os.PathLike[str], data: bytes, form: str = "text") -> None:
-    """Write a command's output to a file or to standard output, without commands for the log of a CI."""
-    # A log is made of what people read; JSON and pictures keep their bytes.
+def write_output(path: str | os.PathLike[str], data: bytes, form: str = "text") -> None:
+    """Write a command's output to a file or to standard output, without commands for a CI log."""
+    # Logs contain text for people; JSON and pictures keep their bytes.
     is_log = form in _READ and files.is_stdout(os.fspath(path)) and not files.is_regular_stdout()
-    files.write_bytes(path, guarded(data.decode()).encode() if is_log else data)
+    files.write_bytes(path, escape_commands(data.decode()).encode() if is_log else data)
 
 
-def guarded(text: str) -> str:
-    """Return a text in which a CI log that it may be written to finds no command."""
+def escape_commands(text: str) -> str:
+    """Return a text in which a CI log finds no command."""
     if not os.environ.get(_CI):
         return text
-    # The last character is written as its number, so that the line reads alike and is no command.
+    # The number of the last character replaces it, so that the line stays readable.
     return _COMMANDS.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", text)

@@ -1,4 +1,4 @@
-"""``gradir run``: a training script as it is, and the graph of one of its backwards."""
+"""``gradir run``: run an unchanged training script, and write the graph of one of its backward passes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from gradir import api, files
 from gradir.cli.parser import Parser, add_traceback
-from gradir.cli.programs import OwnOutput, program_output, summary
-from gradir.cli.rank_files import for_rank, launched
+from gradir.cli.programs import Writer, program_output, summarize_graph
+from gradir.cli.rank_files import fill_in_own_rank, read_launcher
 from gradir.cli.report import TROUBLE, one_line, report
-from gradir.cli.scripts import Script, add_script, calls_of, number
+from gradir.cli.scripts import Script, add_script, describe_calls, make_number_parser
 from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import CaptureError, SpecError
 from gradir.files import Located
+from gradir.request import CaptureRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,34 +59,24 @@ _LAST: Final = {
 }
 _NO_FAILURE: Final = frozenset({"joins", "left"})
 _MOST_DIGITS: Final = 9
+# Seconds from the backward pass to the optimizer's step; then gradir ends the script.
 _LONGEST_STEP: Final = 10.0
-"""Seconds after the backward in which a script comes to the optimizer's step, or ends."""
 
 
 def add_options(parser: Parser) -> None:
     parser.usage = "%(prog)s [OPTIONS] SCRIPT [ARGS ...]\n       %(prog)s SCRIPT [ARGS ...] -o FILE [--step N]"
     group = parser.group("input")
-    group.add_argument(
-        "--step", metavar="N", type=number("call"), default=1, help="capture the Nth backward (default: 1)"
-    )
+    about = "capture the Nth backward (default: 1)"
+    group.add_argument("--step", metavar="N", type=make_number_parser("call"), default=1, help=about)
     group.add_argument("--go-on", action="store_true", help="let the script run to its end")
     group.add_argument("--flow", action="store_true", help="record the places where gradient stops")
-    group.add_argument(
-        "--collectives",
-        action=argparse.BooleanOptionalAction,
-        help="record what this rank exchanges (default: if torchrun started it, without --go-on)",
-    )
+    about = "record what this rank exchanges (default: if torchrun started it, without --go-on)"
+    group.add_argument("--collectives", action=argparse.BooleanOptionalAction, help=about)
     group.add_argument("--dry", action="store_true", help="record collectives and send nothing in the captured step")
-    group.add_argument(
-        "--patience",
-        metavar="SECONDS",
-        type=_seconds,
-        default=60,
-        help="end if a collective waits for so long (default: 60; 0: never)",
-    )
-    parser.group("output").add_argument(
-        "-o", "--output", metavar="FILE", help="write to FILE (required); {rank} and {world} are filled in"
-    )
+    about = "end if a collective waits for so long (default: 60; 0: never)"
+    group.add_argument("--patience", metavar="SECONDS", type=_parse_seconds, default=60, help=about)
+    about = "write to FILE (required); {rank} and {world} are filled in"
+    parser.group("output").add_argument("-o", "--output", metavar="FILE", help=about)
     add_script(parser, "SCRIPT ...", "script, folder or archive, and its arguments")
     add_traceback(parser)
     add_encoding_options(parser)
@@ -93,29 +84,29 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    script = _divided(options)
+    script = _split_arguments(options)
     if options.dry and (options.go_on or options.collectives is False):
         options.parser.error("--dry goes with --collectives, and not with --go-on: nothing that it computes is trained")
     script.check()
     if options.collectives and options.go_on:
         raise SpecError("--collectives runs a dry backward, which uses the graph up: leave out --go-on")
-    options.output = for_rank(options.output)
+    options.output = fill_in_own_rank(options.output)
     check_graph_name(options.output)
-    # A training may take long before there is anything to write.
+    # A training may run long before gradir writes the file, so check its place now.
     if folder := files.folder_to_make(options.output):
         report(f"{folder} is not there yet: {script.name} has to make it")
     else:
         files.check_place(options.output)
     if files.is_stdout(options.output):
-        with program_output(for_good=options.is_process) as own:
-            return _Run(options, script, own).status()
+        with program_output(for_good=options.is_process) as write:
+            return _Run(options, script, write).run()
     # To escape what standard output cannot show is gradir's way, and not Python's.
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "backslashreplace":
         sys.stdout.reconfigure(errors="strict")
-    return _Run(options, script).status()
+    return _Run(options, script).run()
 
 
-def _seconds(text: str) -> int:
+def _parse_seconds(text: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
     from gradir.ir.text import excerpt
@@ -123,7 +114,7 @@ def _seconds(text: str) -> int:
     raise argparse.ArgumentTypeError(f"expected whole seconds such as 60, got {excerpt(text)}; 0 waits for ever")
 
 
-def _divided(options: argparse.Namespace) -> Script:
+def _split_arguments(options: argparse.Namespace) -> Script:
     """Divide a command line into the script and its arguments; options of gradir after it join the others."""
     parser: Parser = options.parser
     if not options.program:
@@ -135,7 +126,7 @@ def _divided(options: argparse.Namespace) -> Script:
         place = words.index("--")
         own, arguments = words[:place], words[place + 1 :]
     else:
-        place = parser.options_at_end(words)
+        place = parser.find_options_at_end(words)
         own, arguments = words[place:], words[:place]
     given = parser.parse_args(own, options)
     if given.program:
@@ -148,7 +139,7 @@ def _divided(options: argparse.Namespace) -> Script:
 
 
 def _end(status: int) -> None:
-    """End at once, whatever the other threads wait for, with what was printed."""
+    """Flush the output and end the process at once, even if other threads wait."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
@@ -156,53 +147,54 @@ def _end(status: int) -> None:
 
 
 class _Run:
-    def __init__(self, options: argparse.Namespace, script: Script, own: OwnOutput | None = None) -> None:
-        """Prepare the capture; ``own`` is standard output if the file is written there."""
-        self._options, self._script, self._own = options, script, own
+    def __init__(self, options: argparse.Namespace, script: Script, write: Writer | None = None) -> None:
+        """Prepare the capture; without ``write``, the graph goes to a file and not to standard output."""
+        self._options, self._script, self._write = options, script, write
         # The script may change the working directory.
         self._path = Located(options.output)
-        self._launched = None if options.collectives is False else launched()
+        self._launched = None if options.collectives is False else read_launcher()
         self._error: Exception | None = None
         self._seeing: Mapping[str, Running] = {}
         self._is_written = self._has_stopped = self._has_started = self._is_left = False
         self._process = os.getpid()
-        # Of a script that never steps there is no more to know.
+        # A script that never steps has no later collectives to record.
         self._timer = threading.Timer(_LONGEST_STEP, _end, [0])
         self._timer.daemon = True
 
-    def status(self) -> int:
+    def run(self) -> int:
         from gradir.capturing import running
         from gradir.cli.waiting import Watchdog
-        from gradir.request import CaptureRequest
 
         options, name = self._options, self._script.name
-        own = {name: getattr(options, name) for name in ("step", "flow", "dry")}
         collectives = bool(options.collectives or options.dry or (self._launched and not options.go_on))
-        request = CaptureRequest(sources=True, collectives=collectives, **own)
-        watched = self._launched and collectives and Watchdog.is_possible()
-        watchdog = Watchdog(options.patience, self._waiting, self._stop, self._told) if watched else None
-        with running(request, self._reached) as self._seeing, watchdog or nullcontext():
-            left = self._script.run(options, lambda: self._is_enough, self._failed)
+        request = CaptureRequest(
+            sources=True, collectives=collectives, step=options.step, flow=options.flow, dry=options.dry
+        )
+        watchdog = None
+        if self._launched and collectives and Watchdog.is_possible():
+            watchdog = Watchdog(options.patience, self._count_waiting, self._stop, self._try_to_write_stopped)
+        with running(request, self._handle_backward) as self._seeing, watchdog or nullcontext():
+            status = self._script.run(options, lambda: self._is_enough, self._handle_failure)
             self._timer.cancel()
-            if self._ended(is_failure=bool(left)):
+            if self._finish(is_failure=bool(status)):
                 return 0
         if self._is_enough:
             if self._error is not None:
                 raise self._error
             return 0
-        if left is not None and left != 0:
+        if status is not None and status != 0:
             if not (self._is_written or self._has_stopped):
                 report(f"{name} ended before call number {options.step} of backward: nothing is written")
-            # Python prints what is no number.
-            raise SystemExit(left)
+            # Python prints the status if it is a message.
+            raise SystemExit(status)
         if self._error is not None:
             return TROUBLE
         if not self._is_written:
-            raise SpecError(f"{name} {calls_of(self._seeing, options.step)}: nothing is written")
+            raise SpecError(f"{name} {describe_calls(self._seeing, options.step)}: nothing is written")
         return 0
 
-    def _ended(self, *, is_failure: bool) -> bool:
-        """Write what was exchanged up to the end of the script; return whether there is a file without a graph."""
+    def _finish(self, *, is_failure: bool) -> bool:
+        """Write the collectives up to the end of the script; return whether the command is done."""
         from pathlib import Path
 
         whole = next(filter(None, (each.finished() for each in self._seeing.values())), None)
@@ -213,48 +205,48 @@ class _Run:
             return True
         if self._is_enough or not (self._has_started or (not is_failure and (calls or self._has_stopped))):
             return False
-        if self._stopped("ends"):
-            told = f"{self._script.name} {calls_of(self._seeing, self._options.step)}"
-            report(f"{told}: wrote {self._options.output} without a graph")
+        if self._write_stopped("ends"):
+            reason = f"{self._script.name} {describe_calls(self._seeing, self._options.step)}"
+            report(f"{reason}: wrote {self._options.output} without a graph")
             return not is_failure
         if self._has_started:
-            # It says that the rank still waits.
+            # The file says that the rank still waits.
             Path(self._path).unlink()
         return False
 
-    def _waiting(self) -> int | None:
+    def _count_waiting(self) -> int | None:
         if self._is_written or self._error is not None:
             return None
         counts = [count for each in self._seeing.values() if (count := each.waiting) is not None]
         return sum(counts) if counts else None
 
-    def _failed(self, error: BaseException) -> bool:
-        """Write what was exchanged before a script failed; return whether that is no failure, as behind ``Join``."""
+    def _handle_failure(self, error: BaseException) -> bool:
+        """Write the collectives before a script failed; return whether that is no failure, as in ``Join``."""
         is_failure = not isinstance(error, SystemExit)
-        return self._launched is not None and is_failure and self._told("fails", error) in _NO_FAILURE
+        return self._launched is not None and is_failure and self._try_to_write_stopped("fails", error) in _NO_FAILURE
 
     def _stop(self, why: str) -> bool:
-        """End a process that waits or is told to end, with what it exchanged; return whether it ends by itself."""
-        if not self._has_stopped and (told := self._told(why)) not in ("", "starts"):
-            _end(0 if told in _NO_FAILURE else TROUBLE)
+        """Write the collectives and end a process that waits or must end; return whether it ends by itself."""
+        if not self._has_stopped and (reason := self._try_to_write_stopped(why)) not in ("", "starts"):
+            _end(0 if reason in _NO_FAILURE else TROUBLE)
         return self._has_stopped
 
-    def _told(self, why: str, error: BaseException | None = None) -> str:
-        """Write as `_stopped`, where an error must not hide that of the script, or end a thread that watches."""
+    def _try_to_write_stopped(self, why: str, error: BaseException | None = None) -> str:
+        """Write as `_write_stopped` does, but report errors: the script's own error is more important."""
         try:
-            return self._stopped(why, error)
+            return self._write_stopped(why, error)
         except Exception as own:  # noqa: BLE001
             report(str(own))
             return why
 
-    def _stopped(self, why: str, error: BaseException | None = None) -> str:
-        """Write what was exchanged in a step without a backward; return why there is none, or nothing."""
-        if self._own is not None or self._is_written or os.getpid() != self._process:
+    def _write_stopped(self, why: str, error: BaseException | None = None) -> str:
+        """Write the collectives of a step without a backward pass; return why it stopped, or an empty text."""
+        if self._write is not None or self._is_written or os.getpid() != self._process:
             return ""
         graph = next(filter(None, (each.stopped(why, error) for each in self._seeing.values())), None)
         if graph is None or graph.rank is None:
             return ""
-        # A signal may come in the middle of what follows. A rank that waits before its first step may be right to.
+        # A signal may interrupt the lines below. A rank may wait before its first step without a fault.
         self._has_stopped = graph.rank.stopped != "starts"
         self._is_left = graph.rank.stopped == "left"
         self._has_started = not self._has_stopped
@@ -274,7 +266,7 @@ class _Run:
     def _is_enough(self) -> bool:
         return not self._options.go_on and (self._is_written or self._error is not None)
 
-    def _captured(self, call: ReachedBackward) -> Graph:
+    def _capture(self, call: ReachedBackward) -> Graph:
         try:
             return call.capture()
         except CaptureError as error:
@@ -282,19 +274,19 @@ class _Run:
                 raise
             raise CaptureError(f"{error}; --no-collectives captures the graph alone") from error
 
-    def _reached(self, call: ReachedBackward) -> None:
-        graph = self._written(call)
+    def _handle_backward(self, call: ReachedBackward) -> None:
+        graph = self._capture_and_write(call)
         if self._options.go_on:
             return
-        is_alone = self._own is not None or graph is None or graph.rank is None or not graph.rank.backend
-        if is_alone or not call.go_on(self._stepped):
-            # As if the script left by itself, which is quiet in a thread too.
+        is_alone = self._write is not None or graph is None or graph.rank is None or not graph.rank.backend
+        if is_alone or not call.go_on(self._write_step):
+            # The same exit as from sys.exit(), which prints nothing in a thread either.
             raise SystemExit
         if self._is_written:
             self._timer.start()
 
-    def _written(self, call: ReachedBackward) -> Graph | None:
-        """Capture and write a graph, but for that of a pipeline, which is written with the whole step."""
+    def _capture_and_write(self, call: ReachedBackward) -> Graph | None:
+        """Capture a graph and write it, unless it is part of a pipeline, which needs the whole step."""
         from msgspec.structs import replace
 
         from gradir.claims import able
@@ -305,26 +297,26 @@ class _Run:
             for name in (name for name, each in self._seeing.items() if each.calls):
                 for feature in filter(vars(options).get, ("flow", "collectives")):
                     able(name, feature, f"--{feature}")
-            graph = self._captured(call)
+            graph = self._capture(call)
             if graph.rank is None and self._launched is not None:
                 graph = replace(graph, rank=Rank(*self._launched))
-            if self._own is not None:
-                self._own.write(api.dumps(graph, format=options.format, compress=options.compress))
+            if self._write is not None:
+                self._write(api.dumps(graph, format=options.format, compress=options.compress))
                 self._is_written = True
             elif options.go_on or graph.rank is None or not (call.is_piped or graph.rank.backend):
                 self._save(graph)
             elif not call.is_piped:
-                # As long as no step of the optimizer came.
+                # A later step of the optimizer writes the file again.
                 self._save(replace(graph, rank=replace(graph.rank, accumulates=True)))
-        except Exception as error:  # noqa: BLE001 (it is not the script's, and is raised again when that has ended)
+        except Exception as error:  # noqa: BLE001 (not the script's error, so it is raised after the script)
             self._error = error
             if options.go_on:
                 report(str(error))
             return None
         return graph
 
-    def _stepped(self, graph: Graph) -> None:
-        """Write the file again with what was exchanged up to the optimizer's step, and end the script."""
+    def _write_step(self, graph: Graph) -> None:
+        """Write the file again with the collectives up to the optimizer's step, and end the script."""
         self._save(graph)
         raise SystemExit
 
@@ -334,5 +326,5 @@ class _Run:
             return
         if not self._is_written:
             rest = "" if self._options.go_on else f"; {self._script.name} ends here (--go-on lets it run on)"
-            print(one_line(f"wrote {self._options.output}: {summary(graph)}{rest}"), file=sys.stderr)
+            print(one_line(f"wrote {self._options.output}: {summarize_graph(graph)}{rest}"), file=sys.stderr)
         self._is_written = True

@@ -1,4 +1,4 @@
-"""Share the arguments of commands that run an unchanged script, and run it."""
+"""Parse the arguments of commands that run an unchanged script, and run it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gradir.protocols import Running
 
 _MOST_DIGITS: Final = 19
-# The exit status of Python where a program raises.
+# The exit status of Python if a program raises.
 FAILED: Final = 1
 
 
@@ -30,7 +30,7 @@ class Script(NamedTuple):
     is_module: bool
 
     def check(self) -> None:
-        """Refuse anything but a script that can run."""
+        """Refuse a name that is no script, and a deleted working directory."""
         if not self.is_module:
             check_script(self.name)
         if not working_folder():
@@ -39,24 +39,24 @@ class Script(NamedTuple):
     def run(
         self, options: argparse.Namespace, is_enough: Callable[[], bool], failed: Callable[[BaseException], bool]
     ) -> object:
-        """Run the script and return its exit status or message; ``failed`` says if an error needs no traceback."""
-        from gradir.cli.program_errors import trimmed
+        """Run the script and return its exit status or message; ``failed`` returns whether an error is no failure."""
+        from gradir.cli.program_errors import trim_tracebacks
         from gradir.spec import NoScriptError, run_script
 
-        # There may be objects of the program that want to be finalized.
+        # Python must finalize the objects of the program.
         atexit.unregister(gc.freeze)
         try:
             run_script(self.name, self.arguments, is_module=self.is_module, for_good=options.is_process)
         except (NoScriptError, KeyboardInterrupt):
             raise
-        except SystemExit as left:
-            return left.code
-        except BaseException as error:  # noqa: BLE001 (it is the script's failure, whatever it is)
-            # The run was ended in the middle of its work, where a script may not clean up well.
+        except SystemExit as exit_:
+            return exit_.code
+        except BaseException as error:  # noqa: BLE001 (any error is the script's failure)
+            # gradir ended the script in the middle of its work, so its cleanup may fail.
             if is_enough() or failed(error):
                 return None
-            found = error if options.traceback else trimmed(error)
-            sys.excepthook(type(found), found, found.__traceback__)
+            shown = error if options.traceback else trim_tracebacks(error)
+            sys.excepthook(type(shown), shown, shown.__traceback__)
             return FAILED
         return None
 
@@ -68,46 +68,50 @@ def add_script(parser: Parser, metavar: str, help: str) -> None:
     parser.set_defaults(parser=parser)
 
 
-def divided(options: argparse.Namespace, *, is_script: Callable[[str], bool], foreign: Collection[str] = ()) -> Script:
-    """Divide the arguments after the first into gradir's options, which are parsed, and the script's."""
+def split_arguments(
+    options: argparse.Namespace, *, is_script: Callable[[str], bool], foreign: Collection[str] = ()
+) -> Script:
+    """Parse gradir's options among the arguments after the first, and return the script with the others.
+
+    Options in ``foreign`` belong to the script.
+    """
     parser: Parser = options.parser
     if not options.program:
         parser.error("name what to run or to read")
     name, *words = options.program
     arguments: Sequence[str] = options.program_arguments
     own = words
-    # Where nothing follows `--`, options at the end of the line are gradir's, except those that a script may have.
+    # Without arguments after `--`, options at the end of the line are gradir's.
     if is_script(name) and not arguments:
-        place = parser.options_at_end(words, foreign)
+        place = parser.find_options_at_end(words, foreign)
         own, arguments = words[place:], words[:place]
     options.program = []
     given = parser.parse_args(own, options)
     if given.program:
-        parser.error(parser.unknown(given.program[0]))
+        parser.error(parser.describe_unknown(given.program[0]))
     options.program_arguments = tuple(arguments)
     return Script(name, arguments, options.is_module)
 
 
-def calls_of(seeing: Mapping[str, Running], step: int) -> str:
-    """Return how often a script called backward, if that was not often enough."""
+def describe_calls(seeing: Mapping[str, Running], step: int) -> str:
+    """Return a text for a script that called backward less than ``step`` times."""
     from gradir.claims import unable
     from gradir.ir.text import counted
 
-    calls = sum(each.calls for each in seeing.values())
-    if not calls:
-        why = " and ".join(unable("running"))
-        return f"never called backward in this process{why and f' ({why})'}"
-    return f"called backward {counted(calls, 'time')}, and --step is {step}"
+    if calls := sum(each.calls for each in seeing.values()):
+        return f"called backward {counted(calls, 'time')}, and --step is {step}"
+    why = " and ".join(unable("running"))
+    return f"never called backward in this process{why and f' ({why})'}"
 
 
-def number(what: str, first: int = 1, last: int = sys.maxsize) -> Callable[[str], int]:
+def make_number_parser(noun: str, first: int = 1, last: int = sys.maxsize) -> Callable[[str], int]:
     """Return a parser of whole numbers from the first to the last."""
 
-    def read(text: str) -> int:
+    def parse(text: str) -> int:
         if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS or not first <= int(text) <= last:
             from gradir.ir.text import excerpt
 
-            raise argparse.ArgumentTypeError(f"{excerpt(text)} is not the number of a {what}: {first} is the first")
+            raise argparse.ArgumentTypeError(f"{excerpt(text)} is not the number of a {noun}: {first} is the first")
         return int(text)
 
-    return read
+    return parse

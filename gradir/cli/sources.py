@@ -1,4 +1,4 @@
-"""The graph that an argument of a command names: a ``.gir`` file, ``-``, a file in git, or a program to run."""
+"""Find and load the graph that an argument names: a ``.gir`` file, ``-``, a file in git, or a program."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir import api, files, forwards
-from gradir.cli.programs import Loaded, add_request_options, captured, running_program
-from gradir.cli.report import report
+from gradir.cli.programs import Loaded, add_request_options, capture_program, running_program
+from gradir.cli.report import RAISED, report
 from gradir.errors import FileError, GradirError, SpecError
 
 if TYPE_CHECKING:
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 GRAPH_HELP: Final = "a .gir or .pt2 file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
-# The exit status where a program raised, and there is a graph of what ran before.
-RAISED: Final = 1
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _ALSO_GRAPHS: Final = (".json", ".msgpack", ".txt")
 _MOST_NAMES: Final = 8
-# Bytes of a script in which names are looked for.
+# gradir looks for names in this many bytes of a script.
 _LARGEST_SCRIPT: Final = 1_000_000
 
 
@@ -36,11 +34,9 @@ class Source(NamedTuple):
     is_program: bool = False
 
     def read(self, other: Source | None = None) -> bytes:
-        """Return the bytes of the file; a renamed one is looked for from the ``other`` source."""
-        if self.side is None:
-            return files.read_bytes(self.word)
-        if not self.side.revision:
-            return files.read_bytes(self.side.path)
+        """Return the bytes of the file; git finds a renamed one by the ``other`` source."""
+        if self.side is None or not self.side.revision:
+            return files.read_bytes(self.word if self.side is None else self.side.path)
         return self.side.blob(other.side if other is not None else None)
 
     @property
@@ -57,20 +53,20 @@ class Source(NamedTuple):
 
 
 def add_graph_argument(parser: Parser) -> None:
-    """Add the argument that names a graph, and the options of a program that it may be."""
+    """Add the argument for a graph, and the options of a program."""
     parser.add_argument("file", metavar="GRAPH", help=GRAPH_HELP)
     add_program_options(parser)
 
 
 def add_program_options(parser: Parser) -> None:
-    """Add the options that say how a program is run and captured."""
+    """Add the options to run and capture a program."""
     add_request_options(parser, "graph")
     parser.set_defaults(parser=parser, verify=False)
 
 
-def source_of(word: str) -> Source:
-    """Find what an argument names, without running or reading it."""
-    # No path: a command on a file starts without what makes one.
+def find_source(word: str) -> Source:
+    """Return the source that an argument names, without running or reading it."""
+    # pathlib would delay the start of a command.
     if word == "-" or os.path.isfile(word):
         _refuse_other_format(word)
         return Source(word)
@@ -80,47 +76,52 @@ def source_of(word: str) -> Source:
         from gradir.git.repository import side
 
         location, _, attribute = word.rpartition(":")
-        # The suffix .py was left out.
+        # The user forgot the suffix .py.
         if "/" in location and attribute.isidentifier() and os.path.isfile(f"{location}.py"):
             raise SpecError(f"{word}: no such file; {location}.py:{attribute} names a program")
-        return _of_side(side(word))
+        return _make_source(side(word))
     if not word or word.endswith(_GRAPHS) or os.path.exists(word):
-        # Reading it says what is wrong.
+        # Reading the file reports its fault.
         return Source(word)
-    if other := _other_format(word):
+    if other := _name_other_format(word):
         raise SpecError(f"{word}: no such file; it would be {other}")
     raise SpecError(f"{word}: no such file; name a .gir file, or a program such as train.py:loss")
 
 
-def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
+def find_two_sources(options: argparse.Namespace) -> tuple[Source, Source]:
     """Return the two graphs that the arguments of a comparison name."""
     from gradir.git.repository import sides
 
-    words, given = list(options.sides), options.arguments
+    words = list(options.sides)
     if any(map(_is_program, words)):
         if len(words) != 2:
             raise GradirError(f"expected two graphs, got {len(words)}: {' '.join(words)}; see gradir diff --help")
-        first, second = map(source_of, words)
+        first, second = map(find_source, words)
         return first, second
     if words == ["-", "-"]:
         raise GradirError("cannot read two graphs from standard input; name one as a file")
-    # Without a program, arguments after `--` are files, as git takes them.
+    # Without a program, arguments after `--` are files, as in git.
     words += options.program_arguments
     options.program_arguments = ()
-    before, after = sides(words, len(given) - 1 - given.index("--") if "--" in given else 0)
-    return _of_side(before), _of_side(after)
+    arguments = options.arguments
+    before, after = sides(words, len(arguments) - 1 - arguments.index("--") if "--" in arguments else 0)
+    return _make_source(before), _make_source(after)
 
 
-def short_names(names: Sequence[str]) -> list[str]:
+def shorten_names(names: Sequence[str]) -> list[str]:
     """Return names with the fewest folders that tell them apart."""
-    divided = [name.rpartition(":") if ":" in name.rpartition("/")[0] else ("", "", name) for name in names]
-    # The letter of a drive is no revision.
-    divided = [("", "", path) if len(head) == 1 else (head, colon, path) for head, colon, path in divided]
-    paths = [path.replace("\\", "/").split("/") for _, _, path in divided]
-    depth = 1
-    while len({*names}) > len({(head, *path[-depth:]) for (head, _, _), path in zip(divided, paths, strict=True)}):
-        depth += 1
-    return [f"{head}{colon}{'/'.join(path[-depth:])}" for (head, colon, _), path in zip(divided, paths, strict=True)]
+    heads, paths = list[str](), list[list[str]]()
+    for name in names:
+        head, colon, path = name.rpartition(":") if ":" in name.rpartition("/")[0] else ("", "", name)
+        # The letter of a drive is no revision.
+        heads.append("" if len(head) == 1 else f"{head}{colon}")
+        paths.append(path.replace("\\", "/").split("/"))
+    shortened = list(names)
+    for depth in range(1, max(map(len, paths)) + 1):
+        shortened = [f"{head}{'/'.join(path[-depth:])}" for head, path in zip(heads, paths, strict=True)]
+        if len({*shortened}) == len({*names}):
+            break
+    return shortened
 
 
 def is_program(word: str) -> bool:
@@ -143,10 +144,10 @@ def is_script(word: str) -> bool:
 
 
 def check_script(word: str) -> None:
-    """Refuse a word that names no script to run: a graph, a file of another format, or a program argument."""
+    """Refuse a word that is no script: a graph, a file of another format, or a PROGRAM argument."""
     if word.endswith(_GRAPHS):
         raise SpecError(f"{word} is a graph, not a script; open it with 'gradir view {word}'")
-    if other := _other_format(word):
+    if other := _name_other_format(word):
         raise SpecError(f"{word} is {other}")
     if ".py:" in word and not os.path.exists(word):
         script = word.partition(":")[0]
@@ -155,30 +156,30 @@ def check_script(word: str) -> None:
 
 def _refuse_other_format(word: str) -> None:
     if word.endswith(".py"):
-        advice = f"name what to capture, e.g. {example_in(word)}, or 'gradir run {word} -o FILE'"
+        advice = f"name what to capture, e.g. {suggest_program(word)}, or 'gradir run {word} -o FILE'"
         raise SpecError(f"{word} is a script, not a graph; {advice}")
-    if other := _other_format(word):
+    if other := _name_other_format(word):
         raise SpecError(f"{word} is {other}")
 
 
-def _other_format(word: str) -> str:
+def _name_other_format(word: str) -> str:
     if word.endswith((*_GRAPHS, *_ALSO_GRAPHS)) or "." not in word:
-        # To know the files of front-ends takes time.
+        # Asking the front-ends takes time.
         return ""
     from gradir.claims import other_format
 
     return other_format(word)
 
 
-def example_in(word: str) -> str:
-    """Return a program argument for a script, and the names that the script defines."""
-    names = _defined_in(word)
+def suggest_program(word: str) -> str:
+    """Return an example of a PROGRAM argument for a script, and the names that the script defines."""
+    names = _find_definitions(word)
     defines = f" ({word} defines {', '.join(names[:_MOST_NAMES])})" if names else ""
     return f"{word}:{names[0] if names else 'loss'}{defines}"
 
 
 def refuse_program_options(options: argparse.Namespace, *words: str, but: Collection[str] = ()) -> None:
-    """Refuse options that are for programs where no word names one, all ``but`` some."""
+    """Refuse the options of programs, all ``but`` some, since these words are files."""
     from gradir.request import declared
 
     files = " and ".join(words)
@@ -196,7 +197,7 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
     if source.is_program:
         options.spec = source.word
         with running_program(options, source.word):
-            return captured(options, "graph")
+            return capture_program(options, "graph")
     if source.path:
         return Loaded(api.load(source.path))
     with files.naming(source.name):
@@ -204,21 +205,21 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
 
 
 def load_with_flow(options: argparse.Namespace, source: Source) -> Loaded:
-    """Load a graph as `load` does; run a program again if a parameter gets no gradient, to record where it is lost."""
+    """Load a graph as `load` does; if a parameter gets no gradient, run the program again to record the lines."""
     loaded = load(options, source)
-    lost = _unreached(loaded)
-    if not source.is_program or options.flow or not lost:
+    unreached = _find_unreached(loaded)
+    if not source.is_program or options.flow or not unreached:
         return loaded
     options.flow = True
-    # A second run may fail, or reach other parameters: then the first graph is the one to show.
+    # If the second run fails or reaches other parameters, show the first graph.
     with suppress(GradirError):
         again = load(options, source)
-        if _unreached(again) == lost:
+        if _find_unreached(again) == unreached:
             return again
     return loaded
 
 
-def _unreached(loaded: Loaded) -> set[tuple[str, ...]]:
+def _find_unreached(loaded: Loaded) -> set[tuple[str, ...]]:
     return {cut.names for cut in loaded.graph.cuts if cut.kind == "unreached" and not cut.is_place}
 
 
@@ -227,33 +228,33 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
     if not a.is_program and not b.is_program:
         refuse_program_options(options, a.word, b.word)
     if a.is_program and b.is_program:
-        from gradir.cli.subprocesses import capturing_apart
+        from gradir.cli.subprocesses import capture_apart
 
         options.graph = options.graph or "both"
-        # Two programs in one process would share what they import: an edited model would be compared with itself.
-        with capturing_apart(options, a.word) as captured:
+        # Two programs in one process would share their imports, so a model would be compared with itself.
+        with capture_apart(options, a.word) as finish:
             second = load(options, b)
-            return captured(), second
-    # A file is read first, since a program may take long, and may change the working directory.
+            return finish(), second
+    # The file comes first, since a program may take long and may change the working directory.
     if a.is_program:
-        second = with_forward(load(options, b, a), b)
+        second = add_forward(load(options, b, a), b)
         capture_as(options, second.graph)
         return load(options, a, b), second
-    first = with_forward(load(options, a, b), a)
+    first = add_forward(load(options, a, b), a)
     if b.is_program:
         capture_as(options, first.graph)
         return first, load(options, b, a)
     import filecmp
 
-    same = False
-    # Equal bytes make equal graphs; loading reports what cannot be read.
+    is_equal = False
+    # Equal bytes make equal graphs. If a file cannot be read, `load` raises the error.
     with suppress(OSError):
-        same = "" not in (a.path, b.path) and "-" not in (a.path, b.path) and filecmp.cmp(a.path, b.path, shallow=False)
-    return first, with_forward(first if same else load(options, b, a), b)
+        is_equal = {a.path, b.path}.isdisjoint({"", "-"}) and filecmp.cmp(a.path, b.path, shallow=False)
+    return first, add_forward(first if is_equal else load(options, b, a), b)
 
 
-def with_forward(loaded: Loaded, source: Source) -> Loaded:
-    """Load the graph of the forward that lies beside a file and was captured with it, if there is one."""
+def add_forward(loaded: Loaded, source: Source) -> Loaded:
+    """Add the forward graph from the file next to that of the autograd graph, or the reason of its absence."""
     if not forwards.has_forward(loaded.graph):
         return loaded._replace(forward=None, missing=f"{source.name} has none")
     side = source.side
@@ -264,17 +265,17 @@ def with_forward(loaded: Loaded, source: Source) -> Loaded:
         return loaded._replace(forward=api.load(name))
     from gradir.git.repository import GitError
 
-    beside = side._replace(path=name)
+    forward = side._replace(path=name)
     try:
-        data = beside.blob()
+        data = forward.blob()
     except GitError:
-        return loaded._replace(forward=None, missing=f"there is no {beside.name}")
-    with files.naming(beside.name):
+        return loaded._replace(forward=None, missing=f"there is no {forward.name}")
+    with files.naming(forward.name):
         return loaded._replace(forward=api.loads(data))
 
 
 def capture_as(options: argparse.Namespace, expected: Graph) -> None:
-    """Capture a program with the options that a graph records: source lines, the flow, and which graph it is."""
+    """Set the options of a capture as a graph records them: source lines, flow, and kind of graph."""
     from gradir.ir.cuts import FLOW
 
     recorded = expected.producer.options
@@ -285,7 +286,7 @@ def capture_as(options: argparse.Namespace, expected: Graph) -> None:
         options.graph = recorded["graph"]
 
 
-def status_of(loaded: Loaded) -> int:
+def report_raised(loaded: Loaded) -> int:
     """Return the exit status of a command that shows a graph, and report an error that ended the program."""
     if not loaded.raised:
         return 0
@@ -299,7 +300,7 @@ def _is_program(word: str) -> bool:
     if not location or word.endswith(_GRAPHS) or os.path.exists(word):
         return False
     if location.endswith(".py"):
-        # Behind a revision it is a file in git, but for the drive of Windows.
+        # After a revision it is a file in git; a colon in the second place belongs to a Windows drive.
         return ":" not in location[2:] or os.path.isfile(location)
     if not all(map(str.isidentifier, [*location.split("."), *attribute.split(".")])):
         return False
@@ -308,7 +309,7 @@ def _is_program(word: str) -> bool:
     return not (has_git() and succeeds(["cat-file", "-e", f"{location}:{attribute}"]))
 
 
-def _of_side(side: Side) -> Source:
+def _make_source(side: Side) -> Source:
     if not side.revision:
         _refuse_other_format(side.path)
     elif side.path.partition(":")[0].endswith(".py"):
@@ -319,7 +320,7 @@ def _of_side(side: Side) -> Source:
     return Source(side.name, side)
 
 
-def _defined_in(script: str) -> list[str]:
+def _find_definitions(script: str) -> list[str]:
     """Return the classes of a script and its functions that need no argument, without running it."""
     import ast
 

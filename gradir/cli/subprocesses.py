@@ -14,39 +14,33 @@ from typing import Final
 
 from gradir import api, forwards
 from gradir.cli.programs import Loaded
-from gradir.cli.rank_files import for_rank
-from gradir.cli.report import one_line
+from gradir.cli.rank_files import fill_in_own_rank
+from gradir.cli.report import INTERRUPTED, PREFIX, RAISED, one_line
 from gradir.errors import SpecError
 from gradir.progress import stage
 
-_RAISED: Final = 1
-_INTERRUPTED: Final = 130
-_OWN: Final = "gradir: "
-
-# Runs the command with the same path to import from, whatever lies in the working directory.
+# The subprocess imports from the same places, whatever its working directory contains.
 _START: Final = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from {} import main; sys.exit(main())"
 
 
-def command_line(words: Sequence[str], module: str = "gradir.cli.main") -> list[str]:
-    """Return the command that runs gradir with these words, or another module's ``main``, in another process."""
+def make_command(words: Sequence[str], module: str = "gradir.cli.main") -> list[str]:
+    """Return the command that runs gradir, or another module's ``main``, in a subprocess with these arguments."""
     return [sys.executable, "-c", _START.format(module), json.dumps(sys.path), *words]
 
 
 @contextmanager
-def capturing_apart(
-    options: argparse.Namespace, spec: str, folder: str | None = None
-) -> Iterator[Callable[[], Loaded]]:
-    """Capture a program in a process that starts in ``folder``, while the body of the context runs.
+def capture_apart(options: argparse.Namespace, spec: str, folder: str | None = None) -> Iterator[Callable[[], Loaded]]:
+    """Capture a program in a subprocess that starts in ``folder``, while the body of the context runs.
 
-    Yield a function that waits and returns the result of `gradir.cli.programs.captured`. It raises a `SpecError` if the
-    program cannot be captured.
+    Yield a function that waits and returns the result of `gradir.cli.programs.capture_program`. It raises a
+    `SpecError` if the program cannot be captured.
     """
     with TemporaryDirectory() as place:
-        # A process that a launcher started writes no file without its rank in the name.
+        # Under a launcher, gradir writes no file without the rank in its name.
         path = os.path.join(place, "graph.{rank}.gir")
-        words = ["capture", spec, "-o", path, "--format", "msgpack", *program_words(options)]
+        words = ["capture", spec, "-o", path, "--format", "msgpack", *list_program_options(options)]
         process = subprocess.Popen(  # noqa: S603 (gradir itself)
-            command_line(words),
+            make_command(words),
             # Two programs cannot read one standard input.
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -55,35 +49,37 @@ def capturing_apart(
         )
         with process:
             try:
-                yield lambda: _captured(process, spec, for_rank(path))
+                yield lambda: _finish_capture(process, spec, fill_in_own_rank(path))
             finally:
-                # Where the body failed, nobody waits for the capture.
+                # If the body failed, nobody waits for the capture.
                 process.kill()
 
 
-def _captured(process: subprocess.Popen[bytes], spec: str, path: str) -> Loaded:
+def _finish_capture(process: subprocess.Popen[bytes], spec: str, path: str) -> Loaded:
     with stage(f"capturing {spec}"):
-        said = process.communicate()[1]
-    if process.returncode == _INTERRUPTED:
+        printed = process.communicate()[1]
+    if process.returncode == INTERRUPTED:
         raise KeyboardInterrupt
-    lines = said.decode(errors="replace").splitlines()
-    # The program may print behind it, as from an exit handler.
-    own = [number for number, line in enumerate(lines) if line.startswith(_OWN)] if process.returncode else []
-    last = lines.pop(own[-1]).removeprefix(_OWN) if own else ""
-    beside = forwards.forward_name(path)
-    wrote, wrote_not = f"wrote {one_line(os.path.dirname(path))}", f"{_OWN}{one_line(beside)} is not written: "
-    missing = next((line.removeprefix(wrote_not) for line in lines if line.startswith(wrote_not)), f"{spec} gives none")
+    lines = printed.decode(errors="replace").splitlines()
+    # The program may print after gradir's last line, for example in an exit handler.
+    own = [number for number, line in enumerate(lines) if line.startswith(PREFIX)] if process.returncode else []
+    last = lines.pop(own[-1]).removeprefix(PREFIX) if own else ""
+    forward_path = forwards.forward_name(path)
+    written = f"wrote {one_line(os.path.dirname(path))}"
+    unwritten, missing = f"{PREFIX}{one_line(forward_path)} is not written: ", f"{spec} gives none"
     for line in lines:
-        if not line.startswith((wrote, wrote_not)):
+        if line.startswith(unwritten):
+            missing = line.removeprefix(unwritten)
+        elif not line.startswith(written):
             print(one_line(line), file=sys.stderr)
-    if process.returncode not in (0, _RAISED) or not os.path.exists(path):
+    if process.returncode not in (0, RAISED) or not os.path.exists(path):
         raise SpecError(last or f"cannot capture {spec}: its process ended with status {process.returncode}")
-    forward = api.load(beside) if os.path.exists(beside) else None
+    forward = api.load(forward_path) if os.path.exists(forward_path) else None
     return Loaded(api.load(path), last.rpartition("; wrote ")[0], forward, "" if forward else missing)
 
 
-def program_words(options: argparse.Namespace) -> list[str]:
-    """Return the options of a program as arguments of a command line."""
+def list_program_options(options: argparse.Namespace) -> list[str]:
+    """Return the options of a program as command-line arguments."""
     from gradir.request import declared
 
     words = ["--traceback"] if options.traceback else []

@@ -31,30 +31,21 @@ class _Choices:
 def add_encoding_options(parser: Parser) -> None:
     """Add ``--format`` and ``--compress``."""
     group = parser.group("output")
-    group.add_argument(
-        "--format",
-        metavar="NAME",
-        choices=_Choices("ENCODINGS"),
-        default="json",
-        help="encoding, one of %(choices)s (default: json)",
-    )
-    group.add_argument(
-        "--compress",
-        metavar="NAME",
-        choices=_Choices("COMPRESSIONS", "none"),
-        help="%(choices)s (default: by the suffix of the file)",
-    )
+    encodings, compressions = _Choices("ENCODINGS"), _Choices("COMPRESSIONS", "none")
+    about = "encoding, one of %(choices)s (default: json)"
+    group.add_argument("--format", metavar="NAME", choices=encodings, default="json", help=about)
+    about = "%(choices)s (default: by the suffix of the file)"
+    group.add_argument("--compress", metavar="NAME", choices=compressions, help=about)
 
 
 def add_lossy_option(parser: Parser) -> None:
     """Add ``--lossy``."""
-    parser.group("advanced").add_argument(
-        "--lossy", action="store_true", help="drop what this gradir does not know in the file"
-    )
+    about = "drop what this gradir does not know in the file"
+    parser.group("advanced").add_argument("--lossy", action="store_true", help=about)
 
 
 def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
-    """Return the graph of a file without unknown keys, or with ``lossy`` of any file."""
+    """Load a file to write it again, and refuse unknown content unless ``lossy`` is set."""
     from gradir import api, codecs, files
     from gradir.codecs.codec import check_known
 
@@ -74,23 +65,23 @@ def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
     return graph
 
 
-# Further names of formats.
+# Other suffixes of the same formats.
 _ALSO: Final[Mapping[str, str]] = {".gv": ".dot", ".htm": ".html", ".mermaid": ".mmd"}
-# What any text may be called.
+# A file of any text format may have this suffix.
 _TEXT: Final = ".txt"
-# Formats that are another one too.
+# A file of these formats may also have the more general suffix.
 _JSON: Final = {".cyjs": ".json"}
 _PROGRAMS: Final = (".py", ".pyi", ".pyc")
 _OF_GRADIR: Final = ("", ".gir", ".gz", ".zst", ".json", _TEXT, ".html", ".svg", ".png", ".pdf", ".dot", ".mmd", ".md")
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _COMPRESSED: Final = (".gz", ".zst")
-# How a file may be called that holds a graph, which is text, and JSON.
+# A graph is JSON text, so its file may have any of these suffixes.
 _ALSO_GRAPHS: Final = {"", ".gir", ".json", _TEXT}
 
 
 def check_no_source(output: str) -> None:
-    """Refuse to write what gradir makes under the name of a program, a notebook or a checkpoint."""
-    end = _suffix(output)
+    """Refuse an output file with the suffix of a program, a notebook or a checkpoint."""
+    end = _read_suffix(output)
     if end in _OF_GRADIR:
         return
     from gradir.claims import other_format, reader_of
@@ -99,26 +90,26 @@ def check_no_source(output: str) -> None:
         raise ExportError(f"cannot write {output}: {end} is the suffix of a source; choose another name")
 
 
-def format_of(output: str) -> str:
+def find_format(output: str) -> str:
     """Return the exporter or picture format for the name of a file."""
-    end = _suffix(output)
-    names = _named(end) if end else []
+    end = _read_suffix(output)
+    names = _find_formats(end) if end else []
     if len(names) == 1:
         return names[0]
     if names:
-        raise ExportError(f"{output} may be {_either(names)}: choose one with --to NAME")
+        raise ExportError(f"{output} may be {_join_names(names)}: choose one with --to NAME")
     offers = "give -o a name such as x.svg, or pass --to NAME; see gradir export --help"
     raise ExportError(f"{output}: no exporter writes {end}; {offers}" if end else f"the format is missing; {offers}")
 
 
 def is_picture(name: str) -> bool:
-    """Return whether a format is a picture, drawn from the text of ``dot``."""
+    """Return whether a format is a picture that gradir draws from the text of ``dot``."""
     from gradir import registry
 
     return name in PICTURES and name not in registry.exporter_names()
 
 
-def own_suffix(name: str, values: Mapping[str, object]) -> str:
+def find_suffix(name: str, values: Mapping[str, object]) -> str:
     """Return the suffix of a picture, or of an exporter with these options."""
     from gradir import registry
 
@@ -128,50 +119,50 @@ def own_suffix(name: str, values: Mapping[str, object]) -> str:
 def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> None:
     """Refuse a file name of another format than the chosen one."""
     check_no_source(output)
-    end = _suffix(output)
+    end = _read_suffix(output)
     if end in {"", own, _JSON.get(own, own)} or (end == _TEXT and name not in PICTURES) or (fenced and end == ".md"):
         return
-    others = ["a graph"] if output.lower().endswith(_GRAPHS) else _named(end)
+    others = ["a graph"] if output.lower().endswith(_GRAPHS) else _find_formats(end)
     if others and name not in others:
-        raise ExportError(f"-o {output} means {_either(others)}, but --to is {name}; change one of them")
+        raise ExportError(f"-o {output} means {_join_names(others)}, but --to is {name}; change one of them")
 
 
 def check_graph_name(output: str) -> None:
-    """Refuse to write a graph under a name that asks for a picture, or another format."""
+    """Refuse to write a graph to a file with the suffix of a picture or another format."""
     check_no_source(output)
     path = output.lower()
-    end = _suffix(next((path.removesuffix(each) for each in _COMPRESSED if path.endswith(each)), path))
+    end = _read_suffix(next((path.removesuffix(each) for each in _COMPRESSED if path.endswith(each)), path))
     if end in _ALSO_GRAPHS:
         return
-    others, then = _named(end), f", then gradir export FILE.gir -o {output}"
+    others, then = _find_formats(end), f", then gradir export FILE.gir -o {output}"
     if not others:
         from gradir import registry
 
-        others, then = [name for name, own in _suffixes(registry.renderer).items() if own == end], ""
+        others, then = [name for name, own in _find_suffixes(registry.renderer).items() if own == end], ""
     if others:
         advice = f"give it a name that ends in .gir{then}"
-        raise ExportError(f"-o {output} means {_either(others)}, but this command writes a graph; {advice}")
+        raise ExportError(f"-o {output} means {_join_names(others)}, but this command writes a graph; {advice}")
 
 
-def format_of_diff(output: str, chosen: str | None, default: str) -> str:
-    """Return the format of a diff: the chosen one, or else that of the file name, if any."""
+def find_diff_format(output: str, chosen: str | None, default: str) -> str:
+    """Return the format of a diff: the chosen one, or that of the file name, or the default."""
     check_no_source(output)
-    end = _suffix(output)
+    end = _read_suffix(output)
     if end in {"", _TEXT}:
         return chosen or default
     from gradir import registry
 
-    kinds = {registry.DRAWN: f".{registry.DRAWN}", **_suffixes(registry.renderer)}
+    kinds = {registry.DRAWN: f".{registry.DRAWN}", **_find_suffixes(registry.renderer)}
     if chosen is not None and kinds.get(chosen, end) == end:
-        # One that there is not is refused where it is looked for.
+        # The registry refuses an unknown format.
         return chosen
     names = [name for name, own in kinds.items() if own == end]
     if chosen is None and len(names) == 1:
         return names[0]
     if names and chosen is None:
-        raise ExportError(f"{output} may be {_either(names)}: choose one with --format NAME")
+        raise ExportError(f"{output} may be {_join_names(names)}: choose one with --format NAME")
     if names:
-        raise ExportError(f"-o {output} means {_either(names)}, but --format is {chosen}; change one of them")
+        raise ExportError(f"-o {output} means {_join_names(names)}, but --format is {chosen}; change one of them")
     if output.lower().endswith(_GRAPHS):
         raise ExportError(
             f"-o {output} means a graph, but this command writes a diff; use a name such as x.txt or x.json"
@@ -184,28 +175,28 @@ def format_of_diff(output: str, chosen: str | None, default: str) -> str:
     return chosen or default
 
 
-def _suffix(output: str) -> str:
-    # No path: a command that writes to standard output starts without what makes one.
+def _read_suffix(output: str) -> str:
+    # pathlib would delay the start of a command.
     end = os.path.splitext(output)[1].lower() if output != "-" else ""
     return _ALSO.get(end, end)
 
 
-def _named(suffix: str) -> list[str]:
+def _find_formats(suffix: str) -> list[str]:
     from gradir import registry
 
     found = [name for name in PICTURES if suffix == f".{name}"]
-    kinds = _suffixes(registry.exporter)
+    kinds = _find_suffixes(registry.exporter)
     return found + [name for name, own in kinds.items() if suffix in {own, _JSON.get(own)} and name not in found]
 
 
-def _suffixes(writers: Writers[Any]) -> dict[str, str]:
+def _find_suffixes(writers: Writers[Any]) -> dict[str, str]:
     found = {}
     for name in writers.names():
-        # One that is broken says so to whoever names it.
+        # A broken plug-in raises when a user names it.
         with suppress(GradirError):
             found[name] = writers.kind(name).suffix
     return found
 
 
-def _either(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]

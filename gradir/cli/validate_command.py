@@ -23,10 +23,9 @@ topological order between nodes that exist.
 
 def add_options(parser: Parser) -> None:
     add_input(parser, "files", nargs="+")
-    parser.group("input").add_argument("--strict", action="store_true", help="also require the canonical bytes")
-    parser.group("input").add_argument(
-        "--ranks", action="store_true", help="also require that the files are the ranks of one run"
-    )
+    group = parser.group("input")
+    group.add_argument("--strict", action="store_true", help="also require the canonical bytes")
+    group.add_argument("--ranks", action="store_true", help="also require that the files are the ranks of one run")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -36,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if options.ranks:
         from gradir.distributed.reading import read
 
-        # It raises where the files are not those of one run.
+        # It raises if the files are not those of one run.
         read(options.files)
     return 0
 
@@ -44,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 def _is_valid(path: str, *, strict: bool) -> bool:
     try:
         with files.naming(path):
-            count = len(_checked(files.read_bytes(path), strict=strict).nodes)
+            count = len(_check_document(files.read_bytes(path), strict=strict).nodes)
     except GradirError as error:
         report(str(error))
         return False
@@ -52,11 +51,11 @@ def _is_valid(path: str, *, strict: bool) -> bool:
     return True
 
 
-def _checked(data: bytes, *, strict: bool) -> Graph:
+def _check_document(data: bytes, *, strict: bool) -> Graph:
     from gradir.codecs.codec import check_known, decode
     from gradir.codecs.strict import check_canonical, check_keys
 
-    # Canonical bytes have no key twice, and none that is unknown.
+    # Canonical bytes have no repeated and no unknown keys.
     if strict:
         return check_canonical(data)
     graph = decode(data)

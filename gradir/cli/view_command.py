@@ -7,10 +7,10 @@ import os
 from typing import Final
 
 from gradir import files
-from gradir.cli.export_command import add_drawing_options, written
+from gradir.cli.export_command import add_drawing_options, export_graph
 from gradir.cli.parser import Parser
-from gradir.cli.sources import add_graph_argument, source_of, status_of
-from gradir.cli.suffixes import check_suffix, format_of, own_suffix
+from gradir.cli.sources import add_graph_argument, find_source, report_raised
+from gradir.cli.suffixes import check_suffix, find_format, find_suffix
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
@@ -47,21 +47,21 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    source = source_of(options.file)
+    source = find_source(options.file)
     path = None if options.output is None else files.Located(options.output)
     if options.output not in {None, "-"}:
-        options.to = options.to or format_of(options.output)
+        options.to = options.to or find_format(options.output)
         if options.to not in {_PAGE, *PICTURES}:
             raise ExportError(f"cannot view {options.to}: use 'gradir export {options.file} -o {options.output}'")
-        check_suffix(options.output, options.to, own_suffix(options.to, {}))
+        check_suffix(options.output, options.to, find_suffix(options.to, {}))
         files.check_apart(source.path or "-", options.output)
     options.to = options.to or _PAGE
-    data, loaded = written(options, source)
+    data, loaded = export_graph(options, source)
     if path is not None:
         files.write_bytes(path, data)
     else:
         _open(data, options.to)
-    return status_of(loaded)
+    return report_raised(loaded)
 
 
 def _open(data: bytes, suffix: str) -> None:
@@ -69,7 +69,7 @@ def _open(data: bytes, suffix: str) -> None:
     import webbrowser
     from pathlib import Path
 
-    # Not removed: the browser reads it after this program has ended.
+    # The browser reads the file after this process ends, so it stays.
     handle, path = tempfile.mkstemp(prefix="gradir-", suffix=f".{suffix}")
     os.close(handle)
     files.write_bytes(path, data)

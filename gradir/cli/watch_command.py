@@ -17,21 +17,24 @@ import msgspec
 
 from gradir import api, files
 from gradir.cli.parser import Parser, add_traceback
-from gradir.cli.rank_files import for_rank
-from gradir.cli.report import add_colour, guarded, report
-from gradir.cli.scripts import Script, add_script, divided, number
+from gradir.cli.rank_files import fill_in_own_rank
+from gradir.cli.report import add_colour, escape_commands, report
+from gradir.cli.scripts import Script, add_script, make_number_parser, split_arguments
 from gradir.cli.sources import is_script
-from gradir.cli.subprocesses import command_line
+from gradir.cli.subprocesses import make_command
 from gradir.errors import SpecError
 from gradir.explanations.model import Cause
 from gradir.files import Located
 from gradir.request import CaptureRequest
+from gradir.watches.model import Collected, Finding, Step
+from gradir.watches.watch_formats import End, Head, json_line, shown_number, written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from gradir.explanations.model import Explanation
     from gradir.protocols import ReachedBackward, Watching
-    from gradir.watches.model import Finding, Modules, Number, Step, Watch
+    from gradir.watches.model import Modules, Number, Watch
 
 DESCRIPTION = "Run a training script to its end and find what goes wrong from step to step."
 
@@ -59,7 +62,7 @@ Exit status: 0 nothing is wrong, 1 something is, 2 trouble, such as no step of a
 gradir finds nothing, the script's own.
 """
 
-# Kinds of findings behind which a training teaches nothing more.
+# After a finding of these kinds, further steps show nothing new.
 _FATAL: Final = frozenset({"loss_explodes", "loss_not_finite", "nonfinite_grad", "parameter_not_finite"})
 
 _MOST_GRAPHS: Final = 3
@@ -71,26 +74,26 @@ def add_options(parser: Parser) -> None:
     parser.allow_abbrev = False
     parser.take_program_arguments()
     group = parser.group("input")
-    group.add_argument("--steps", metavar="N", type=number("step"), help="end the script after N steps of an optimizer")
+    about = "end the script after N steps of an optimizer"
+    group.add_argument("--steps", metavar="N", type=make_number_parser("step"), help=about)
     group.add_argument("--go-on", action="store_true", help="go on after a step that is not finite")
     group.add_argument("--no-replay", action="store_true", help="never run the script again to find the operation")
     output = parser.group("output")
     output.add_argument("-o", "--output", metavar="FILE", help="write a .html page, .jsonl lines or .md to FILE")
     output.add_argument("--all", action="store_true", help="write out the notes too")
-    output.add_argument(
-        "--capture-on-finding", metavar="DIR", help="write graphs of the first steps with an error to DIR"
-    )
+    about = "write graphs of the first steps with an error to DIR"
+    output.add_argument("--capture-on-finding", metavar="DIR", help=about)
     add_colour(output)
     add_traceback(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    script = divided(options, is_script=lambda _: True)
+    script = split_arguments(options, is_script=lambda _: True)
     script.check()
     if not options.is_module and not is_script(script.name) and not os.path.exists(script.name):
         raise SpecError(f"{script.name}: no such script")
     if options.output is not None:
-        options.output = for_rank(options.output)
+        options.output = fill_in_own_rank(options.output)
         if not options.output.endswith(_SUFFIXES):
             known = f"{', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}"
             raise SpecError(f"cannot write {options.output}: name a file that ends in {known}")
@@ -102,15 +105,13 @@ def run(options: argparse.Namespace) -> int:
                 "cannot use --capture-on-finding with --no-replay or torchrun, because it runs the script again"
             )
         Path(options.capture_on_finding).mkdir(parents=True, exist_ok=True)
-    # Unless the script sets its own, so that it can be run once more with the same numbers.
+    # A script that sets no seed gets the same random numbers when it runs again.
     random.seed(0)
-    return _Run(options, script).status()
+    return _Run(options, script).run()
 
 
 class _Run:
     def __init__(self, options: argparse.Namespace, script: Script) -> None:
-        from gradir.watches.model import Collected
-
         self._options, self._script = options, script
         self._collected = Collected()
         self._folder = os.getcwd()
@@ -124,21 +125,20 @@ class _Run:
         self._seeing: Mapping[str, Watching] = {}
         self._is_live = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
-    def status(self) -> int:
+    def run(self) -> int:
         from gradir.claims import unable
-        from gradir.watches.watch_formats import Head, json_line
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
-            # Line by line, so that a killed run leaves whole lines.
+            # With line buffering, a killed run leaves whole lines.
             self._lines = Path(options.output).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed below)
             self._lines.write(json_line(Head()))
-        left, interrupted = self._run_script()
+        status, interrupted = self._run_script()
         if self._is_live:
-            # The line of the progress is cleared.
+            # Clear the line of the progress.
             sys.stderr.write("\r\x1b[K")
-        if left and not self._collected.ended:
-            self._collected.ended = f"the script ended with status {left}"
+        if status and not self._collected.ended:
+            self._collected.ended = f"the script ended with status {status}"
         self._replay()
         graphs = self._capture()
         watch = self._collected.watch()
@@ -147,19 +147,18 @@ class _Run:
             self._print(watch)
         if interrupted is not None:
             raise interrupted
-        if left and not watch:
+        if status and not watch:
             if not watch.count:
                 report(f"{self._script.name} ended before its first step, and nothing else was found")
-            raise SystemExit(left)
+            raise SystemExit(status)
         if not watch.count and not watch.findings:
             why = " and ".join(unable("watching"))
-            told = f"{self._script.name} never stepped an optimizer in this process{why and f' ({why})'}"
-            raise SpecError(f"cannot watch: {told}")
+            why = f" ({why})" if why else ""
+            raise SpecError(f"cannot watch: {self._script.name} never stepped an optimizer in this process{why}")
         return int(bool(watch))
 
     def _write(self, watch: Watch, graphs: Mapping[int, str]) -> None:
         from gradir.watches.page import page
-        from gradir.watches.watch_formats import End, json_line, written
 
         if self._lines is not None:
             self._lines.write(json_line(End(watch.verdict, watch.level, watch.count, watch.ended)))
@@ -172,24 +171,22 @@ class _Run:
     def _run_script(self) -> tuple[object, KeyboardInterrupt | None]:
         from gradir.capturing import watching
 
-        left: object = None
+        status: object = None
         interrupted: KeyboardInterrupt | None = None
-        with watching(self._told) as self._seeing:
+        with watching(self._handle_record) as self._seeing:
             try:
-                left = self._script.run(self._options, lambda: self._is_enough, self._failed)
+                status = self._script.run(self._options, lambda: self._is_enough, self._handle_failure)
             except KeyboardInterrupt as error:
                 interrupted = error
                 self._collected.ended = "the script was interrupted"
             for each in self._seeing.values():
                 with suppress(SystemExit):
                     each.ended()
-        return left, interrupted
+        return status, interrupted
 
     def _print(self, watch: Watch) -> None:
-        """Print on standard error, since standard output is the script's."""
+        """Print on standard error, since standard output belongs to the script."""
         import shutil
-
-        from gradir.watches.watch_formats import written
 
         if sys.stderr is None:
             return
@@ -199,14 +196,12 @@ class _Run:
         is_coloured = color == "always" or (color == "auto" and self._is_live and not is_plain)
         width = shutil.get_terminal_size().columns if self._is_live else None
         text = written(watch, "text", all=self._options.all, width=width, color=is_coloured)
-        sys.stderr.write(guarded(text))
+        sys.stderr.write(escape_commands(text))
 
-    def _told(self, record: Modules | Step | Finding) -> None:
-        """Handle a record while the script runs, and end the script if that has shown enough."""
-        from gradir.watches.model import Finding, Step
-
+    def _handle_record(self, record: Modules | Step | Finding) -> None:
+        """Handle a record while the script runs; end the script after a fatal finding or the last wanted step."""
         if isinstance(record, Finding) and record.cause.kind in _FATAL:
-            # Only the first is explained: what follows a NaN is NaN too.
+            # Explain only the first, since a NaN makes all later values NaN.
             if self._fatal is None:
                 self._fatal, self._backward = record, self._backwards
                 if not self._options.go_on:
@@ -223,31 +218,29 @@ class _Run:
                 self._end()
 
     def _end(self) -> None:
-        # As if the script left by itself, which is quiet in a thread too.
+        # The same exit as from sys.exit(), which prints nothing in a thread either.
         self._is_enough = True
         raise SystemExit
 
-    def _failed(self, error: BaseException) -> bool:
+    def _handle_failure(self, error: BaseException) -> bool:
         self._collected.ended = f"the script raised {type(error).__name__}"
         self._backward = self._backwards
         return False
 
     def _replay(self) -> None:
-        from gradir.watches.model import Finding
-
         finding, has_raised = self._fatal, self._collected.ended.startswith("the script raised")
         if finding is None and not has_raised:
             return
         step = sum(each.steps for each in self._seeing.values()) + 1 if finding is None else finding.step
         found = None
         is_known = finding is not None and finding.cause.kind == "loss_explodes"
-        # Under torchrun one rank alone would wait for the others.
+        # Under torchrun a single rank would wait for the others.
         if not is_known and not self._options.no_replay and "LOCAL_RANK" not in os.environ:
             report(f"running {self._script.name} once more, up to step {step}, to find the operation")
-            found = _replayed(self._script, self._backward, self._folder, self._graph_of(step))
+            found = _run_again(self._script, self._backward, self._folder, self._graph_of(step))
         how = "found by running the script once more"
-        if found is not None and not has_raised and found.loss != self._expected_loss():
-            how += f", where the loss was {found.loss} and not {self._expected_loss()}"
+        if found is not None and not has_raised and found.loss != self._find_expected_loss():
+            how += f", where the loss was {found.loss} and not {self._find_expected_loss()}"
         if found is not None and found.causes:
             for cause in found.causes:
                 self._add(Finding(step, cause, how, {} if finding is None else finding.loops))
@@ -258,7 +251,7 @@ class _Run:
     def _backwards(self) -> int:
         return sum(each.backwards for each in self._seeing.values())
 
-    def _expected_loss(self) -> Number | None:
+    def _find_expected_loss(self) -> Number | None:
         """Return the loss of the step that was not finite, if it is finite itself."""
         is_lost = self._fatal is not None and self._fatal.cause.kind == "loss_not_finite"
         return None if is_lost or not isinstance(self._loss, float) else self._loss
@@ -268,7 +261,7 @@ class _Run:
         return "" if folder is None else str(Path(self._folder, folder, f"step-{step}.gir"))
 
     def _capture(self) -> dict[int, str]:
-        """Capture the first steps with an error in further runs; return the page of each graph by step."""
+        """Run the script again to capture the first steps with an error, and return the pages of the graphs by step."""
         if self._options.capture_on_finding is None:
             return {}
         pages = {}
@@ -277,17 +270,15 @@ class _Run:
             graph = Path(self._graph_of(step))
             if not graph.exists():
                 report(f"running {self._script.name} once more, up to step {step}, to capture its graph")
-                _replayed(self._script, self._backward_of.get(step, self._backward), self._folder, str(graph))
+                _run_again(self._script, self._backward_of.get(step, self._backward), self._folder, str(graph))
             if graph.exists():
                 page = graph.with_suffix(".html")
                 page.write_text(api.load(graph).to("html"), encoding="utf-8")
-                beside = Path(self._folder, self._options.output or "").parent
-                pages[step] = Path(os.path.relpath(page, beside)).as_posix()
+                folder = Path(self._folder, self._options.output or "").parent
+                pages[step] = Path(os.path.relpath(page, folder)).as_posix()
         return pages
 
     def _add(self, record: Modules | Step | Finding) -> None:
-        from gradir.watches.watch_formats import json_line
-
         self._collected.add(record)
         if self._lines is not None:
             self._lines.write(json_line(record))
@@ -295,26 +286,24 @@ class _Run:
     def _show(self, step: Step) -> None:
         if not self._is_live:
             return
-        from gradir.watches.watch_formats import shown_number
-
         parts = [f"step {step.number:,}", f"loss {shown_number(step.loss)}", f"gradient {shown_number(step.norm)}"]
         sys.stderr.write(f"\r\x1b[K{'  '.join(parts)}  {step.memory / 2**20:,.0f} MiB\r")
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """The result of running a script again: the loss of the backward, and the causes that explain it."""
+    """The result of running a script again: the loss of the backward pass, and the causes that explain it."""
 
     loss: float | None = None
     causes: tuple[Cause, ...] = ()
 
 
-def _replayed(script: Script, step: int, folder: str, graph: str = "") -> Replay | None:
-    """Run a script again, silently, up to its backward number ``step``, whose graph goes into the file ``graph``."""
+def _run_again(script: Script, step: int, folder: str, graph: str) -> Replay | None:
+    """Run a script again, silently, up to its backward number ``step``, and write that graph to the file ``graph``."""
     with tempfile.TemporaryDirectory() as place:
         result = Path(place) / "replay.json"
         words = [str(result), str(step), graph, str(int(script.is_module)), script.name, *script.arguments]
         subprocess.run(  # noqa: S603 (gradir itself)
-            command_line(words, "gradir.cli.watch_command"),
+            make_command(words, "gradir.cli.watch_command"),
             cwd=folder,
             check=False,
             stdin=subprocess.DEVNULL,
@@ -328,30 +317,27 @@ def _replayed(script: Script, step: int, folder: str, graph: str = "") -> Replay
 
 
 def main() -> int:
-    """Run the script that the command line names, and write what its backward is explained by."""
+    """Run the script of the command line, and write the causes that explain its backward pass."""
     result, step, graph, is_module, name, *arguments = sys.argv[1:]
     from gradir.capturing import running
     from gradir.spec import run_script
 
-    def reached(call: ReachedBackward) -> None:
+    def write(loss: float | None, explanations: Iterable[Explanation]) -> None:
+        causes = tuple(cause for each in explanations for cause in each.causes if cause.level == "error")
+        Path(result).write_bytes(msgspec.json.encode(Replay(loss, causes)))
+
+    def explain_call(call: ReachedBackward) -> None:
         loss = call.loss
-        found = call.explain()
+        explanation = call.explain()
         if graph:
             api.save(call.capture(), graph)
-        causes = tuple(cause for cause in found.causes if cause.level == "error")
-        _write(result, Replay(loss if loss is not None and isfinite(loss) else None, causes))
+        write(loss if loss is not None and isfinite(loss) else None, [explanation])
         raise SystemExit
 
     request = CaptureRequest(step=int(step), flow=True, sources=True, values=True)
-    with running(request, reached) as seeing:
+    with running(request, explain_call) as seeing:
         try:
             run_script(name, arguments, is_module=is_module == "1", for_good=True)
         except Exception as error:  # noqa: BLE001 (whatever the script raises)
-            found = [each.explained_failure(error) for each in seeing.values()]
-            causes = [cause for each in found if each for cause in each.causes if cause.level == "error"]
-            _write(result, Replay(None, tuple(causes)))
+            write(None, filter(None, [each.explained_failure(error) for each in seeing.values()]))
     return 0
-
-
-def _write(result: str, replay: Replay) -> None:
-    Path(result).write_bytes(msgspec.json.encode(replay))

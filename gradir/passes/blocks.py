@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -26,7 +25,7 @@ _MARKS: Final = frozenset({OVERLAY, OVERLAYS, VERDICT, FOCUS, LEFT_OUT, MERGED})
 class NodeColumns(NamedTuple):
     """Nodes as columns of numbers: their kinds without their places, and their edges.
 
-    ``origins`` has by node the saved slots that keep the output of another node.
+    ``origins`` has, by node, the saved slots with the output of another node.
     """
 
     kinds: Sequence[int]
@@ -34,12 +33,12 @@ class NodeColumns(NamedTuple):
     origins: Sequence[Sequence[tuple[int, int, int]]] = ()
 
 
-def node_columns(graph: Graph, *, nearly: bool = False) -> NodeColumns:
+def number_nodes(graph: Graph, *, nearly: bool = False) -> NodeColumns:
     """Number the nodes of a graph; with ``nearly``, equal nodes may differ in attributes."""
     nodes = [*graph.nodes.values()]
     edges, kinds = EdgeColumns(nodes), Table[tuple[object, ...]]()
     return NodeColumns(
-        [kinds[_kind(node, nearly=nearly)] for node in nodes],
+        [kinds[_node_kind(node, nearly=nearly)] for node in nodes],
         edges,
         [
             [
@@ -52,7 +51,7 @@ def node_columns(graph: Graph, *, nearly: bool = False) -> NodeColumns:
     )
 
 
-def _kind(node: Node, *, nearly: bool) -> tuple[object, ...]:
+def _node_kind(node: Node, *, nearly: bool) -> tuple[object, ...]:
     return (
         (node.role, node.op, node.native, node.opaque, node.outputs, len(node.inputs)),
         frozenset(() if nearly else node.attrs.items()),
@@ -63,12 +62,9 @@ def _kind(node: Node, *, nearly: bool) -> tuple[object, ...]:
     )
 
 
-# For each edge from outside, its place in the block before, or None if both blocks have the same source.
+# For each edge from outside, its place in the previous block, or None if both blocks have the same source.
 _Pattern = list["tuple[int, int] | None"]
-# The pattern of parallel blocks.
-_BESIDE: Final[_Pattern] = [(OUTSIDE, OUTSIDE)]
-
-
+_PARALLEL: Final[_Pattern] = [(OUTSIDE, OUTSIDE)]
 # For each node of a block, its producers within the block.
 _Inside = tuple[tuple[int, ...], ...]
 
@@ -89,31 +85,36 @@ class Blocks:
     def __init__(
         self, columns: NodeColumns, places: Sequence[str], block: Sequence[int], after: Mapping[int, int]
     ) -> None:
-        """Compare blocks. ``block`` and ``places`` are by node, ``after`` by pair of blocks in a row."""
+        """Compare blocks; ``block`` and ``places`` have an entry for each node, ``after`` for each pair in a row."""
         self._columns, self._places, self._block, self._after = columns, places, block, after
         nodes: dict[int, list[int]] = {one: [] for one in chain(after, after.values())}
         for number, own in enumerate(block):
             if own in nodes:
                 nodes[own].append(number)
         # Equal layers have equal edges inside, so their order is found once.
-        orders = Memo(_in_flow)
-        self.members = {one: _in_order(of_one, columns.edges, orders) for one, of_one in nodes.items()}
+        orders = Memo(_sort_by_edges)
+        self.members = {one: _sort_members(members, columns.edges, orders) for one, members in nodes.items()}
         self._rank = [0] * len(block)
-        for of_one in self.members.values():
-            for rank, number in enumerate(of_one):
+        for members in self.members.values():
+            for rank, number in enumerate(members):
                 self._rank[number] = rank
         edges = columns.edges
         leaving = zip(edges.source, edges.target, edges.output, edges.kind, strict=True)
         self._leaving = [edge for edge in leaving if block[edge[0]] not in (OUTSIDE, block[edge[1]])]
-        self._takers = self._outside_takers()
+        # Edges to consumers outside of the next block, by block.
+        self._consumers: dict[int, Counter[tuple[int, ...]]] = {}
+        for edge in self._leaving:
+            producer = block[edge[0]]
+            if after.get(producer) != block[edge[1]]:
+                self._consumers.setdefault(producer, Counter())[edge] += 1
         self._forms: Table[tuple[object, ...]] = Table()
-        self._shapes = {one: self._shape(one) for one in self.members}
+        self._shapes = {one: self._make_shape(one) for one in self.members}
 
     def runs(self) -> list[list[int]]:
         """Return the longest runs of at least two equal blocks, in a row or in parallel."""
         runs, pattern = list[list[int]](), _Pattern()
         for last, block in self._after.items():
-            found = self._pattern(last, block)
+            found = self._find_pattern(last, block)
             if not found:
                 continue
             if not runs or runs[-1][-1] != last:
@@ -121,9 +122,20 @@ class Blocks:
                 pattern = found
             elif found == pattern:
                 runs[-1].append(block)
-        return [run for run in runs if self._comes_late(run[0], run[-1])]
+        first_use: dict[int, int] = {}
+        for source, target, *_ in self._leaving:
+            first_use.setdefault(source, target)
+        # The first block must come before all consumers of the last one, since it will feed them instead.
+        return [
+            run
+            for run in runs
+            if all(
+                one < first_use.get(other, len(self._block))
+                for one, other in zip(self.members[run[0]], self.members[run[-1]], strict=True)
+            )
+        ]
 
-    def carried(self, run: Sequence[int]) -> dict[int, list[int]] | None:
+    def find_carried(self, run: Sequence[int]) -> dict[int, list[int]] | None:
         """Return the input slots that the previous block feeds, by node place; parallel blocks have none.
 
         Return ``None`` if it feeds an edge without an input slot.
@@ -135,47 +147,24 @@ class Blocks:
                     found.setdefault(place, []).append(edges.slot[edge])
         return None if any(min(slots) < 0 for slots in found.values()) else found
 
-    def _outside_takers(self) -> dict[int, Counter[tuple[int, ...]]]:
-        found: dict[int, Counter[tuple[int, ...]]] = {}
-        for edge in self._leaving:
-            maker = self._block[edge[0]]
-            if self._after.get(maker) != self._block[edge[1]]:
-                found.setdefault(maker, Counter())[edge] += 1
-        return found
-
     def _feed_the_same(self, last: int, block: int) -> bool:
         one, other = (
-            {(self._rank[source], *how): times for (source, *how), times in self._takers.get(each, Counter()).items()}
+            {(self._rank[source], *edge): times for (source, *edge), times in self._consumers.get(each, {}).items()}
             for each in (last, block)
         )
         return one == other
 
-    def _comes_late(self, first: int, last: int) -> bool:
-        """Return whether the first block stands before all consumers of the last, which it will feed instead."""
-        used = self._used_at
-        return all(
-            used.get(there, len(self._block)) > here
-            for here, there in zip(self.members[first], self.members[last], strict=True)
-        )
-
-    @cached_property
-    def _used_at(self) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for source, target, *_ in self._leaving:
-            found.setdefault(source, target)
-        return found
-
-    def _pattern(self, last: int, block: int) -> _Pattern | None:
+    def _find_pattern(self, last: int, block: int) -> _Pattern | None:
         before, shape = self._shapes[last], self._shapes[block]
         if before.form != shape.form:
             return None
-        # The outputs of a block in a row go to the next one alone. Parallel blocks feed the same consumers.
-        if last in self._takers:
-            is_beside = [source for source, _ in shape.outside] == [source for source, _ in before.outside]
-            return _BESIDE if is_beside and self._feed_the_same(last, block) else None
+        # In a row, only the next block uses the outputs of a block. Parallel blocks feed the same consumers.
+        if last in self._consumers:
+            is_parallel = [source for source, _ in shape.outside] == [source for source, _ in before.outside]
+            return _PARALLEL if is_parallel and self._feed_the_same(last, block) else None
         found: _Pattern = []
-        for (source, output), there in zip(shape.outside, before.outside, strict=True):
-            if (source, output) == there:
+        for (source, output), previous in zip(shape.outside, before.outside, strict=True):
+            if (source, output) == previous:
                 found.append(None)
             elif self._block[source] == last:
                 found.append((self._rank[source], output))
@@ -183,19 +172,19 @@ class Blocks:
                 return None
         return found if any(found) else None
 
-    def _shape(self, block: int) -> _Shape:
+    def _make_shape(self, block: int) -> _Shape:
         columns, rank, members, block_of = self._columns, self._rank, self.members[block], self._block
         edges, places = columns.edges, self._places
         numbers = [edge for number in members for edge in range(edges.first[number], edges.first[number + 1])]
         inside: list[int] = []
         outside: list[tuple[int, int]] = []
         for edge in numbers:
-            made, output = edges.source[edge], edges.output[edge]
-            if block_of[made] == block:
-                inside.append(rank[made] + output * len(members))
+            source, output = edges.source[edge], edges.output[edge]
+            if block_of[source] == block:
+                inside.append(rank[source] + output * len(members))
             else:
                 inside.append(OUTSIDE)
-                outside.append((made, output))
+                outside.append((source, output))
         form = (
             tuple([columns.kinds[number] for number in members]),
             tuple([places[number] for number in members]),
@@ -205,22 +194,22 @@ class Blocks:
             tuple(inside),
             tuple(
                 [
-                    (rank[number], slot, rank[made], output)
+                    (rank[number], slot, rank[source], output)
                     for number in (members if columns.origins else ())
-                    for slot, made, output in columns.origins[number]
-                    if block_of[made] == block
+                    for slot, source, output in columns.origins[number]
+                    if block_of[source] == block
                 ]
             ),
         )
         return _Shape(self._forms[form], outside)
 
 
-def _in_order(members: Sequence[int], edges: EdgeColumns, orders: Memo[_Inside, list[int]]) -> list[int]:
+def _sort_members(members: Sequence[int], edges: EdgeColumns, orders: Memo[_Inside, list[int]]) -> list[int]:
     place = {number: place for place, number in enumerate(members)}
-    inside = tuple([tuple([place[made] for made in edges.sources(number) if made in place]) for number in members])
+    inside = tuple([tuple([place[each] for each in edges.sources(number) if each in place]) for number in members])
     return [members[place] for place in orders[inside]]
 
 
-def _in_flow(inside: _Inside) -> list[int]:
+def _sort_by_edges(inside: _Inside) -> list[int]:
     used = {*chain.from_iterable(inside)}
     return postorder([place for place in range(len(inside)) if place not in used], inside.__getitem__)

@@ -23,29 +23,25 @@ from gradir.ir.totals import parameter_elements
 from gradir.vocabulary import vocabulary_of
 
 
-class Containers:
-    """Modules that were never called although one in them was, such as a ``ModuleList``."""
-
-    def __init__(self, scopes: Mapping[str, Scope]) -> None:
-        self._called = {path for path, scope in scopes.items() if scope.calls}
-        self._above = Above(self._called)
-
-    def __contains__(self, path: str) -> bool:
-        return bool(path) and path not in self._called and path in self._above
+def find_containers(scopes: Mapping[str, Scope]) -> Callable[[str], bool]:
+    """Return a function that finds modules without a call but with a called submodule, such as a ``ModuleList``."""
+    called = {path for path, scope in scopes.items() if scope.calls}
+    above = Above(called)
+    return lambda path: bool(path) and path not in called and path in above
 
 
 def contracted(
     graph: Graph, places: Sequence[str | None], calls: Sequence[str] | None = None
 ) -> tuple[Graph, Callable[[str], str]]:
-    """Return a graph with one node for each of ``places``, and a function from members to their node.
+    """Return a graph with one node for each of ``places``, and a function from the id of a member to that of its node.
 
-    ``places`` has the module that each node goes into, or ``None`` to keep the node. With ``calls``, each call of a
-    module is a node.
+    ``places`` has the module of each node, or ``None`` to keep the node. With ``calls``, each call of a module is a
+    node.
     """
     contraction = _Contraction(graph, list(graph.nodes.values()), places, calls)
-    nodes = _canonical(contraction.nodes())
+    nodes = _sort_nodes(contraction.make_nodes())
     inside = {
-        node.id: contraction.called(node.id)
+        node.id: contraction.find_id(node.id)
         for node, place in zip(graph.nodes.values(), places, strict=True)
         if place is not None
     }
@@ -54,17 +50,15 @@ def contracted(
         attrs = found[key].attrs
         size = bounded(whole_number(attrs, "saved_bytes") + bytes_gone(found[key]))
         found[key] = replace(found[key], attrs={**attrs, "saved_bytes": size})
-    return replace(graph, nodes=found, **renamed_head(graph, contraction.called)), contraction.called
+    return replace(graph, nodes=found, **renamed_head(graph, contraction.find_id)), contraction.find_id
 
 
 class _Contraction:
-    """Contract groups of a graph's nodes to one node each."""
-
     def __init__(
         self, graph: Graph, nodes: Sequence[Node], places: Sequence[str | None], calls: Sequence[str] | None
     ) -> None:
         self._graph, self._nodes, self._places = graph, nodes, places
-        self._containers = Containers(graph.scopes)
+        self._is_container = find_containers(graph.scopes)
         self._number = {node.id: number for number, node in enumerate(nodes)}
         self._sources = [[self._number[src] for src in sources(node)] for node in nodes]
         # The key of a node is its module, or its own number.
@@ -73,29 +67,29 @@ class _Contraction:
             vertices.setdefault(number if place is None else (place, calls and calls[number]), len(vertices))
             for number, place in enumerate(places)
         ]
-        self._groups, parts = _acyclic_groups(self._sources, keys, places, [*map(is_backward, nodes)])
+        self._groups, parts = _group_without_cycles(self._sources, keys, places, [*map(is_backward, nodes)])
         self._group_of = [0] * len(nodes)
         for group, members in enumerate(self._groups):
             for number in members:
                 self._group_of[number] = group
-        self._names = self._named(parts)
+        self._names = self._make_names(parts)
         self._accumulators = vocabulary_of(graph).accumulators
-        self._owned = set[int]() if calls is None else self._weights()
+        self._weights = set[int]() if calls is None else self._find_weights()
         self._outputs: dict[int, list[TensorMeta]] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self._number_outputs()
 
-    def nodes(self) -> Iterator[Node]:
+    def make_nodes(self) -> Iterator[Node]:
         for group, (first, *_) in enumerate(self._groups):
             path = self._places[first]
-            yield self._kept(self._nodes[first]) if path is None else self._module(group, path)
+            yield self._rewire(self._nodes[first]) if path is None else self._make_module(group, path)
 
-    def called(self, node_id: str) -> str:
+    def find_id(self, node_id: str) -> str:
         return self._names[self._group_of[self._number[node_id]]][0] if node_id in self._number else ""
 
-    def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
+    def _make_names(self, parts: Sequence[int]) -> list[tuple[str, str]]:
+        # A node outside of all groups may have the id that a module would get.
         taken = {node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None}
-        # A kept node may have the id that a module would get.
         names: list[tuple[str, str]] = []
         for members, part in zip(self._groups, parts, strict=True):
             path = self._places[members[0]]
@@ -107,14 +101,14 @@ class _Contraction:
         return names
 
     def _number_outputs(self) -> None:
-        """Number the tensors that leave each group, in the order of the nodes that make them."""
+        """Number the tensors that leave each group, in the order of their producers."""
         leaving: dict[int, set[int]] = {}
         places, group_of = self._places, self._group_of
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
             if not tails:
                 continue
             for (_, output_nr, _, input_nr, _), source in zip(edges_into(node), tails, strict=True):
-                if places[source] is None or group_of[source] == group_of[number] or self._is_own(source, number):
+                if places[source] is None or group_of[source] == group_of[number] or self._owns(source, number):
                     continue
                 if input_nr >= 0 or places[number] is not None:
                     leaving.setdefault(source, set()).add(output_nr)
@@ -124,50 +118,51 @@ class _Contraction:
                 self._slots[source, output_nr] = len(outputs)
                 outputs.append(node.outputs[output_nr] if output_nr < len(node.outputs) else TensorMeta())
 
-    def _weights(self) -> set[int]:
+    def _find_weights(self) -> set[int]:
         """Return the parameters and their accumulators, which all calls of a layer share."""
-        owned = set[int]()
+        weights = set[int]()
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
-            if node.role == "parameter" or (node.op in self._accumulators and tails and owned.issuperset(tails)):
-                owned.add(number)
-        return owned
+            if node.role == "parameter" or (node.op in self._accumulators and tails and weights.issuperset(tails)):
+                weights.add(number)
+        return weights
 
-    def _is_own(self, source: int, number: int) -> bool:
-        return source in self._owned and self._places[source] == self._places[number]
+    def _owns(self, source: int, number: int) -> bool:
+        """Return whether the source is a weight of the node's own module."""
+        return source in self._weights and self._places[source] == self._places[number]
 
-    def _moved(self, ref: Ref) -> Ref:
+    def _move(self, ref: Ref) -> Ref:
         source = self._number[ref.id]
         if self._places[source] is None:
             return ref
         return Ref(self._names[self._group_of[source]][0], self._slots[source, ref.output_nr])
 
-    def _kept(self, node: Node) -> Node:
-        def origin(ref: Ref | None) -> Ref | None:
+    def _rewire(self, node: Node) -> Node:
+        def move_origin(ref: Ref | None) -> Ref | None:
             if ref is None or self._places[self._number[ref.id]] is None:
                 return ref
-            return self._moved(ref) if (self._number[ref.id], ref.output_nr) in self._slots else None
+            return self._move(ref) if (self._number[ref.id], ref.output_nr) in self._slots else None
 
         return replace(
             node,
-            saved=tuple(replace(slot, origin=origin(slot.origin)) for slot in node.saved),
+            saved=tuple(replace(slot, origin=move_origin(slot.origin)) for slot in node.saved),
             # An edge without a slot, such as from a view base, comes from the module as a whole.
-            **rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA else Ref(self.called(ref.id), 0)),
+            **rewired(node, lambda ref, kind: self._move(ref) if kind == DATA else Ref(self.find_id(ref.id), 0)),
         )
 
-    def _module(self, group: int, path: str) -> Node:
+    def _make_module(self, group: int, path: str) -> Node:
         members = [self._nodes[number] for number in self._groups[group]]
         used = (edge for node in members for edge in edges_into(node))
         edges = [edge for edge in used if self._group_of[self._number[edge.src]] != group]
         outside = [edge.ref for edge in edges]
-        edges = [e for e in edges if not self._is_own(self._number[e.src], self._number[e.dst])]
-        inputs = tuple(dict.fromkeys(self._moved(edge.ref) for edge in edges))
-        shared = sum(map(parameter_elements, self._parameters(outside, path)))
+        edges = [e for e in edges if not self._owns(self._number[e.src], self._number[e.dst])]
+        inputs = tuple(dict.fromkeys(self._move(edge.ref) for edge in edges))
+        shared = sum(map(parameter_elements, self._find_parameters(outside, path)))
         marks = together(members)
         statuses = set(map(status, members))
         if any(statuses):
             marks = {STATUS: statuses.pop() if len(statuses) == 1 else "changed", **marks}
         above = path.rpartition(".")[0]
-        while above in self._containers:
+        while self._is_container(above):
             above = above.rpartition(".")[0]
         return Node(
             self._names[group][0],
@@ -179,17 +174,17 @@ class _Contraction:
             inputs=inputs,
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
-                "nodes": bounded(sum(map(_nodes_in, members))),
+                "nodes": bounded(sum(map(_count_nodes, members))),
                 "parameters": bounded(sum(map(parameter_elements, members))),
                 # `contracted` adds the bytes in the marks of members.
                 "saved_bytes": sum(bytes_told(node) - bytes_gone(node) for node in members if node.role == "module"),
                 **({"shared_parameters": bounded(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
-            ext={**self._rounds(path, members, edges, inputs), **marks},
+            ext={**self._mark_rounds(path, members, edges, inputs), **marks},
         )
 
-    def _rounds(
+    def _mark_rounds(
         self, path: str, members: Sequence[Node], edges: Sequence[Edge], inputs: Sequence[Ref]
     ) -> dict[str, AttrValue]:
         number = rounds_of(path)
@@ -197,33 +192,33 @@ class _Contraction:
         if number < 2 or any(times(node) % number for node in members):
             return {}
         not_carried = {
-            self._moved(edge.ref)
+            self._move(edge.ref)
             for edge in edges
             if edge.input_nr not in marked_slots(self._graph.nodes[edge.dst], CARRIED)
         }
         carried = tuple(slot for slot, ref in enumerate(inputs) if ref not in not_carried)
         return {TIMES: number, **({CARRIED: carried} if carried else {})}
 
-    def _parameters(self, refs: Sequence[Ref], path: str) -> Iterator[Node]:
-        """Yield the parameters of earlier parts of the module among these, also those behind an accumulator."""
+    def _find_parameters(self, refs: Sequence[Ref], path: str) -> Iterator[Node]:
+        """Yield the parameters of earlier parts of the module among these, also those that feed an accumulator."""
         numbers = dict.fromkeys(self._number[ref.id] for ref in refs)
-        here = [number for number in numbers if self._places[number] == path]
-        accumulators = [number for number in here if self._nodes[number].op in self._accumulators]
+        earlier = [number for number in numbers if self._places[number] == path]
+        accumulators = [number for number in earlier if self._nodes[number].op in self._accumulators]
         leaves = chain.from_iterable(self._sources[number] for number in accumulators)
-        yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
+        yield from (self._nodes[number] for number in dict.fromkeys([*earlier, *leaves]))
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
 
 
-def _acyclic_groups(
+def _group_without_cycles(
     predecessors: Sequence[Sequence[int]], keys: Sequence[int], places: Sequence[str | None], late: Sequence[bool]
 ) -> tuple[list[list[int]], list[int]]:
-    """Return groups of nodes with equal keys whose contraction makes no cycle, and the part of its module of each."""
+    """Return groups of nodes with equal keys whose contraction makes no cycle, and the part number of each."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
     for key, known in zip(keys, predecessors, strict=True):
         contracted[key] += map(keys.__getitem__, known)
-    levels = _levels(predecessors, keys, _components(contracted), late)
+    levels = _find_levels(predecessors, keys, _find_components(contracted), late)
     groups: dict[tuple[int, int], list[int]] = {}
     for number, key in enumerate(keys):
         groups.setdefault((key, levels[number]), []).append(number)
@@ -236,44 +231,45 @@ def _acyclic_groups(
     return list(groups.values()), [parts[group] for group in groups]
 
 
-def _levels(
+def _find_levels(
     predecessors: Sequence[Sequence[int]], keys: Sequence[int], components: Sequence[int], late: Sequence[bool]
 ) -> list[int]:
     """Return each node's level within the strongly connected component of its key.
 
     The level is the largest over predecessors in the component: theirs, plus one if they are in another module. In the
-    backward (``late``) it is no lower than in the forward of the module. Nodes that depend on nothing outside their
-    module, or in the backward only on the forward, get the level of their first use, or one less for a use elsewhere.
-    An edge within a component never lowers the level, and one between parts of modules raises it, so no cycle is left.
+    backward (``late``) it is no lower than in the forward of the module. Some nodes depend on nothing outside their
+    module, or in the backward only on the forward. They get the level of their first use, or one less for a use in
+    another module. An edge within a component never lowers the level, and one between parts of modules raises it, so
+    no cycle is left.
     """
-    levels, of_forward = [0] * len(keys), [0] * (max(keys) + 1)
+    levels, forward_levels = [0] * len(keys), [0] * (max(keys) + 1)
     # Whether a node may wait for its first use.
-    rests = [False] * len(keys)
+    can_wait = [False] * len(keys)
     for number, key in enumerate(keys):
         if not predecessors[number]:
-            rests[number] = True
+            can_wait[number] = True
             continue
         component = components[key]
         same = [source for source in predecessors[number] if components[keys[source]] == component]
         level = max([levels[source] + (keys[source] != key) for source in same], default=0)
-        levels[number] = max(level, of_forward[key] if late[number] else 0)
-        of_forward[key] = max(of_forward[key], 0 if late[number] else level)
-        rests[number] = all(
-            (keys[source] == key and rests[source]) or late[source] < late[number] for source in predecessors[number]
+        levels[number] = max(level, forward_levels[key] if late[number] else 0)
+        forward_levels[key] = max(forward_levels[key], 0 if late[number] else level)
+        can_wait[number] = all(
+            (keys[source] == key and can_wait[source]) or late[source] < late[number] for source in predecessors[number]
         )
     used: dict[int, int] = {}
     for number in reversed(range(len(keys))):
         key = keys[number]
-        if rests[number]:
+        if can_wait[number]:
             levels[number] = used.pop(number, levels[number])
         for source in predecessors[number]:
-            if rests[source] and components[keys[source]] == components[key]:
+            if can_wait[source] and components[keys[source]] == components[key]:
                 level = levels[number] - (keys[source] != key)
                 used[source] = min(level, used.get(source, level))
     return levels
 
 
-def _components(adjacency: Sequence[Sequence[int]]) -> list[int]:
+def _find_components(adjacency: Sequence[Sequence[int]]) -> list[int]:
     """Return each vertex's strongly connected component (Kosaraju and Sharir)."""
     reverse: list[list[int]] = [[] for _ in adjacency]
     for vertex, children in enumerate(adjacency):
@@ -290,24 +286,19 @@ def _components(adjacency: Sequence[Sequence[int]]) -> list[int]:
     return components
 
 
-def _canonical(nodes: Iterator[Node]) -> list[Node]:
+def _sort_nodes(nodes: Iterator[Node]) -> list[Node]:
     by_id = {node.id: node for node in nodes}
 
-    def dependencies(key: str) -> list[str]:
+    def find_dependencies(key: str) -> list[str]:
         node = by_id[key]
-        found = sources(node)
+        origins = [by_id[slot.origin.id] for slot in node.saved if slot.origin is not None]
         # A buffer without edges comes right before the node that saved it.
-        if node.saved:
-            found += [slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id)]
-        return found
-
-    def free(key: str) -> bool:
-        return by_id[key].role in BESIDE and not number_into(by_id[key])
+        return sources(node) + [each.id for each in origins if each.role in BESIDE and not number_into(each)]
 
     outputs = [key for key, node in by_id.items() if node.role == "output"]
-    return [by_id[key] for key in postorder([*outputs, *by_id], dependencies)]
+    return [by_id[key] for key in postorder([*outputs, *by_id], find_dependencies)]
 
 
-def _nodes_in(node: Node) -> int:
+def _count_nodes(node: Node) -> int:
     number = node.attrs.get("nodes") if node.role == "module" else None
     return number if isinstance(number, int) else times(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -61,13 +61,14 @@ def drop(graph: Graph, what: Iterable[str]) -> Graph:
     w -> exp:1
     exp:1 -> output
     """
-    words = _known(graph, what)
+    words = [*dict.fromkeys(what)]
+    _check_words(graph, words)
     roles = {*words, *(("view_base",) if _VIEWS in words else ())}
     operations = vocabulary_of(graph).accumulators if _ACCUMULATORS in words else ()
-    gone = {node.id for node in graph.nodes.values() if node.role in roles or node.op in operations}
-    left = without(graph, gone, has_one_input)
+    dropped = {node.id for node in graph.nodes.values() if node.role in roles or node.op in operations}
+    rest = without(graph, dropped, has_one_input)
     changed: dict[str, Node] = {}
-    for key, node in left.nodes.items():
+    for key, node in rest.nodes.items():
         fields: dict[str, Any] = {}
         if _SAVED in words and (node.saved or MERGED in node.ext):
             fields = {"saved": (), "ext": modules_alone(node)} if MERGED in node.ext else {"saved": ()}
@@ -75,18 +76,16 @@ def drop(graph: Graph, what: Iterable[str]) -> Graph:
             fields["base"] = None
         if fields:
             changed[key] = replace(node, **fields)
-    return replace(left, nodes={**left.nodes, **changed}) if changed else left
+    return replace(rest, nodes={**rest.nodes, **changed}) if changed else rest
 
 
-def _known(graph: Graph, what: Iterable[str]) -> Collection[str]:
-    words = [*dict.fromkeys(what)]
+def _check_words(graph: Graph, words: Iterable[str]) -> None:
     known = [*ROLES, _ACCUMULATORS, _VIEWS]
-    if any(word not in known for word in words):
-        known = [*dict.fromkeys([*known, *sorted({node.role for node in graph.nodes.values()})])]
+    # A graph may have roles that gradir does not write.
+    known = [*dict.fromkeys([*known, *sorted({node.role for node in graph.nodes.values()})])]
     for word in words:
         if word not in known:
             raise PassError(f"cannot drop {word!r}{did_you_mean(word, known)}: choose from {', '.join(known)}")
-    return words
 
 
 class HideShapeOpsOptions(Options, frozen=True, kw_only=True):
@@ -101,7 +100,7 @@ class HideShapeOpsPass:
     order: ClassVar[int] = 20
     options: ClassVar[type[Options]] = HideShapeOpsOptions
 
-    def run(self, graph: Graph, options: HideShapeOpsOptions) -> Graph:  # noqa: ARG002 (it runs where it is asked for)
+    def run(self, graph: Graph, options: HideShapeOpsOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `hide_shape_ops`."""
         return hide_shape_ops(graph)
 
@@ -121,10 +120,10 @@ def hide_shape_ops(graph: Graph) -> Graph:
     >>> list(hidden.nodes), hidden.nodes["mm:1"].inputs
     (['w', 'mm:1', 'output'], (None, Ref(id='w', output_nr=0)))
     """
-    return without(graph, shape_operations(graph), has_one_input)
+    return without(graph, find_shape_operations(graph), has_one_input)
 
 
-def shape_operations(graph: Graph) -> set[str]:
+def find_shape_operations(graph: Graph) -> set[str]:
     """Return the ids of the nodes that `hide_shape_ops` omits."""
     operations = vocabulary_of(graph).shape_operations
     return {

@@ -15,7 +15,7 @@ from gradir.errors import PassError, did_you_mean
 from gradir.ir import Graph
 from gradir.ir.edges import sources
 from gradir.options import Options
-from gradir.passes.wiring import pointed_out, within
+from gradir.passes.wiring import mark_focus, within
 
 # An option that selects nodes, see `matching`.
 Pattern: TypeAlias = Annotated[str, msgspec.Meta(title="PATTERN")]
@@ -78,7 +78,7 @@ def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
     if hops is not None and hops < 0:
         raise PassError(f"focus: {hops} hops are not possible: a number of hops is 0 or more")
     named = matching(graph, pattern, "focus")
-    return pointed_out(graph, around(graph, named, hops), named)
+    return mark_focus(graph, around(graph, named, hops), named)
 
 
 def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
@@ -93,7 +93,7 @@ def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
 
 
 def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collection[str] = ()) -> set[str]:
-    """Return these ids and those at most ``hops`` edges away, except ``barred`` ones and all beyond them."""
+    """Return these ids and those at most ``hops`` edges away, on paths without ``barred`` ids."""
     neighbours: dict[str, list[str]] = {}
     for node in graph.nodes.values():
         for src in sources(node):
@@ -101,11 +101,11 @@ def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collect
             neighbours.setdefault(node.id, []).append(src)
     found = set(ids)
     # Breadth first, so that each node is visited once.
-    frontier, left = set(found), hops
-    while frontier and left != 0:
+    frontier = set(found)
+    while frontier and hops != 0:
         frontier = {key for start in frontier for key in neighbours.get(start, ()) if key not in barred} - found
         found |= frontier
-        left = None if left is None else left - 1
+        hops = None if hops is None else hops - 1
     return found
 
 
@@ -123,11 +123,11 @@ def between(graph: Graph, one: str, other: str) -> Graph:
     ['x', 'exp:1', 'mul:1', 'output']
     """
     first, second = matching(graph, one, "between"), matching(graph, other, "between")
-    found = reached_from(graph, first) & lead_to(graph, second)
-    found |= reached_from(graph, second) & lead_to(graph, first)
+    found = find_descendants(graph, first) & find_ancestors(graph, second)
+    found |= find_descendants(graph, second) & find_ancestors(graph, first)
     if not found:
         raise PassError(f"between {one!r} and {other!r}: no path along the edges joins them")
-    return pointed_out(graph, within(graph, found), first | second)
+    return mark_focus(graph, within(graph, found), first | second)
 
 
 class AncestorsOptions(Options, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ def ancestors(graph: Graph, pattern: str) -> Graph:
     (['x', 'exp:1'], ['exp:1', 'sum:1', 'output'])
     """
     named = matching(graph, pattern, "ancestors")
-    return pointed_out(graph, within(graph, lead_to(graph, named)), named)
+    return mark_focus(graph, within(graph, find_ancestors(graph, named)), named)
 
 
 def descendants(graph: Graph, pattern: str) -> Graph:
@@ -188,20 +188,20 @@ def descendants(graph: Graph, pattern: str) -> Graph:
         PassError: the pattern matches no node.
     """
     named = matching(graph, pattern, "descendants")
-    return pointed_out(graph, within(graph, reached_from(graph, named)), named)
+    return mark_focus(graph, within(graph, find_descendants(graph, named)), named)
 
 
-def lead_to(graph: Graph, ends: AbstractSet[str]) -> set[str]:
+def find_ancestors(graph: Graph, ends: AbstractSet[str]) -> set[str]:
     """Return the ids of these nodes and their ancestors."""
     found = set(ends)
-    # Inputs stand before their consumers, so one walk in reverse order finds all.
+    # Inputs come before their consumers, so one walk in reverse order finds all.
     for node in reversed([*graph.nodes.values()]):
         if node.id in found:
             found.update(sources(node))
     return found
 
 
-def reached_from(graph: Graph, starts: AbstractSet[str]) -> set[str]:
+def find_descendants(graph: Graph, starts: AbstractSet[str]) -> set[str]:
     """Return the ids of these nodes and their descendants."""
     found = set(starts)
     for node in graph.nodes.values():
@@ -213,7 +213,7 @@ def reached_from(graph: Graph, starts: AbstractSet[str]) -> set[str]:
 def matching(graph: Graph, pattern: str, what: str = "pattern") -> set[str]:
     """Return the ids of the nodes that match a pattern.
 
-    A pattern is a node id, a name, or a module path, which stands for all nodes in the module. Otherwise it is a
+    A pattern is a node id, a name, or a module path, which matches all nodes in the module. Otherwise it is a
     case-sensitive glob over all three: ``*`` is any text, ``?`` any character, ``[ab]`` one of these.
 
     Raises:
@@ -233,7 +233,7 @@ def matching(graph: Graph, pattern: str, what: str = "pattern") -> set[str]:
         if node.id == pattern or pattern in node.names or node.scope == pattern or node.scope.startswith(below)
     }
     # A literal match comes first, since a name may contain the characters of a glob.
-    found = found or _glob(graph, pattern)
+    found = found or _match_glob(graph, pattern)
     if not found:
         names = (name for node in nodes for name in node.names)
         known = chain(graph.scopes, (node.scope for node in nodes), names, graph.nodes)
@@ -243,16 +243,16 @@ def matching(graph: Graph, pattern: str, what: str = "pattern") -> set[str]:
     return found
 
 
-def _glob(graph: Graph, pattern: str) -> set[str]:
+def _match_glob(graph: Graph, pattern: str) -> set[str]:
     if not re.search(r"[*?[]", pattern):
         return set()
     named = re.compile(translate(pattern)).match
     # A module's pattern covers the modules below it too.
     below = re.compile(translate(f"{pattern}.*")).match
     scopes = {node.scope for node in graph.nodes.values()}
-    held = {scope for scope in scopes if scope and (named(scope) or below(scope))}
+    matched = {scope for scope in scopes if scope and (named(scope) or below(scope))}
     return {
         node.id
         for node in graph.nodes.values()
-        if node.scope in held or named(node.id) or any(named(name) for name in node.names)
+        if node.scope in matched or named(node.id) or any(named(name) for name in node.names)
     }

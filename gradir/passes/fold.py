@@ -16,13 +16,13 @@ from gradir.ir import Graph, Node
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import upwards
 from gradir.options import Options
-from gradir.passes.contraction import Containers, contracted
+from gradir.passes.contraction import contracted, find_containers
 
 _CLASS: Final = "class:"
 _MOST_NAMED: Final = 3
 
-# These nodes belong to the whole graph, wherever their values were computed.
-_KEPT_ROLES: Final = frozenset({"output", "view_base"})
+# These nodes belong to the whole graph, whichever module computed their values.
+_UNFOLDED_ROLES: Final = frozenset({"output", "view_base"})
 
 
 class FoldOptions(Options, frozen=True, kw_only=True):
@@ -79,23 +79,22 @@ def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
     paths = {*graph.scopes, *(path for node in graph.nodes.values() for path in upwards(node.scope))}
     chosen = set[str]()
     for pattern in patterns:
-        kind, is_class, name = pattern.partition(_CLASS)
-        is_class = is_class if not kind else ""
-        fits = re.compile(translate(name if is_class else pattern)).match
-        found = {path for path in paths if fits(_class_name(graph, path) if is_class else path)}
+        is_class = pattern.startswith(_CLASS)
+        fits = re.compile(translate(pattern.removeprefix(_CLASS))).match
+        found = {path for path in paths if fits(_find_class_name(graph, path) if is_class else path)}
         if not found:
-            known = {f"{_CLASS}{_class_name(graph, path)}" for path in graph.scopes} if is_class else paths - {""}
+            known = {f"{_CLASS}{_find_class_name(graph, path)}" for path in graph.scopes} if is_class else paths - {""}
             raise PassError(f"fold {pattern!r}: no module matches{did_you_mean(pattern, sorted(known), _MOST_NAMED)}")
         chosen |= found
 
-    def outermost(scope: str) -> str | None:
+    def find_outermost(scope: str) -> str | None:
         inside = [path for path in upwards(scope) if path in chosen]
         return "" if "" in chosen else inside[-1] if inside else None
 
-    return _folded(graph, outermost)
+    return _fold_by(graph, find_outermost)
 
 
-def _class_name(graph: Graph, path: str) -> str:
+def _find_class_name(graph: Graph, path: str) -> str:
     return graph.scopes[path].class_name if path in graph.scopes else ""
 
 
@@ -107,23 +106,23 @@ def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
     >>> module(Node("a", scope="layers.3.attn")), module(Node("b", scope="layers")), module(Node("c", scope="fc.act"))
     ('layers.3', None, 'fc')
     """
-    return _destinations(_module_at(graph, depth))
+    return _destinations(_find_module_at(graph, depth))
 
 
 def _destinations(module: Callable[[str], str | None]) -> Callable[[Node], str | None]:
     modules = Memo(module)
-    return lambda node: None if node.role in _KEPT_ROLES else modules[node.scope]
+    return lambda node: None if node.role in _UNFOLDED_ROLES else modules[node.scope]
 
 
-def _module_at(graph: Graph, depth: int) -> Callable[[str], str | None]:
-    containers = Containers(graph.scopes)
+def _find_module_at(graph: Graph, depth: int) -> Callable[[str], str | None]:
+    is_container = find_containers(graph.scopes)
 
-    def module(scope: str) -> str | None:
+    def find_module(scope: str) -> str | None:
         parts = scope.split(".") if scope else []
         paths = (".".join(parts[:stop]) for stop in range(depth, len(parts) + 1))
-        return next((path for path in paths if path not in containers), None)
+        return next((path for path in paths if not is_container(path)), None)
 
-    return module
+    return find_module
 
 
 def fold(graph: Graph, depth: int) -> Graph:
@@ -153,10 +152,10 @@ def fold(graph: Graph, depth: int) -> Graph:
     """
     if depth < 0:
         raise PassError(f"fold: depth {depth} is not possible: a depth is 0 or more")
-    return _folded(graph, _module_at(graph, depth))
+    return _fold_by(graph, _find_module_at(graph, depth))
 
 
-def _folded(graph: Graph, module: Callable[[str], str | None]) -> Graph:
+def _fold_by(graph: Graph, module: Callable[[str], str | None]) -> Graph:
     scopes = [scope for scope in graph.scopes.values() if module(scope.path) in {None, scope.path}]
     # Making many nodes would start collections that find nothing, since records form no cycles.
     with paused_gc():

@@ -15,7 +15,7 @@ from gradir.ir.model import Shape
 from gradir.ir.module_tree import split_path
 from gradir.options import Options
 from gradir.passes.contraction import contracted
-from gradir.passes.drop import shape_operations
+from gradir.passes.drop import find_shape_operations
 from gradir.passes.wiring import has_one_input, without
 from gradir.vocabulary import vocabulary_of
 
@@ -35,7 +35,7 @@ class LayersPass:
     options: ClassVar[type[Options]] = LayersOptions
     chooses: ClassVar[bool] = False
 
-    def run(self, graph: Graph, options: LayersOptions) -> Graph:  # noqa: ARG002 (it runs where it is asked for)
+    def run(self, graph: Graph, options: LayersOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `layers`."""
         return layers(graph)
 
@@ -43,7 +43,7 @@ class LayersPass:
 def layers(graph: Graph) -> Graph:
     """Make one node of each layer, and leave out accumulators and operations that only rearrange elements.
 
-    A layer is a module below the model that has no module in it, such as a ``Linear``. Its node is one of
+    A layer is a module below the model without submodules, such as a ``Linear``. Its node is one of
     `gradir.passes.fold`, with the names and shapes of its parameters in the attribute ``weights``. Each call of a
     layer is a node, of which the first has the parameters. Operations at a cut stay.
 
@@ -58,40 +58,39 @@ def layers(graph: Graph) -> Graph:
     (['fc', 'sum:1', 'output'], (('w', (3, 2)),))
     """
     with paused_gc():
-        found = _leaves(graph)
+        leaves = _find_leaf_modules(graph)
         accumulators = vocabulary_of(graph).accumulators
-        apart = frames(graph, accumulators)
+        call_of = frames(graph, accumulators)
         places = [
-            node.scope if node.scope in found and node.role not in _OUTSIDE else None for node in graph.nodes.values()
+            node.scope if node.scope in leaves and node.role not in _OUTSIDE else None for node in graph.nodes.values()
         ]
         if any(place is not None for place in places):
             weights: dict[str, list[tuple[str, Shape | None]]] = {}
-            # Calls of a module that are not connected are layers of their own.
-            calls = [apart.get(node.id, "") for node in graph.nodes.values()]
-            graph, called, before = *contracted(graph, places, calls), graph
+            # Calls of a module that are not connected are separate layers.
+            calls = [call_of.get(node.id, "") for node in graph.nodes.values()]
+            graph, find_id, before = *contracted(graph, places, calls), graph
             for node, place in zip(before.nodes.values(), places, strict=True):
                 if place is not None:
-                    own = weights.setdefault(called(node.id), [])
+                    own = weights.setdefault(find_id(node.id), [])
                     if node.role == "parameter":
                         own.append((node.label.removeprefix(f"{node.scope}."), node.shape))
             boxes = {}
-            for key, these in weights.items():
+            for key, own in weights.items():
                 # Matrices come before biases.
-                these.sort(key=lambda weight: -len(weight[1] or ()))
-                boxes[key] = replace(graph.nodes[key], attrs={**graph.nodes[key].attrs, WEIGHTS: tuple(these)})
+                own.sort(key=lambda weight: -len(weight[1] or ()))
+                boxes[key] = replace(graph.nodes[key], attrs={**graph.nodes[key].attrs, WEIGHTS: tuple(own)})
             graph = replace(graph, nodes={**graph.nodes, **boxes})
         cut = {end for each in graph.cuts for end in (each.at, each.into)}
-        nodes = graph.nodes.values()
-        hidden = {node.id for node in nodes if node.op in accumulators and has_one_input(node)}
-        return without(graph, (hidden | shape_operations(graph)) - cut, has_one_input)
+        hidden = {node.id for node in graph.nodes.values() if node.op in accumulators and has_one_input(node)}
+        return without(graph, (hidden | find_shape_operations(graph)) - cut, has_one_input)
 
 
-def _leaves(graph: Graph) -> set[str]:
-    holding = {""}
+def _find_leaf_modules(graph: Graph) -> set[str]:
+    parents = {""}
     for path in {*graph.scopes, *(node.scope for node in graph.nodes.values())}:
         above = split_path(path)[0]
         # A file may lack a module between.
-        while above not in holding:
-            holding.add(above)
+        while above not in parents:
+            parents.add(above)
             above = split_path(above)[0]
-    return {path for path, scope in graph.scopes.items() if path and scope.class_name and path not in holding}
+    return {path for path, scope in graph.scopes.items() if path and scope.class_name and path not in parents}

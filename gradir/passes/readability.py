@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from gradir.pictures import LARGE
 
 # A large graph is reduced to this many boxes, if some depth makes that possible.
 MOST_BOXES: Final = 60
-# Of more layers and operations than this, equal ones are shown once.
+# If there are more layers and operations than this, equal ones are shown once.
 MOST_LAYERS: Final = 40
 # Each depth folds the graph again, so the time for a deeply nested graph is bounded.
 _DEEPEST: Final = 16
@@ -33,8 +33,8 @@ class Readable(NamedTuple):
 def readable(graph: Graph, boxes: int = MOST_BOXES) -> Readable | None:
     """Return the graph if it is within both limits, else one of at most ``boxes`` nodes, or of `LARGE`.
 
-    Steps run only while there are too many nodes: drop accumulators, roll up equal layers, then equal steps, fold
-    modules, and join steps that differ only in attributes. Return ``None`` if that does not suffice.
+    Steps run only while there are too many nodes. They drop accumulators, roll up equal layers, then equal steps,
+    fold modules, and join steps that differ only in attributes. Return ``None`` if that does not suffice.
 
     >>> from gradir.ir import Graph, Node
     >>> layers = Graph.of([Node(f"f:{number}", scope=f"h.{number // 10}") for number in range(1000)])
@@ -43,15 +43,13 @@ def readable(graph: Graph, boxes: int = MOST_BOXES) -> Readable | None:
     (100, '1,000 nodes as 100 boxes: folded to depth 2')
     """
     if len(graph.nodes) <= max(boxes, LARGE):
-        equal = [*_unfolded(graph)] if _has_layers(graph, MOST_LAYERS) else []
-        small, done = equal[-1] if equal else (graph, [])
-        return Readable(small, f"{_size(graph)} as {len(small.nodes):,} boxes: {', '.join(done)}" if done else "")
+        equal = [*_shrink_without_folding(graph)] if _has_layers(graph, MOST_LAYERS) else []
+        return _describe(graph, *equal[-1]) if equal else Readable(graph)
     # If no step reaches the wanted number, the most that a picture draws by default will do.
     for most, why in ((boxes, ()), (LARGE, (f"no step makes them {boxes}",))):
-        for small, done in _rungs(graph, most):
+        for small, steps in _shrink(graph, most):
             if len(small.nodes) <= most:
-                note = f"{_size(graph)} as {len(small.nodes):,} boxes: {', '.join([*done, *why])}"
-                return Readable(small, note)
+                return _describe(graph, small, [*steps, *why])
     return None
 
 
@@ -66,44 +64,47 @@ def smallest(graph: Graph) -> Readable:
     small = readable(graph)
     if small is not None:
         return small
-    rungs = ((made, [*how]) for made, how in _rungs(graph, len(graph.nodes) - 1))
-    least, done = min(rungs, default=(graph, []), key=lambda rung: len(rung[0].nodes))
+    results = _shrink(graph, len(graph.nodes) - 1)
+    least, steps = min(results, default=(graph, []), key=lambda result: len(result[0].nodes))
     if len(least.nodes) >= len(graph.nodes):
-        return Readable(graph, f"{_size(graph)}, all drawn: no step makes them fewer")
-    return Readable(least, f"{_size(graph)} as {len(least.nodes):,} boxes: {', '.join(done)}")
+        return Readable(graph, f"{_describe_size(graph)}, all drawn: no step makes them fewer")
+    return _describe(graph, least, steps)
 
 
-def _size(graph: Graph) -> str:
-    what = "layers and operations" if _has_layers(graph, 0) else "nodes"
-    return f"{len(graph.nodes):,} {what}"
+def _describe(graph: Graph, small: Graph, steps: Iterable[str]) -> Readable:
+    return Readable(small, f"{_describe_size(graph)} as {len(small.nodes):,} boxes: {', '.join(steps)}")
+
+
+def _describe_size(graph: Graph) -> str:
+    return f"{len(graph.nodes):,} {'layers and operations' if _has_layers(graph, 0) else 'nodes'}"
 
 
 def _has_layers(graph: Graph, more_than: int) -> bool:
     return len(graph.nodes) > more_than and any(map(is_layer, graph.nodes.values()))
 
 
-def _unfolded(graph: Graph) -> Iterator[tuple[Graph, list[str]]]:
-    done: list[str] = []
-    for words, smaller in _STEPS.items():
-        before, graph = graph, smaller(graph)
+def _shrink_without_folding(graph: Graph) -> Iterator[tuple[Graph, list[str]]]:
+    steps: list[str] = []
+    for name, shrink in _STEPS.items():
+        before, graph = graph, shrink(graph)
         if graph is not before:
-            done.append(words)
-            yield graph, [*done]
+            steps = [*steps, name]
+            yield graph, steps
 
 
-def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
-    done: list[str] = []
-    for smaller, done in _unfolded(graph):
+def _shrink(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
+    steps: list[str] = []
+    for smaller, steps in _shrink_without_folding(graph):
+        yield smaller, steps
         graph = smaller
-        yield graph, done
     nearly = _nearly_once(graph)
-    for start, steps in ((graph, done), (nearly, [*done, _NEARLY])):
+    for start, taken in ((graph, steps), (nearly, [*steps, _NEARLY])):
         if start is nearly:
-            yield nearly, steps
-        for depth in _depths(start, most):
-            folded, how = fold(start, depth), [*steps, f"folded to depth {depth}"]
-            yield folded, how
-            yield _nearly_once(folded), [*how, _NEARLY]
+            yield nearly, taken
+        for depth in _find_depths(start, most):
+            folded, all_steps = fold(start, depth), [*taken, f"folded to depth {depth}"]
+            yield folded, all_steps
+            yield _nearly_once(folded), [*all_steps, _NEARLY]
 
 
 _nearly_once: Final = partial(once, nearly=True)
@@ -115,7 +116,7 @@ _STEPS: Final[Mapping[str, Callable[[Graph], Graph]]] = {
 }
 
 
-def _depths(graph: Graph, most: int) -> Iterator[int]:
+def _find_depths(graph: Graph, most: int) -> Iterator[int]:
     deepest = min(max(scope_depth(node.scope) for node in graph.nodes.values()), _DEEPEST)
     for depth in range(deepest, -1, -1):
         module = destinations(graph, depth)

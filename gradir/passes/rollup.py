@@ -19,8 +19,8 @@ from gradir.ir.model import bounded
 from gradir.ir.module_tree import ModuleTree, whole_tree
 from gradir.ir.saved import counted, owner, whole_number
 from gradir.options import Options
-from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
-from gradir.passes.wiring import with_slots
+from gradir.passes.blocks import OUTSIDE, Blocks, number_nodes
+from gradir.passes.wiring import add_slots
 
 _ModuleOf: TypeAlias = "Callable[[Node], str]"
 _COUNTS: Final = ("calls", "own", "total", "trainable")
@@ -40,7 +40,7 @@ class RollupPass:
     order: ClassVar[int] = 70
     options: ClassVar[type[Options]] = RollupOptions
 
-    def run(self, graph: Graph, options: RollupOptions) -> Graph:  # noqa: ARG002 (it runs where it is asked for)
+    def run(self, graph: Graph, options: RollupOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `rollup`."""
         return rollup(graph)
 
@@ -48,8 +48,8 @@ class RollupPass:
 def rollup(graph: Graph) -> Graph:
     """Show one of the equal blocks ``layers.0`` to ``layers.11`` in a row.
 
-    Blocks are modules of one parent with consecutive numbers in their names. They are equal if their nodes agree in
-    wiring, role, operation, attributes, ``ext``, shapes and saved slots. Each block feeds only the next.
+    Blocks are submodules of one module with consecutive numbers in their names. They are equal if their nodes agree
+    in wiring, role, operation, attributes, ``ext``, shapes and saved slots. Each block feeds only the next.
 
     The first block remains, under the path ``layers.0-11``, with the class ``Block ×12``. docs/passes.md describes its
     ``ext``. The time is linear in nodes and edges for each of the first 16 levels of the module tree.
@@ -70,15 +70,15 @@ def rollup(graph: Graph) -> Graph:
         tree = whole_tree(graph)
         # From the inside out, since rolled-up lists in equal layers are equal too.
         for level in range(min(max(tree.levels), DEEPEST_LAYERS), 0, -1):
-            found, paths = _stacks(graph, tree, level)
+            found, paths = _find_stacks(graph, tree, level)
             if found:
-                graph = Rolled(graph, found, paths).graph()
+                graph = RollUp(graph, found, paths).apply()
                 tree = whole_tree(graph)
     return graph
 
 
 class Stack(NamedTuple):
-    """Blocks in a row or in parallel, with their ids; equal nodes have equal places.
+    """The ids of the nodes of blocks in a row or in parallel; equal nodes have equal places.
 
     ``carried`` has the input slots that the previous block feeds, by place.
     """
@@ -90,7 +90,10 @@ class Stack(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """Entries of lists by module number: which one follows another, pair by pair along each list."""
+    """Entries of module lists, by module number.
+
+    ``after`` maps an entry to the next one in its list. ``of`` has each module's entry, and ``below`` its path in it.
+    """
 
     after: dict[int, int]
     of: list[int]
@@ -119,29 +122,29 @@ def layers(tree: ModuleTree, level: int) -> Layers | None:
     return Layers(after, of, below)
 
 
-def _stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack], dict[str, str]]:
-    known, found, paths = layers(tree, level), list[Stack](), dict[str, str]()
-    if known is None:
+def _find_stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack], dict[str, str]]:
+    entries, found, paths = layers(tree, level), list[Stack](), dict[str, str]()
+    if entries is None:
         return found, paths
     scopes, ids = [tree.place(node.scope) for node in graph.nodes.values()], [*graph.nodes]
-    places, own = [known.below[scope] for scope in scopes], [known.of[scope] for scope in scopes]
-    blocks = Blocks(node_columns(graph), places, own, known.after)
+    places, own = [entries.below[scope] for scope in scopes], [entries.of[scope] for scope in scopes]
+    blocks = Blocks(number_nodes(graph), places, own, entries.after)
     stack_of: dict[int, str] = {}
     # Sorted by the name of the list, since modules that the scope table lacks have no order of their own.
     for run in sorted(blocks.runs(), key=lambda run: tree.scopes[run[0]].path.rstrip("0123456789")):
-        if carried := blocks.carried(run):
+        if carried := blocks.find_carried(run):
             first, (_, last) = tree.scopes[run[0]].path, numbered(tree.names[run[-1]]) or ("", 0)
             members = [[ids[number] for number in blocks.members[block]] for block in run]
             found.append(Stack(first, f"{first}-{last}", members, carried))
             stack_of.update(dict.fromkeys(run, found[-1].path))
-    for scope, own_layer, below in zip(tree.scopes, known.of, known.below, strict=True):
+    for scope, own_layer, below in zip(tree.scopes, entries.of, entries.below, strict=True):
         if own_layer in stack_of:
             paths[scope.path] = stack_of[own_layer] + below
     return found, paths
 
 
-class Rolled:
-    """Roll up stacks of a graph.
+class RollUp:
+    """Show one block of each stack of a graph.
 
     ``paths`` has the new path of each module that is in a stack.
     """
@@ -149,29 +152,30 @@ class Rolled:
     def __init__(
         self, graph: Graph, stacks: Sequence[Stack], paths: Mapping[str, str], module_of: _ModuleOf | None = None
     ) -> None:
-        self._graph, self._found, self._paths, self._module_of = graph, stacks, paths, module_of
-        self._gone = {
+        self._graph, self._stacks, self._paths, self._module_of = graph, stacks, paths, module_of
+        # By id of a removed node: the equal node in the first block.
+        self._removed = {
             key: first
             for stack in stacks
             for block in stack.blocks[1:]
             for key, first in zip(block, stack.blocks[0], strict=True)
         }
         self._shown = {key: (stack, place) for stack in stacks for place, key in enumerate(stack.blocks[0])}
-        self._ids = self._new_ids()
+        self._ids = self._make_ids()
 
-    def graph(self) -> Graph:
+    def apply(self) -> Graph:
         """Return the graph with one block of each stack."""
-        kept = [self._moved(node) for node in self._graph.nodes.values() if node.id not in self._gone]
-        nodes = counted(self._graph.nodes, {node.id: node for node in kept}, self._gone, self._ids, self._module_of)
-        head = renamed_head(self._graph, lambda key: self._ids.get(key, "" if key in self._gone else key))
-        return replace(self._graph, nodes=nodes, scopes=self._scopes(), **head)
+        rest = [self._move(node) for node in self._graph.nodes.values() if node.id not in self._removed]
+        nodes = counted(self._graph.nodes, {node.id: node for node in rest}, self._removed, self._ids, self._module_of)
+        head = renamed_head(self._graph, lambda key: self._ids.get(key, "" if key in self._removed else key))
+        return replace(self._graph, nodes=nodes, scopes=self._merge_scopes(), **head)
 
-    def _new_ids(self) -> dict[str, str]:
-        taken = self._graph.nodes.keys() - self._gone - self._shown.keys()
+    def _make_ids(self) -> dict[str, str]:
+        taken = self._graph.nodes.keys() - self._removed - self._shown.keys()
         ids: dict[str, str] = {}
-        for stack in self._found:
+        for stack in self._stacks:
             old, new = encode_component(stack.before), encode_component(stack.path)
-            # Blocks in a row feed each other, so only the outputs of the last one are used elsewhere.
+            # Blocks in a row feed each other, so other nodes use only the outputs of the last one.
             others = stack.blocks[-1:] if stack.carried else stack.blocks[1:]
             for place, first in enumerate(stack.blocks[0]):
                 # A file may have another node of this id.
@@ -179,53 +183,55 @@ class Rolled:
                 ids.update((block[place], ids[first]) for block in others)
         return ids
 
-    def _moved(self, node: Node) -> Node:
-        moved = replace(node, saved=tuple(map(self._slot, node.saved)), **rewired(node, lambda ref, _: self._ref(ref)))
+    def _move(self, node: Node) -> Node:
+        saved = tuple(map(self._move_slot, node.saved))
+        moved = replace(node, saved=saved, **rewired(node, lambda ref, _: self._move_ref(ref)))
         if node.id not in self._shown:
             return moved
         stack, place = self._shown[node.id]
         old, new = stack.before, stack.path
-        alike = [self._graph.nodes[block[place]] for block in stack.blocks]
-        ext: dict[str, AttrValue] = {**node.ext, TIMES: bounded(sum(map(times, alike)))}
-        carried = with_slots(ext, CARRIED, stack.carried.get(place, []))
+        equal = [self._graph.nodes[block[place]] for block in stack.blocks]
+        ext: dict[str, AttrValue] = {**node.ext, TIMES: bounded(sum(map(times, equal)))}
+        carried = add_slots(ext, CARRIED, stack.carried.get(place, []))
         ext = carried if carried[CARRIED] else ext
         return replace(
             moved,
             id=self._ids[node.id],
             scope=renamed(node.scope, old, new),
             names=tuple(renamed(name, old, new) for name in node.names),
-            ext={**ext, **together(alike)},
-            attrs=_added_up(alike) if node.role == "module" else node.attrs,
+            ext={**ext, **together(equal)},
+            attrs=_add_attributes(equal) if node.role == "module" else node.attrs,
         )
 
-    def _ref(self, ref: Ref) -> Ref:
+    def _move_ref(self, ref: Ref) -> Ref:
         return Ref(self._ids[ref.id], ref.output_nr) if ref.id in self._ids else ref
 
-    def _slot(self, slot: Saved) -> Saved:
+    def _is_lost(self, key: str) -> bool:
+        return key in self._removed and key not in self._ids
+
+    def _move_slot(self, slot: Saved) -> Saved:
         origin, size = slot.origin, slot.bytes
         if origin is not None:
-            origin = None if origin.id in self._gone and origin.id not in self._ids else self._ref(origin)
-        is_gone = slot.storage in self._gone and slot.storage not in self._ids
-        if is_gone and owner(slot.storage, self._graph.nodes):
+            origin = None if self._is_lost(origin.id) else self._move_ref(origin)
+        if self._is_lost(slot.storage) and owner(slot.storage, self._graph.nodes):
             # Without its owner, the storage would count as memory that exists for backward alone.
             size = None
         return replace(slot, origin=origin, bytes=size, storage=self._ids.get(slot.storage, slot.storage))
 
-    def _scopes(self) -> dict[str, Scope]:
+    def _merge_scopes(self) -> dict[str, Scope]:
         scopes: dict[str, Scope] = {}
         for scope in self._graph.scopes.values():
             path = self._paths.get(scope.path, scope.path)
             first = scopes.get(path)
             sums = {name: bounded(getattr(first, name) + getattr(scope, name)) for name in _COUNTS} if first else {}
             scopes[path] = replace(first or scope, path=path, **sums)
-        for stack in self._found:
+        for stack in self._stacks:
             scope = scopes.get(stack.path, Scope(stack.path))
-            class_name = f"{scope.class_name} ×{len(stack.blocks)}".lstrip()
-            scopes[stack.path] = replace(scope, class_name=class_name)
+            scopes[stack.path] = replace(scope, class_name=f"{scope.class_name} ×{len(stack.blocks)}".lstrip())
         return scopes
 
 
-def _added_up(modules: Sequence[Node]) -> dict[str, AttrValue]:
+def _add_attributes(modules: Sequence[Node]) -> dict[str, AttrValue]:
     return {
         name: bounded(sum(whole_number(node.attrs, name) for node in modules)) if isinstance(value, int) else value
         for name, value in modules[0].attrs.items()

@@ -17,8 +17,8 @@ from gradir.ir.ids import renamed, without_numbers
 from gradir.ir.memo import Table
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.options import Options
-from gradir.passes.blocks import OUTSIDE, Blocks, NodeColumns, node_columns
-from gradir.passes.rollup import Rolled, Stack
+from gradir.passes.blocks import OUTSIDE, Blocks, NodeColumns, number_nodes
+from gradir.passes.rollup import RollUp, Stack
 from gradir.vocabulary import vocabulary_of
 
 _RUN: Final = frozenset({"function", "module"})
@@ -42,7 +42,7 @@ class OncePass:
     order: ClassVar[int] = 75
     options: ClassVar[type[Options]] = OnceOptions
 
-    def run(self, graph: Graph, options: OnceOptions) -> Graph:  # noqa: ARG002 (it runs where it is asked for)
+    def run(self, graph: Graph, options: OnceOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `once`."""
         return once(graph)
 
@@ -68,36 +68,36 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
         nodes = [*graph.nodes.values()]
         roles = [ACCUMULATOR if node.role in _RUN and node.op in accumulators else node.role for node in nodes]
         places = [without_numbers(module_of(node)) for node in nodes]
-        columns = node_columns(graph, nearly=nearly)
+        columns = number_nodes(graph, nearly=nearly)
         order = [number for number, role in enumerate(roles) if role in _RUN]
         numbers: Table[tuple[object, ...]] = Table()
-        # Operations before a loop may stand between its steps in one order and not in the other.
-        for steps in (order, _as_late_as_possible(order, columns.edges)):
-            kinds = [numbers[_kind(nodes[number], places[number])] for number in steps]
-            found = _stacks(graph, *equal_steps(columns, places, roles, steps, kinds))
-            if found:
-                return _rolled(graph, found)
+        # Operations before a loop may be between its steps in one order and not in the other.
+        for steps in (order, _sort_late(order, columns.edges)):
+            kinds = [numbers[_operation_kind(nodes[number], places[number])] for number in steps]
+            if stacks := _make_stacks(graph, *equal_steps(columns, places, roles, steps, kinds)):
+                return _roll_up(graph, stacks)
         return graph
 
 
-def _as_late_as_possible(order: Sequence[int], edges: EdgeColumns) -> list[int]:
-    until: dict[int, int] = {}
+def _sort_late(order: Sequence[int], edges: EdgeColumns) -> list[int]:
+    """Sort operations so that each comes as late as its consumers allow."""
+    heights: dict[int, int] = {}
     for number in reversed(order):
-        length = until.setdefault(number, 0) + 1
+        height = heights.setdefault(number, 0) + 1
         for source in edges.sources(number):
-            until[source] = max(until.get(source, 0), length)
-    return sorted(order, key=lambda number: -until[number])
+            heights[source] = max(heights.get(source, 0), height)
+    return sorted(order, key=lambda number: -heights[number])
 
 
-def _kind(node: Node, place: str) -> tuple[object, ...]:
+def _operation_kind(node: Node, place: str) -> tuple[object, ...]:
     return node.op, node.native, place, len(node.inputs), tuple([(each.dtype, each.shape) for each in node.outputs])
 
 
-def _stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list[Stack]:
+def _make_stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list[Stack]:
     found: list[Stack] = []
     ids, taken = [*graph.nodes], set(graph.scopes)
     for run in runs:
-        carried = blocks.carried(run)
+        carried = blocks.find_carried(run)
         if carried is None:
             continue
         steps = [[ids[number] for number in blocks.members[step]] for step in run]
@@ -127,27 +127,27 @@ def equal_steps(
         if source in rank
     )
     step_of, after, steps = [OUTSIDE] * len(roles), dict[int, int](), 0
-    for start, period, rounds in repeats(kinds, edges):
+    for start, period, rounds in find_repeats(kinds, edges):
         for place in range(rounds * period):
             step_of[order[start + place]] = steps + place // period
         after.update((step, step + 1) for step in range(steps, steps + rounds - 1))
         steps += rounds
-    _add_what_feeds_one(step_of, columns.edges, roles)
+    _add_parameters(step_of, columns.edges, roles)
     blocks = Blocks(columns, places, step_of, after)
     return blocks, [run for run in blocks.runs() if len(run) >= _FEWEST]
 
 
-def _add_what_feeds_one(step_of: list[int], edges: EdgeColumns, roles: Sequence[str]) -> None:
-    """Add parameters and their accumulators to the step that alone uses them."""
-    takers: dict[int, int] = {}
+def _add_parameters(step_of: list[int], edges: EdgeColumns, roles: Sequence[str]) -> None:
+    """Add parameters and their accumulators to a step if no other uses them."""
+    users: dict[int, int] = {}
     for number in range(len(step_of) - 1, -1, -1):
         sources = edges.sources(number)
         if roles[number] == "parameter" or (
             roles[number] == ACCUMULATOR and all(roles[source] == "parameter" for source in sources)
         ):
-            step_of[number] = takers.get(number, OUTSIDE)
+            step_of[number] = users.get(number, OUTSIDE)
         for source in sources:
-            takers[source] = step_of[number] if takers.get(source, step_of[number]) == step_of[number] else OUTSIDE
+            users[source] = step_of[number] if users.get(source, step_of[number]) == step_of[number] else OUTSIDE
 
 
 class Repeat(NamedTuple):
@@ -158,7 +158,7 @@ class Repeat(NamedTuple):
     rounds: int
 
 
-def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repeat]:
+def find_repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repeat]:
     """Return repeated operations without overlap, those that save most first.
 
     ``kinds`` are numbers of the operations in order, and ``edges`` pairs of places there.
@@ -170,12 +170,12 @@ def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repe
         if kind in last:
             votes[place - last[kind]] += 1
         last[kind] = place
-    crossing = _crossing(len(kinds), edges)
+    crossing = _count_crossing_edges(len(kinds), edges)
     found = [
         repeat
         for period, _ in sorted(votes.items(), key=lambda item: (-item[1], item[0]))[:_MOST_PERIODS]
-        for start, stop in _runs(kinds, period)
-        if (repeat := _placed(start, stop, period, crossing)).rounds >= _FEWEST
+        for start, stop in _find_runs(kinds, period)
+        if (repeat := _place_repeat(start, stop, period, crossing)).rounds >= _FEWEST
     ]
     free = [True] * len(kinds)
     chosen: list[Repeat] = []
@@ -187,7 +187,7 @@ def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repe
     return sorted(chosen)
 
 
-def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
+def _find_runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
     start = 0
     for place in range(period, len(kinds) + 1):
         if place == len(kinds) or kinds[place] != kinds[place - period]:
@@ -196,14 +196,14 @@ def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
             start = place - period + 1
 
 
-def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repeat:
+def _place_repeat(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repeat:
     """Return the repeat in a run that starts where the fewest edges cross between steps."""
     shift = min(range(period), key=lambda shift: (crossing[start + shift + period], shift))
     return Repeat(start + shift, period, (stop - start - shift) // period)
 
 
-def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return for each place the number of producers before it with a consumer behind it."""
+def _count_crossing_edges(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """Return for each place the number of producers before it with a later consumer."""
     changes = [0] * (count + 1)
     # The last consumer of each producer.
     last = dict(edges)
@@ -213,24 +213,24 @@ def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
     return [*accumulate(changes)]
 
 
-def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
-    rolled = Rolled(graph, found, {}, module_of).graph()
+def _roll_up(graph: Graph, stacks: Sequence[Stack]) -> Graph:
+    rolled = RollUp(graph, stacks, {}, module_of).apply()
     scopes, nodes = dict(rolled.scopes), dict(rolled.nodes)
-    for stack in found:
+    for stack in stacks:
         scopes[stack.path] = Scope(stack.path, detail="each feeds the next" if stack.carried else "side by side")
         for path in dict.fromkeys(graph.nodes[key].scope for key in stack.blocks[0]):
             for above in upwards(path):
-                moved = _moved(above, stack)
+                moved = _move_path(above, stack)
                 if above in graph.scopes and above not in {moved, stack.before}:
                     scopes[moved] = Scope(moved, graph.scopes[above].class_name)
         if not stack.before:
-            # The path of the model is empty, so `Rolled` has not moved the modules below it.
+            # The path of the model is empty, so `RollUp` did not move the modules below it.
             for key in stack.blocks[0]:
-                nodes[key] = replace(nodes[key], scope=_moved(graph.nodes[key].scope, stack))
+                nodes[key] = replace(nodes[key], scope=_move_path(graph.nodes[key].scope, stack))
     return replace(rolled, nodes=nodes, scopes=scopes)
 
 
-def _moved(path: str, stack: Stack) -> str:
+def _move_path(path: str, stack: Stack) -> str:
     if stack.before:
         return renamed(path, stack.before, stack.path)
     return f"{stack.path}.{path}" if path else stack.path

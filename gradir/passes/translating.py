@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from gradir.ir import Node, NonFinite, TensorMeta
 from gradir.ir.model import AttrValue, Shape, bounded
-from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, condition_of, parsed_rule, parsed_term
+from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, parse_condition, parse_rule, parse_term
 from gradir.vocabulary import Vocabulary
 from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RULES, TWO_SIDED
 
@@ -63,7 +63,7 @@ class Translation:
         self._contraction = words.contraction
         self._shared: defaultdict[str, list[tuple[Mapping[str, str], str]]] = defaultdict(list)
         for key, term in words.shared.items():
-            op, condition = condition_of(key)
+            op, condition = parse_condition(key)
             self._shared[op].append((condition, term))
         for found in self._shared.values():
             # The entry with the most conditions wins.
@@ -73,11 +73,11 @@ class Translation:
             op, _, attribute = key.partition(".")
             self._settings[op].append((attribute, name))
 
-    def kept(self, node: Node, inputs: tuple[Slot | None, ...], part: str = "") -> Slot:
-        """Keep a node unchanged."""
+    def add_unchanged(self, node: Node, inputs: tuple[Slot | None, ...], part: str = "") -> Slot:
+        """Add a node under its own name."""
         return self._add(Word(node.op, inputs, node, node.outputs, (part or node.op,) if node.op else ()))
 
-    def translated(self, node: Node, inputs: tuple[Slot | None, ...], nodes: Mapping[str, Node]) -> Slot:
+    def translate(self, node: Node, inputs: tuple[Slot | None, ...], nodes: Mapping[str, Node]) -> Slot:
         """Translate an operation, together with its input if both are one word."""
         word = Word(
             node.op,
@@ -86,74 +86,74 @@ class Translation:
             node.outputs,
             (node.op,),
             tuple((name, node.attrs[key]) for key, name in self._settings.get(node.op, ()) if key in node.attrs),
-            _axes(node, nodes),
-            _operand_sizes(node.attrs[self._contraction], _shapes(node, nodes))
+            _describe_axes(node, nodes),
+            _operand_sizes(node.attrs[self._contraction], _input_shapes(node, nodes))
             if self._contraction in node.attrs
             else (),
             tuple(self._constant(node, slot) for slot in range(len(inputs))) if None in inputs else (),
         )
-        here = self._by_vocabulary(word)
+        slot = self._apply_vocabulary(word)
         for _ in range(_MOST_TURNS):
-            further = self._by_rule(here)
-            if further is None:
+            replaced = self._apply_rule(slot)
+            if replaced is None:
                 break
-            here = further
-        return here
+            slot = replaced
+        return slot
 
     def _constant(self, node: Node, slot: int) -> float | None:
         value = node.attrs.get(self._literal.format(slot)) if self._literal else None
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
-    def _by_vocabulary(self, word: Word) -> Slot:
+    def _apply_vocabulary(self, word: Word) -> Slot:
         for condition, text in self._shared.get(word.op, ()):
             if not all(_text(word.node.attrs.get(key)) == value for key, value in condition.items()):
                 continue
             if "(" not in text:
                 return self._add(word._replace(op=text))
             values = {str(slot): value for slot, value in enumerate(word.inputs)}
-            return self._made(parsed_term(text), Found(values), word)
+            return self._add_replacement(parse_term(text), Found(values), word)
         return self._add(word)
 
-    def _by_rule(self, here: Slot) -> Slot | None:
-        word = self.words[here.word]
-        for rule in _rules().get(word.op, ()) if not here.output_nr else ():
-            for found in self._matcher.matches(rule.pattern, here):
-                if self._holds(rule.condition, here, found):
+    def _apply_rule(self, slot: Slot) -> Slot | None:
+        word = self.words[slot.word]
+        for rule in _parse_rules().get(word.op, ()) if not slot.output_nr else ():
+            for found in self._matcher.match(rule.pattern, slot, None, Found()):
+                if self._meets(rule.condition, word, found):
                     parts = dict.fromkeys(part for each in sorted(set(found.words)) for part in self.words[each].parts)
                     axes = next((axes for each in found.words if (axes := self.words[each].axes)), "")
                     blank = Word("", (), word.node, word.outputs, tuple(parts)[: _MOST_NATIVE + 1], (), axes)
-                    return self._made(rule.replacement, found, blank)
+                    return self._add_replacement(rule.replacement, found, blank)
         return None
 
-    def _holds(self, condition: str, here: Slot, found: Found) -> bool:
+    def _meets(self, condition: str, word: Word, found: Found) -> bool:
         if condition == "mean":
-            return self._is_mean(here, found)
+            return self._is_mean(word, found)
         return not condition or condition in {self.words[each].axes for each in found.words}
 
-    def _is_mean(self, here: Slot, found: Found) -> bool:
+    def _is_mean(self, word: Word, found: Found) -> bool:
         (sum_,) = (slot.word for name, slot in found.values.items() if name == "s" and slot is not None)
         source = found.values["x"]
-        constant = next((each for each in self.words[here.word].constants if each is not None), None)
+        constant = next((each for each in word.constants if each is not None), None)
         if constant is None or source is None:
             return False
         tensors = (self.words[source.word].outputs[source.output_nr : source.output_nr + 1], self.words[sum_].outputs)
-        before, after = (_elements(found[0].shape) if found else None for found in tensors)
+        before, after = (_count_elements(found[0].shape) if found else None for found in tensors)
         if not before or not after:
             return False
-        wanted = before / after if self.words[here.word].op == "div" else after / before
+        wanted = before / after if word.op == "div" else after / before
         return abs(constant - wanted) <= 1e-6 * wanted
 
-    def _made(self, term: Term, found: Found, word: Word) -> Slot:
-        made = self._term(term, found, word, word.outputs)
+    def _add_replacement(self, term: Term, found: Found, word: Word) -> Slot:
+        slot = self._add_term(term, found, word, word.outputs)
         # The term may be a value of an empty slot.
-        return self._add(word) if made is None else made
+        return self._add(word) if slot is None else slot
 
-    def _term(self, term: Term, found: Found, word: Word, outputs: tuple[TensorMeta, ...]) -> Slot | None:
+    def _add_term(self, term: Term, found: Found, word: Word, outputs: tuple[TensorMeta, ...]) -> Slot | None:
         if term.kind != "word":
             return found.values.get(term.name) if term.kind == "value" else None
         dtype = word.outputs[0].dtype if word.outputs else None
         below = outputs if term.name in _BY_ELEMENT else (TensorMeta(dtype),)
-        inputs = tuple([self._term(each, found, word, below) for each in term.inputs])
+        inputs = tuple([self._add_term(each, found, word, below) for each in term.inputs])
         return self._add(
             Word(term.name, inputs, word.node, outputs, word.parts, (*word.settings, *term.settings), word.axes)
         )
@@ -161,7 +161,7 @@ class Translation:
     def _add(self, word: Word) -> Slot:
         if word.op in TWO_SIDED and len(word.inputs) == 1:
             word = word._replace(inputs=(*word.inputs, None))
-        # The constant goes last, so that a rule needs one form only.
+        # The constant comes last, so that a rule needs one form only.
         if word.op in COMMUTATIVE | {"where"} and len(word.inputs) == 2 and word.inputs[0] is None:
             word = word.with_slots((1, 0))
         self.words.append(word)
@@ -169,14 +169,14 @@ class Translation:
 
 
 @cache
-def _rules() -> Mapping[str, tuple[Rule, ...]]:
+def _parse_rules() -> Mapping[str, tuple[Rule, ...]]:
     found: defaultdict[str, list[Rule]] = defaultdict(list)
-    for rule in map(parsed_rule, RULES):
+    for rule in map(parse_rule, RULES):
         found[rule.pattern.name].append(rule)
     return {op: tuple(rules) for op, rules in found.items()}
 
 
-def _shapes(node: Node, nodes: Mapping[str, Node]) -> list[Shape | None]:
+def _input_shapes(node: Node, nodes: Mapping[str, Node]) -> list[Shape | None]:
     found = []
     for ref in node.inputs:
         outputs = nodes[ref.id].outputs[ref.output_nr : ref.output_nr + 1] if ref is not None else ()
@@ -184,9 +184,9 @@ def _shapes(node: Node, nodes: Mapping[str, Node]) -> list[Shape | None]:
     return found
 
 
-def _axes(node: Node, nodes: Mapping[str, Node]) -> str:
+def _describe_axes(node: Node, nodes: Mapping[str, Node]) -> str:
     axes = node.attrs.get("axes")
-    shapes = _shapes(node, nodes)
+    shapes = _input_shapes(node, nodes)
     if not (isinstance(axes, tuple) and axes and shapes and shapes[0] is not None):
         return ""
     dimensions = len(shapes[0])
@@ -201,15 +201,15 @@ def _text(value: AttrValue) -> str:
     return value.float if isinstance(value, NonFinite) else str(value)
 
 
-def _elements(shape: Shape | None) -> int | None:
+def _count_elements(shape: Shape | None) -> int | None:
     if shape is None or not all(isinstance(size, int) for size in shape):
         return None
     return bounded(prod(size for size in shape if isinstance(size, int)))
 
 
-def count_of(shape: Shape | None) -> Shape | None:
+def flatten_shape(shape: Shape | None) -> Shape | None:
     """Return a shape of one dimension with as many elements."""
-    count = _elements(shape)
+    count = _count_elements(shape)
     return None if count is None else (count,)
 
 
@@ -219,25 +219,25 @@ def _operand_sizes(value: AttrValue, shapes: Sequence[Shape | None]) -> tuple[tu
     >>> _operand_sizes((((2,), (0,)), ((), ())), [(5, 7, 8), (8, 2, 4)])
     ((8, 1, 35), (8, 1, 8))
     """
-    # A file may hold anything there.
-    given: Any = value
+    # A file may have any value in this attribute.
+    axes: Any = value
     try:
-        summed, together = given
-        return tuple([_sizes(*each) for each in zip(summed, together, shapes, strict=True)])
+        summed, together = axes
+        return tuple([_group_sizes(*each) for each in zip(summed, together, shapes, strict=True)])
     except (TypeError, ValueError, IndexError):
         return (None, None)
 
 
-def _sizes(summed: Sequence[int], together: Sequence[int], shape: Shape | None) -> tuple[int, ...] | None:
-    if shape is None or _elements(shape) is None:
+def _group_sizes(summed: Sequence[int], together: Sequence[int], shape: Shape | None) -> tuple[int, ...] | None:
+    if shape is None or _count_elements(shape) is None:
         return None
     rest = [at for at in range(len(shape)) if at not in summed and at not in together]
     groups = ([shape[at] for at in summed], [shape[at] for at in together], [shape[at] for at in rest])
-    return tuple(_elements(tuple(group)) or 0 for group in groups)
+    return tuple(_count_elements(tuple(group)) or 0 for group in groups)
 
 
 def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> Shape | None:
-    """Return a parameter's shape without its framework's arrangement.
+    """Return a parameter's shape without the order of dimensions that its framework chose.
 
     ``users`` are its consumers, each with the slot. Dimensions that a product sums together count as one.
 
@@ -247,10 +247,10 @@ def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> S
     if shape is None:
         return None
     known = {word.operands[slot] for word, slot in users if word.op == PRODUCT and slot < len(word.operands)}
-    sizes = known.pop() if len(known) == 1 else None
-    if sizes is not None and all(word.op == PRODUCT for word, _ in users) and _elements(sizes) == _elements(shape):
+    sizes = known.pop() if len(known) == 1 and all(word.op == PRODUCT for word, _ in users) else None
+    if sizes is not None and _count_elements(sizes) == _count_elements(shape):
         return tuple(sorted(size for size in sizes if size != 1)) or (1,)
     if users and not any(word.op in KEEPS_DIMENSIONS for word, _ in users):
-        return count_of(shape) or shape
+        return flatten_shape(shape) or shape
     # Numbers come before symbols, which do not compare with them.
     return tuple(sorted((size for size in shape if size != 1), key=lambda size: (isinstance(size, str), size))) or (1,)

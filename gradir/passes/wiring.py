@@ -1,4 +1,4 @@
-"""Share operations on nodes among passes."""
+"""Remove nodes from a graph, and rewire the rest, for all passes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def has_one_input(node: Node) -> bool:
     return len(node.inputs) == 1 and node.inputs[0] is not None
 
 
-def with_slots(ext: Mapping[str, AttrValue], key: str, slots: Iterable[int]) -> dict[str, AttrValue]:
+def add_slots(ext: Mapping[str, AttrValue], key: str, slots: Iterable[int]) -> dict[str, AttrValue]:
     """Add input slots to those listed under a key of ``ext``."""
-    known = ext.get(key)
-    before = [slot for slot in known if isinstance(slot, int)] if isinstance(known, tuple) else []
+    listed = ext.get(key)
+    before = [slot for slot in listed if isinstance(slot, int)] if isinstance(listed, tuple) else []
     return {**ext, key: tuple(sorted({*before, *slots}))}
 
 
@@ -42,29 +42,26 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
         return graph
     removal = _Removal(graph.nodes, gone)
     with paused_gc():
-        left: dict[str, Node] = {}
+        rest: dict[str, Node] = {}
         for node in graph.nodes.values():
             if node.id not in gone:
-                left[node.id] = removal.mended(node)
+                rest[node.id] = removal.rewire(node)
             elif joins(node):
                 removal.join(node)
 
-        # The verdict is about the whole graph, so it moves on if its output goes.
+        # The verdict is about the whole graph, so it moves to another node if its output is removed.
         verdict = overlay_verdict(graph.nodes.values())
-        if verdict and left and not overlay_verdict(left.values()):
-            last = next(reversed(left.values()))
-            left[last.id] = replace(last, ext={**last.ext, VERDICT: verdict})
-
-        def called(node_id: str) -> str:
-            return node_id if node_id in left else ""
-
-        return replace(graph, nodes=left, **renamed_head(graph, called))
+        if verdict and rest and not overlay_verdict(rest.values()):
+            last = next(reversed(rest.values()))
+            rest[last.id] = replace(last, ext={**last.ext, VERDICT: verdict})
+        head = renamed_head(graph, lambda node_id: node_id if node_id in rest else "")
+        return replace(graph, nodes=rest, **head)
 
 
 def within(graph: Graph, kept: set[str]) -> Graph:
     """Return these nodes with the buffers that they saved, their edges and their modules.
 
-    A slot whose source is left out is null, and ``ext["elided_inputs"]`` lists it. Cuts stay.
+    A slot with a removed source is null, and ``ext["elided_inputs"]`` lists it. Cuts stay.
     """
     buffers = {
         name
@@ -78,36 +75,36 @@ def within(graph: Graph, kept: set[str]) -> Graph:
     if not gone:
         return graph
     part = without(graph, gone, lambda _: False)
-    holding = Above(node.scope for node in part.nodes.values())
-    return replace(part, scopes={path: scope for path, scope in part.scopes.items() if path in holding})
+    used = Above(node.scope for node in part.nodes.values())
+    return replace(part, scopes={path: scope for path, scope in part.scopes.items() if path in used})
 
 
-def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
+def mark_focus(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
     """Return a part of a graph with marks for pictures.
 
     ``ext["focus"]`` marks the ``named`` nodes, and ``ext["left_out"]`` counts the removed neighbors of a node.
     """
     if part is whole:
         return part
-    before, behind = Counter[str](), Counter[str]()
+    producers, consumers = Counter[str](), Counter[str]()
     for node in whole.nodes.values():
         for source in {*sources(node)}:
             if source not in part.nodes and node.id in part.nodes:
-                before[node.id] += 1
+                producers[node.id] += 1
             elif source in part.nodes and node.id not in part.nodes:
-                behind[source] += 1
+                consumers[source] += 1
 
-    def marked(node: Node) -> Node:
-        cut = before[node.id], behind[node.id]
-        if not any(cut) and node.id not in named and FOCUS not in node.ext:
+    def add_marks(node: Node) -> Node:
+        removed = producers[node.id], consumers[node.id]
+        if not any(removed) and node.id not in named and FOCUS not in node.ext:
             return node
         ext = {key: value for key, value in node.ext.items() if key != FOCUS}
-        if any(cut):
-            ext[LEFT_OUT] = tuple(map(sum, zip(cut, left_out(node), strict=True)))
+        if any(removed):
+            ext[LEFT_OUT] = tuple(map(sum, zip(removed, left_out(node), strict=True)))
         return replace(node, ext={**ext, FOCUS: True} if node.id in named else ext)
 
     with paused_gc():
-        return replace(part, nodes={key: marked(node) for key, node in part.nodes.items()})
+        return replace(part, nodes={key: add_marks(node) for key, node in part.nodes.items()})
 
 
 class _Removal:
@@ -116,32 +113,32 @@ class _Removal:
     def __init__(self, nodes: Mapping[str, Node], gone: Collection[str]) -> None:
         self._nodes = nodes
         self._gone = frozenset(gone)
-        self._instead: dict[str, Ref | None] = {}
+        self._replacements: dict[str, Ref | None] = {}
 
     def join(self, node: Node) -> None:
         (source,) = node.inputs
-        self._instead[node.id] = None if source is None else self._moved(source)
+        self._replacements[node.id] = None if source is None else self._move(source)
 
-    def mended(self, node: Node) -> Node:
+    def rewire(self, node: Node) -> Node:
         gone = self._gone
         if gone.isdisjoint(sources(node)) and not any(
             slot.storage in gone or (slot.origin is not None and slot.origin.id in gone) for slot in node.saved
         ):
             return node
-        # A view keeps no edge to a removed base, since another base would be wrong.
-        fields = rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA or ref.id not in gone else None)
+        # A view loses its edge to a removed base, since another base would be wrong.
+        fields = rewired(node, lambda ref, kind: self._move(ref) if kind == DATA or ref.id not in gone else None)
         elided = [slot for slot, ref in enumerate(fields["inputs"]) if ref is None and node.inputs[slot] is not None]
         return replace(
             node,
-            saved=tuple(map(self._slot, node.saved)),
-            ext=with_slots(node.ext, ELIDED, elided) if elided else node.ext,
+            saved=tuple(map(self._move_slot, node.saved)),
+            ext=add_slots(node.ext, ELIDED, elided) if elided else node.ext,
             **fields,
         )
 
-    def _moved(self, ref: Ref) -> Ref | None:
-        return self._instead.get(ref.id) if ref.id in self._gone else ref
+    def _move(self, ref: Ref) -> Ref | None:
+        return self._replacements.get(ref.id) if ref.id in self._gone else ref
 
-    def _slot(self, slot: Saved) -> Saved:
+    def _move_slot(self, slot: Saved) -> Saved:
         if slot.origin is not None and slot.origin.id in self._gone:
             slot = replace(slot, origin=None)
         if slot.storage in self._gone and owner(slot.storage, self._nodes):

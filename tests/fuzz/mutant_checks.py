@@ -68,14 +68,14 @@ def _check_document(data: bytes, original: Graph, number: int) -> bool:
     survey, _ = _result(codecs.survey, data)
     if survey is not None:
         assert msgspec.json.encode(survey)
-        assert all(map(str.isprintable, info_command.describe(survey).splitlines()))
-    strict, _ = _result(partial(validate_command._checked, strict=True), data)
+        assert all(map(str.isprintable, info_command.describe_survey(survey).splitlines()))
+    strict, _ = _result(partial(validate_command._check_document, strict=True), data)
     if graph is None:
         assert strict is None, "valid and unreadable"
         return False
     assert survey is not None, "readable and not countable"
     assert survey.totals == totals(graph), "counted otherwise than read"
-    valid, _ = _result(partial(validate_command._checked, strict=False), data)
+    valid, _ = _result(partial(validate_command._check_document, strict=False), data)
     assert strict is None or valid is not None, "strictly valid and not valid"
     _check_graph(graph, original, number)
     return True

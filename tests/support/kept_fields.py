@@ -47,7 +47,7 @@ from gradir.passes.contraction import contracted
 from gradir.passes.focus import around
 from gradir.passes.fold import FoldOptions
 from gradir.passes.shared_words import in_shared_words
-from gradir.passes.wiring import pointed_out, within, without
+from gradir.passes.wiring import mark_focus, within, without
 from gradir.registry import run_pass
 from gradir.review.reviewing import reviewed
 from gradir.review.united import United, drawn_part, drawn_union, marked_union
@@ -172,7 +172,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.rollup.rollup": Operation(rollup),
         "gradir.passes.rounds.once": Operation(once),
         "gradir.passes.shared_words.in_shared_words": Operation(in_shared_words, frozenset({"producer", "cuts"})),
-        "gradir.passes.wiring.pointed_out": Operation(partial(pointed_out, part=part, named={NODE})),
+        "gradir.passes.wiring.mark_focus": Operation(partial(mark_focus, part=part, named={NODE})),
         "gradir.passes.wiring.within": Operation(partial(within, kept={NODE})),
         "gradir.passes.wiring.without": Operation(partial(without, gone={NODE}, joins=lambda _: True)),
         "gradir.exporting.applied": Operation(partial(applied, planned({"depth": 1}))),
