@@ -12,16 +12,16 @@ import msgspec
 from gradir.diffs.changes import Change, Diff, FieldChange, Growth
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.field_changes import (
-    compared_fields,
     descriptions,
     field_changes,
     head_fields,
     numbered,
+    record_fields,
     setting_changes,
 )
-from gradir.diffs.hunks import identical, script
+from gradir.diffs.hunks import are_identical, script
 from gradir.diffs.matching import match
-from gradir.diffs.sequences import matched, out_of_place, overtaken
+from gradir.diffs.sequences import find_out_of_place, find_overtaken, matched
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow
@@ -57,10 +57,10 @@ def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = Non
             same = totals(a)
             return Diff(same, same, script=exact)
         known = names() if names else Correspondence(a, b, match(a, b))
-        changes = tuple(_Changes(a, b, known, exact).found())
+        changes = tuple(_Changes(a, b, known, exact).list_changes())
         nodes, others = a.nodes.values(), b.nodes.values()
         before, after = sizes(nodes), sizes(others)
-        growths = tuple(growth(before, after, known.paths))
+        growths = tuple(find_growths(before, after, known.paths))
         return Diff(totals_of(nodes, before), totals_of(others, after), changes, growths, exact)
 
 
@@ -73,34 +73,34 @@ class _Changes:
         self._edited = {node.id for hunk in exact.nodes for node in (*hunk.before, *hunk.after)}
         self._edited.update(scope.path for hunk in exact.scopes for scope in (*hunk.before, *hunk.after))
         keys = _cut_keys(b.cuts)
-        cut_keys = _keys_of_matches(list(map(correspondence.cut, a.cuts)), b.cuts, keys)
+        cut_keys = _match_cut_keys(list(map(correspondence.cut, a.cuts)), b.cuts, keys)
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(keys, b.cuts, strict=True))
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
         self._shifted: dict[str, tuple[str, str]] = {}
         self._words = vocabulary_of(a, b)
 
-    def found(self) -> list[Change]:
+    def list_changes(self) -> list[Change]:
         """Return renames of modules, then scopes, cuts, nodes, and what belongs to no single record."""
         found = [
             Change("renamed", "module", new, what=self._names.tensors.get((old, new), ""), was=old, nodes=count)
             for (old, new), count in self._names.modules.items()
         ]
-        found += _of_records(self._scopes, self._scope, self._words)
-        found += self._of_cuts()
-        found += _of_records(self._nodes, self._node, self._words)
-        found += self._of_head()
+        found += _compare_records(self._scopes, self._compare_scope, self._words)
+        found += self._compare_cuts()
+        found += _compare_records(self._nodes, self._compare_node, self._words)
+        found += self._compare_head()
         if self._shifted:
-            found.append(_of_graph("indices", self._shifted))
-        passed = overtaken((old.path, new.path) for _, old, new in matched(*self._scopes) if old and new)
+            found.append(_graph_change("indices", self._shifted))
+        passed = find_overtaken((old.path, new.path) for _, old, new in matched(*self._scopes) if old and new)
         if passed is not None:
-            found.append(_of_graph("sequence", {"modules": passed}))
-        found += self._order()
+            found.append(_graph_change("sequence", {"modules": passed}))
+        found += self._compare_order()
         if not found and self._names.storages:
             # What a storage is called follows from the order of the nodes, unless nothing else is another.
-            found.append(_of_graph("indices", {"storages": next(iter(self._names.storages.items()))}))
+            found.append(_graph_change("indices", {"storages": next(iter(self._names.storages.items()))}))
         return found
 
-    def _scope(self, old: Scope, new: Scope) -> tuple[Verdict, Iterable[FieldChange]]:
+    def _compare_scope(self, old: Scope, new: Scope) -> tuple[Verdict, Iterable[FieldChange]]:
         if old.path == new.path and new.path not in self._edited:
             return "", ()
         verdict = self._names.scope_verdict(old, new)
@@ -114,11 +114,11 @@ class _Changes:
 
     @cached_property
     def _apart(self) -> list[dict[str, dict[str, int]]]:
-        return [counts_apart(graph.scopes) for graph in self._graphs]
+        return [residual_counts(graph.scopes) for graph in self._graphs]
 
-    def _of_cuts(self) -> Iterator[Change]:
+    def _compare_cuts(self) -> Iterator[Change]:
         """Yield the changes of cuts; places that one graph alone records are one change of the whole graph."""
-        found = list(_of_records(self._cuts, self._cut, self._words))
+        found = list(_compare_records(self._cuts, self._compare_cut, self._words))
         lacking = lacking_flow(*self._graphs)
         if lacking is None:
             yield from found
@@ -127,15 +127,15 @@ class _Changes:
         places = sum(change.cut is not None for change in found)
         if places:
             said = ["not noted" if graph is lacking else counted(places, "place") for graph in self._graphs]
-            yield _of_graph("flow", {"cuts": (said[0], said[1])})
+            yield _graph_change("flow", {"cuts": (said[0], said[1])})
 
-    def _cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:
+    def _compare_cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:
         # Where the same cut stands in a program or a graph says nothing new.
-        fields = field_changes(self._names.cut(old), new, _without(Cut, "free"), old)
+        fields = field_changes(self._names.cut(old), new, _descriptions_without(Cut, "free"), old)
         # A module that takes another's name may translate a scope to what it is not called; what is shown is equal.
         return "", (field for field in fields if field.before != field.after)
 
-    def _of_head(self) -> Iterator[Change]:
+    def _compare_head(self) -> Iterator[Change]:
         a, b = self._graphs
         named = renamed_head(a, lambda key: self._names.matched.get(key, removed(key)), keeps_slots=True)
         old = msgspec.structs.replace(a, **named)
@@ -144,34 +144,34 @@ class _Changes:
             if fields:
                 yield Change("changed", "graph", field.key, fields=fields)
 
-    def _node(self, old: Node, new: Node) -> tuple[Verdict, Iterable[FieldChange]]:
+    def _compare_node(self, old: Node, new: Node) -> tuple[Verdict, Iterable[FieldChange]]:
         if self._names.keeps_ids and old.id == new.id and new.id not in self._edited:
             return "", ()
         translated, verdict = self._names.node(old, new), self._names.verdict(old, new)
         if verdict == "renumbered":
             self._shifted.setdefault("nodes", (old.scope, new.scope) if old.id == new.id else (old.id, new.id))
-        if identical(translated, new):
+        if are_identical(translated, new):
             return verdict, ()
         if old.op == new.op or self._words.are_same(old.op, new.op):
             return verdict, field_changes(translated, new, descriptions(Node), old)
         # The details of another operation are another's, as those of a node put in are.
-        fields = field_changes(translated, new, _without(Node, "detail"), old)
+        fields = field_changes(translated, new, _descriptions_without(Node, "detail"), old)
         return verdict, (*fields, *setting_changes(old, new, self._words))
 
-    def _order(self) -> Iterator[Change]:
-        nodes, scopes, cuts = (out_of_place(*both) for both in (self._nodes, self._scopes, self._cuts))
+    def _compare_order(self) -> Iterator[Change]:
+        nodes, scopes, cuts = (find_out_of_place(*both) for both in (self._nodes, self._scopes, self._cuts))
         found = {}
         if nodes:
-            found["nodes"] = _apart(self._nodes[0][nodes[0]].id, *nodes)
+            found["nodes"] = _distinguish(self._nodes[0][nodes[0]].id, *nodes)
         if scopes:
-            found["scopes"] = _apart(self._scopes[0][scopes[0]].path, *scopes)
+            found["scopes"] = _distinguish(self._scopes[0][scopes[0]].path, *scopes)
         if cuts:
-            found["cuts"] = _apart(*map(_cut_label, (self._own_cut_keys[cuts[0]], *cuts)))
+            found["cuts"] = _distinguish(*map(_cut_label, (self._own_cut_keys[cuts[0]], *cuts)))
         if found:
-            yield _of_graph("order", found)
+            yield _graph_change("order", found)
 
 
-def _of_records(
+def _compare_records(
     both: tuple[Mapping[K, R], Mapping[K, R]],
     compared: Callable[[R, R], tuple[Verdict, Iterable[FieldChange]]],
     words: Vocabulary,
@@ -180,22 +180,22 @@ def _of_records(
     for _, old, new in matched(*both):
         if old is None or new is None:
             if old is not None:
-                yield _change("removed", old, setting_changes(old, None, words))
+                yield _make_change("removed", old, setting_changes(old, None, words))
             if new is not None:
-                yield _change("added", new, setting_changes(None, new, words))
+                yield _make_change("added", new, setting_changes(None, new, words))
         else:
             verdict, found = compared(old, new)
             fields = tuple(found)
             kind: Kind = verdict if verdict in {"renamed", "moved"} else "changed"
             if fields or kind != "changed":
-                change, was = _change(kind, new, fields), _change(kind, old).id
+                change, was = _make_change(kind, new, fields), _make_change(kind, old).id
                 yield change if was == change.id else msgspec.structs.replace(change, was=was)
 
 
 @cache
-def _without(kind: type[Record], compared: str) -> Fields:
+def _descriptions_without(kind: type[Record], compared: str) -> Fields:
     """Return how records of a kind are described without the fields that are compared in one way."""
-    left_out = {field.name for field in compared_fields(kind) if field.about.compared == compared}
+    left_out = {field.name for field in record_fields(kind) if field.about.compared == compared}
     return {name: describe for name, describe in descriptions(kind).items() if name not in left_out}
 
 
@@ -204,11 +204,11 @@ def _without_counts() -> Fields:
     return {name: describe for name, describe in descriptions(Scope).items() if name not in COUNTS}
 
 
-def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
+def _graph_change(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
     return Change("changed", "graph", what, fields=tuple(FieldChange((name,), *pair) for name, pair in found.items()))
 
 
-def _apart(old: str, now: str, new: str) -> tuple[str, str]:
+def _distinguish(old: str, now: str, new: str) -> tuple[str, str]:
     """Return what stood in a place and what stands there, told apart where both have one name."""
     return (now if old == new else old), new
 
@@ -224,7 +224,7 @@ def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
     return found
 
 
-def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path]) -> list[Path]:
+def _match_cut_keys(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path]) -> list[Path]:
     """Return the keys of cuts of the first graph; a place has the key of the place that is most like it."""
     # Places in one line belong together first, then those in one function, then those that come first.
     found = _cut_keys(old)
@@ -233,10 +233,10 @@ def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path
     for near in (("file", "line", "function"), ("file", "function"), ()):
         waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
         for at in reversed(free):
-            waiting[_alike(free[at], *near)].append(at)
+            waiting[_similarity_key(free[at], *near)].append(at)
         for at, cut in list(open_.items()):
-            if waiting[_alike(cut, *near)]:
-                match = waiting[_alike(cut, *near)].pop()
+            if waiting[_similarity_key(cut, *near)]:
+                match = waiting[_similarity_key(cut, *near)].pop()
                 found[at] = keys[match]
                 del open_[at], free[match]
     for at in open_:
@@ -244,7 +244,7 @@ def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path
     return found
 
 
-def _alike(cut: Cut, *places: str) -> Hashable:
+def _similarity_key(cut: Cut, *places: str) -> Hashable:
     """Return a key that is equal for cuts that may be one, with these fields of their sources."""
     return (cut.kind, cut.op, cut.scope, cut.names, *(getattr(cut.source, place, None) for place in places))
 
@@ -259,7 +259,7 @@ def cut_name(cut: Cut) -> str:
     return cut.names[0] if cut.names and not cut.is_place else cut.kind
 
 
-def _change(kind: Kind, record: Node | Scope | Cut, fields: Iterable[FieldChange] = ()) -> Change:
+def _make_change(kind: Kind, record: Node | Scope | Cut, fields: Iterable[FieldChange] = ()) -> Change:
     found = tuple(fields)
     if isinstance(record, Scope):
         return Change(kind, "scope", record.path, record.path, record.class_name, found)
@@ -273,7 +273,7 @@ def _change(kind: Kind, record: Node | Scope | Cut, fields: Iterable[FieldChange
 COUNTS: Final = ("total", "trainable")
 
 
-def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
+def residual_counts(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
     """Return by path the `COUNTS` of a module without its own and those of the modules right below it."""
     tree = ModuleTree(scopes.values())
     found = {scope.path: {count: getattr(scope, count) - scope.own for count in COUNTS} for scope in tree.scopes}
@@ -283,7 +283,7 @@ def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
     return found
 
 
-def growth(before: Mapping[str, Size], after: Mapping[str, Size], paths: Mapping[str, str]) -> Iterator[Growth]:
+def find_growths(before: Mapping[str, Size], after: Mapping[str, Size], paths: Mapping[str, str]) -> Iterator[Growth]:
     """Yield each module whose size differs, in the order of the nodes; ``paths`` are the new ones by the old."""
     kept = {path: paths[path] for path in before if path in paths}
     was = {new: path for path, new in kept.items()}

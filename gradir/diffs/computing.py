@@ -52,7 +52,7 @@ def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | 
         return None
     terms = Terms()
     names = {new: old for old, new in matched.items()}
-    transposed = _transposed(a, b, matched)
+    transposed = _find_transposed(a, b, matched)
     readers = [
         _Reader(a, terms, words, lambda node_id: node_id, frozenset()),
         _Reader(b, terms, words, lambda node_id: names.get(node_id, f"\0{node_id}"), transposed),
@@ -68,7 +68,7 @@ def _writes(node: Node) -> bool:
     return bool(failure(node)) or node.base is not None or (node.op.endswith(_IN_PLACE) and not node.op.endswith("__"))
 
 
-def _transposed(a: Graph, b: Graph, matched: Mapping[str, str]) -> frozenset[str]:
+def _find_transposed(a: Graph, b: Graph, matched: Mapping[str, str]) -> frozenset[str]:
     found = set()
     for old, new in matched.items():
         one, other = a.nodes[old], b.nodes[new]
@@ -109,16 +109,16 @@ class _Reader:
             if any(shape is None or not all(isinstance(size, int) for size in shape) for shape in shapes):
                 return []
             if node.role == "output":
-                found += [self._terms.plain(value) for value in self._operands(node)]
+                found += [self._terms.normalize(value) for value in self._operands(node)]
             elif node.role == "function" and None in node.inputs:
                 return []
             elif node.role == "function":
                 self._read(node)
             else:
-                self._leaf(node)
+                self._add_leaf(node)
         return found
 
-    def _leaf(self, node: Node) -> None:
+    def _add_leaf(self, node: Node) -> None:
         if not node.names:
             self._unnamed[node.id] = False
         for nr, output in enumerate(node.outputs):
@@ -134,16 +134,16 @@ class _Reader:
         operands = self._operands(node)
         if _VALUES not in node.attrs:
             self._unnamed.update(dict.fromkeys(self._unnamed.keys() & {ref.id for ref in node.inputs if ref}, True))
-        value = self._known(node, operands)
+        value = self._read_known(node, operands)
         is_known = value is not None and self._terms.shape(value) == _sizes(node)
         if value is not None and is_known:
             self._values[node.id, 0] = value
         for nr in range(is_known, len(node.outputs)):
-            self._values[node.id, nr] = self._unknown(node, operands, nr)
+            self._values[node.id, nr] = self._read_unknown(node, operands, nr)
 
-    def _unknown(self, node: Node, operands: Sequence[Value], nr: int) -> Value:
+    def _read_unknown(self, node: Node, operands: Sequence[Value], nr: int) -> Value:
         """Return an output of an unknown operation, equal for equal operations of equal operands."""
-        plain = tuple(map(self._terms.plain, operands))
+        plain = tuple(map(self._terms.normalize, operands))
         output = node.outputs[nr]
         drawn: Hashable = 0
         draws = any(part in node.op for part in self._words.draws)
@@ -158,7 +158,7 @@ class _Reader:
     def _settings(self, node: Node) -> Hashable:
         return tuple([(key, value_text(node.attrs[key])) for key in sorted(node.attrs)])
 
-    def _known(self, node: Node, operands: list[Value]) -> Value | None:
+    def _read_known(self, node: Node, operands: list[Value]) -> Value | None:
         meaning = self._words.meanings.get(node.op.strip(_IN_PLACE), "")
         found = _MEANINGS.get(meaning)
         if found is None or node.opaque:
@@ -217,18 +217,18 @@ def _permute(step: _Step) -> Value:
     return value._replace(dims=tuple(value.dims[at] for at in order))
 
 
-def _added_product(step: _Step) -> Value | None:
+def _add_product(step: _Step) -> Value | None:
     beta, alpha = step.number("beta", 1), step.number("alpha", 1)
-    product = step.terms.product(*step.operands[1:])
+    product = step.terms.matmul(*step.operands[1:])
     if beta is None or alpha is None or product is None:
         return None
-    return step.terms.added([_times(step.operands[0], beta), _times(product, alpha)], step.shape)
+    return step.terms.add([_scale(step.operands[0], beta), _scale(product, alpha)], step.shape)
 
 
 def _linear(step: _Step) -> Value | None:
     value, weight, *bias = step.operands
-    product = step.terms.product(value, weight._replace(dims=weight.dims[::-1]))
-    return product and (step.terms.added([product, *bias], step.shape) if bias else product)
+    product = step.terms.matmul(value, weight._replace(dims=weight.dims[::-1]))
+    return product and (step.terms.add([product, *bias], step.shape) if bias else product)
 
 
 def _attention(step: _Step) -> Value | None:
@@ -238,50 +238,50 @@ def _attention(step: _Step) -> Value | None:
     q, k, v = step.operands
     width = step.terms.shape(q)[-1]
     scale = step.number("scale", 1) if attrs.get("scale") is not None else width**-0.5
-    scores = step.terms.product(q, k._replace(dims=(*k.dims[:-2], k.dims[-1], k.dims[-2])))
+    scores = step.terms.matmul(q, k._replace(dims=(*k.dims[:-2], k.dims[-1], k.dims[-2])))
     if scores is None or scale is None:
         return None
-    weights = step.terms.along("softmax", _times(scores, scale), -1)
-    return weights and step.terms.product(weights, v)
+    weights = step.terms.apply_along("softmax", _scale(scores, scale), -1)
+    return weights and step.terms.matmul(weights, v)
 
 
 def _along(step: _Step) -> Value | None:
     attrs = step.attrs
     if "dim" not in attrs or attrs.get("half_to_float") or "dtype" in attrs:
         return None
-    return step.terms.along(step.op, step.operands[0], attrs["dim"])
+    return step.terms.apply_along(step.op, step.operands[0], attrs["dim"])
 
 
 def _sum(step: _Step) -> Value:
     (value,), dims = step.operands, step.attrs.get("dim")
     over = range(len(value.dims)) if dims in (None, ()) else dims if isinstance(dims, tuple) else (dims,)
-    return step.terms.summed(value, over, keeps=bool(step.attrs.get("keepdim")))
+    return step.terms.sum(value, over, keeps=bool(step.attrs.get("keepdim")))
 
 
 def _mean(step: _Step) -> Value | None:
     count, left = prod(step.terms.shape(step.operands[0])), prod(step.shape)
-    return _times(_sum(step), left / count) if count and left else None
+    return _scale(_sum(step), left / count) if count and left else None
 
 
 def _add(step: _Step) -> Value | None:
     (one, other), alpha = step.operands, step.number("alpha", 1)
     if alpha is None:
         return None
-    return step.terms.added([one, _times(other, -alpha if step.op == "sub" else alpha)], step.shape)
+    return step.terms.add([one, _scale(other, -alpha if step.op == "sub" else alpha)], step.shape)
 
 
 def _mul(step: _Step) -> Value | None:
     is_quotient, settings = step.op == "div", step.node.attrs.keys()
     if len(step.operands) > 1:
         one, two = step.operands
-        return None if is_quotient or settings else step.terms.multiplied(one, two, step.shape)
+        return None if is_quotient or settings else step.terms.multiply(one, two, step.shape)
     other = step.number("other", 0) if settings == {"other"} else None
     if not other or not 1 / _MOST <= abs(other) <= _MOST:
         return None
-    return _times(step.operands[0], 1 / other if is_quotient else other)
+    return _scale(step.operands[0], 1 / other if is_quotient else other)
 
 
-def _times(value: Value, factor: float) -> Value:
+def _scale(value: Value, factor: float) -> Value:
     return value._replace(factor=value.factor * factor)
 
 
@@ -296,11 +296,11 @@ class _Meaning(NamedTuple):
 _MEANINGS: Final = {
     "literal": _Meaning(_literal),
     "same": _Meaning(lambda step: step.operands[0], range(1, maxsize)),
-    "reshape": _Meaning(lambda step: step.terms.reshaped(step.operands[0], step.shape), range(1, maxsize)),
+    "reshape": _Meaning(lambda step: step.terms.reshape(step.operands[0], step.shape), range(1, maxsize)),
     "permute": _Meaning(_permute),
-    "expand": _Meaning(lambda step: step.terms.expanded(step.operands[0], step.shape)),
-    "product": _Meaning(lambda step: step.terms.product(*step.operands), range(2, 3)),
-    "added product": _Meaning(_added_product, range(3, 4)),
+    "expand": _Meaning(lambda step: step.terms.expand(step.operands[0], step.shape)),
+    "product": _Meaning(lambda step: step.terms.matmul(*step.operands), range(2, 3)),
+    "added product": _Meaning(_add_product, range(3, 4)),
     "linear": _Meaning(_linear, range(2, 4)),
     "attention": _Meaning(_attention, range(3, 4), frozenset({"scale", "dropout_p", "is_causal"})),
     "along": _Meaning(_along),
@@ -308,8 +308,9 @@ _MEANINGS: Final = {
     "mean": _Meaning(_mean, settings=frozenset({"dim", "keepdim"})),
     "add": _Meaning(_add, range(2, 3), frozenset({"alpha"})),
     "mul": _Meaning(_mul, range(1, 3)),
-    "neg": _Meaning(lambda step: _times(step.operands[0], -1)),
+    "neg": _Meaning(lambda step: _scale(step.operands[0], -1)),
     "by element": _Meaning(
-        lambda step: step.terms.by_element((step.node.op, step.settings), step.operands, step.shape), range(maxsize)
+        lambda step: step.terms.apply_elementwise((step.node.op, step.settings), step.operands, step.shape),
+        range(maxsize),
     ),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern
-from gradir.diffs.matching.search import named_ids
+from gradir.diffs.matching.search import reference_ids
 from gradir.diffs.modules import Outline, RenamedModules
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, removed, split_last, storage_key
@@ -42,12 +42,12 @@ class Correspondence:
         self._others = others.union(b.nodes.keys() & (a.nodes.keys() - self.matched.keys()))
         self._renames = frozenset(matching.renames)
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
-        self.outline = Outline.between(a, b, pairs)
+        self.outline = Outline.from_pairs(a, b, pairs)
         self.paths: Mapping[str, str] = self.outline.paths
         self._modules = RenamedModules(a, b, pairs if self._renames else (), self.outline)
         self.modules: Mapping[Rename, int] = self._modules.nodes
         self.tensors: Mapping[tuple[str, str], str] = self._modules.tensors
-        self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
+        self.storages: Mapping[str, str] = find_renamed_storages(a, b, self._id)
         # Whether equal names in both graphs are those of one node or storage.
         self.keeps_ids = not self.storages and self._others.isdisjoint(b.nodes)
 
@@ -84,7 +84,7 @@ class Correspondence:
     def node(self, old: Node, new: Node) -> Node:
         """Return a node of the first graph in the words of the second; names follow if renames explain them."""
         has_its_names = (old.id, old.scope, old.names) == (new.id, new.scope, new.names)
-        if has_its_names and not (self.storages and old.saved) and self._others.isdisjoint(named_ids(old)):
+        if has_its_names and not (self.storages and old.saved) and self._others.isdisjoint(reference_ids(old)):
             return old
         names = new.names if self._are_renamed(old, new) else old.names
         saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])
@@ -167,11 +167,11 @@ class Correspondence:
 Slots = dict[str, list[tuple[str, str]]]
 
 
-def renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[str, str]:
+def find_renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[str, str]:
     """Return new names of storages that the same slots share under another name, by the old ones."""
     # `called` returns what the second graph calls a node of the first. A storage that is not shared, or that a tensor
     # owns, has no other name.
-    before, after = _shared(a.nodes.values()), _shared(b.nodes.values())
+    before, after = _find_shared_slots(a.nodes.values()), _find_shared_slots(b.nodes.values())
     if not before or not after:
         return {}
     names = {frozenset(slots): name for name, slots in after.items()}
@@ -185,7 +185,7 @@ def renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[s
     return found
 
 
-def _shared(nodes: Collection[Node]) -> Slots:
+def _find_shared_slots(nodes: Collection[Node]) -> Slots:
     """Return the slots that share a storage by its name, first the one that gives the name."""
     found: Slots = {}
     for node in nodes:

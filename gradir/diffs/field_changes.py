@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.changes import FieldChange
-from gradir.diffs.sequences import matched, out_of_place
+from gradir.diffs.sequences import find_out_of_place, matched
 from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
 from gradir.ir.head import Head
@@ -63,19 +63,19 @@ def _part_changes(
         if before is None or after is None:
             yield FieldChange(path, shown[path].value if before else UNSET, after.value if after else UNSET)
         elif not (before.values and after.values):
-            if bool(before.values) != bool(after.values) or not _same(before.value, after.value):
+            if bool(before.values) != bool(after.values) or not _is_same(before.value, after.value):
                 yield FieldChange(path, shown[path].value, after.value)
         else:
             for key, _, _ in matched(before.values, after.values):
                 was, becomes = before.values.get(key, UNSET), after.values.get(key, UNSET)
-                if not _same(was, becomes):
+                if not _is_same(was, becomes):
                     yield FieldChange((*path, *key), was if was is UNSET else shown[path].values[key], becomes)
-    if out_of_place(old, new):
+    if find_out_of_place(old, new):
         # Only saved slots can: everything else is numbered, sorted or alone.
         yield FieldChange(("saved",), *(tuple(part.value.slot for part in parts.values()) for parts in (old, new)))
 
 
-def _same(one: object, other: object) -> bool:
+def _is_same(one: object, other: object) -> bool:
     return one == other and repr(one) == repr(other)
 
 
@@ -93,7 +93,7 @@ Fields: TypeAlias = Mapping[str, Callable[[Any], Mapping[Path, Part]]]
 _KEYS: Final[Mapping[type[Record], str]] = {Node: "id", Scope: "path"}
 
 
-def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
+def record_fields(kind: type[Record]) -> tuple[Field, ...]:
     """Return the fields of a record that a diff compares."""
     return tuple(field for field in fields_of(kind) if field.name != _KEYS.get(kind))
 
@@ -106,7 +106,7 @@ def head_fields() -> tuple[Field, ...]:
 @cache
 def descriptions(kind: type[Record]) -> Fields:
     """Return how each compared field of a record is described, by the type of the field."""
-    return {field.name: _description(field) for field in compared_fields(kind)}
+    return {field.name: _description(field) for field in record_fields(kind)}
 
 
 def type_at(kind: type[Record], path: Path) -> Any:
@@ -141,7 +141,8 @@ def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
     path, inner = (field.key,), records_in(field)
     if inner is Saved:
         return lambda slots: {
-            (*path, *key): _saved(slot) for key, slot in zip(numbered(slot.slot for slot in slots), slots, strict=True)
+            (*path, *key): _describe_slot(slot)
+            for key, slot in zip(numbered(slot.slot for slot in slots), slots, strict=True)
         }
     if inner is not None:
         describe: Callable[[Any], Part] = _RECORDS.get(
@@ -169,15 +170,15 @@ def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
     }
 
 
-def _known(record: Record, fields: Iterable[str]) -> dict[Path, Any]:
+def _present_fields(record: Record, fields: Iterable[str]) -> dict[Path, Any]:
     return {(field,): value for field in fields if (value := getattr(record, field)) is not None}
 
 
-def _saved(saved: Saved) -> Part:
+def _describe_slot(saved: Saved) -> Part:
     """Return a saved slot; one of which only the state is known, as a hook leaves it, has no further values."""
-    values = _known(saved, _SIZE)
+    values = _present_fields(saved, _SIZE)
     has_size = bool(values)
-    values.update(_known(saved, ("origin",)))
+    values.update(_present_fields(saved, ("origin",)))
     if saved.storage:
         values["storage",] = saved.storage
     if not values and saved.state != "held":
@@ -192,7 +193,9 @@ def _saved(saved: Saved) -> Part:
 _RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {
     Ref: Part,
     Source: Part,
-    TensorMeta: lambda tensor: Part(tensor, {**_known(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))}),
+    TensorMeta: lambda tensor: Part(
+        tensor, {**_present_fields(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))}
+    ),
 }
 
 
@@ -217,7 +220,7 @@ def names_field(pattern: str, path: str) -> bool:
 _PART: Final = re.compile(r"(?:\([^()]*\)|\[[^\[\]]*\]|[^,])+")
 
 _OBJECT: Final = re.compile(r"<.*>", re.DOTALL)
-_UNLESS_TOLD: Final = "false"
+_DEFAULT: Final = "false"
 _ANY: Final = "*"
 
 
@@ -246,11 +249,15 @@ def _settings(record: Node | Scope | Cut, words: Vocabulary) -> Iterator[tuple[P
         sizes = (*words.incidental, *words.sizes)
         for name in sorted(record.attrs):
             value = record.attrs[name]
-            if _is_short(value) and _says(name, value_text(value), words) and not _names_a_size(sizes, f"attrs.{name}"):
+            if (
+                _is_short(value)
+                and _is_setting(name, value_text(value), words)
+                and not _names_a_size(sizes, f"attrs.{name}")
+            ):
                 yield ("attrs", name), (value,)
     elif isinstance(record, Scope):
         named = [(part, *part.partition("=")) for part in parts_of(record.detail)]
-        said = ", ".join(part for part, name, mark, value in named if not mark or _says(name, value, words))
+        said = ", ".join(part for part, name, mark, value in named if not mark or _is_setting(name, value, words))
         if said:
             yield ("detail",), (said,)
 
@@ -267,8 +274,8 @@ def _is_short(value: AttrValue) -> bool:
     return value is not None and not (isinstance(value, str) and _OBJECT.fullmatch(value))
 
 
-def _says(name: str, value: str, words: Vocabulary) -> bool:
-    default = words.defaults.get(name, _UNLESS_TOLD)
+def _is_setting(name: str, value: str, words: Vocabulary) -> bool:
+    default = words.defaults.get(name, _DEFAULT)
     # A number for each dimension, all of which are the same, is that number.
     values = {each.strip() for each in value.lower().strip("()[]").split(",")} - {""}
     return default != _ANY and values not in ({default}, {"null"})

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get
 
 import msgspec
 
-from gradir.diffs.sequences import equal_ends, increasing
+from gradir.diffs.sequences import count_equal_ends, longest_increasing
 from gradir.errors import PatchError
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.fields import Field, fields_of, is_list, noun
@@ -37,7 +37,7 @@ class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_u
     after: tuple[T, ...] = ()
 
 
-def _declared(field: Field) -> tuple[str, Any, Any]:
+def _script_field(field: Field) -> tuple[str, Any, Any]:
     """Return the field of a script for one of the head: hunks of a list, both values of anything else."""
     kind = get_args(field.hint)[0] if get_origin(field.hint) is Annotated else field.hint
     if is_list(field):
@@ -47,7 +47,11 @@ def _declared(field: Field) -> tuple[str, Any, Any]:
 
 _Fields: Any = msgspec.defstruct(
     "_Fields",
-    [("nodes", tuple[Hunk[Node], ...], ()), ("scopes", tuple[Hunk[Scope], ...], ()), *map(_declared, fields_of(Head))],
+    [
+        ("nodes", tuple[Hunk[Node], ...], ()),
+        ("scopes", tuple[Hunk[Scope], ...], ()),
+        *map(_script_field, fields_of(Head)),
+    ],
     frozen=True,
     omit_defaults=True,
     forbid_unknown_fields=True,
@@ -73,7 +77,7 @@ def script(a: Graph, b: Graph) -> Script:
     return Script(
         tuple(_hunks(a.nodes, b.nodes)),
         tuple(_hunks(a.scopes, b.scopes)),
-        *(_between(field, getattr(a, field.name), getattr(b, field.name)) for field in fields_of(Head)),
+        *(_compare_field(field, getattr(a, field.name), getattr(b, field.name)) for field in fields_of(Head)),
     )
 
 
@@ -85,12 +89,12 @@ def apply(script: Script, graph: Graph) -> Graph:
         GraphError: the result breaks a rule of the IR.
     """
     result = Graph.of(
-        _replaced(list(graph.nodes.values()), script.nodes, "node"),
-        _replaced(list(graph.scopes.values()), script.scopes, "scope"),
+        _apply_hunks(list(graph.nodes.values()), script.nodes, "node"),
+        _apply_hunks(list(graph.scopes.values()), script.scopes, "scope"),
         read_from=graph.read_from,
         unknown=graph.unknown,
         **{
-            field.name: _applied(field, getattr(graph, field.name), getattr(script, field.name))
+            field.name: _apply_to_field(field, getattr(graph, field.name), getattr(script, field.name))
             for field in fields_of(Head)
         },
     )
@@ -111,20 +115,20 @@ def inverse(script: Script) -> Script:
     )
 
 
-def _between(field: Field, before: Any, after: Any) -> Any:
+def _compare_field(field: Field, before: Any, after: Any) -> Any:
     """Return one hunk for all between the common beginning and end of a list; both values of anything else."""
     if not is_list(field):
-        return None if identical(before, after) else (before, after)
-    start, same = equal_ends(before, after, identical)
+        return None if are_identical(before, after) else (before, after)
+    start, same = count_equal_ends(before, after, are_identical)
     old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
     return (Hunk(start, start, old, new),) if old or new else ()
 
 
-def _applied(field: Field, value: Any, change: Any) -> Any:
+def _apply_to_field(field: Field, value: Any, change: Any) -> Any:
     """Return what a field of the head becomes; a `PatchError` if the script expects another value."""
     if is_list(field):
-        return tuple(_replaced(value, change, noun(field)))
-    if change is not None and not identical(change[0], value):
+        return tuple(_apply_hunks(value, change, noun(field)))
+    if change is not None and not are_identical(change[0], value):
         raise PatchError(f"the diff was not made for this graph: it expects another {field.key}")
     return value if change is None else change[1]
 
@@ -142,20 +146,20 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
         if (place := places.get(key)) is not None and place[1] == record
     ]
     if not _have_same_types([olds[at] for _, at in common], [news[at] for at, _ in common]):
-        common = [(new_at, at) for new_at, at in common if identical(olds[at], news[new_at])]
+        common = [(new_at, at) for new_at, at in common if are_identical(olds[at], news[new_at])]
     start = new_start = 0
-    for new_at, at in (*increasing(common), (len(news), len(olds))):
+    for new_at, at in (*longest_increasing(common), (len(news), len(olds))):
         if at > start or new_at > new_start:
             yield Hunk(start, new_start, tuple(olds[start:at]), tuple(news[new_start:new_at]))
         start, new_start = at + 1, new_at + 1
 
 
-def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iterator[T]:
+def _apply_hunks(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iterator[T]:
     at = 0
     for hunk in hunks:
         end = hunk.start + len(hunk.before)
         fits = at <= hunk.start and end <= len(records)
-        if not fits or not all(map(identical, records[hunk.start : end], hunk.before)):
+        if not fits or not all(map(are_identical, records[hunk.start : end], hunk.before)):
             raise PatchError(f"the diff was not made for this graph: it expects another {noun} at {hunk.start:,}")
         yield from records[at : hunk.start]
         yield from hunk.after
@@ -163,7 +167,7 @@ def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iter
     yield from records[at:]
 
 
-def identical(one: Any, other: Any) -> bool:
+def are_identical(one: Any, other: Any) -> bool:
     """Return whether two records or mappings are equal in value and type: ``1``, ``1.0`` and ``true`` differ."""
     if one != other:
         return False
@@ -174,7 +178,7 @@ def identical(one: Any, other: Any) -> bool:
         return False
     for field in _VALUES:
         values = getattr(one, field, None)
-        if values and not identical(values, getattr(other, field)):
+        if values and not are_identical(values, getattr(other, field)):
             return False
     return True
 

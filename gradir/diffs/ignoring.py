@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gradir.diffs.changes import CAME, UNSET, Change, Diff, FieldChange
-from gradir.diffs.field_changes import compared_fields, fits, head_fields, names_field
+from gradir.diffs.field_changes import fits, head_fields, names_field, record_fields
 from gradir.errors import GradirError, did_you_mean
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
 from gradir.ir.edges import rewired
@@ -63,7 +63,7 @@ def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
     words = vocabulary_of() if words is None else words
     diff = ignoring(diff, (*_CHURN, *words.incidental))
     unread = {storage_key(name, slot) for change in diff.changes for name, slot in _unread_slots(change)}
-    return _with_fields(diff, lambda change: [*_kept(change, words, unread)])
+    return _with_fields(diff, lambda change: [*_significant_fields(change, words, unread)])
 
 
 def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
@@ -93,7 +93,7 @@ def check_names(patterns: Sequence[str]) -> None:
     Raises:
         GradirError: the first that does not, with what it may have meant.
     """
-    fields = [*(field for kind in (Node, Scope, Cut) for field in compared_fields(kind)), *head_fields()]
+    fields = [*(field for kind in (Node, Scope, Cut) for field in record_fields(kind)), *head_fields()]
     known = (*dict.fromkeys(field.key for field in fields), *WHOLE)
     for given in patterns:
         name = re.split(r"[.\[]", given, maxsplit=1)[0]
@@ -111,7 +111,7 @@ def _with_fields(diff: Diff, kept: Callable[[Change], Sequence[FieldChange]]) ->
     return replace(diff, changes=tuple(changes))
 
 
-def _kept(change: Change, words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
+def _significant_fields(change: Change, words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
     """Yield the fields that say more than a release does by itself; ``unread`` slots may share a storage."""
     fields = change.fields
     slots = {field.path[:-1] for field in fields if field.path[-1] == "state" and _is_unread(field)}

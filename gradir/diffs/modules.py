@@ -62,15 +62,15 @@ class Outline:
         self._was = {new: old for old, new in paths.items()}
 
     @classmethod
-    def between(cls, a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> Outline:
+    def from_pairs(cls, a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> Outline:
         """Return the modules as most of their matched nodes pair them, then their parents and kinds."""
         # A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
         tree = whole_tree(a)
         trees = tree, whole_tree(b, like=tree)
         before, after = ({scope.path: scope for scope in tree.scopes} for tree in trees)
-        if _keep_their_places(before, after, pairs):
+        if _have_same_places(before, after, pairs):
             return cls(trees, {path: path for path in after})
-        return cls(trees, _Pairing(before, after).pairs(_scope_votes(before, after, pairs)))
+        return cls(trees, _Pairing(before, after).pairs(_count_votes(before, after, pairs)))
 
     def was(self, path: str) -> str | None:
         """Return what the first graph calls a module of the second; nothing of a new one."""
@@ -126,7 +126,7 @@ class Outline:
         return {module: at for at, (module, _, _) in enumerate(matched(*there))}
 
 
-def _keep_their_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]) -> bool:
+def _have_same_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]) -> bool:
     """Return whether each module surely is the one of its path; a module of another kind has nodes and wraps none."""
     if a.keys() != b.keys() or [old.scope for old, _ in pairs] != [new.scope for _, new in pairs]:
         return False
@@ -138,7 +138,7 @@ def _keep_their_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Co
 class _Pairing:
     def __init__(self, a: Mapping[str, Scope], b: Mapping[str, Scope]) -> None:
         self._a, self._b = a, b
-        self._inside = _inside(a), _inside(b)
+        self._inside = _find_children(a), _find_children(b)
         self._found: dict[str, str] = {}
         self._free = set(b)
         # By module of the second graph those in it by their kinds, as far as they may be free.
@@ -149,7 +149,7 @@ class _Pairing:
         ordered = sorted(votes, key=lambda pair: (pair[0] != pair[1], sorted(pair)))
         for old, new in sorted(ordered, key=votes.__getitem__, reverse=True):
             # What shares a wrapper with a module is not that module, however alike it is.
-            if self._wrapped(old, old) in {"", new} and self._unwrapped(new, new) in {"", old}:
+            if self._find_in_wrapper(old, old) in {"", new} and self._find_former(new, new) in {"", old}:
                 self._add(old, new)
         by_depth: dict[int, list[str]] = {}
         for path in self._a:
@@ -188,7 +188,7 @@ class _Pairing:
 
     def _add_alike(self, old: str, new: str) -> None:
         """Add a module with the one that has its name, or with the one that this wraps."""
-        self._add(self._unwrapped(old, new) or old, self._wrapped(old, new) or new)
+        self._add(self._find_former(old, new) or old, self._find_in_wrapper(old, new) or new)
 
     def _add(self, old: str, new: str) -> None:
         if new in self._free and old in self._a and old not in self._found:
@@ -196,22 +196,22 @@ class _Pairing:
             self._found[old] = self._b[new].path
             self._free.remove(new)
 
-    def _wrapped(self, old: str, wrapper: str) -> str:
+    def _find_in_wrapper(self, old: str, wrapper: str) -> str:
         """Return the only module in a wrapper that is as the former one of its name was; nothing if it is none."""
-        return _held(self._a.get(old), self._b.get(wrapper), self._inside[1])
+        return _find_like(self._a.get(old), self._b.get(wrapper), self._inside[1])
 
-    def _unwrapped(self, wrapper: str, new: str) -> str:
-        return _held(self._b.get(new), self._a.get(wrapper), self._inside[0])
+    def _find_former(self, wrapper: str, new: str) -> str:
+        return _find_like(self._b.get(new), self._a.get(wrapper), self._inside[0])
 
 
-def _held(module: Scope | None, wrapper: Scope | None, inside: Mapping[str, Mapping[str, Scope]]) -> str:
+def _find_like(module: Scope | None, wrapper: Scope | None, inside: Mapping[str, Mapping[str, Scope]]) -> str:
     if module is None or wrapper is None or module.class_name == wrapper.class_name:
         return ""
     same = [scope.path for scope in inside[wrapper.path].values() if _kind(scope) == _kind(module)]
     return same[0] if len(same) == 1 else ""
 
 
-def _inside(scopes: Mapping[str, Scope]) -> Mapping[str, Mapping[str, Scope]]:
+def _find_children(scopes: Mapping[str, Scope]) -> Mapping[str, Mapping[str, Scope]]:
     """Return for each path of a table the modules right in it, by their names there."""
     found: dict[str, dict[str, Scope]] = {path: {} for path in scopes}
     for path, scope in scopes.items():
@@ -225,7 +225,7 @@ def _kind(scope: Scope) -> tuple[str, str, int]:
     return scope.class_name, scope.detail, scope.own
 
 
-def _scope_votes(
+def _count_votes(
     a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Iterable[tuple[Node, Node]]
 ) -> dict[tuple[str, str], tuple[int, int]]:
     """Count by pair of paths the matched nodes below two modules that are one, as far as these nodes show."""
@@ -239,7 +239,7 @@ def _scope_votes(
     for (old, new), count in scopes.items():
         for before, after in _levels(a, b, old, new):
             if before in a and after in b:
-                is_inside = (before, after) != (old, new) and not _classes(a, b, before, after)
+                is_inside = (before, after) != (old, new) and not _compare_classes(a, b, before, after)
                 (inside if is_inside else votes)[a[before].path, b[after].path] += count
     return {pair: (votes[pair], inside[pair]) for pair in (*votes, *inside)}
 
@@ -251,25 +251,25 @@ def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) 
         yield from zip(before, after, strict=True)
         return
     outer: list[tuple[str, str]] = []
-    while before and after and before[-1] == after[-1] and _classes(a, b, before[-1], after[-1]) == _SAME_CLASS:
+    while before and after and before[-1] == after[-1] and _compare_classes(a, b, before[-1], after[-1]) == _SAME_CLASS:
         outer.append((before.pop(), after.pop()))
     if max(len(before), len(after)) > _MOST_LEVELS:
         yield from zip(before, after, strict=False)
     else:
         free = [0] * len(before), [0] * len(after)
-        pairs = cheapest_alignment(*free, lambda x, y: -_worth(a, b, before[x], after[y], x + y == 0)) or ()
+        pairs = cheapest_alignment(*free, lambda x, y: -_pair_weight(a, b, before[x], after[y], x + y == 0)) or ()
         yield from ((before[x], after[y]) for x, y in pairs)
     yield from reversed(outer)
 
 
-def _worth(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, is_innermost: bool) -> int:
+def _pair_weight(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, is_innermost: bool) -> int:
     # Of modules without a class the nodes in them tell most.
-    known = _classes(a, b, old, new) or (_SAME_CLASS if is_innermost else 0)
+    known = _compare_classes(a, b, old, new) or (_SAME_CLASS if is_innermost else 0)
     # The top level has no name.
     return known + _SAME_NAME * (split_path(old)[1] == split_path(new)[1] != "") + _ONE
 
 
-def _classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
+def _compare_classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
     """Return the weight of two modules being of one class or of others; 0 if one is not known."""
     one, other = (table[path].class_name if path in table else "" for table, path in ((a, old), (b, new)))
     return (_SAME_CLASS if one == other else -_SAME_CLASS) if one and other else 0
@@ -299,7 +299,7 @@ class RenamedModules:
                 # Not in a set: its order would differ from run to run. A tensor by itself is a change of its own.
                 other_names = dict.fromkeys(filter(None, self._other_names(old, new)))
                 counts.update([other for other in other_names if old.op or other.old != old.id])
-        counts = _unambiguous(counts, staying) if self._are_unknown else counts
+        counts = _drop_ambiguous(counts, staying) if self._are_unknown else counts
         before, after = ({*map(pattern, paths if counts else ())} for paths in self._known)
         self._renames = {
             other.rename
@@ -312,7 +312,7 @@ class RenamedModules:
         stay = self._known[0] & self._known[1] if counts else set()
         stay_before, stay_after = ({*map(pattern, stay.difference(other[side] for other in counts))} for side in (0, 1))
         whole = [(other, count) for other, count in counts.items() if other.rename in self._renames]
-        names = _with_fixed_indices(other for other, _ in whole)
+        names = _report_fixed_indices(other for other, _ in whole)
         for other, count in whole:
             is_single = other.rename.before in stay_before or other.rename.after in stay_after
             name = Rename(*other) if is_single else names[other.rename]
@@ -335,7 +335,7 @@ class RenamedModules:
 
     def _other_names(self, old: Node, new: Node) -> Iterator[OtherName | None]:
         """Yield what explains the other id and scope of a node; nothing of one that moved to another module."""
-        for before, after in dict.fromkeys([(_path(old), _path(new)), (old.scope, new.scope)]):
+        for before, after in dict.fromkeys([(_path_of(old), _path_of(new)), (old.scope, new.scope)]):
             if pattern(before) == pattern(after):
                 continue
             (module, tensor), (module_now, tensor_now) = map(self._split, self._known, (before, after))
@@ -360,7 +360,7 @@ class RenamedModules:
         return came or (other.new in before and other.new not in self._outline.paths)
 
 
-def _unambiguous(counts: Counter[OtherName], staying: Collection[str]) -> Counter[OtherName]:
+def _drop_ambiguous(counts: Counter[OtherName], staying: Collection[str]) -> Counter[OtherName]:
     """Return the other names that say where every tensor of a module went; of modules ``staying``, some did not."""
     others = Counter(other.rename for other in counts)
     ways = Counter(each.before for each in others)
@@ -372,17 +372,17 @@ def _unambiguous(counts: Counter[OtherName], staying: Collection[str]) -> Counte
     return Counter({other: count for other, count in counts.items() if other.rename in told})
 
 
-def _with_fixed_indices(shown: Iterable[OtherName]) -> dict[Rename, Rename]:
+def _report_fixed_indices(shown: Iterable[OtherName]) -> dict[Rename, Rename]:
     """Return by rename what is reported: an index of one name alone is itself if all modules have it."""
     names: dict[Rename, tuple[list[list[str]], list[list[str]]]] = {}
     for found in shown:
         olds, news = names.setdefault(found.rename, ([], []))
         olds.append(found.old.split("."))
         news.append(found.new.split("."))
-    return {each: Rename(*_fixed(each, *both)) for each, both in names.items()}
+    return {each: Rename(*_fix_indices(each, *both)) for each, both in names.items()}
 
 
-def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
+def _fix_indices(each: Rename, *both: list[list[str]]) -> Iterator[str]:
     marks = [name.split(".") for name in each]
     counts = [parts.count(_ANY) for parts in marks]
     for parts, paths, count in zip(marks, both, counts, strict=True):
@@ -394,7 +394,7 @@ def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
         yield ".".join(parts)
 
 
-def _path(node: Node) -> str:
+def _path_of(node: Node) -> str:
     path, rest = split_id(node.id)
     if not node.op:
         return path or rest

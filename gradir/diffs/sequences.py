@@ -37,7 +37,7 @@ def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T 
             yield gone, before[gone], None
 
 
-def out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
+def find_out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
     """Return the first two keys that differ among the common ones."""
     keys_before, keys_after = dict.fromkeys(before), dict.fromkeys(after)
     if [*keys_before] == [*keys_after]:
@@ -46,7 +46,7 @@ def out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
     return next(((old, new) for old, new in kept if old != new), None)
 
 
-def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the longest subsequence whose second numbers increase, by patience sorting (C. Schensted, 1961).
 
     >>> increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
@@ -79,7 +79,7 @@ def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 _MOST_DIGITS: Final = 18
 
 
-def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+def find_overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """Return the first entry of a list that passed another, given the path of each module before and after.
 
     What is put in or taken out shifts the indices behind it, and leaves the entries in their sequence.
@@ -137,13 +137,13 @@ def common_subsequence(before: Sequence[int], after: Sequence[int]) -> list[tupl
             ends[k] = x
             budget -= x - start + 1
             if x >= n and y >= m:
-                return _path(trace, n, m)
+                return _trace_edits(trace, n, m)
         if budget < 0:
             return None
     return None
 
 
-def _path(trace: list[list[int]], x: int, y: int) -> list[tuple[int, int]]:
+def _trace_edits(trace: list[list[int]], x: int, y: int) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     for edits in range(len(trace) - 1, -1, -1):
         ends, k = trace[edits], x - y
@@ -195,10 +195,10 @@ def cheapest_alignment(
                 row.get(y + 1, far) + other_weights[y] if y < other_size else far,
                 next_row.get(y + 1, far) + change(x, y) if x < size and y < other_size else far,
             )
-    return _walked(rows, weights, change, other_size)
+    return _trace_alignment(rows, weights, change, other_size)
 
 
-def _walked(
+def _trace_alignment(
     rows: Sequence[dict[int, int]], weights: Sequence[int], change: Callable[[int, int], int], other_size: int
 ) -> list[tuple[int, int]]:
     pairs = []
@@ -244,15 +244,15 @@ def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> t
     stack.reverse()
     while stack:
         whole, rounds = stack.pop()
-        gap = _trimmed(before, after, whole, pairs)
+        gap = _trim(before, after, whole, pairs)
         if gap.start == gap.end or gap.other_start == gap.other_end:
             continue
-        anchors = _shortest(before, after, gap)
+        anchors = _align_gap(before, after, gap)
         if anchors is not None:
             pairs += anchors
             left += gaps_between(anchors, gap)
             continue
-        anchors = increasing(alone_in_both(*_tokens(before, after, gap))) if rounds else []
+        anchors = longest_increasing(pair_unique(*_tokens(before, after, gap))) if rounds else []
         if anchors:
             pairs += anchors
             stack += [(inner, rounds - 1) for inner in reversed(gaps_between(anchors, gap))]
@@ -269,7 +269,7 @@ def gaps_between(pairs: Iterable[tuple[int, int]], gap: Gap) -> list[Gap]:
     ]
 
 
-def equal_ends(before: Sequence[T], after: Sequence[T], same: Callable[[T, T], bool] = eq) -> tuple[int, int]:
+def count_equal_ends(before: Sequence[T], after: Sequence[T], same: Callable[[T, T], bool] = eq) -> tuple[int, int]:
     """Return how many entries are the same from the start, and of the others how many from the end."""
     most = min(len(before), len(after))
     start = next((at for at in range(most) if not same(before[at], after[at])), most)
@@ -277,16 +277,16 @@ def equal_ends(before: Sequence[T], after: Sequence[T], same: Callable[[T, T], b
     return start, next((at for at in range(most) if not same(before[-1 - at], after[-1 - at])), most)
 
 
-def _trimmed(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[tuple[int, int]]) -> Gap:
+def _trim(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[tuple[int, int]]) -> Gap:
     x, end, y, other_end = gap
-    same, same_end = equal_ends(before[x:end], after[y:other_end])
+    same, same_end = count_equal_ends(before[x:end], after[y:other_end])
     pairs += zip(range(x, x + same), range(y, y + same), strict=True)
     inner = Gap(x + same, end - same_end, y + same, other_end - same_end)
     pairs += zip(range(inner.end, end), range(inner.other_end, other_end), strict=True)
     return inner
 
 
-def _shortest(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:
+def _align_gap(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:
     """Return a longest common subsequence of a gap, without tokens that one side lacks."""
     both = set(before[gap.start : gap.end]).intersection(after[gap.other_start : gap.other_end])
     here, there = ([(token, at) for token, at in tokens if token in both] for tokens in _tokens(before, after, gap))
@@ -299,13 +299,13 @@ def _tokens(before: Sequence[int], after: Sequence[int], gap: Gap) -> tuple[Iter
     return tuple(zip(tokens[start:end], range(start, end), strict=True) for tokens, start, end in ranges)
 
 
-def alone_in_both(before: Iterable[tuple[K, T]], after: Iterable[tuple[K, T]]) -> list[tuple[T, T]]:
+def pair_unique(before: Iterable[tuple[K, T]], after: Iterable[tuple[K, T]]) -> list[tuple[T, T]]:
     """Return the values of each key that occurs once on both sides."""
-    here, there = _alone(before), _alone(after)
+    here, there = _find_unique(before), _find_unique(after)
     return [(found, there[key]) for key, found in here.items() if key in there]
 
 
-def _alone(pairs: Iterable[tuple[K, T]]) -> dict[K, T]:
+def _find_unique(pairs: Iterable[tuple[K, T]]) -> dict[K, T]:
     found: dict[K, T] = {}
     repeated: set[K] = set()
     for key, value in pairs:

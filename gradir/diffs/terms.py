@@ -53,7 +53,7 @@ class Terms:
         """Return the sizes of the dimensions."""
         return tuple(prod(self._size(value, axis) for axis in dim) for dim in value.dims)
 
-    def reshaped(self, value: Value, shape: Sequence[int]) -> Value | None:
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value | None:
         """Return the same elements in order, in other dimensions."""
         left = [axis for dim in value.dims for axis in dim][::-1]
         if 0 in shape:
@@ -70,7 +70,7 @@ class Terms:
                 if missing % here:
                     if here % missing:
                         return None
-                    value, axis, rest, shift = self._split(value, axis, missing)
+                    value, axis, rest, shift = self._split_axis(value, axis, missing)
                     dims = [[*map(shift, each)] for each in dims]
                     dim, left = [*map(shift, dim)], [*map(shift, left), rest]
                     here = missing
@@ -79,30 +79,30 @@ class Terms:
             dims.append(dim)
         return None if left else Value(value.term, tuple(map(tuple, dims)), value.factor)
 
-    def expanded(self, value: Value, shape: Sequence[int]) -> Value:
+    def expand(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a value repeated along dimensions of size 1, and in new dimensions before the others."""
         dims = [*([()] * (len(shape) - len(value.dims))), *value.dims]
         new = [(-size,) if not dim and size != 1 else dim for dim, size in zip(dims, shape, strict=True)]
         return Value(value.term, tuple(new), value.factor)
 
-    def by_element(
+    def apply_elementwise(
         self, word: Hashable, values: Sequence[Value], shape: Sequence[int], *, in_any_order: bool = False
     ) -> Value | None:
         """Return a function of the entries that stand in one place."""
-        found = self._aligned([self.whole(value) for value in values], len(shape))
+        found = self._align([self.fold_factor(value) for value in values], len(shape))
         if found is None:
             return None
         values, rows = found
-        dims = _widest(rows, shape, self._sizes_of(values))
+        dims = _result_sizes(rows, shape, self._sizes_of(values))
         places = [self._places(row, dims) for row in rows]
-        return self._made(word, values, places, _of_result(dims), in_any_order=in_any_order)
+        return self._make_value(word, values, places, _result_places(dims), in_any_order=in_any_order)
 
-    def product(self, a: Value, b: Value) -> Value | None:
+    def matmul(self, a: Value, b: Value) -> Value | None:
         """Return the product of vectors or matrices, by entry of the dimensions before."""
         inner = [a.dims[-1], b.dims[-2] if len(b.dims) > 1 else b.dims[-1]]
         values = [a, b]
         if [self._size(a, axis) for axis in inner[0]] != [self._size(b, axis) for axis in inner[1]]:
-            values = [self._merged(a, len(a.dims) - 1), self._merged(b, max(len(b.dims) - 2, 0))]
+            values = [self._merge_axes(a, len(a.dims) - 1), self._merge_axes(b, max(len(b.dims) - 2, 0))]
         values = [value._replace(factor=1.0) for value in values]
         rows = [[*value.dims] for value in values]
         summed = [rows[0].pop(), rows[1].pop(-2 if len(rows[1]) > 1 else -1)]
@@ -114,8 +114,8 @@ class Terms:
         rows = [[*([()] * (rank - len(row))), *row] for row in rows]
         if not self._fit(values, rows, rank):
             return None
-        dims = _widest(rows, shape, self._sizes_of(values))
-        result = _of_result(dims)
+        dims = _result_sizes(rows, shape, self._sizes_of(values))
+        result = _result_places(dims)
         places = [self._places(row, dims) for row in rows]
         for at, (kind, axes) in enumerate(zip("mn", own, strict=True)):
             if axes is not None:
@@ -124,10 +124,10 @@ class Terms:
             places[at] |= {axis: ("sum", 0, number) for number, axis in enumerate(summed[at]) if axis >= 0}
         if any(one < 0 and other < 0 for one, other in zip(*summed, strict=True)):
             return None
-        value = self._made("matmul", values, places, result, in_any_order=True)
+        value = self._make_value("matmul", values, places, result, in_any_order=True)
         return value and value._replace(factor=a.factor * b.factor)
 
-    def summed(self, value: Value, over: Iterable[int], *, keeps: bool) -> Value:
+    def sum(self, value: Value, over: Iterable[int], *, keeps: bool) -> Value:
         """Return a sum over dimensions."""
         over = {dim % len(value.dims) for dim in over} if value.dims else set()
         gone = sorted(axis for dim in over for axis in value.dims[dim] if axis >= 0)
@@ -144,32 +144,32 @@ class Terms:
 
         return Value(term, tuple(tuple(map(shift, dim)) for dim in dims), value.factor)
 
-    def along(self, word: str, value: Value, dim: int) -> Value | None:
+    def apply_along(self, word: str, value: Value, dim: int) -> Value | None:
         """Return a function of all entries along a dimension that has as many, as a softmax."""
-        value = self.whole(value)
+        value = self.fold_factor(value)
         axes = value.dims[dim] if value.dims else ()
         if any(axis < 0 for axis in axes):
             return None
         term = self._term((word, value.term, tuple(sorted(axes))), self._sizes[value.term])
         return Value(term, value.dims)
 
-    def added(self, values: Sequence[Value], shape: Sequence[int]) -> Value | None:
+    def add(self, values: Sequence[Value], shape: Sequence[int]) -> Value | None:
         """Return a sum of values, each with its factor."""
         first = min(values, key=lambda value: value.term).factor
         if not first:
             return None
-        found = self.by_element(
+        found = self.apply_elementwise(
             "add", [value._replace(factor=value.factor / first) for value in values], shape, in_any_order=True
         )
         return found and found._replace(factor=first)
 
-    def multiplied(self, a: Value, b: Value, shape: Sequence[int]) -> Value | None:
+    def multiply(self, a: Value, b: Value, shape: Sequence[int]) -> Value | None:
         """Return a product of entries."""
         values = [value._replace(factor=1.0) for value in (a, b)]
-        found = self.by_element("mul", values, shape, in_any_order=True)
+        found = self.apply_elementwise("mul", values, shape, in_any_order=True)
         return found and found._replace(factor=a.factor * b.factor)
 
-    def whole(self, value: Value) -> Value:
+    def fold_factor(self, value: Value) -> Value:
         """Return a value without a factor."""
         # Factors that are equal in so many digits are one: 1 / 8 ** 0.5 is written in several ways.
         factor = float(f"{value.factor:.{_DIGITS}g}")
@@ -177,12 +177,12 @@ class Terms:
             return value._replace(factor=1.0)
         return Value(self._term(("times", value.term, factor), self._sizes[value.term]), value.dims)
 
-    def plain(self, value: Value) -> Value:
+    def normalize(self, value: Value) -> Value:
         """Return a value without a factor, with one axis for each dimension."""
-        value = self.whole(value)
+        value = self.fold_factor(value)
         for at, dim in enumerate(value.dims):
             if len(dim) > 1:
-                value = self._merged(value, at)
+                value = self._merge_axes(value, at)
         return value
 
     def _term(self, key: Hashable, sizes: tuple[int, ...]) -> int:
@@ -198,7 +198,7 @@ class Terms:
     def _sizes_of(self, values: Sequence[Value]) -> Callable[[int, int], int]:
         return lambda at, axis: self._size(values[at], axis)
 
-    def _split(self, value: Value, axis: int, size: int) -> tuple[Value, int, int, Callable[[int], int]]:
+    def _split_axis(self, value: Value, axis: int, size: int) -> tuple[Value, int, int, Callable[[int], int]]:
         """Return the value with an axis in two parts, both parts, and the new numbers of the other axes."""
         if axis < 0:
             return value, -size, axis // size, lambda each: each
@@ -212,7 +212,7 @@ class Terms:
 
         return Value(term, (), value.factor), axis, axis + 1, shift
 
-    def _merged(self, value: Value, at: int) -> Value:
+    def _merge_axes(self, value: Value, at: int) -> Value:
         """Return the value with one axis for a dimension that has several."""
         axes = value.dims[at]
         if len(axes) < 2:
@@ -240,7 +240,7 @@ class Terms:
         dims[at] = (shift(new),)
         return Value(term, tuple(dims), value.factor)
 
-    def _aligned(self, values: list[Value], rank: int) -> tuple[list[Value], list[list[tuple[int, ...]]]] | None:
+    def _align(self, values: list[Value], rank: int) -> tuple[list[Value], list[list[tuple[int, ...]]]] | None:
         """Return the values and their dimensions, in which all axes of one place have one size."""
         for dim in range(rank):
             here = [(at, dim - rank + len(value.dims)) for at, value in enumerate(values)]
@@ -248,7 +248,7 @@ class Terms:
             if len({tuple(self._size(values[at], axis) for axis in values[at].dims[own]) for at, own in here}) > 1:
                 for at, own in here:
                     if len(values[at].dims[own]) > 1:
-                        values[at] = self._merged(values[at], own)
+                        values[at] = self._merge_axes(values[at], own)
         rows = [[*([()] * (rank - len(value.dims))), *value.dims] for value in values]
         return (values, rows) if self._fit(values, rows, rank) else None
 
@@ -275,7 +275,7 @@ class Terms:
             if axis >= 0 and dim < len(dims)
         }
 
-    def _made(
+    def _make_value(
         self,
         word: Hashable,
         values: Sequence[Value],
@@ -311,7 +311,7 @@ class Terms:
         return Value(term, dims)
 
 
-def _widest(
+def _result_sizes(
     rows: Sequence[Sequence[tuple[int, ...]]], shape: Sequence[int], size: Callable[[int, int], int]
 ) -> list[list[int]]:
     """Return for each dimension the sizes of its axes in the first operand that has any."""
@@ -322,7 +322,7 @@ def _widest(
     return found
 
 
-def _of_result(dims: Sequence[Sequence[int]]) -> list[list[tuple[Place, int]]]:
+def _result_places(dims: Sequence[Sequence[int]]) -> list[list[tuple[Place, int]]]:
     return [[(("", dim, number), size) for number, size in enumerate(sizes)] for dim, sizes in enumerate(dims)]
 
 

@@ -96,7 +96,7 @@ class Vocabulary(NamedTuple):
     ``*`` for one that says nothing of its own. Any other is false."""
 
     def __or__(self, other: Vocabulary) -> Vocabulary:
-        return Vocabulary(*map(_joined, self, other))
+        return Vocabulary(*map(_join, self, other))
 
     def are_same(self, one: str, other: str) -> bool:
         """Return whether two operations do the same, so that their attributes can be compared."""
@@ -127,7 +127,7 @@ class Vocabulary(NamedTuple):
         return description
 
 
-def _joined(one: Any, other: Any) -> Any:
+def _join(one: Any, other: Any) -> Any:
     if isinstance(one, Mapping):
         return {**one, **other}
     if isinstance(one, tuple):
@@ -145,21 +145,21 @@ def vocabulary_of(*graphs: Graph) -> Vocabulary:
     >>> "view" in vocabulary_of(by_hand).shape_operations, vocabulary_of(unknown) == Vocabulary()
     (True, True)
     """
-    return _known(frozenset(graph.producer.framework for graph in graphs))
+    return _find_vocabulary(frozenset(graph.producer.framework for graph in graphs))
 
 
 # Every pass asks for a vocabulary. The cache is bounded, since a file may name any framework.
 @lru_cache
-def _known(frameworks: frozenset[str]) -> Vocabulary:
+def _find_vocabulary(frameworks: frozenset[str]) -> Vocabulary:
     found = Vocabulary()
     for point in sorted(set(entry_points(_GROUP))):
         if not frameworks or not frameworks.isdisjoint(("", point.name)):
-            found |= _loaded(point)
+            found |= _load(point)
     return found
 
 
 @lru_cache
-def _loaded(point: EntryPoint) -> Vocabulary:
+def _load(point: EntryPoint) -> Vocabulary:
     try:
         found: Vocabulary = Vocabulary() | point.load()
     except Exception as error:  # noqa: BLE001 (what another package is wrong about must not keep a graph from being shown)

@@ -501,7 +501,7 @@ def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_s
     """
     if not names:
         return "a tensor that has no name"
-    folded = _folded(tuple(names))
+    folded = _fold_names(tuple(names))
     if folded:
         return shown(folded)
     listed = ", ".join(map(shown, names[:FEW_NAMES]))
@@ -509,7 +509,7 @@ def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_s
 
 
 @lru_cache(maxsize=64)
-def _folded(names: tuple[str, ...]) -> str:
+def _fold_names(names: tuple[str, ...]) -> str:
     if len(names) == 1 or not all(map(_PLAIN.fullmatch, names)):
         return ""
     folded = ranges(names)

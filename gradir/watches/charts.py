@@ -34,7 +34,7 @@ def markup(text: str) -> str:
     return escape(printable(text))
 
 
-def number_words(value: Number | None) -> str:
+def format_number(value: Number | None) -> str:
     """Return a number as text.
 
     >>> number_words(0.123456789), number_words("nan"), number_words(None)
@@ -140,7 +140,7 @@ class Series(NamedTuple):
     title: str
     values: tuple[Number | None, ...]
     scale: str
-    words: Callable[[Number | None], str] = number_words
+    words: Callable[[Number | None], str] = format_number
 
 
 class _Scale(NamedTuple):
@@ -172,23 +172,23 @@ class _Scale(NamedTuple):
         return [float(f"{place * apart:.12g}") for place in places]
 
 
-def count_words(value: Number | None) -> str:
+def format_count(value: Number | None) -> str:
     """Return a number of things as text.
 
     >>> count_words(52380), count_words(None)
     ('52,380', 'no value')
     """
-    return f"{value:,.0f}" if isinstance(value, (int, float)) else number_words(value)
+    return f"{value:,.0f}" if isinstance(value, (int, float)) else format_number(value)
 
 
-def memory_words(value: Number | None) -> str:
+def format_memory(value: Number | None) -> str:
     """Return a number of bytes as text.
 
     >>> memory_words(3 * 2**30), memory_words(1000)
     ('3 GiB', '1000 B')
     """
     if not isinstance(value, (int, float)):
-        return number_words(value)
+        return format_number(value)
     size, unit = _unit(value)
     return f"{value / size:.4g} {unit}"
 
@@ -210,7 +210,7 @@ def _scale(series: Series) -> _Scale | None:
     if is_log and high / 10 < low:
         # Less than a decade would make much of little; the limits are those of floats.
         return _Scale(max(low / 2, 5e-324), min(high * 2, 1.7e308), True)
-    unit = float(_unit(high)[0]) if series.words is memory_words else 1.0
+    unit = float(_unit(high)[0]) if series.words is format_memory else 1.0
     return _Scale(min(0.0, low) if series.scale == "zero" else low, high, is_log, unit)
 
 

@@ -26,11 +26,11 @@ from gradir.watches.charts import (
     Figure,
     Mark,
     Series,
-    count_words,
+    format_count,
+    format_memory,
+    format_number,
     line_chart,
     markup,
-    memory_words,
-    number_words,
     worst,
 )
 from gradir.watches.model import Finding, Number, Watch
@@ -47,7 +47,7 @@ _LAST: Final = (("loss", "loss"), ("norm", "gradient norm"))
 
 def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
     """Return the page; ``graphs`` has by step the relative path of a page with its graph."""
-    drawn = _Drawn(watch, graphs)
+    drawn = _Page(watch, graphs)
     body = "".join(f"{line}\n" for line in drawn.body())
     style = f"{_asset('page.css')}:root{{--rows:{len(drawn.modules)};--row:{_row_height(len(drawn.modules))}px}}\n"
     script = _asset("page.js")
@@ -70,7 +70,7 @@ def _asset(name: str) -> str:
     return (files("gradir.watches") / name).read_text(encoding="utf-8")
 
 
-class _Drawn:
+class _Page:
     def __init__(self, watch: Watch, graphs: Mapping[int, str]) -> None:
         self.watch = watch
         self.modules = [path or "(model)" for path in watch.modules[:_MOST_MODULES]]
@@ -79,8 +79,8 @@ class _Drawn:
         every = (
             Series("loss", "Loss", tuple(step.loss for step in steps), "linear"),
             Series("norm", "Gradient norm", tuple(step.norm for step in steps), "log"),
-            Series("memory", "Memory", tuple(step.memory or None for step in steps), "zero", memory_words),
-            Series("kept", _KEPT, tuple(step.kept for step in steps), "zero", count_words),
+            Series("memory", "Memory", tuple(step.memory or None for step in steps), "zero", format_memory),
+            Series("kept", _KEPT, tuple(step.kept for step in steps), "zero", format_count),
         )
         self.lines = [each for each in every if any(value is not None for value in each.values)]
         about = "The norm of each module's own gradients."
@@ -116,7 +116,7 @@ class _Drawn:
             "columns": [columns.name(column) for column in range(len(columns))],
             "findings": {str(column): texts for column, texts in said.items()},
             "graphs": {str(column): name for column, name in self.links_by_column.items()},
-            "heats": {heat.key: [[*map(_rounded, row)] for row in heat.rows] for heat in self.heats},
+            "heats": {heat.key: [[*map(_round, row)] for row in heat.rows] for heat in self.heats},
             "lines": lines,
             "modules": [*map(printable, self.modules)],
         }
@@ -144,10 +144,10 @@ class _Drawn:
         known = {each.key: [value for value in each.values if value is not None] for each in self.lines}
         tiles = [("steps", f"{self.watch.count:,}")]
         tiles += [("modules", f"{len(self.watch.modules):,}")] if self.modules else []
-        tiles += [(f"last {word}", number_words(known[key][-1])) for key, word in _LAST if key in known]
-        tiles += [("peak memory", memory_words(worst(known["memory"])))] if "memory" in known else []
+        tiles += [(f"last {word}", format_number(known[key][-1])) for key, word in _LAST if key in known]
+        tiles += [("peak memory", format_memory(worst(known["memory"])))] if "memory" in known else []
         wrong = ' class="error"'
-        broken = (number_words("nan"), number_words("inf"), number_words("-inf"))
+        broken = (format_number("nan"), format_number("inf"), format_number("-inf"))
         shown = "".join(
             f"<div><dt>{name}</dt><dd{wrong * (value in broken)}>{value}</dd></div>" for name, value in tiles
         )
@@ -204,7 +204,7 @@ def _level(finding: Finding) -> Level:
     return "note" if level == "none" else level
 
 
-def _rounded(value: Number | None) -> Number | None:
+def _round(value: Number | None) -> Number | None:
     if value is None or isinstance(value, str):
         return value
     rounded = float(f"{value:.4g}")
@@ -344,11 +344,11 @@ def _summary(heat: _Heat, columns: Columns, modules: Sequence[str]) -> str:
     ]
     said = list[str]()
     if len(highest) == 1:
-        said.append(f"Its maximum over all steps is {number_words(highest[0][0])}.")
+        said.append(f"Its maximum over all steps is {format_number(highest[0][0])}.")
     elif highest:
         (low, at), (high, top) = min(highest), max(highest)
-        ends = f"lowest in {_name(modules[at])} ({number_words(low)}) and highest in {_name(modules[top])}"
-        said.append(f"Its maximum over all steps is {ends} ({number_words(high)}).")
+        ends = f"lowest in {_name(modules[at])} ({format_number(low)}) and highest in {_name(modules[top])}"
+        said.append(f"Its maximum over all steps is {ends} ({format_number(high)}).")
     if broken:
         column, at = min(broken)
         count = counted(len({at for _, at in broken}), "module")

@@ -80,7 +80,7 @@ def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
 def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, then each finding with its line and advice, the gravest first."""
     lines = wrapped(watch.verdict, layout)
-    findings = _gravest(watch, layout)
+    findings = _sort_findings(watch, layout)
     for finding in findings[:_MOST]:
         how = f" ({printable(finding.how)})" if finding.how else ""
         lines += ["", *cause_lines(finding.cause, layout, before=f"{finding.place}: ", after=how)]
@@ -95,7 +95,7 @@ def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
 def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, a list of the findings, and a table of the first, some and the last steps."""
     lines = [f"**{watch.verdict_as(code_span)}**", ""]
-    findings = _gravest(watch, layout)
+    findings = _sort_findings(watch, layout)
     for finding in findings[:_MOST]:
         after = f" ({printable(finding.how)})" if finding.how else ""
         lines.append(cause_item(finding.cause, before=f"{finding.place_as(code_span)}: ", after=after))
@@ -112,7 +112,7 @@ def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     return "".join(f"{line}\n" for line in lines)
 
 
-def _gravest(watch: Watch, layout: Layout) -> list[Finding]:
+def _sort_findings(watch: Watch, layout: Layout) -> list[Finding]:
     levels = [level for level in _LEVELS if layout.all or level != "note"]
     kept = [finding for finding in watch.findings if finding.cause.level in levels]
     return sorted(kept, key=lambda finding: levels.index(finding.cause.level))

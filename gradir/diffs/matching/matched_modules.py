@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.matching.renames import pattern
-from gradir.diffs.sequences import Gap, align, alone_in_both, cheapest_alignment, equal_ends
+from gradir.diffs.sequences import Gap, align, cheapest_alignment, count_equal_ends, pair_unique
 from gradir.ir.module_tree import scope_depth, split_path
 
 if TYPE_CHECKING:
@@ -20,25 +20,25 @@ _LEVELS: Final = ("tight", "loose", "shape", "class")
 _SIBLINGS: Final = 16
 
 
-def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:
+def match_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:
     """Return paths of modules in the second graph by those in the first."""
-    return _Modules(_Tree(before), _Tree(after)).matched()
+    return _Modules(_Tree(before), _Tree(after)).match()
 
 
-def same_names(
+def pair_by_name(
     before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str], *, of_any_role: bool = False
 ) -> list[tuple[int, int]]:
     """Return pairs of nodes with one name in matched modules; functions only if both have as many of the kind."""
     # With `of_any_role` a tensor may be a parameter before and a buffer after.
     counts, other_counts = (Counter(zip(graph.modules, graph.loose, strict=True)) for graph in (before, after))
     # To spell what a node is called in another module would take the length of that module's path for each node.
-    index = {(path, *_called(after, node)): node for node, path in enumerate(after.modules)}
+    index = {(path, *_local_name(after, node)): node for node, path in enumerate(after.modules)}
     pairs = []
     for node, path in enumerate(before.modules):
         new = modules.get(path)
         if new is None:
             continue
-        called, is_tensor = _called(before, node)
+        called, is_tensor = _local_name(before, node)
         other, label = index.get((new, called, is_tensor)), before.loose[node]
         if other is None:
             continue
@@ -50,7 +50,7 @@ def same_names(
     return pairs
 
 
-def _called(graph: NumberedGraph, node: int) -> tuple[str, bool]:
+def _local_name(graph: NumberedGraph, node: int) -> tuple[str, bool]:
     """Return the name of a node in its module, and whether it is that of a tensor."""
     node_id, module = graph.ids[node], graph.modules[node]
     return node_id[len(module) + 1 :] if module else node_id, bool(graph.homes[node][1])
@@ -75,7 +75,7 @@ class _Tree:
         for path in sorted(self.children, key=scope_depth, reverse=True):
             self._label(path)
 
-    def wrapped(self, path: str, tree: _Tree, other: str) -> str:
+    def find_wrapped(self, path: str, tree: _Tree, other: str) -> str:
         """Return the only child with the shape of a module of the other tree; nothing if there is none."""
         # Of several it is the only one with the same description.
         label = tree.labels["shape"][other]
@@ -84,13 +84,13 @@ class _Tree:
             found = [child for child in found if self._details.get(child) == tree._details.get(other)]
         return found[0] if len(found) == 1 else ""
 
-    def unwrapped(self, path: str) -> str:
+    def skip_wrappers(self, path: str) -> str:
         """Return the end of a chain of modules that contain only the next one."""
         while len(self.children[path]) == 1 and not _last(self.children[path][0]).isdecimal():
             path = self.children[path][0]
         return path
 
-    def saying(self, path: str) -> tuple[Counter[int], Counter[int]]:
+    def count_labels(self, path: str) -> tuple[Counter[int], Counter[int]]:
         nodes: list[int] = []
         stack = [path]
         while stack:
@@ -132,7 +132,7 @@ class _Modules:
         self._taken: set[str] = set()
         self._queue: deque[tuple[str, str]] = deque()
 
-    def matched(self) -> dict[str, str]:
+    def match(self) -> dict[str, str]:
         self._add_replaced("", "")
         self._descend()
         self._add_moved()
@@ -152,8 +152,8 @@ class _Modules:
         """Match modules of one name, or one of them with what the other wraps."""
         before, after = self._before, self._after
         if before.classes.get(old) != after.classes.get(new):
-            inner = after.wrapped(new, before, old)
-            outer = before.wrapped(old, after, new)
+            inner = after.find_wrapped(new, before, old)
+            outer = before.find_wrapped(old, after, new)
             if inner:
                 return self._add(old, inner)
             if outer:
@@ -173,7 +173,7 @@ class _Modules:
         for child in self._free(children, ())[0]:
             if _last(child) in by_name:
                 self._add(child, by_name[_last(child)])
-        if self._alike(old, new):
+        if self._are_similar(old, new):
             self._add_aligned(children, others, _LEVELS[:-1])
             self._add_similar(children, others)
 
@@ -181,18 +181,18 @@ class _Modules:
         if not children or not others:
             return
         here, there = self._before.labels["tight"], self._after.labels["tight"]
-        start, end = equal_ends([here[path] for path in children], [there[path] for path in others])
+        start, end = count_equal_ends([here[path] for path in children], [there[path] for path in others])
         for old, new in (
             *zip(children[:start], others[:start], strict=True),
             *zip(children[len(children) - end :], others[len(others) - end :], strict=True),
         ):
             self._add(old, new)
         olds, news = self._free(children, others)
-        before = {here[path]: self._before.saying(path) for path in olds}
-        after = {there[path]: self._after.saying(path) for path in news}
+        before = {here[path]: self._before.count_labels(path) for path in olds}
+        after = {there[path]: self._after.count_labels(path) for path in news}
 
         @cache
-        def between(one: int, other: int) -> int:
+        def distance(one: int, other: int) -> int:
             """By how many nodes modules with these labels differ, as far as the labels of the nodes tell."""
             if one == other:
                 return 0
@@ -203,7 +203,7 @@ class _Modules:
         pairs = cheapest_alignment(
             [before[here[path]][0].total() + 1 for path in olds],
             [after[there[path]][0].total() + 1 for path in news],
-            lambda x, y: between(here[olds[x]], there[news[y]]),
+            lambda x, y: distance(here[olds[x]], there[news[y]]),
         )
         if pairs is None:
             self._add_aligned(children, others, _LEVELS)
@@ -220,7 +220,7 @@ class _Modules:
             for x, y in pairs:
                 self._add(olds[x], news[y])
 
-    def _alike(self, old: str, new: str) -> bool:
+    def _are_similar(self, old: str, new: str) -> bool:
         """Return whether modules with other names in these may still be the same."""
         before, after = self._before, self._after
         of, other_of = before.labels["class"][old], after.labels["class"][new]
@@ -229,7 +229,7 @@ class _Modules:
     def _add_similar(self, children: Sequence[str], others: Sequence[str]) -> None:
         """Match modules with other names that have half of their contents in common, the chains around them apart."""
         olds, news = self._free(children, others)
-        olds, news = [*map(self._before.unwrapped, olds)], [*map(self._after.unwrapped, news)]
+        olds, news = [*map(self._before.skip_wrappers, olds)], [*map(self._after.skip_wrappers, news)]
         if max(len(olds), len(news)) > _SIBLINGS:
             return
         for old in olds:
@@ -244,7 +244,7 @@ class _Modules:
         free = self._free(self._before.children, self._after.children)
         olds, news = (sorted(paths, key=scope_depth) for paths in free)
         trees = (olds, self._before), (news, self._after)
-        for old, new in alone_in_both(
+        for old, new in pair_unique(
             *([((_last(path), tree.labels["shape"][path]), path) for path in paths] for paths, tree in trees)
         ):
             self._add(old, new)

@@ -29,7 +29,7 @@ _LOOSE: Final = frozenset({"role", "op"})
 _BLANK: Final = Node("")
 
 
-class Odd(NamedTuple):
+class RefDetail(NamedTuple):
     """What a reference says beyond the node: an output other than 0, or the name of a node that is not there."""
 
     output_nr: int
@@ -55,10 +55,10 @@ class NumberedGraph:
         self.index = {node_id: node for node, node_id in enumerate(self.ids)}
         self.inputs: list[tuple[int, ...]] = []
         self.widths: list[tuple[int, ...]] = []
-        self.kept: list[tuple[int, ...]] = []
-        self.below: list[tuple[int, ...]] = []
-        self.held: dict[int, int] = {}
-        self.odd: dict[int, dict[int, Odd]] = {}
+        self.saved_refs: list[tuple[int, ...]] = []
+        self.producers: list[tuple[int, ...]] = []
+        self.slot_labels: dict[int, int] = {}
+        self.ref_details: dict[int, dict[int, RefDetail]] = {}
         self.loose: list[int] = []
         self.outlined: list[int] = []
         self.described: list[int] = []
@@ -66,19 +66,19 @@ class NumberedGraph:
         self.full: list[int] = []
         self.classes = {path: scope.class_name for path, scope in graph.scopes.items()}
         self.details = {path: scope.detail for path, scope in graph.scopes.items()}
-        self._nothing_free = said("free")(_BLANK)
+        self._nothing_free = field_reader("free")(_BLANK)
         self._beside = frozenset(node for node, record in enumerate(self.nodes) if record.role in BESIDE)
         for node, record in enumerate(self.nodes):
             self._add(node, record)
-        self.above = _reversed(self.below)
+        self.consumers = _reverse(self.producers)
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     @cached_property
-    def keepers(self) -> list[list[int]]:
+    def savers(self) -> list[list[int]]:
         """For each node what refers to it in saved slots."""
-        return _reversed(self.kept)
+        return _reverse(self.saved_refs)
 
     @cached_property
     def homes(self) -> list[tuple[str, str]]:
@@ -127,12 +127,13 @@ class NumberedGraph:
 
     def depth_first(self) -> list[int]:
         """Return positions in post-order from the outputs, sorted by id, then from other ends."""
-        ends = [node for node, consumers in enumerate(self.above) if not consumers]
+        ends = [node for node, consumers in enumerate(self.consumers) if not consumers]
         outputs = sorted((node for node in ends if self.nodes[node].role == "output"), key=self.ids.__getitem__)
         rest = [node for node in ends if self.nodes[node].role != "output"]
         # What is left after these lies on a cycle, which only a graph that breaks the rules has.
         return postorder(
-            [*outputs, *rest, *range(len(self))], lambda node: [below for below in self.below[node] if below != NOTHING]
+            [*outputs, *rest, *range(len(self))],
+            lambda node: [below for below in self.producers[node] if below != NOTHING],
         )
 
     def _add(self, node: int, record: Node) -> None:
@@ -148,19 +149,19 @@ class NumberedGraph:
         kept: tuple[int, ...] = ()
         if record.saved:
             contents, kept = self._saved(record.saved)
-            held = self.held[node] = labels[contents]
+            held = self.slot_labels[node] = labels[contents]
             if self._beside:
                 below = (*below, *(origin for origin in kept[::2] if origin in self._beside))
-        self.kept.append(kept)
-        self.below.append(below)
+        self.saved_refs.append(kept)
+        self.producers.append(below)
         own_name = "" if record.op else pattern(split_last(record.id)[1])
         loose = labels[record.role, record.op, slots, own_name]
-        outlined = labels[said("type")(record)]
-        described = labels[loose, widths, held, said("structure")(record), said("detail")(record)]
+        outlined = labels[field_reader("type")(record)]
+        described = labels[loose, widths, held, field_reader("structure")(record), field_reader("detail")(record)]
         tight = full = labels[outlined, described]
         if odd:
-            self.odd[node] = odd
-        free = said("free")(record)
+            self.ref_details[node] = odd
+        free = field_reader("free")(record)
         if odd or free != self._nothing_free:
             full = labels[tight, free, tuple(odd.items())]
         self.loose.append(loose)
@@ -169,14 +170,14 @@ class NumberedGraph:
         self.tight.append(tight)
         self.full.append(full)
 
-    def _references(self, refs: Iterable[Ref | None]) -> tuple[tuple[int, ...], dict[int, Odd]]:
+    def _references(self, refs: Iterable[Ref | None]) -> tuple[tuple[int, ...], dict[int, RefDetail]]:
         producers: list[int] = []
-        odd: dict[int, Odd] = {}
+        odd: dict[int, RefDetail] = {}
         for slot, ref in enumerate(refs):
             producer = NOTHING if ref is None else self.index.get(ref.id, NOTHING)
             producers.append(producer)
             if ref is not None and (ref.output_nr or producer == NOTHING):
-                odd[slot] = Odd(ref.output_nr, ref.id if producer == NOTHING else "")
+                odd[slot] = RefDetail(ref.output_nr, ref.id if producer == NOTHING else "")
         return tuple(producers), odd
 
     def _saved(self, slots: tuple[Saved, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
@@ -201,7 +202,7 @@ class NumberedGraph:
         return tuple(held), tuple(kept)
 
 
-def _reversed(references: Sequence[Iterable[int]]) -> list[list[int]]:
+def _reverse(references: Sequence[Iterable[int]]) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in references]
     for node, targets in enumerate(references):
         for target in targets:
@@ -224,15 +225,15 @@ def own_fields(compared: str) -> tuple[str, ...]:
 
 
 @cache
-def said(compared: str) -> Callable[[Node], Hashable]:
+def field_reader(compared: str) -> Callable[[Node], Hashable]:
     """Return a function that reads the `own_fields` of one kind of comparison."""
     values = attrgetter(*own_fields(compared))
     if not any(isinstance(getattr(_BLANK, name), dict) for name in own_fields(compared)):
         return values
-    return lambda node: tuple([_frozen(value) if isinstance(value, dict) else value for value in values(node)])
+    return lambda node: tuple([_freeze(value) if isinstance(value, dict) else value for value in values(node)])
 
 
-def _frozen(values: Mapping[str, object]) -> Hashable:
+def _freeze(values: Mapping[str, object]) -> Hashable:
     """Return a value that is equal if the mapping is; text if the values cannot be hashed."""
     try:
         frozen = frozenset(values.items())
@@ -265,7 +266,7 @@ class Surroundings:
         self._labels = graphs[0].labels
         self._graphs = graphs
         self._anchors = anchors
-        self._near = [[each if len(each) <= _HUB else [] for each in graph.above] for graph in graphs]
+        self._near = [[each if len(each) <= _HUB else [] for each in graph.consumers] for graph in graphs]
         self._known: dict[Level, tuple[list[int], list[int]]] = {}
 
     def at(self, label: str, radius: int) -> tuple[list[int], list[int]]:
@@ -293,5 +294,5 @@ class Surroundings:
                 tuple([known[node] for node in producers]),
                 (known[consumers[0]],) if len(consumers) == 1 else tuple(sorted([known[node] for node in consumers])),
             ]
-            for own, producers, consumers in zip(inner, graph.below, above, strict=True)
+            for own, producers, consumers in zip(inner, graph.producers, above, strict=True)
         ]

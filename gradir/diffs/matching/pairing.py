@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.matching.numbered import FREE, NOTHING
 from gradir.diffs.matching.renames import Naming
-from gradir.diffs.sequences import alone_in_both
+from gradir.diffs.sequences import pair_unique
 
 if TYPE_CHECKING:
     from gradir.diffs.matching.costs import Costs
@@ -24,7 +24,7 @@ _CHOICES: Final = 4
 # An exchange that touches more input slots than this is not tried.
 _AROUND: Final = 200
 # What removing one node and adding another costs.
-_BOTH: Final = 2
+_REPLACEMENT_COST: Final = 2
 # How often an exchange is looked for at each node on average, at most.
 _LOOKS: Final = 4
 _MOVES: Final = (("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1))
@@ -36,12 +36,12 @@ class Pairing:
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self._before, self._after = costs.before, costs.after
-        self.there = [*[FREE] * len(self._before), NOTHING]
-        self.back = [*[FREE] * len(self._after), NOTHING]
+        self.partners = [*[FREE] * len(self._before), NOTHING]
+        self.other_partners = [*[FREE] * len(self._after), NOTHING]
 
     def add(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Match positions that are both free."""
-        there, back = self.there, self.back
+        there, back = self.partners, self.other_partners
         for node, other in pairs:
             there[node] = other
             back[other] = node
@@ -49,14 +49,14 @@ class Pairing:
     def add_moved(self, surroundings: Surroundings) -> None:
         """Match what stands elsewhere: free nodes whose surroundings no other free node of their graph has."""
         for level in _MOVES:
-            if FREE not in self.there or FREE not in self.back:
+            if FREE not in self.partners or FREE not in self.other_partners:
                 return
-            self.add(self._lone(*surroundings.at(*level)))
+            self.add(self._pair_unique_labels(*surroundings.at(*level)))
 
-    def add_lone(self) -> None:
+    def add_unique(self) -> None:
         """Match free nodes that say the same and are alone in that, where moving one is fewer edits than both."""
-        for node, other in self._lone(self._before.tight, self._after.tight):
-            if self._price_of_matching(node, other) < _BOTH:
+        for node, other in self._pair_unique_labels(self._before.tight, self._after.tight):
+            if self._price_of_matching(node, other) < _REPLACEMENT_COST:
                 self.add([(node, other)])
 
     def add_same_ids(self) -> None:
@@ -64,7 +64,7 @@ class Pairing:
         index = self._after.index
         for node in self._free():
             other = index.get(self._before.ids[node], NOTHING)
-            if other >= 0 and self.back[other] < 0 and self._have_one_role(node, other):
+            if other >= 0 and self.other_partners[other] < 0 and self._have_one_role(node, other):
                 self.add([(node, other)])
 
     def add_neighbours(self) -> None:
@@ -82,7 +82,7 @@ class Pairing:
             modules = (Naming.of(each).path.rpartition(".")[2] for each in (record, other_record))
             if record.op and len(set(modules)) > 1:
                 return False
-            return self._price_of_matching(node, other) < _BOTH + votes
+            return self._price_of_matching(node, other) < _REPLACEMENT_COST + votes
 
         self._spread(pays)
 
@@ -98,56 +98,56 @@ class Pairing:
             node = queue.popleft()
             waiting.discard(node)
             if self._improve(node):
-                for near in (*self._before.below[node], *self._users(node)):
+                for near in (*self._before.producers[node], *self._users(node)):
                     if near != NOTHING and near not in waiting:
                         waiting.add(near)
                         queue.append(near)
 
-    def part(self) -> None:
+    def separate(self) -> None:
         """Free nodes that left a name which stays, where one that went and one that came are fewer edits."""
         # Consumers come before producers. What changed in its own place stays one node, however much of it changed.
-        there, back = self.there, self.back
+        there, back = self.partners, self.other_partners
         for node in range(len(self._before) - 1, -1, -1):
             other = there[node]
-            if other < 0 or self._costs.addresses.astray(node, other) <= _BOTH:
+            if other < 0 or self._costs.addresses.move_cost(node, other) <= _REPLACEMENT_COST:
                 continue
             touched = dict.fromkeys((node, *self._users(node)))
             if sum(len(self._before.inputs[each]) for each in touched) > _AROUND:
                 continue
-            before = self._worth(touched, ())
+            before = self._rate(touched, ())
             there[node], back[other] = FREE, FREE
-            if self._worth(touched, ()) >= before:
+            if self._rate(touched, ()) >= before:
                 there[node], back[other] = other, node
 
     def _free(self) -> list[int]:
-        return [node for node, other in enumerate(self.there[:-1]) if other < 0]
+        return [node for node, other in enumerate(self.partners[:-1]) if other < 0]
 
-    def _lone(self, labels: Sequence[int], other_labels: Sequence[int]) -> list[tuple[int, int]]:
+    def _pair_unique_labels(self, labels: Sequence[int], other_labels: Sequence[int]) -> list[tuple[int, int]]:
         """Free nodes with a label that one free node has in each graph."""
-        other_free = (node for node, other in enumerate(self.back[:-1]) if other < 0)
-        return alone_in_both(
+        other_free = (node for node, other in enumerate(self.other_partners[:-1]) if other < 0)
+        return pair_unique(
             ((labels[node], node) for node in self._free()), ((other_labels[other], other) for other in other_free)
         )
 
     def _price_of_matching(self, node: int, other: int) -> int:
         """Return the cost of matching these; a slot may contain the result of the node itself."""
-        self.there[node] = other
-        price = self._costs.pair(node, other, self.there)
-        self.there[node] = FREE
+        self.partners[node] = other
+        price = self._costs.pair_cost(node, other, self.partners)
+        self.partners[node] = FREE
         return price
 
     def _have_one_role(self, node: int, other: int) -> bool:
         return self._before.nodes[node].role == self._after.nodes[other].role
 
     def _spread(self, fits: Callable[[int, int, int], bool]) -> None:
-        if FREE not in self.back:
+        if FREE not in self.other_partners:
             return
         queue = deque(self._free())
         while queue:
             node = queue.popleft()
-            if self.there[node] >= 0:
+            if self.partners[node] >= 0:
                 continue
-            free = [vote for vote in self._votes(node) if self.back[vote[0]] < 0]
+            free = [vote for vote in self._votes(node) if self.other_partners[vote[0]] < 0]
             for other, votes in free[:_CHOICES]:
                 if fits(node, other, votes):
                     self.add([(node, other)])
@@ -160,55 +160,55 @@ class Pairing:
         return sorted(counts.items(), key=lambda vote: (-vote[1], vote[0]))
 
     def _candidates(self, node: int) -> Iterator[int]:
-        there, below, above = self.there, self._after.below, self._after.above
-        for slot, producer in enumerate(self._before.below[node]):
+        there, below, above = self.partners, self._after.producers, self._after.consumers
+        for slot, producer in enumerate(self._before.producers[node]):
             matched = there[producer]
             if matched < 0 or len(above[matched]) > _CROWD:
                 continue
             for other in above[matched]:
                 if slot < len(below[other]) and below[other][slot] == matched:
                     yield other
-        consumers = self._before.above[node]
+        consumers = self._before.consumers[node]
         if len(consumers) > _CROWD:
             return
         for consumer in consumers:
             matched = there[consumer]
-            if matched < 0 or len(self._before.below[consumer]) > _WIDE:
+            if matched < 0 or len(self._before.producers[consumer]) > _WIDE:
                 continue
-            for slot, producer in enumerate(self._before.below[consumer]):
+            for slot, producer in enumerate(self._before.producers[consumer]):
                 if producer == node and slot < len(below[matched]) and below[matched][slot] != NOTHING:
                     yield below[matched][slot]
 
     def _free_around(self, node: int) -> Iterator[int]:
-        for near in (self._before.below[node], self._before.above[node]):
+        for near in (self._before.producers[node], self._before.consumers[node]):
             if len(near) <= _CROWD:
                 # Nothing has no partner to look for.
-                yield from (other for other in near if self.there[other] == FREE)
+                yield from (other for other in near if self.partners[other] == FREE)
 
     def _improve(self, node: int) -> bool:
         for other, _ in self._votes(node)[:3]:
-            if other == self.there[node]:
+            if other == self.partners[node]:
                 return False
-            if self._may_be_one(node, other) and self._exchanged(node, other):
+            if self._may_be_one(node, other) and self._try_exchange(node, other):
                 return True
         return False
 
-    def _exchanged(self, node: int, other: int) -> bool:
+    def _try_exchange(self, node: int, other: int) -> bool:
         """Match these two and their former partners, unless that is worse."""
-        there, back = self.there, self.back
+        there, back = self.partners, self.other_partners
         former, displaced = there[node], back[other]
         moved = [node, displaced] if displaced >= 0 else [node]
         touched = dict.fromkeys(near for each in moved for near in (each, *self._users(each)))
         if sum(len(self._before.inputs[each]) for each in touched) > _AROUND:
             return False
         passed_on = former if displaced >= 0 and self._may_be_one(displaced, former) else FREE
-        before = self._worth(touched, moved)
+        before = self._rate(touched, moved)
         there[node], back[other] = other, node
         if displaced >= 0:
             there[displaced] = passed_on
         if former >= 0:
             back[former] = displaced if passed_on >= 0 else FREE
-        if self._worth(touched, moved) < before:
+        if self._rate(touched, moved) < before:
             return True
         there[node], back[other] = former, displaced
         if displaced >= 0:
@@ -217,11 +217,11 @@ class Pairing:
             back[former] = node
         return False
 
-    def _worth(self, touched: Iterable[int], moved: Iterable[int]) -> tuple[int, int]:
+    def _rate(self, touched: Iterable[int], moved: Iterable[int]) -> tuple[int, int]:
         """Return the cost of some nodes, then the number of lost names; lower is better."""
-        there, naming, other_naming = self.there, self._before.naming_labels, self._after.naming_labels
+        there, naming, other_naming = self.partners, self._before.naming_labels, self._after.naming_labels
         kept = sum(there[node] >= 0 and naming[node] == other_naming[there[node]] for node in moved)
-        return sum(self._costs.share(node, there) for node in touched), -kept
+        return sum(self._costs.node_cost(node, there) for node in touched), -kept
 
     def _may_be_one(self, node: int, other: int) -> bool:
         """Return whether two nodes have one loose label, or are operations in one place."""
@@ -236,10 +236,10 @@ class Pairing:
         return before.address_labels[node] == after.address_labels[other] and len(inputs) == len(other_inputs)
 
     def _users(self, node: int) -> list[int]:
-        return [*self._before.above[node], *self._before.keepers[node]]
+        return [*self._before.consumers[node], *self._before.savers[node]]
 
 
-def cheaper_pieces(
+def join_matchings(
     one: Sequence[int], two: Sequence[int], costs: tuple[Sequence[int], Sequence[int]], order: Sequence[int],
     position: Sequence[int],
 ) -> list[int]:  # fmt: skip

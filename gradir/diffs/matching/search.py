@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from gradir.diffs.matching.costs import Costs, anchors
-from gradir.diffs.matching.matched_modules import matched_modules, same_names
+from gradir.diffs.matching.costs import Costs, shared_addresses
+from gradir.diffs.matching.matched_modules import match_modules, pair_by_name
 from gradir.diffs.matching.numbered import FREE, LEVELS, NOTHING, NumberedGraph, Surroundings
-from gradir.diffs.matching.pairing import Pairing, cheaper_pieces
+from gradir.diffs.matching.pairing import Pairing, join_matchings
 from gradir.diffs.matching.renames import Rename
-from gradir.diffs.sequences import Gap, align, gaps_between, increasing
+from gradir.diffs.sequences import Gap, align, gaps_between, longest_increasing
 from gradir.gcpause import paused_gc
 from gradir.ir.edges import sources
 from gradir.ir.ids import split_id, split_last
@@ -81,34 +81,34 @@ def match(a: Graph, b: Graph) -> Matching:
     >>> match(a, b)
     Matching(nodes={'w': 'w', 'fc/exp:1': 'head/exp:1'}, renames=(Rename(before='fc', after='head'),), cost=1)
     """
-    turned = _turned(a, b)
+    turned = _should_swap(a, b)
     if turned is None:
         return Matching({node_id: node_id for node_id in a.nodes})
     with paused_gc():
         # In a call of its own: what it made is gone before the collector runs again.
-        return _inverse(_matched(b, a), a) if turned else _matched(a, b)
+        return _inverse(_match_one_way(b, a), a) if turned else _match_one_way(a, b)
 
 
 def edit_cost(a: Graph, b: Graph, nodes: Mapping[str, str]) -> int:
     """Return the cost, as `match` defines it, of matching these ids of ``a`` to ids of ``b``."""
     search = _Search(a, b)
-    return search.costs.total(search.numbered(nodes))
+    return search.costs.total_cost(search.to_positions(nodes))
 
 
-def _matched(a: Graph, b: Graph) -> Matching:
-    parts = differing_parts(a, b)
+def _match_one_way(a: Graph, b: Graph) -> Matching:
+    parts = find_differing_parts(a, b)
     if parts is not None:
-        found = _searched(*parts)
+        found = _search(*parts)
         if not found.renames and stay_in_place(*parts, found.nodes):
             inside = parts[0].nodes
             pairs = ((key, found.nodes.get(key) if key in inside else key) for key in a.nodes)
             return replace(found, nodes={key: there for key, there in pairs if there is not None})
-    return _searched(a, b)
+    return _search(a, b)
 
 
-def _searched(a: Graph, b: Graph) -> Matching:
+def _search(a: Graph, b: Graph) -> Matching:
     search = _Search(a, b)
-    return search.matching(*search.best())
+    return search.to_matching(*search.best())
 
 
 class _Search:
@@ -118,52 +118,52 @@ class _Search:
         self.costs = Costs(self._before, self._after)
         index = self._after.index
         plain = [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
-        self._by_id = self._kept_in_wrappers(plain)
+        self._by_id = self._keep_in_wrappers(plain)
 
     @cached_property
     def _depth_first(self) -> _Orders:
         return self._before.depth_first(), self._after.depth_first()
 
-    def numbered(self, nodes: Mapping[str, str]) -> list[int]:
+    def to_positions(self, nodes: Mapping[str, str]) -> list[int]:
         there = [FREE] * len(self._before)
         there.append(NOTHING)
         for before, after in nodes.items():
             there[self._before.index[before]] = self._after.index[after]
         return there
 
-    def matching(self, there: list[int], cost: int) -> Matching:
+    def to_matching(self, there: list[int], cost: int) -> Matching:
         ids, other_ids = self._before.ids, self._after.ids
         nodes = {ids[node]: other_ids[other] for node, other in enumerate(there) if other >= 0}
         return Matching(nodes, tuple(sorted(self.costs.renames(there))), cost)
 
     def best(self) -> tuple[list[int], int]:
         found, cost = self._cheapest()
-        kept = self._kept_in_wrappers(found)
+        kept = self._keep_in_wrappers(found)
         if kept == found:
             return found, cost
-        kept_cost = self.costs.total(kept)
+        kept_cost = self.costs.total_cost(kept)
         # Its report is no longer than that of equal ids.
-        return (kept, kept_cost) if kept_cost <= max(cost, self.costs.total(self._by_id)) else (found, cost)
+        return (kept, kept_cost) if kept_cost <= max(cost, self.costs.total_cost(self._by_id)) else (found, cost)
 
-    def _kept_in_wrappers(self, found: list[int]) -> list[int]:
+    def _keep_in_wrappers(self, found: list[int]) -> list[int]:
         """Return a matching with free nodes that have one name in a module and in its wrapper."""
         # As in a module that stayed in its place, a node that changed much is still one node.
-        modules = self.costs.addresses.wrapped()
+        modules = self.costs.addresses.find_wrapped()
         if not modules:
             return found
         pairing = self._pairing(found)
         pairing.add(
             (node, other)
-            for node, other in same_names(self._before, self._after, modules, of_any_role=True)
-            if pairing.there[node] < 0 and pairing.back[other] < 0
+            for node, other in pair_by_name(self._before, self._after, modules, of_any_role=True)
+            if pairing.partners[node] < 0 and pairing.other_partners[other] < 0
         )
-        return pairing.there
+        return pairing.partners
 
     def _cheapest(self) -> tuple[list[int], int]:
         found = [*self._by_id]
-        shares = self.costs.shares(found)
+        shares = self.costs.node_costs(found)
         rank = self._rank(found, shares)
-        enough = self.costs.least() if rank[0] else 0
+        enough = self.costs.lower_bound() if rank[0] else 0
         if rank[0] == enough:
             return found, rank[0]
         enough += enough // _NEAR
@@ -172,50 +172,50 @@ class _Search:
         for candidate in self._candidates():
             if candidate == found:
                 continue
-            candidate_shares = self.costs.shares_of(candidate, found, shares)
-            ranked = self._ranked(found, shares), self._ranked(candidate, candidate_shares)
-            joined = cheaper_pieces(found, candidate, ranked, order, position)
+            candidate_shares = self.costs.update_node_costs(candidate, found, shares)
+            ranked = self._rank_nodes(found, shares), self._rank_nodes(candidate, candidate_shares)
+            joined = join_matchings(found, candidate, ranked, order, position)
             tried = [(candidate, candidate_shares)]
             if joined not in (found, candidate):
-                tried.append((joined, self.costs.shares_of(joined, candidate, candidate_shares)))
+                tried.append((joined, self.costs.update_node_costs(joined, candidate, candidate_shares)))
             for new, new_shares in tried:
-                if self.costs.floor(new_shares) > rank[0]:
+                if self.costs.base_cost(new_shares) > rank[0]:
                     continue
                 new_rank = self._rank(new, new_shares)
                 if new_rank < rank:
                     found, shares, rank = new, new_shares, new_rank
             if rank[0] <= enough:
                 break
-        repaired = self._repaired(found, shares)
+        repaired = self._repair(found, shares)
         if repaired == found:
             return found, rank[0]
-        repaired_rank = self._rank(repaired, self.costs.shares_of(repaired, found, shares))
+        repaired_rank = self._rank(repaired, self.costs.update_node_costs(repaired, found, shares))
         return (repaired, repaired_rank[0]) if repaired_rank < rank else (found, rank[0])
 
     def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
         """Return the cost, then the number of nodes without their own id; lower is better."""
         own = sum(other == same >= 0 for other, same in zip(matching, self._by_id, strict=True))
-        return self.costs.of_shares(matching, shares), -own
+        return self.costs.sum_costs(matching, shares), -own
 
-    def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
+    def _rank_nodes(self, matching: list[int], shares: list[int]) -> list[int]:
         weight, rows = len(self._before) + 1, zip(shares, matching, self._by_id, strict=False)
         return [share * weight - (other == same >= 0) for share, other, same in rows]
 
-    def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
+    def _repair(self, found: list[int], shares: list[int]) -> list[int]:
         pairing = self._pairing(found)
-        below, above = self._before.below, self._before.above
+        below, above = self._before.producers, self._before.consumers
         suspects = [
             near
             for node, share in enumerate(shares)
-            if share >= 0 and (found[node] < 0 or self.costs.rewired(node, found[node], found))
+            if share >= 0 and (found[node] < 0 or self.costs.count_rewired(node, found[node], found))
             for near in (node, *below[node], *above[node])
             if near != NOTHING
         ]
         if suspects:
             pairing.exchange(suspects)
             pairing.add_neighbours()
-            pairing.part()
-        return pairing.there
+            pairing.separate()
+        return pairing.partners
 
     def _pairing(self, matching: Iterable[int] = ()) -> Pairing:
         pairing = Pairing(self.costs)
@@ -224,28 +224,28 @@ class _Search:
 
     def _candidates(self) -> Iterator[list[int]]:
         before, after = self._before, self._after
-        modules = matched_modules(before, after)
-        around = Surroundings((before, after), anchors(before, after, modules))
+        modules = match_modules(before, after)
+        around = Surroundings((before, after), shared_addresses(before, after, modules))
         in_file = list(range(len(before))), list(range(len(after)))
         named = self._pairing()
-        named.add(same_names(before, after, modules))
+        named.add(pair_by_name(before, after, modules))
         _align(named, in_file, around)
         # What became another operation stands where it did, before it is looked for elsewhere.
         named.add_neighbours()
         named.add_changed()
-        yield _completed(named, around)
+        yield _complete(named, around)
         unnamed = self._pairing()
         _align(unnamed, self._depth_first, around)
-        yield _completed(unnamed, around)
+        yield _complete(unnamed, around)
 
 
 def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
     """Match free nodes in the gaps between matched nodes, in order, the surest first."""
-    there, back = pairing.there, pairing.back
+    there, back = pairing.partners, pairing.other_partners
     order, other_order = orders
     position = _positions(other_order)
     # Matched nodes that are out of order are no ends of a gap.
-    kept = increasing([(node, position[there[node]]) for node in order if there[node] >= 0])
+    kept = longest_increasing([(node, position[there[node]]) for node in order if there[node] >= 0])
     ends, other_ends = {node for node, _ in kept}, {other_order[y] for _, y in kept}
     order = [node for node in order if there[node] < 0 or node in ends]
     other_order = [node for node in other_order if back[node] < 0 or node in other_ends]
@@ -260,15 +260,15 @@ def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
         pairing.add((order[x], other_order[y]) for x, y in pairs)
 
 
-def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
+def _complete(pairing: Pairing, around: Surroundings) -> list[int]:
     pairing.add_neighbours()
     pairing.add_moved(around)
     pairing.add_neighbours()
     pairing.add_changed()
-    pairing.add_lone()
+    pairing.add_unique()
     pairing.add_same_ids()
-    pairing.part()
-    return pairing.there
+    pairing.separate()
+    return pairing.partners
 
 
 def _positions(order: list[int]) -> list[int]:
@@ -278,7 +278,7 @@ def _positions(order: list[int]) -> list[int]:
     return positions
 
 
-def _turned(a: Graph, b: Graph) -> bool | None:
+def _should_swap(a: Graph, b: Graph) -> bool | None:
     """Return whether to search from ``b`` to ``a``, so that the result is the same both ways; ``None`` if equal."""
     if len(a.nodes) != len(b.nodes):
         return len(a.nodes) > len(b.nodes)
@@ -297,7 +297,7 @@ def _inverse(matching: Matching, a: Graph) -> Matching:
     return Matching({node_id: back[node_id] for node_id in a.nodes if node_id in back}, tuple(renames), matching.cost)
 
 
-def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
+def find_differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
     """Return the nodes that differ, those in their modules and two edges around."""
     # It is `None` if these are many, or if entries of lists came or went: the others may have moved up, though equal.
     if min(len(a.nodes), len(b.nodes)) < _SMALL:
@@ -334,7 +334,7 @@ def _with_near_ones(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
     """Return nodes with those in their modules and two edges around; a hub that is near one has no neighbours."""
     users: defaultdict[str, list[str]] = defaultdict(list)
     for node in (*a.nodes.values(), *(node for key in edited if (node := b.nodes.get(key)))):
-        for key in named_ids(node):
+        for key in reference_ids(node):
             users[key].append(node.id)
     scopes = _scopes(a, b, edited)
     found = {*edited, *(key for key, node in a.nodes.items() if node.scope in scopes)}
@@ -342,7 +342,7 @@ def _with_near_ones(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
         for key in [*found]:
             if are_edited or len(users[key]) <= _HUB:
                 found.update(users[key])
-                found.update(*(named_ids(node) for graph in (a, b) if (node := graph.nodes.get(key))))
+                found.update(*(reference_ids(node) for graph in (a, b) if (node := graph.nodes.get(key))))
     return found
 
 
@@ -369,7 +369,7 @@ def _have_the_same_entries(a: Graph, b: Graph) -> bool:
     return one == other
 
 
-def named_ids(node: Node) -> list[str]:
+def reference_ids(node: Node) -> list[str]:
     """Return the ids that a node refers to, and names of storages."""
     found = sources(node)
     for slot in node.saved:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from gradir.diffs.matching import Matching
-from gradir.diffs.merging.values import pick, woven
+from gradir.diffs.merging.values import merge_orders, pick
 from gradir.diffs.modules import Outline
 from gradir.ir import Graph, Scope
 from gradir.ir.module_tree import split_path, upwards
@@ -44,7 +44,7 @@ class Places:
         self._keys: list[dict[str, str]] = []
         for mark, side, matching in zip((OURS, THEIRS), graphs[1:], matchings, strict=True):
             nodes = matching.nodes.items()
-            outline = Outline.between(base, side, [(base.nodes[old], side.nodes[new]) for old, new in nodes])
+            outline = Outline.from_pairs(base, side, [(base.nodes[old], side.nodes[new]) for old, new in nodes])
             known, modules = (tree.scopes for tree in outline.trees)
             self._keys = self._keys or [{scope.path: BASE + scope.path for scope in known}]
             was = ((scope.path, outline.was(scope.path)) for scope in modules)
@@ -128,7 +128,7 @@ class Places:
             if any(sorted(side.values()) != list(range(len(side))) for side in sides):
                 continue
             orders = [sorted((key for key in side if self._is_left(key)), key=side.__getitem__) for side in sides]
-            order, tied = woven(orders)
+            order, tied = merge_orders(orders)
             if tied:
                 self.clashes[above] = "both sides put modules into one place of a list"
             for number, key in enumerate(order):
@@ -163,7 +163,7 @@ def _place_of(path: str, keys: Mapping[str, str]) -> _Place:
 _Layer: TypeAlias = "tuple[list[Scope], list[Any]]"
 
 
-def open_layers(graphs: Sequence[Graph], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def find_open_layers(graphs: Sequence[Graph], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Yield the keys of layers that one side changed, of which the other side added or removed an equal one."""
     # `tables` have the path of each module by its key, in the base and on both sides.
     for editor, changer in ((1, 2), (2, 1)):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gradir.diffs.compare import counts_apart
-from gradir.diffs.merging.values import slots_of, woven
+from gradir.diffs.compare import residual_counts
+from gradir.diffs.merging.values import merge_orders, slots_of
 from gradir.ir.edges import edges_into, postorder, rewired
 from gradir.ir.ids import FreeIds, below, encode_component, function_prefix, is_named, split_ordinal, storage_key
 from gradir.ir.model import BESIDE, Cut, Node, Ref, Saved, Scope
@@ -88,7 +88,7 @@ class Side:
         scopes = self.graph.scopes
         return {
             self._places.key(self._number, path): replace(scopes[path], path=self.path(path), **counts)
-            for path, counts in counts_apart(scopes).items()
+            for path, counts in residual_counts(scopes).items()
         }
 
     @cached_property
@@ -161,18 +161,18 @@ def dependencies(nodes: Mapping[str, Node], key: str) -> list[str]:
     return [*(edge.src for edge in edges_into(node)), *(key for key in origins if nodes[key].role in BESIDE)]
 
 
-def order_of(nodes: Mapping[str, Node], sides: Sequence[Side]) -> list[str]:
+def order_nodes(nodes: Mapping[str, Node], sides: Sequence[Side]) -> list[str]:
     """Return the keys of the nodes in canonical order if all graphs are in it, else each behind its predecessor."""
     # In the first case only what the outputs depend on is there.
     orders = [[key for key in side.keys.values() if key in nodes] for side in sides]
     # Not by whose they are, so that it does not matter which side is which.
-    order, _ = woven(orders, by=lambda keys: [key[1:] for key in keys])
+    order, _ = merge_orders(orders, by=lambda keys: [key[1:] for key in keys])
     if all(side.is_canonical for side in sides):
         order = [key for key in order if nodes[key].role == "output"]
     return postorder(order, lambda key: dependencies(nodes, key))
 
 
-def ids_of(nodes: Mapping[str, Node], order: Sequence[str]) -> dict[str, str]:
+def make_ids(nodes: Mapping[str, Node], order: Sequence[str]) -> dict[str, str]:
     """Return the id of each node by its key; the id of each node in ``nodes`` says how to make it."""
     ids = FreeIds()
     made = {key: nodes[key].id for key in order}
@@ -191,7 +191,7 @@ def ids_of(nodes: Mapping[str, Node], order: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def written(nodes: Mapping[str, Node], order: Sequence[str], ids: Mapping[str, str]) -> list[Node]:
+def build_nodes(nodes: Mapping[str, Node], order: Sequence[str], ids: Mapping[str, str]) -> list[Node]:
     """Return the nodes with ids in place of keys."""
     owners: dict[str, tuple[str, int, str]] = {}
 

@@ -12,9 +12,9 @@ from msgspec.structs import asdict, replace
 from gradir.diffs.compare import COUNTS, cut_name
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
-from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places, open_layers
-from gradir.diffs.merging.side import TENSOR, Side, ids_of, order_of, written
-from gradir.diffs.merging.values import Combiner, Figures, pick, same, types_into, woven
+from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places, find_open_layers
+from gradir.diffs.merging.side import TENSOR, Side, build_nodes, make_ids, order_nodes
+from gradir.diffs.merging.values import Combiner, Figures, input_types, is_same_value, merge_orders, pick
 from gradir.errors import GraphError
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Node, Scope
@@ -73,7 +73,7 @@ def merged(base: Graph, ours: Graph, theirs: Graph) -> Merged:
     if not base.nodes:
         return Merged(None, (Conflict("graph", "", _ADDED),))
     with paused_gc():
-        return _Merge((base, ours, theirs)).merged()
+        return _Merge((base, ours, theirs)).run()
 
 
 class _Merge:
@@ -91,28 +91,28 @@ class _Merge:
         self._ids = [{key: node_id for node_id, key in side.keys.items()} for side in self._sides]
         self._conflicts: list[Conflict] = []
 
-    def merged(self) -> Merged:
+    def run(self) -> Merged:
         nodes = self._nodes()
         scopes, cuts = self._scopes(nodes), self._cuts(nodes)
         for key, reason in self._places.clashes.items():
             self._add("scope", self._places.path_of(key), reason, key)
-        for key in open_layers(self._graphs, self._places.called):
+        for key in find_open_layers(self._graphs, self._places.called):
             self._add("scope", self._places.path_of(key), _OPEN, key)
         self._check_uses(nodes)
         if self._conflicts:
             return Merged(None, tuple(self._conflicts))
-        order = order_of(nodes, self._sides)
+        order = order_nodes(nodes, self._sides)
         for key in nodes.keys() - set(order):
             self._add("node", nodes[key].scope, _UNUSED, key)
         if self._conflicts:
             return Merged(None, tuple(sorted(self._conflicts)))
-        ids = ids_of(nodes, order)
+        ids = make_ids(nodes, order)
         head = self._head(cuts)
         if self._conflicts:
             return Merged(None, tuple(self._conflicts))
         named = {**asdict(head), **renamed_head(head, lambda key: ids.get(key, ""), keeps_slots=True)}
         lost = {word: max(getattr(graph, word) for graph in self._graphs) for word in ("read_from", "unknown")}
-        graph = Graph.of(written(nodes, order, ids), scopes, **named, **lost)
+        graph = Graph.of(build_nodes(nodes, order, ids), scopes, **named, **lost)
         try:
             check_all(graph)
         except GraphError as error:
@@ -137,16 +137,16 @@ class _Merge:
                 kind = pick(*(record.id if record else "" for record in records))
                 records = [record and replace(record, id=kind) for record in records]
             types = [
-                types_into(graph.nodes[ids[key]], graph.nodes) if key in ids else ()
+                input_types(graph.nodes[ids[key]], graph.nodes) if key in ids else ()
                 for graph, ids in zip(self._graphs, self._ids, strict=True)
             ]
             figures[key] = Figures(records, types)
-            node, reason = _combined(*figures[key].records)
+            node, reason = _combine(*figures[key].records)
             if reason:
                 self._add("node", max(record.scope for record in records if record), reason, key)
             if node is not None:
                 found[key] = node
-        settled = {key: figures[key].settled(node, found) for key, node in found.items()}
+        settled = {key: figures[key].settle(node, found) for key, node in found.items()}
         for key, (node, reason) in settled.items():
             if reason:
                 self._add("node", node.scope, reason, key)
@@ -169,12 +169,12 @@ class _Merge:
                 record and replace(record, own=record.own - elements[key], **dict.fromkeys(COUNTS, 0))
                 for record, elements in zip(records, own, strict=True)
             ]
-            scope, reason = _combined(*plain)
+            scope, reason = _combine(*plain)
             if reason:
                 self._add("scope", path, reason, key)
             if scope is not None:
                 found[key] = replace(scope, own=bounded(max(0, scope.own + kept[path])), **_sums(*rests))
-        order, _ = woven([found[key].path for key in table if key in found] for table in tables)
+        order, _ = merge_orders([found[key].path for key in table if key in found] for table in tables)
         by_path = {scope.path: scope for scope in found.values()}
         return _with_totals([by_path[path] for path in order]) if len(by_path) == len(found) else []
 
@@ -190,14 +190,14 @@ class _Merge:
                     # Of a slot any will do, of a node one that is left.
                     end = max([value for value in values if value in nodes] or values, key=repr)
                     records = [record and replace(record, **{field: end}) for record in records]
-            cut, reason = _combined(*records)
+            cut, reason = _combine(*records)
             if reason:
                 module = max(record.scope for record in records if record)
                 names = [cut_name(record) if record else "" for record in records]
                 self._conflicts.append(Conflict("cut", module, reason, *names))
             if cut is not None:
                 found[key] = cut
-        order, _ = woven([repr(key) for key in side if key in found] for side in sides)
+        order, _ = merge_orders([repr(key) for key in side if key in found] for side in sides)
         by_text = {repr(key): cut for key, cut in found.items()}
         return [by_text[text] for text in order]
 
@@ -246,7 +246,7 @@ def _join(ours: Side, theirs: Side) -> None:
             theirs.keys[node_id] = keys.popleft()
 
 
-def _combined(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | None, str]:
+def _combine(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | None, str]:
     """Return a record of both edits, nothing if one took it away, and why it cannot be merged."""
     if ours is None or theirs is None:
         left = ours or theirs
@@ -254,13 +254,13 @@ def _combined(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | Non
             return None, ""
         if base is None:
             return left, ""
-        return None, "" if same(_lasting(left), _lasting(base)) else _REMOVED
+        return None, "" if is_same_value(_own_part(left), _own_part(base)) else _REMOVED
     combiner = Combiner()
     found: R = combiner.of(UNSET if base is None else base, ours, theirs)
     return found, _CHANGED if combiner.clashes else ""
 
 
-def _lasting(record: R) -> R:
+def _own_part(record: R) -> R:
     """Return a record without what follows from others, or from lines above it."""
     if isinstance(record, Node):
         saved = tuple(replace(slot, origin=None, storage="") for slot in record.saved)

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.field_changes import numbered
-from gradir.diffs.hunks import identical
+from gradir.diffs.hunks import are_identical
 from gradir.ir import Node, Ref, Saved, Source, TensorMeta
 from gradir.ir.model import MOST, NonFinite, Record, bounded
 from gradir.ir.totals import tensor_elements
@@ -31,9 +31,9 @@ class Combiner:
 
     def of(self, base: Any, ours: Any, theirs: Any) -> Any:
         """Return the value of both edits; if they clash, one of the two."""
-        if same(ours, theirs) or same(theirs, base):
+        if is_same_value(ours, theirs) or is_same_value(theirs, base):
             return ours
-        if same(ours, base):
+        if is_same_value(ours, base):
             return theirs
         return self._parts(base, ours, theirs) if type(ours) is type(theirs) else self._clash(ours)
 
@@ -77,7 +77,7 @@ class Combiner:
             if is_dropped and all(slot is UNSET or _bare(slot) == _bare(was) for slot in both):
                 continue
             found[key] = self.of(was, *both)
-        order, _ = woven([key for key in side if found.get(key, UNSET) is not UNSET] for side in sides)
+        order, _ = merge_orders([key for key in side if found.get(key, UNSET) is not UNSET] for side in sides)
         return tuple(found[key] for key in order)
 
 
@@ -93,9 +93,9 @@ def _place(base: Any, ours: Source, theirs: Source) -> Source:
     return replace(ours, line=max(0, ours.line + theirs.line - base.line), function=function)
 
 
-def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal in type too, as `identical` says of records and mappings."""
-    return one is other or (identical(one, other) and (not isinstance(one, tuple) or repr(one) == repr(other)))
+def is_same_value(one: Any, other: Any) -> bool:
+    """Return whether two values are equal in type too, as `are_identical` says of records and mappings."""
+    return one is other or (are_identical(one, other) and (not isinstance(one, tuple) or repr(one) == repr(other)))
 
 
 def pick(base: Any, ours: Any, theirs: Any) -> Any:
@@ -105,7 +105,7 @@ def pick(base: Any, ours: Any, theirs: Any) -> Any:
     return ours if theirs == base else max(ours, theirs)
 
 
-def woven(orders: Iterable[Sequence[K]], by: Callable[[list[K]], Any] = list) -> tuple[list[K], bool]:
+def merge_orders(orders: Iterable[Sequence[K]], by: Callable[[list[K]], Any] = list) -> tuple[list[K], bool]:
     """Return the orders of the base and both sides as one, and whether both sides put something into one place.
 
     What only one side has stands behind what it stands behind there. If both have something, the smaller comes first,
@@ -153,7 +153,7 @@ _MET: Final = "both edits change its sizes, and only a capture tells what they c
 _STALE: Final = "one side changed the shape or dtype of what the other side's operation takes"
 
 
-def types_into(node: Node, nodes: Mapping[str, Node]) -> Types:
+def input_types(node: Node, nodes: Mapping[str, Node]) -> Types:
     """Return the dtype and shape of each input of a node; ``nodes`` are those that it refers to."""
     found: list[TensorMeta | None] = []
     for ref in node.inputs:
@@ -183,9 +183,9 @@ class Figures:
                 self._divide([base, ours, theirs])
                 self._is_open = self._meet()
 
-    def settled(self, node: Node, nodes: Mapping[str, Node]) -> tuple[Node, str]:
+    def settle(self, node: Node, nodes: Mapping[str, Node]) -> tuple[Node, str]:
         """Return the merged node with its figures, and why they cannot be known."""
-        now = types_into(node, nodes)
+        now = input_types(node, nodes)
         if self._is_open:
             return node, _MET
         if not self._are_inputs_kept and all(ref is None or ref.id in nodes for ref in node.inputs):
@@ -207,7 +207,7 @@ class Figures:
 
     def _divide(self, records: Sequence[Node]) -> None:
         slots = [slot for record in records for slot in record.saved if slot.bytes is not None]
-        self._are_by_element = all(_by_element(slot) is not None for slot in slots)
+        self._are_by_element = all(_bytes_per_element(slot) is not None for slot in slots)
         counts = (
             {name for name, value in record.attrs.items() if type(value) is int and value == _elements(types) > 1}
             for record, types in zip(records, self._types, strict=True)
@@ -216,7 +216,7 @@ class Figures:
         self.records = [
             replace(
                 record,
-                saved=tuple(replace(slot, bytes=_by_element(slot)) for slot in record.saved)
+                saved=tuple(replace(slot, bytes=_bytes_per_element(slot)) for slot in record.saved)
                 if self._are_by_element
                 else record.saved,
                 attrs={**record.attrs, **dict.fromkeys(self._counts, 1)},
@@ -251,7 +251,7 @@ class Figures:
         )
 
 
-def _by_element(slot: Saved) -> int | None:
+def _bytes_per_element(slot: Saved) -> int | None:
     """Return the bytes of a slot by element; nothing if that is no integer."""
     count = tensor_elements(slot.tensor)
     if slot.bytes is None or not 0 < count < MOST or slot.bytes % count:
