@@ -1,4 +1,4 @@
-"""Decide whether two graphs compute the same, in whatever operations they are written."""
+"""Decide whether two graphs compute the same, even with different operations."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _IN_PLACE: Final = "_"
 _FLOATS: Final = frozenset({"float64", "float32", "float16", "bfloat16"})
 _OF_ANY_KIND: Final = frozenset({"same", "reshape", "permute", "expand", "literal"})
 _VALUES: Final = "values"
-# A larger factor, or a smaller one than its inverse, may leave the range of a number on the way.
-_MOST: Final = 1e6
+# A larger factor, or a smaller one than its inverse, may overflow in an intermediate result.
+_LARGEST_FACTOR: Final = 1e6
 
 
 class Same(NamedTuple):
-    """That two graphs compute the same result.
+    """The conditions under which two graphs compute the same result.
 
-    ``transposed`` are parameters that the second has the other way round, and ``constants`` is how many tensors without
-    a name and without ``values`` it takes: of these no graph has the values, so they have to be equal too.
+    ``transposed`` are the parameters that the second graph has transposed. ``constants`` counts its tensors without a
+    name and without ``values``. No graph has their values, so they must be equal in both programs.
     """
 
     transposed: tuple[str, ...] = ()
@@ -41,11 +41,10 @@ class Same(NamedTuple):
 def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | None:
     """Return how the outputs of two graphs of one framework are equal for equal tensors, up to rounding.
 
-    ``matched`` are the ids of nodes in the second graph by those in the first. A product is the same in any spelling,
-    and a transpose, a view or an expand is no operation by itself. An unknown operation is the same if its name,
-    attributes and operands are. The result is ``None`` if equality cannot be shown: in doubt two terms differ. The
-    graphs have to contain all operands and settings, as those of a forward pass do. Time and memory are linear in the
-    nodes.
+    ``matched`` has ids of nodes in the second graph by those in the first. A product is the same in any spelling, and a
+    transpose, a view or an expand is no operation by itself. An unknown operation is the same if its name, attributes
+    and operands are. The result is ``None`` if gradir cannot show equality: in doubt two terms differ. The graphs must
+    contain all operands and settings, as those of a forward pass do. Time and memory are linear in the nodes.
     """
     words = vocabulary_of(a, b)
     if not words.meanings or any(_writes(node) for graph in (a, b) for node in graph.nodes.values()):
@@ -69,12 +68,12 @@ def _writes(node: Node) -> bool:
 
 
 def _find_transposed(a: Graph, b: Graph, matched: Mapping[str, str]) -> frozenset[str]:
-    found = set()
-    for old, new in matched.items():
-        one, other = a.nodes[old], b.nodes[new]
-        if one.role == "parameter" == other.role and one.shape != other.shape and _sizes(one) == _sizes(other)[::-1]:
-            found.add(new)
-    return frozenset(found)
+    pairs = [(a.nodes[old], b.nodes[new]) for old, new in matched.items()]
+    return frozenset(
+        new.id
+        for old, new in pairs
+        if old.role == "parameter" == new.role and old.shape != new.shape and _sizes(old) == _sizes(new)[::-1]
+    )
 
 
 def _sizes(node: Node, nr: int = 0) -> tuple[int, ...]:
@@ -93,16 +92,16 @@ class _Reader:
         self._transposed = transposed
         self._values: dict[tuple[str, int], Value] = {}
         self._drawn: Counter[str] = Counter()
-        # The tensors without a name, and whether an operation that does not say their values takes each.
+        # Whether an operation without their values takes each of the tensors without a name.
         self._unnamed: dict[str, bool] = {}
 
     @property
     def constants(self) -> int:
-        """How many tensors there are of which neither a name nor the values are known."""
+        """The number of tensors without a known name or values."""
         return sum(self._unnamed.values())
 
     def outputs(self) -> list[Value]:
-        """Return the outputs with one axis for each dimension; nothing if a size is not known."""
+        """Return the outputs with one axis for each dimension, or an empty list if a size is not known."""
         found = []
         for node in self._graph.nodes.values():
             shapes = [output.shape for output in node.outputs]
@@ -148,10 +147,10 @@ class _Reader:
         drawn: Hashable = 0
         draws = any(part in node.op for part in self._words.draws)
         if draws or not plain or any("dropout" in key and value for key, value in node.attrs.items()):
-            # Two draws are not one, though all that is known of them is equal, and of any the order counts.
-            counted = "" if draws or plain else node.op
-            self._drawn[counted] += not nr
-            drawn = self._drawn[counted]
+            # Two equal draws give different values, and the order of all draws counts.
+            stream = "" if draws or plain else node.op
+            self._drawn[stream] += not nr
+            drawn = self._drawn[stream]
         name = (node.op, self._settings(node), plain, output.dtype, nr, drawn)
         return self._terms.leaf(name, _sizes(node, nr))
 
@@ -199,7 +198,7 @@ class _Step(NamedTuple):
 
 
 def _literal(step: _Step) -> Value | None:
-    """Return a tensor that the program wrote out, which is the same wherever its values are."""
+    """Return a tensor that the program spells out, which is the same for the same values."""
     name = (_VALUES, step.settings, step.node.outputs[0].dtype)
     return step.terms.leaf(name, step.shape) if _VALUES in step.attrs else None
 
@@ -276,7 +275,7 @@ def _mul(step: _Step) -> Value | None:
         one, two = step.operands
         return None if is_quotient or settings else step.terms.multiply(one, two, step.shape)
     other = step.number("other", 0) if settings == {"other"} else None
-    if not other or not 1 / _MOST <= abs(other) <= _MOST:
+    if not other or not 1 / _LARGEST_FACTOR <= abs(other) <= _LARGEST_FACTOR:
         return None
     return _scale(step.operands[0], 1 / other if is_quotient else other)
 
@@ -286,7 +285,7 @@ def _scale(value: Value, factor: float) -> Value:
 
 
 class _Meaning(NamedTuple):
-    """How to read operations of one meaning that have so many operands and no other settings."""
+    """A reader of the operations of one meaning, for these numbers of operands and no other settings."""
 
     read: Callable[[_Step], Value | None]
     operands: range = range(1, 2)

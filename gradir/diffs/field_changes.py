@@ -1,4 +1,4 @@
-"""The values of the fields of records part by part, what differs between two records, and their settings."""
+"""Compare the fields and settings of two records part by part."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ Path: TypeAlias = tuple["str | int", ...]
 
 
 class Part(NamedTuple):
-    """One part of a field, with what is compared one by one where it has several values."""
+    """A part of a field, with its ``values`` if they are compared one by one."""
 
     value: Any
     values: Mapping[Path, Any] = {}
 
 
-# What no two captures have in common, so that it is no difference.
+# Times differ between any two captures, and so they do not count.
 _MEASURED: Final[Path] = ("ext", MILLISECONDS)
 _TENSOR: Final = ("dtype", "shape", "device", "layout")
 _SIZE: Final = ("dtype", "shape", "bytes")
-# The fields that are compared in ways of their own.
+# The fields that `_describe_slot` describes by itself.
 _SLOT: Final = frozenset({"slot", *_SIZE, "origin", "storage", "state"})
 
 
 def field_changes(old: object, new: object, fields: Fields, shown: object) -> Iterator[FieldChange]:
-    """Yield what differs between two records of one kind."""
-    # `old` names nodes as the second graph does, so that equal references are equal. `shown` is the same record in
-    # the words of the first graph, and gives the values before.
+    """Yield the differences between two records of one kind."""
+    # `old` has the names of the second graph, so that equal references are equal. `shown` is the same record with the
+    # names of the first graph, and gives the values to report.
     for field, describe in fields.items():
-        was, becomes = getattr(old, field), getattr(new, field)
+        before, after = getattr(old, field), getattr(new, field)
         # Values of attributes can be equal and yet differ in type.
-        if was != becomes or (was and isinstance(was, dict)):
-            parts, own = describe(was), getattr(shown, field)
-            yield from _part_changes(parts, describe(becomes), parts if own is was else describe(own))
+        if before != after or (before and isinstance(before, dict)):
+            parts, original = describe(before), getattr(shown, field)
+            yield from _part_changes(parts, describe(after), parts if original is before else describe(original))
 
 
 def _part_changes(
@@ -67,11 +67,11 @@ def _part_changes(
                 yield FieldChange(path, shown[path].value, after.value)
         else:
             for key, _, _ in matched(before.values, after.values):
-                was, becomes = before.values.get(key, UNSET), after.values.get(key, UNSET)
-                if not _is_same(was, becomes):
-                    yield FieldChange((*path, *key), was if was is UNSET else shown[path].values[key], becomes)
+                one, other = before.values.get(key, UNSET), after.values.get(key, UNSET)
+                if not _is_same(one, other):
+                    yield FieldChange((*path, *key), one if one is UNSET else shown[path].values[key], other)
     if find_out_of_place(old, new):
-        # Only saved slots can: everything else is numbered, sorted or alone.
+        # Only saved slots can have another order: all other parts are numbered, sorted or alone.
         yield FieldChange(("saved",), *(tuple(part.value.slot for part in parts.values()) for parts in (old, new)))
 
 
@@ -79,17 +79,17 @@ def _is_same(one: object, other: object) -> bool:
     return one == other and repr(one) == repr(other)
 
 
-def numbered(words: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
-    """Yield each word by itself, followed by 2, 3 … if it repeats."""
+def numbered(texts: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
+    """Yield each text by itself, followed by 2, 3 … if it repeats."""
     seen: Counter[str] = Counter()
-    for text in words:
+    for text in texts:
         seen[text] += 1
         yield (text,) if seen[text] == 1 else (text, seen[text])
 
 
-# How each field of a record is described.
+# By field of a record, a function that returns its parts.
 Fields: TypeAlias = Mapping[str, Callable[[Any], Mapping[Path, Part]]]
-# What records of two graphs are matched by: names, of which a diff says more than that they differ.
+# The names by which records match. Their changes have reports of their own, such as "renamed".
 _KEYS: Final[Mapping[type[Record], str]] = {Node: "id", Scope: "path"}
 
 
@@ -99,13 +99,13 @@ def record_fields(kind: type[Record]) -> tuple[Field, ...]:
 
 
 def head_fields() -> tuple[Field, ...]:
-    """Return the fields of the head that a diff compares; cuts are compared one by one, as nodes are."""
+    """Return the fields of the head that a diff compares as wholes, which excludes cuts."""
     return tuple(field for field in fields_of(Head) if field.about.compared != "free" and field.name != "cuts")
 
 
 @cache
 def descriptions(kind: type[Record]) -> Fields:
-    """Return how each compared field of a record is described, by the type of the field."""
+    """Return by compared field of a record a function that returns its parts."""
     return {field.name: _description(field) for field in record_fields(kind)}
 
 
@@ -125,10 +125,10 @@ def type_at(kind: type[Record], path: Path) -> Any:
         if isinstance(field.default, dict):
             return AttrValue if keys else field.hint
         inside = records_in(field)
-        if inside is Saved and not keys:
-            return tuple[str, ...]
         if inside is Saved:
-            # The name of a slot, which no field has.
+            if not keys:
+                return tuple[str, ...]
+            # Not a field but the name of a slot.
             del keys[0]
         while keys and isinstance(keys[0], int):
             del keys[0]
@@ -156,16 +156,16 @@ def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
         }
     if isinstance(field.default, dict):
         return lambda values: {(*path, key): Part(values[key]) for key in sorted(values)}
-    # What says nothing is left out, and no number does.
-    nothing = (None, "", ()) if is_list(field) else (None, "")
-    return lambda value: {} if value in nothing or value is field.default is False else {path: Part(value)}
+    # Empty values are no parts, but every number is one.
+    empty = (None, "", ()) if is_list(field) else (None, "")
+    return lambda value: {} if value in empty or value is field.default is False else {path: Part(value)}
 
 
-def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
-    """Return all fields but these, part by part."""
+def further_parts(record: Record, excluded: frozenset[str]) -> dict[Path, Any]:
+    """Return the fields of a record part by part, except for the ``excluded`` ones."""
     return {
         path: part.value
-        for field in other_fields(type(record), but)
+        for field in other_fields(type(record), excluded)
         for path, part in _description(field)(getattr(record, field.name)).items()
     }
 
@@ -175,7 +175,7 @@ def _present_fields(record: Record, fields: Iterable[str]) -> dict[Path, Any]:
 
 
 def _describe_slot(saved: Saved) -> Part:
-    """Return a saved slot; one of which only the state is known, as a hook leaves it, has no further values."""
+    """Return a saved slot as a part, without values if only its state is known, as after a hook."""
     values = _present_fields(saved, _SIZE)
     has_size = bool(values)
     values.update(_present_fields(saved, ("origin",)))
@@ -184,12 +184,12 @@ def _describe_slot(saved: Saved) -> Part:
     if not values and saved.state != "held":
         return Part(saved)
     values["state",] = saved.state
-    # Of a slot that came or went the type tells what it was, wherever it is from; in equal modules that is equal.
+    # An added or removed slot is reported by its type alone, which is equal in equal modules.
     own = replace(saved, origin=None, storage="") if has_size else saved
     return Part(own, {**values, **further_parts(saved, _SLOT)})
 
 
-# The records that are compared in ways of their own; a reference and a source as one value.
+# The records with descriptions of their own; a reference and a source are one value each.
 _RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {
     Ref: Part,
     Source: Part,
@@ -200,7 +200,7 @@ _RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {
 
 
 def fits(text: str, pattern: str) -> bool:
-    """Return whether a pattern is the text; ``*`` stands for any text."""
+    """Return whether a pattern matches the whole text; ``*`` stands for any text."""
     return re.fullmatch(_expression(pattern), text, re.DOTALL) is not None
 
 
@@ -209,7 +209,7 @@ def _expression(pattern: str) -> str:
 
 
 def names_field(pattern: str, path: str) -> bool:
-    """Return whether a pattern is a path of a field or a beginning of it, up to a dot or a bracket.
+    """Return whether a pattern matches the path of a field or its beginning, up to a dot or bracket.
 
     >>> names_field("attrs.*_sizes", "attrs.self_sizes"), names_field("saved.mat", "saved.mat1.bytes")
     (True, False)
@@ -218,7 +218,6 @@ def names_field(pattern: str, path: str) -> bool:
 
 
 _PART: Final = re.compile(r"(?:\([^()]*\)|\[[^\[\]]*\]|[^,])+")
-
 _OBJECT: Final = re.compile(r"<.*>", re.DOTALL)
 _DEFAULT: Final = "false"
 _ANY: Final = "*"
@@ -229,22 +228,21 @@ def setting_changes(
 ) -> list[FieldChange]:
     """Return the settings that differ between two records, of which one may be missing.
 
-    Attributes that are null, false, sizes or at their default are no settings; `Vocabulary.defaults` knows the others.
+    Attributes that are null, false, sizes or at their default are no settings. `Vocabulary.defaults` has the defaults.
 
     >>> from gradir.vocabulary import Vocabulary
     >>> setting_changes(None, Node("mul:1", attrs={"other": 0.5, "alpha": 1}), Vocabulary(defaults={"alpha": "1"}))
     [FieldChange(path=('attrs', 'other'), before=UNSET, after=0.5)]
     """
-    found = [{} if record is None else dict(_settings(record, words)) for record in (old, new)]
+    both = [dict(_settings(record, words)) for record in (old, new)]
     return [
-        FieldChange(path, UNSET if before is None else before[0], UNSET if after is None else after[0])
-        for path, before, after in matched(*found)
+        FieldChange(path, *(settings.get(path, UNSET) for settings in both))
+        for path, before, after in matched(*both)
         if repr(before) != repr(after)
     ]
 
 
-def _settings(record: Node | Scope | Cut, words: Vocabulary) -> Iterator[tuple[Path, tuple[AttrValue]]]:
-    """Yield the settings of a record, each in a tuple, since a value may be anything."""
+def _settings(record: Node | Scope | Cut | None, words: Vocabulary) -> Iterator[tuple[Path, AttrValue]]:
     if isinstance(record, Node):
         sizes = (*words.incidental, *words.sizes)
         for name in sorted(record.attrs):
@@ -254,16 +252,16 @@ def _settings(record: Node | Scope | Cut, words: Vocabulary) -> Iterator[tuple[P
                 and _is_setting(name, value_text(value), words)
                 and not _names_a_size(sizes, f"attrs.{name}")
             ):
-                yield ("attrs", name), (value,)
+                yield ("attrs", name), value
     elif isinstance(record, Scope):
-        named = [(part, *part.partition("=")) for part in parts_of(record.detail)]
-        said = ", ".join(part for part, name, mark, value in named if not mark or _is_setting(name, value, words))
-        if said:
-            yield ("detail",), (said,)
+        parts = [(part, *part.partition("=")) for part in parts_of(record.detail)]
+        detail = ", ".join(part for part, name, mark, value in parts if not mark or _is_setting(name, value, words))
+        if detail:
+            yield ("detail",), detail
 
 
 def parts_of(detail: str) -> list[str]:
-    """Return the parts of a description; a comma within brackets ends none."""
+    """Return the parts of a description, which commas outside of brackets separate."""
     return [part.strip() for part in _PART.findall(detail)]
 
 
@@ -276,12 +274,12 @@ def _is_short(value: AttrValue) -> bool:
 
 def _is_setting(name: str, value: str, words: Vocabulary) -> bool:
     default = words.defaults.get(name, _DEFAULT)
-    # A number for each dimension, all of which are the same, is that number.
+    # The same number for each dimension counts as one number.
     values = {each.strip() for each in value.lower().strip("()[]").split(",")} - {""}
     return default != _ANY and values not in ({default}, {"null"})
 
 
 @lru_cache
 def _names_a_size(patterns: tuple[str, ...], name: str) -> bool:
-    # The same few attributes of thousands of nodes are asked for.
+    # Thousands of nodes have the same few attributes.
     return any(names_field(pattern, name) for pattern in patterns)

@@ -1,7 +1,6 @@
-"""The exact difference between two graphs: what to put in place of what, in both directions.
+"""The exact difference between two graphs, which `gradir.patch` applies in both directions.
 
-Where a `Diff` is to be read, a `Script` is to be applied. It keeps the whole of every record that differs, from both
-graphs, so that it leads from each to the other and needs nothing else.
+A `Diff` is for readers, a `Script` for programs. It contains every record that differs, whole and from both graphs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _VALUES: Final = ("attrs", "ext", "options")
 
 
 class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A run of records that gives way to another.
+    """A run of records that another run replaces.
 
     ``start`` is the place of the run in the first graph, and ``new_start`` that of its replacement in the second.
     """
@@ -38,7 +37,7 @@ class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_u
 
 
 def _script_field(field: Field) -> tuple[str, Any, Any]:
-    """Return the field of a script for one of the head: hunks of a list, both values of anything else."""
+    """Return the field of a script for a field of the head: hunks of a list, or else both values."""
     kind = get_args(field.hint)[0] if get_origin(field.hint) is Annotated else field.hint
     if is_list(field):
         return field.name, tuple[Hunk[get_args(kind)[0]], ...], ()  # type: ignore[misc]
@@ -59,10 +58,10 @@ _Fields: Any = msgspec.defstruct(
 
 
 class Script(_Fields, frozen=True):  # type: ignore[misc,call-arg]
-    """What leads from one graph to another; false when that is nothing at all.
+    """The exact difference between two graphs, which is false if there is none.
 
-    It has hunks for the nodes, the scopes and each list of the head. Of any other field of the head, such as
-    ``producer``, it holds both values where they differ.
+    It has hunks for the nodes, the scopes and each list of the head. For any other field of the head, such as
+    ``producer``, it has both values if they differ.
     """
 
     def __bool__(self) -> bool:
@@ -70,10 +69,10 @@ class Script(_Fields, frozen=True):  # type: ignore[misc,call-arg]
 
 
 def script(a: Graph, b: Graph) -> Script:
-    """Return what leads from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``."""
-    # The records that stay are the longest common subsequence of equal records with equal keys. For keys that occur
-    # once that is a longest increasing subsequence (Fredman, On computing the length of longest increasing
-    # subsequences, 1975).
+    """Return the difference from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``."""
+    # Outside of the hunks is the longest common subsequence of equal records with equal keys. For keys that occur once
+    # that is a longest increasing subsequence (Fredman, On computing the length of longest increasing subsequences,
+    # 1975).
     return Script(
         tuple(_hunks(a.nodes, b.nodes)),
         tuple(_hunks(a.scopes, b.scopes)),
@@ -82,10 +81,10 @@ def script(a: Graph, b: Graph) -> Script:
 
 
 def apply(script: Script, graph: Graph) -> Graph:
-    """Return the graph that a script makes of another.
+    """Return the graph with the changes of a script.
 
     Raises:
-        PatchError: the script was not made for this graph.
+        PatchError: the script is for another graph.
         GraphError: the result breaks a rule of the IR.
     """
     result = Graph.of(
@@ -103,20 +102,20 @@ def apply(script: Script, graph: Graph) -> Graph:
 
 
 def inverse(script: Script) -> Script:
-    """Return the script that leads back."""
+    """Return the script that undoes another."""
     values = {field.name for field in fields_of(Head) if not is_list(field)}
     return Script(
         *(
-            held and held[::-1]
+            change and change[::-1]
             if name in values
-            else tuple(Hunk(each.new_start, each.start, each.after, each.before) for each in held)
-            for name, held in msgspec.structs.asdict(script).items()
+            else tuple(Hunk(hunk.new_start, hunk.start, hunk.after, hunk.before) for hunk in change)
+            for name, change in msgspec.structs.asdict(script).items()
         )
     )
 
 
 def _compare_field(field: Field, before: Any, after: Any) -> Any:
-    """Return one hunk for all between the common beginning and end of a list; both values of anything else."""
+    """Return one hunk between the common beginning and end of a list, or else both values."""
     if not is_list(field):
         return None if are_identical(before, after) else (before, after)
     start, same = count_equal_ends(before, after, are_identical)
@@ -125,7 +124,7 @@ def _compare_field(field: Field, before: Any, after: Any) -> Any:
 
 
 def _apply_to_field(field: Field, value: Any, change: Any) -> Any:
-    """Return what a field of the head becomes; a `PatchError` if the script expects another value."""
+    """Return the new value of a field of the head, or raise `PatchError` if the script expects another value."""
     if is_list(field):
         return tuple(_apply_hunks(value, change, noun(field)))
     if change is not None and not are_identical(change[0], value):
@@ -184,7 +183,7 @@ def are_identical(one: Any, other: Any) -> bool:
 
 
 def _have_same_types(ones: Sequence[object], others: Sequence[object]) -> bool:
-    # To ask a record for a field that it lacks takes long.
+    # Each getattr() for a missing field would take long.
     fields = [field for field in _VALUES if ones and hasattr(ones[0], field)]
     one, other = (
         exact_key([values for field in fields for record in records if (values := getattr(record, field))])
