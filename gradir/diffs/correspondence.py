@@ -159,7 +159,7 @@ class Correspondence:
         """Return whether the renames, or another index in the id, explain the new names of a node."""
         both = zip(old.names, new.names, strict=False)
         follows_id = old.id != new.id or all(was == now or pattern(was) != pattern(now) for was, now in both)
-        return follows_id and Naming.of(old).explained(Naming.of(new), self._renames)
+        return follows_id and Naming.of(old).is_explained(Naming.of(new), self._renames)
 
 
 def find_renamed_storages(a: Graph, b: Graph, translate: Callable[[str], str]) -> dict[str, str]:

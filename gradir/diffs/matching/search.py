@@ -255,7 +255,7 @@ def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
     for label, radius in LEVELS:
         if not gaps:
             break
-        of, other_of = around.at(label, radius)
+        of, other_of = around.find_labels(label, radius)
         pairs, gaps = align([of[node] for node in order], [other_of[node] for node in other_order], gaps)
         pairing.add((order[x], other_order[y]) for x, y in pairs)
 
