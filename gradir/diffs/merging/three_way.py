@@ -96,7 +96,7 @@ class _Merge:
         scopes, cuts = self._scopes(nodes), self._cuts(nodes)
         for key, reason in self._places.clashes.items():
             self._add("scope", self._places.path_of(key), reason, key)
-        for key in find_open_layers(self._graphs, self._places.called):
+        for key in find_open_layers(self._graphs, self._places.paths):
             self._add("scope", self._places.path_of(key), _OPEN, key)
         self._check_uses(nodes)
         if self._conflicts:
@@ -231,7 +231,7 @@ class _Merge:
         if subject == "node":
             names = [ids.get(key, "") for ids in self._ids]
         else:
-            names = [called.get(key, "") for called in self._places.called]
+            names = [called.get(key, "") for called in self._places.paths]
         self._conflicts.append(Conflict(subject, module, reason, *names))
 
 
