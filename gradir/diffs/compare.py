@@ -49,7 +49,7 @@ R = TypeVar("R", Node, Scope, Cut)
 
 def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = None) -> Diff:
     """Compare two graphs record by record, except for their producers."""
-    # `names` gives what both graphs call each record; equal graphs do not need it.
+    # `names` returns the correspondence of names, which equal graphs do not need.
     with paused_gc():
         exact = script(a, b)
         compared = ("nodes", "scopes", "cuts", *(field.name for field in head_fields()))

@@ -165,7 +165,7 @@ class _Reader:
         refs = (ref for ref in node.inputs if ref is not None)
         kinds = {self._graph.nodes[ref.id].outputs[ref.output_nr].dtype for ref in refs}
         kinds.update(output.dtype for output in node.outputs[:1])
-        # Rounding of integers, and between dtypes, is part of what an operation computes.
+        # An operation on integers, or between dtypes, also rounds.
         if meaning not in _OF_ANY_KIND and not (len(kinds) == 1 and str(*kinds) in _FLOATS):
             return None
         has_others = found.settings is not None and not node.attrs.keys() <= found.settings

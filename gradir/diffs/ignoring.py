@@ -66,7 +66,14 @@ def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
     """
     words = vocabulary_of() if words is None else words
     diff = ignoring(diff, (*_CHURN, *words.incidental))
-    unread = {storage_key(name, slot) for change in diff.changes for name, slot in _unread_slots(change)}
+    # Each slot has two names of its node, since a storage may have either.
+    unread = {
+        storage_key(name, str(field.path[1]))
+        for change in diff.changes
+        for field in change.fields
+        if field.path[0] == "saved" and len(field.path) > 1 and _is_unread(field)
+        for name in (change.was or change.id, change.id)
+    }
     return _filter_fields(diff, lambda change: [*_significant_fields(change, words, unread)])
 
 
@@ -134,13 +141,6 @@ def _significant_fields(change: Change, words: Vocabulary, unread: AbstractSet[s
         )
         if not by_release:
             yield field
-
-
-def _unread_slots(change: Change) -> Iterator[tuple[str, str]]:
-    """Yield the saved slots of a node that capture could not read on one side, with both names of the node."""
-    for field in change.fields:
-        if field.path[0] == "saved" and len(field.path) > 1 and _is_unread(field):
-            yield from ((name, str(field.path[1])) for name in (change.was or change.id, change.id))
 
 
 def _is_unread(field: FieldChange) -> bool:

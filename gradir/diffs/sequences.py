@@ -222,8 +222,8 @@ class Gap(NamedTuple):
 def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> tuple[list[tuple[int, int]], list[Gap]]:
     """Return pairs of equal tokens within the gaps, in order within each, and the gaps that remain.
 
-    Tokens that occur once on both sides are the anchors. The longest increasing subsequence of them splits a gap (the
-    patience diff of Bram Cohen, as first in Bazaar), and the gaps between are aligned in turn.
+    Tokens that occur once on both sides are the anchors. The longest increasing subsequence of them splits a gap, and
+    each part is aligned in turn. This is the patience diff of Bram Cohen, first in Bazaar.
 
     >>> align([1, 2, 9, 3], [1, 8, 3], [Gap(0, 4, 0, 3)])
     ([(0, 0), (3, 2)], [Gap(start=1, end=3, other_start=1, other_end=2)])

@@ -1,8 +1,8 @@
 """Terms: the meaning of a value, independent of the operations that compute it.
 
-A term has axes, and no shape. A value is a term with the axes that make each of its dimensions, so that a transpose, a
-view or an expand changes no term. So ``x @ W.T`` and a linear layer are the same product, in which each operand lists
-its axes of the result. Equal terms have one number.
+A term has axes, and no shape. A value is a term with the axes that make each of its dimensions. A transpose, a view or
+an expand changes no term. So ``x @ W.T`` and a linear layer are the same product, in which each operand lists its axes
+of the result. Equal terms have one number.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class Terms:
         if aligned is None:
             return None
         values, rows = aligned
-        dims = _result_sizes(rows, shape, self._sizes_of(values))
-        places = [self._places(row, dims) for row in rows]
-        return self._make_value(word, values, places, _result_places(dims), in_any_order=in_any_order)
+        result = self._result_places(values, rows, shape)
+        places = [_places(row, len(shape)) for row in rows]
+        return self._make_value(word, values, places, result, in_any_order=in_any_order)
 
     def matmul(self, a: Value, b: Value) -> Value | None:
         """Return the product of vectors or matrices, for each entry of the leading dimensions."""
@@ -112,9 +112,8 @@ class Terms:
         shape = [max(sizes) for sizes in zip(*shapes, strict=True)]
         if not self._fit(values, rows, rank):
             return None
-        dims = _result_sizes(rows, shape, self._sizes_of(values))
-        result = _result_places(dims)
-        places = [self._places(row, dims) for row in rows]
+        result = self._result_places(values, rows, shape)
+        places = [_places(row, rank) for row in rows]
         for at, (kind, axes) in enumerate(zip("mn", own, strict=True)):
             if axes is not None:
                 places[at] |= {axis: (kind, 0, number) for number, axis in enumerate(axes) if axis >= 0}
@@ -188,9 +187,6 @@ class Terms:
     def _size(self, value: Value, axis: int) -> int:
         return -axis if axis < 0 else self._sizes[value.term][axis]
 
-    def _sizes_of(self, values: Sequence[Value]) -> Callable[[int, int], int]:
-        return lambda at, axis: self._size(values[at], axis)
-
     def _split_axis(self, value: Value, axis: int, size: int) -> tuple[Value, int, int, Callable[[int], int]]:
         """Return the value with an axis split in two, both parts, and a function that renumbers other axes."""
         if axis < 0:
@@ -252,14 +248,17 @@ class Terms:
                 return False
         return True
 
-    @staticmethod
-    def _places(row: Sequence[tuple[int, ...]], dims: Sequence[Sequence[int]]) -> dict[int, Place]:
-        return {
-            axis: ("", dim, number)
-            for dim, axes in enumerate(row)
-            for number, axis in enumerate(axes)
-            if axis >= 0 and dim < len(dims)
-        }
+    def _result_places(
+        self, values: Sequence[Value], rows: Sequence[Sequence[tuple[int, ...]]], shape: Sequence[int]
+    ) -> list[list[tuple[Place, int]]]:
+        """Return for each dimension the places and sizes of its axes, as in the first operand that has any there."""
+        result: list[list[tuple[Place, int]]] = []
+        for dim, whole in enumerate(shape):
+            owners = (pair for pair in zip(values, rows, strict=True) if any(axis >= 0 for axis in pair[1][dim]))
+            owner = next(owners, None)
+            sizes = [whole] * (whole != 1) if owner is None else [self._size(owner[0], axis) for axis in owner[1][dim]]
+            result.append([(("", dim, number), size) for number, size in enumerate(sizes)])
+        return result
 
     def _make_value(
         self,
@@ -295,26 +294,16 @@ class Terms:
 
 
 def _without_axes(dims: Iterable[tuple[int, ...]], removed: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return dimensions with new numbers of the axes behind removed ones."""
+    """Return dimensions with new numbers of the axes after removed ones."""
     return tuple(
         tuple(axis if axis < 0 else axis - sum(each < axis for each in removed) for axis in dim) for dim in dims
     )
 
 
-def _result_sizes(
-    rows: Sequence[Sequence[tuple[int, ...]]], shape: Sequence[int], size: Callable[[int, int], int]
-) -> list[list[int]]:
-    """Return for each dimension the sizes of its axes in the first operand that has any there."""
-    found: list[list[int]] = []
-    for dim, whole in enumerate(shape):
-        owners = (at for at, row in enumerate(rows) if any(axis >= 0 for axis in row[dim]))
-        owner = next(owners, None)
-        found.append([whole] * (whole != 1) if owner is None else [size(owner, axis) for axis in rows[owner][dim]])
-    return found
-
-
-def _result_places(dims: Sequence[Sequence[int]]) -> list[list[tuple[Place, int]]]:
-    return [[(("", dim, number), size) for number, size in enumerate(sizes)] for dim, sizes in enumerate(dims)]
+def _places(row: Sequence[tuple[int, ...]], rank: int) -> dict[int, Place]:
+    return {
+        axis: ("", dim, number) for dim, axes in enumerate(row[:rank]) for number, axis in enumerate(axes) if axis >= 0
+    }
 
 
 def _number(numbers: dict[Place, int], place: Place) -> int:

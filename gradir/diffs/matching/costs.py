@@ -46,20 +46,17 @@ class Costs:
             )
         return int(Counter(before.naming_labels) != Counter(after.naming_labels))
 
-    def total_cost(self, matching: Sequence[int]) -> int:
-        """Return the number of edits, see `gradir.diffs.matching.match`."""
-        return self.sum_costs(matching, self.node_costs(matching))
-
-    def sum_costs(self, matching: Sequence[int], shares: Sequence[int]) -> int:
-        """Return the number of edits, given the result of `node_costs`."""
+    def total_cost(self, matching: Sequence[int], node_costs: Sequence[int] | None = None) -> int:
+        """Return the number of edits, see `gradir.diffs.matching.match`; ``node_costs`` may be known."""
+        node_costs = self.node_costs(matching) if node_costs is None else node_costs
         pairs = self._count_renames(matching)
         renames = set().union(*(before.renames(after) for before, after in pairs))
         names = sum(count for (before, after), count in pairs.items() if not before.is_explained(after, renames))
-        return self.base_cost(shares) + len(renames) + names + self.addresses.count_torn(matching)
+        return self.base_cost(node_costs) + len(renames) + names + self.addresses.count_torn(matching)
 
-    def base_cost(self, shares: Sequence[int]) -> int:
+    def base_cost(self, node_costs: Sequence[int]) -> int:
         """Return the number of edits without renames and torn modules."""
-        return sum(shares) + len(self.after)
+        return sum(node_costs) + len(self.after)
 
     def node_costs(self, matching: Sequence[int]) -> list[int]:
         """Return the cost of each node of the first graph; a matched one saves the addition of the other."""
@@ -80,12 +77,12 @@ class Costs:
             for node, (other, label, refs, saved_refs, address) in enumerate(rows)
         ]
 
-    def update_node_costs(self, matching: Sequence[int], like: Sequence[int], shares: Sequence[int]) -> list[int]:
+    def update_node_costs(self, matching: Sequence[int], like: Sequence[int], node_costs: Sequence[int]) -> list[int]:
         """Return the `node_costs` of a matching, given those of a similar one."""
         changed = [node for node, (one, two) in enumerate(zip(matching, like, strict=True)) if one != two]
         if len(changed) > len(matching) // _FEW:
             return self.node_costs(matching)
-        found = [*shares]
+        found = [*node_costs]
         above, keepers = self.before.consumers, self.before.savers
         for node in {*changed, *chain.from_iterable((*above[node], *keepers[node]) for node in changed)}:
             found[node] = self.node_cost(node, matching)

@@ -173,7 +173,10 @@ class _Modules:
         for child in self._free(children, ())[0]:
             if _last(child) in by_name:
                 self._add(child, by_name[_last(child)])
-        if self._are_similar(old, new):
+        before, after = self._before, self._after
+        is_same_class = before.labels["class"][old] == after.labels["class"][new]
+        # Submodules with other names match only in similar modules.
+        if not old or is_same_class or _overlap(before.contents(old), after.contents(new)):
             self._add_aligned(children, others, _LEVELS[:-1])
             self._add_similar(children, others)
 
@@ -219,12 +222,6 @@ class _Modules:
             pairs, gaps = align([labels[path] for path in olds], [other_labels[path] for path in news], gaps)
             for x, y in pairs:
                 self._add(olds[x], news[y])
-
-    def _are_similar(self, old: str, new: str) -> bool:
-        """Return whether submodules of these modules may match although their names differ."""
-        before, after = self._before, self._after
-        is_same_class = before.labels["class"][old] == after.labels["class"][new]
-        return not old or is_same_class or _overlap(before.contents(old), after.contents(new)) > 0
 
     def _add_similar(self, children: Sequence[str], others: Sequence[str]) -> None:
         """Match modules with other names and at least half of their contents in common, without their wrappers."""

@@ -44,8 +44,8 @@ class NumberedGraph:
     references. No label includes names by module.
 
     ``inputs`` has the producer's position by input slot, then those of other edges, and ``widths`` their numbers by
-    field. ``saved_refs`` has origin and storage owner by saved slot, ``slot_labels`` labels the other contents of the
-    slots, and ``ref_details`` has the details of references beyond a position. ``producers`` are the neighbours for
+    field. ``saved_refs`` has origin and storage owner by saved slot, and ``slot_labels`` labels the other contents of
+    the slots. ``ref_details`` has the details of references beyond a position. ``producers`` are the neighbours for
     `Surroundings`, including saved buffers, and ``consumers`` the reverse.
     """
 
@@ -145,7 +145,7 @@ class NumberedGraph:
         refs: tuple[int, ...] = ()
         slot_label = NOTHING
         if record.saved:
-            contents, refs = self._saved(record.saved)
+            contents, refs = self._read_slots(record.saved)
             slot_label = self.slot_labels[node] = labels[contents]
             if self._beside:
                 producers = (*producers, *(origin for origin in refs[::2] if origin in self._beside))
@@ -177,7 +177,7 @@ class NumberedGraph:
                 details[slot] = RefDetail(ref.output_nr, ref.id if producer == NOTHING else "")
         return tuple(producers), details
 
-    def _saved(self, slots: tuple[Saved, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
+    def _read_slots(self, slots: tuple[Saved, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
         """Return the contents of the slots without references, and the positions of references."""
         contents: list[Hashable] = []
         refs: list[int] = []

@@ -70,8 +70,8 @@ def match(a: Graph, b: Graph) -> Matching:
     removals. Neither does the order of the nodes, which follows from the edges. References in saved slots and to a base
     are compared through the matching. Equal attributes of different types (``1`` and ``1.0``) count as equal here.
 
-    The exact minimum is out of reach, since graph edit distance is NP-hard. This search takes near-linear time, and its
-    cost is never above that of matching equal ids, including the same name in a module and in a wrapper of it.
+    The exact minimum is out of reach, since graph edit distance is NP-hard. This search takes near-linear time. Its
+    cost is at most that of matching equal ids, including the same name in a module and in its wrapper.
 
     >>> from gradir.ir import Graph, Node
     >>> a = Graph.of([Node("w", role="parameter"), Node("fc/exp:1", op="exp", scope="fc")])
@@ -191,7 +191,7 @@ class _Search:
     def _rank(self, matching: list[int], costs: list[int]) -> tuple[int, int]:
         """Return the cost, then minus the number of nodes with their own id; lower is better."""
         own = sum(other == same >= 0 for other, same in zip(matching, self._by_id, strict=True))
-        return self.costs.sum_costs(matching, costs), -own
+        return self.costs.total_cost(matching, costs), -own
 
     def _rank_nodes(self, matching: list[int], costs: list[int]) -> list[int]:
         weight, rows = len(self._before) + 1, zip(costs, matching, self._by_id, strict=False)
@@ -349,10 +349,14 @@ def stay_in_place(a: Graph, b: Graph, nodes: Mapping[str, str]) -> bool:
     """Return whether all matched nodes of two parts kept their module, and equal ones their id."""
     # Then the equal nodes elsewhere cannot make another matching cheaper.
     equal = (key for key, node in b.nodes.items() if a.nodes.get(key) == node)
+    moved = ((a.nodes[old], b.nodes[new]) for old, new in nodes.items() if old != new)
     return all(nodes.get(key) == key for key in equal) and all(
-        old == new or (a.nodes[old].scope == b.nodes[new].scope and _place(a.nodes[old]) == _place(b.nodes[new]))
-        for old, new in nodes.items()
+        (old.scope, _place(old)) == (new.scope, _place(new)) for old, new in moved
     )
+
+
+def _place(node: Node) -> str:
+    return split_id(node.id)[0] if node.op else node.id
 
 
 def _have_the_same_entries(a: Graph, b: Graph) -> bool:
@@ -373,7 +377,3 @@ def reference_ids(node: Node) -> list[str]:
         if slot.storage:
             found += slot.storage, split_last(slot.storage)[0]
     return found
-
-
-def _place(node: Node) -> str:
-    return split_id(node.id)[0] if node.op else node.id
