@@ -56,11 +56,11 @@ def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = Non
         if not any(getattr(exact, name) for name in compared):
             same = totals(a)
             return Diff(same, same, script=exact)
-        known = names() if names else Correspondence(a, b, match(a, b))
-        changes = tuple(_Changes(a, b, known, exact).list_changes())
+        correspondence = names() if names else Correspondence(a, b, match(a, b))
+        changes = tuple(_Changes(a, b, correspondence, exact).list_changes())
         nodes, others = a.nodes.values(), b.nodes.values()
         before, after = sizes(nodes), sizes(others)
-        growths = tuple(find_growths(before, after, known.paths))
+        growths = tuple(find_growths(before, after, correspondence.paths))
         return Diff(totals_of(nodes, before), totals_of(others, after), changes, growths, exact)
 
 
@@ -77,7 +77,7 @@ class _Changes:
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(keys, b.cuts, strict=True))
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
         self._shifted: dict[str, tuple[str, str]] = {}
-        self._words = vocabulary_of(a, b)
+        self._vocabulary = vocabulary_of(a, b)
 
     def list_changes(self) -> list[Change]:
         """Return the changes: renames of modules, then scopes, cuts, nodes, and those of the whole graph."""
@@ -85,9 +85,9 @@ class _Changes:
             Change("renamed", "module", new, what=self._names.tensors.get((old, new), ""), was=old, nodes=count)
             for (old, new), count in self._names.modules.items()
         ]
-        found += _compare_records(self._scopes, self._compare_scope, self._words)
+        found += _compare_records(self._scopes, self._compare_scope, self._vocabulary)
         found += self._compare_cuts()
-        found += _compare_records(self._nodes, self._compare_node, self._words)
+        found += _compare_records(self._nodes, self._compare_node, self._vocabulary)
         found += self._compare_head()
         if self._shifted:
             found.append(_graph_change("indices", self._shifted))
@@ -120,7 +120,7 @@ class _Changes:
         """Yield the changes of cuts; places that only one graph records are one change of the whole graph."""
         lacking = lacking_flow(*self._graphs)
         places = 0
-        for change in _compare_records(self._cuts, self._compare_cut, self._words):
+        for change in _compare_records(self._cuts, self._compare_cut, self._vocabulary):
             if lacking is None or change.cut is None:
                 yield change
             else:
@@ -152,11 +152,11 @@ class _Changes:
             self._shifted.setdefault("nodes", (old.scope, new.scope) if old.id == new.id else (old.id, new.id))
         if are_identical(translated, new):
             return verdict, ()
-        if old.op == new.op or self._words.are_same(old.op, new.op):
+        if old.op == new.op or self._vocabulary.are_same(old.op, new.op):
             return verdict, field_changes(translated, new, descriptions(Node), old)
         # Another operation has other details, and so only the settings count, as for an added node.
         fields = field_changes(translated, new, _descriptions_without(Node, "detail"), old)
-        return verdict, (*fields, *setting_changes(old, new, self._words))
+        return verdict, (*fields, *setting_changes(old, new, self._vocabulary))
 
     def _compare_order(self) -> Iterator[Change]:
         nodes, scopes, cuts = (find_out_of_place(*both) for both in (self._nodes, self._scopes, self._cuts))
@@ -174,15 +174,15 @@ class _Changes:
 def _compare_records(
     both: tuple[Mapping[K, R], Mapping[K, R]],
     compared: Callable[[R, R], tuple[Verdict, Iterable[FieldChange]]],
-    words: Vocabulary,
+    vocabulary: Vocabulary,
 ) -> Iterator[Change]:
     """Yield the changes of records of one kind; the keys of both graphs are those of the second."""
     for _, old, new in matched(*both):
         if new is None:
             if old is not None:
-                yield _make_change("removed", old, setting_changes(old, None, words))
+                yield _make_change("removed", old, setting_changes(old, None, vocabulary))
         elif old is None:
-            yield _make_change("added", new, setting_changes(None, new, words))
+            yield _make_change("added", new, setting_changes(None, new, vocabulary))
         else:
             verdict, found = compared(old, new)
             fields = tuple(found)

@@ -46,20 +46,17 @@ def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | 
     and operands are. The result is ``None`` if gradir cannot show equality: in doubt two terms differ. The graphs must
     contain all operands and settings, as those of a forward pass do. Time and memory are linear in the nodes.
     """
-    words = vocabulary_of(a, b)
-    if not words.meanings or any(_writes(node) for graph in (a, b) for node in graph.nodes.values()):
+    vocabulary = vocabulary_of(a, b)
+    if not vocabulary.meanings or any(_writes(node) for graph in (a, b) for node in graph.nodes.values()):
         return None
     terms = Terms()
-    names = {new: old for old, new in matched.items()}
     transposed = _find_transposed(a, b, matched)
-    readers = [
-        _Reader(a, terms, words, lambda node_id: node_id, frozenset()),
-        _Reader(b, terms, words, lambda node_id: names.get(node_id, f"\0{node_id}"), transposed),
-    ]
-    outputs = [reader.outputs() for reader in readers]
-    if not outputs[0] or outputs[0] != outputs[1]:
+    before = _Reader(a, terms, vocabulary, {node_id: node_id for node_id in a.nodes}, frozenset())
+    after = _Reader(b, terms, vocabulary, {new: old for old, new in matched.items()}, transposed)
+    outputs = before.outputs()
+    if not outputs or outputs != after.outputs():
         return None
-    return Same(tuple(sorted(transposed)), readers[1].constants)
+    return Same(tuple(sorted(transposed)), after.constants)
 
 
 def _writes(node: Node) -> bool:
@@ -83,15 +80,15 @@ def _sizes(node: Node, nr: int = 0) -> tuple[int, ...]:
 
 class _Reader:
     def __init__(
-        self, graph: Graph, terms: Terms, words: Vocabulary, called: Callable[[str], str], transposed: frozenset[str]
+        self, graph: Graph, terms: Terms, vocabulary: Vocabulary, names: Mapping[str, str], transposed: frozenset[str]
     ) -> None:
         self._graph = graph
         self._terms = terms
-        self._words = words
-        self._called = called
+        self._vocabulary = vocabulary
+        self._names = names
         self._transposed = transposed
         self._values: dict[tuple[str, int], Value] = {}
-        self._drawn: Counter[str] = Counter()
+        self._draw_counts: Counter[str] = Counter()
         # Whether an operation without their values takes each of the tensors without a name.
         self._unnamed: dict[str, bool] = {}
 
@@ -109,19 +106,19 @@ class _Reader:
                 return []
             if node.role == "output":
                 found += [self._terms.normalize(value) for value in self._operands(node)]
-            elif node.role == "function" and None in node.inputs:
-                return []
-            elif node.role == "function":
-                self._read(node)
-            else:
+            elif node.role != "function":
                 self._add_leaf(node)
+            elif None in node.inputs:
+                return []
+            else:
+                self._read(node)
         return found
 
     def _add_leaf(self, node: Node) -> None:
         if not node.names:
             self._unnamed[node.id] = False
         for nr, output in enumerate(node.outputs):
-            name: Hashable = ("leaf", self._called(node.id), output.dtype, nr)
+            name: Hashable = ("leaf", self._names.get(node.id, f"\0{node.id}"), output.dtype, nr)
             step = -1 if node.id in self._transposed else 1
             value = self._terms.leaf(name, _sizes(node, nr)[::step])
             self._values[node.id, nr] = value._replace(dims=value.dims[::step])
@@ -134,31 +131,28 @@ class _Reader:
         if _VALUES not in node.attrs:
             self._unnamed.update(dict.fromkeys(self._unnamed.keys() & {ref.id for ref in node.inputs if ref}, True))
         value = self._read_known(node, operands)
-        is_known = value is not None and self._terms.shape(value) == _sizes(node)
-        if value is not None and is_known:
-            self._values[node.id, 0] = value
-        for nr in range(is_known, len(node.outputs)):
-            self._values[node.id, nr] = self._read_unknown(node, operands, nr)
+        for nr in range(len(node.outputs)):
+            self._values[node.id, nr] = self._read_unknown(node, operands, nr) if nr or value is None else value
 
     def _read_unknown(self, node: Node, operands: Sequence[Value], nr: int) -> Value:
         """Return an output of an unknown operation, equal for equal operations of equal operands."""
         plain = tuple(map(self._terms.normalize, operands))
         output = node.outputs[nr]
-        drawn: Hashable = 0
-        draws = any(part in node.op for part in self._words.draws)
+        draw_number = 0
+        draws = any(part in node.op for part in self._vocabulary.draws)
         if draws or not plain or any("dropout" in key and value for key, value in node.attrs.items()):
             # Two equal draws give different values, and the order of all draws counts.
             stream = "" if draws or plain else node.op
-            self._drawn[stream] += not nr
-            drawn = self._drawn[stream]
-        name = (node.op, self._settings(node), plain, output.dtype, nr, drawn)
+            self._draw_counts[stream] += not nr
+            draw_number = self._draw_counts[stream]
+        name = (node.op, self._settings(node), plain, output.dtype, nr, draw_number)
         return self._terms.leaf(name, _sizes(node, nr))
 
     def _settings(self, node: Node) -> Hashable:
         return tuple([(key, value_text(node.attrs[key])) for key in sorted(node.attrs)])
 
     def _read_known(self, node: Node, operands: list[Value]) -> Value | None:
-        meaning = self._words.meanings.get(node.op.strip(_IN_PLACE), "")
+        meaning = self._vocabulary.meanings.get(node.op.strip(_IN_PLACE), "")
         found = _MEANINGS.get(meaning)
         if found is None or node.opaque:
             return None
@@ -171,7 +165,8 @@ class _Reader:
         has_others = found.settings is not None and not node.attrs.keys() <= found.settings
         if has_others or len(operands) not in found.operands:
             return None
-        return found.read(_Step(self._terms, node, operands, self._settings(node)))
+        value = found.read(_Step(self._terms, node, operands, self._settings(node)))
+        return value if value is not None and self._terms.shape(value) == _sizes(node) else None
 
 
 class _Step(NamedTuple):

@@ -143,11 +143,11 @@ class Correspondence:
         node_id = self._id(ref.id)
         return ref if node_id == ref.id else msgspec.structs.replace(ref, id=node_id)
 
-    def _slot(self, slot: Saved, was: str, now: str) -> Saved:
+    def _slot(self, slot: Saved, old_id: str, new_id: str) -> Saved:
         storage = slot.storage
-        renamed = self.storages.get(storage or storage_key(was, slot.slot)) if self.storages else None
+        renamed = self.storages.get(storage or storage_key(old_id, slot.slot)) if self.storages else None
         if renamed is not None:
-            storage = "" if renamed == storage_key(now, slot.slot) else renamed
+            storage = "" if renamed == storage_key(new_id, slot.slot) else renamed
         elif storage in self._known:
             storage = self._id(storage)
         elif storage:
@@ -158,7 +158,7 @@ class Correspondence:
     def _are_renamed(self, old: Node, new: Node) -> bool:
         """Return whether the renames, or another index in the id, explain the new names of a node."""
         both = zip(old.names, new.names, strict=False)
-        follows_id = old.id != new.id or all(was == now or pattern(was) != pattern(now) for was, now in both)
+        follows_id = old.id != new.id or all(one == two or pattern(one) != pattern(two) for one, two in both)
         return follows_id and Naming.of(old).is_explained(Naming.of(new), self._renames)
 
 

@@ -224,7 +224,7 @@ _ANY: Final = "*"
 
 
 def setting_changes(
-    old: Node | Scope | Cut | None, new: Node | Scope | Cut | None, words: Vocabulary
+    old: Node | Scope | Cut | None, new: Node | Scope | Cut | None, vocabulary: Vocabulary
 ) -> list[FieldChange]:
     """Return the settings that differ between two records, of which one may be missing.
 
@@ -234,7 +234,7 @@ def setting_changes(
     >>> setting_changes(None, Node("mul:1", attrs={"other": 0.5, "alpha": 1}), Vocabulary(defaults={"alpha": "1"}))
     [FieldChange(path=('attrs', 'other'), before=UNSET, after=0.5)]
     """
-    both = [dict(_settings(record, words)) for record in (old, new)]
+    both = [dict(_settings(record, vocabulary)) for record in (old, new)]
     return [
         FieldChange(path, *(settings.get(path, UNSET) for settings in both))
         for path, before, after in matched(*both)
@@ -242,20 +242,22 @@ def setting_changes(
     ]
 
 
-def _settings(record: Node | Scope | Cut | None, words: Vocabulary) -> Iterator[tuple[Path, AttrValue]]:
+def _settings(record: Node | Scope | Cut | None, vocabulary: Vocabulary) -> Iterator[tuple[Path, AttrValue]]:
     if isinstance(record, Node):
-        sizes = (*words.incidental, *words.sizes)
+        sizes = (*vocabulary.incidental, *vocabulary.sizes)
         for name in sorted(record.attrs):
             value = record.attrs[name]
             if (
                 _is_short(value)
-                and _is_setting(name, value_text(value), words)
+                and _is_setting(name, value_text(value), vocabulary)
                 and not _names_a_size(sizes, f"attrs.{name}")
             ):
                 yield ("attrs", name), value
     elif isinstance(record, Scope):
         parts = [(part, *part.partition("=")) for part in parts_of(record.detail)]
-        detail = ", ".join(part for part, name, mark, value in parts if not mark or _is_setting(name, value, words))
+        detail = ", ".join(
+            part for part, name, mark, value in parts if not mark or _is_setting(name, value, vocabulary)
+        )
         if detail:
             yield ("detail",), detail
 
@@ -272,8 +274,8 @@ def _is_short(value: AttrValue) -> bool:
     return value is not None and not (isinstance(value, str) and _OBJECT.fullmatch(value))
 
 
-def _is_setting(name: str, value: str, words: Vocabulary) -> bool:
-    default = words.defaults.get(name, _DEFAULT)
+def _is_setting(name: str, value: str, vocabulary: Vocabulary) -> bool:
+    default = vocabulary.defaults.get(name, _DEFAULT)
     # The same number for each dimension counts as one number.
     values = {each.strip() for each in value.lower().strip("()[]").split(",")} - {""}
     return default != _ANY and values not in ({default}, {"null"})

@@ -57,15 +57,15 @@ def _match_any(patterns: Iterable[str], field: FieldChange) -> bool:
     return any(names_field(pattern, field.name) for pattern in patterns)
 
 
-def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
+def normalized(diff: Diff, vocabulary: Vocabulary | None = None) -> Diff:
     """Return the diff without the differences between releases of the framework.
 
     The result has no framework names, source lines, ``ext``, sizes in attributes and order. Synonyms of operations and
     other spellings of module descriptions are equal. A saved slot or attribute that one release does not expose equals
     any. Settings of the program count, such as the ``eps`` of a norm. Call `without_identities` on both graphs before.
     """
-    words = vocabulary_of() if words is None else words
-    diff = ignoring(diff, (*_CHURN, *words.incidental))
+    vocabulary = vocabulary_of() if vocabulary is None else vocabulary
+    diff = ignoring(diff, (*_CHURN, *vocabulary.incidental))
     # Each slot has two names of its node, since a storage may have either.
     unread = {
         storage_key(name, str(field.path[1]))
@@ -74,7 +74,7 @@ def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
         if field.path[0] == "saved" and len(field.path) > 1 and _is_unread(field)
         for name in (change.was or change.id, change.id)
     }
-    return _filter_fields(diff, lambda change: [*_significant_fields(change, words, unread)])
+    return _filter_fields(diff, lambda change: [*_significant_fields(change, vocabulary, unread)])
 
 
 def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
@@ -122,18 +122,18 @@ def _filter_fields(diff: Diff, filter_fields: Callable[[Change], Sequence[FieldC
     return replace(diff, changes=tuple(changes))
 
 
-def _significant_fields(change: Change, words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
+def _significant_fields(change: Change, vocabulary: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
     """Yield the fields that releases do not change by themselves; ``unread`` slots may share a storage."""
     fields = change.fields
     slots = {field.path[:-1] for field in fields if field.path[-1] == "state" and _is_unread(field)}
-    is_synonym = any(field.path == ("op",) and _are_synonyms(field, words) for field in fields)
-    unsettled, unexposed = words.unsettled.get(change.what, ()), words.unexposed.get(change.what, ())
+    is_synonym = any(field.path == ("op",) and _are_synonyms(field, vocabulary) for field in fields)
+    unsettled, unexposed = vocabulary.unsettled.get(change.what, ()), vocabulary.unexposed.get(change.what, ())
     for field in fields:
         is_half_known = UNSET in (field.before, field.after)
         by_release = (
             (field.path[:-1] in slots and (is_half_known or field.path[-1] == "state"))
             or _is_unread(field)
-            or _are_synonyms(field, words)
+            or _are_synonyms(field, vocabulary)
             or (is_synonym and field.path[0] == "kinds")
             or _match_any(unsettled, field)
             or (is_half_known and _match_any(unexposed, field))
@@ -152,12 +152,12 @@ def _is_unread(field: FieldChange) -> bool:
     )
 
 
-def _are_synonyms(field: FieldChange, words: Vocabulary) -> bool:
+def _are_synonyms(field: FieldChange, vocabulary: Vocabulary) -> bool:
     if not (isinstance(field.before, str) and isinstance(field.after, str)):
         return False
     if field.path == ("detail",):
-        return words.describe_the_same(field.before, field.after)
-    return field.path == ("op",) and words.are_same(field.before, field.after)
+        return vocabulary.describe_the_same(field.before, field.after)
+    return field.path == ("op",) and vocabulary.are_same(field.before, field.after)
 
 
 def without_identities(graph: Graph) -> Graph:

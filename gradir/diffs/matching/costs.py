@@ -31,7 +31,7 @@ class Costs:
     def __init__(self, before: NumberedGraph, after: NumberedGraph) -> None:
         self.before, self.after = before, after
         self.addresses = Addresses(before, after)
-        self._known: dict[tuple[int, int], tuple[int, bool]] = {}
+        self._cache: dict[tuple[int, int], tuple[int, bool]] = {}
 
     def lower_bound(self) -> int:
         """Return a lower bound of the cost of any matching: the number of labels without a partner."""
@@ -97,9 +97,9 @@ class Costs:
         """Return the number of edits of one matched node, without names."""
         before, after = self.before, self.after
         labels = before.full[node], after.full[other]
-        known = self._known.get(labels)
+        known = self._cache.get(labels)
         if known is None:
-            known = self._known[labels] = self._compare_nodes(node, other)
+            known = self._cache[labels] = self._compare_nodes(node, other)
         total, compares_refs = known
         total += self.count_rewired(node, other, matching) + self.addresses.move_cost(node, other)
         refs = tuple([matching[ref] for ref in before.saved_refs[node]])
@@ -188,7 +188,7 @@ class Addresses:
             for graph in (before, after)
         ]
         self._wrapped = _find_wrapped(before, after), _find_wrapped(after, before)
-        self._known: dict[tuple[int, int, int, int], int] = {}
+        self._cache: dict[tuple[int, int, int, int], int] = {}
         self._ancestors: dict[tuple[int, int], tuple[tuple[str, str], ...]] = {}
 
     def move_cost(self, node: int, other: int) -> int:
@@ -198,9 +198,9 @@ class Addresses:
         if address == other_address:
             return 0
         key = before.module_labels[node], address, after.module_labels[other], other_address
-        known = self._known.get(key)
+        known = self._cache.get(key)
         if known is None:
-            known = self._known[key] = self._compute_move_cost(
+            known = self._cache[key] = self._compute_move_cost(
                 (before.modules[node], before.addresses[node]), (after.modules[other], after.addresses[other])
             )
         return known

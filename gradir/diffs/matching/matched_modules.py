@@ -119,12 +119,11 @@ class _Tree:
         name = self.classes.get(path, "")
         children = [(pattern(_last(child)), child) for child in self.children[path]]
         for level, node_labels in (("tight", self._graph.tight), ("loose", self._graph.loose)):
-            known = self.labels[level]
-            below = tuple([(last, known[child]) for last, child in children])
-            known[path] = labels[name, tuple(sorted([node_labels[node] for node in nodes])), below]
-        known = self.labels["shape"]
-        known[path] = labels[name, frozenset((last, known[child]) for last, child in children)]
-        self.labels["class"][path] = labels["class", name, None if name else known[path]]
+            by_path = self.labels[level]
+            below = tuple([(last, by_path[child]) for last, child in children])
+            by_path[path] = labels[name, tuple(sorted([node_labels[node] for node in nodes])), below]
+        shape = self.labels["shape"][path] = labels[name, self.contents(path)]
+        self.labels["class"][path] = labels["class", name, None if name else shape]
 
 
 class _Modules:
@@ -200,8 +199,8 @@ class _Modules:
             if one == other:
                 return 0
             (loose, tight), (other_loose, other_tight) = before[one], after[other]
-            apart = (loose - other_loose).total() + (other_loose - loose).total()
-            return apart + (tight - other_tight).total() + 1
+            unmatched = (loose - other_loose).total() + (other_loose - loose).total()
+            return unmatched + (tight - other_tight).total() + 1
 
         pairs = cheapest_alignment(
             [before[labels[path]][0].total() + 1 for path in olds],

@@ -266,11 +266,11 @@ class Surroundings:
         self._graphs = graphs
         self._addresses = addresses
         self._consumers = [[each if len(each) <= _HUB else [] for each in graph.consumers] for graph in graphs]
-        self._known: dict[Level, tuple[list[int], list[int]]] = {}
+        self._cache: dict[Level, tuple[list[int], list[int]]] = {}
 
     def find_labels(self, label: str, radius: int) -> tuple[list[int], list[int]]:
         """Return the labels of both graphs by position, for ``tight`` or ``loose`` and a radius."""
-        if (label, radius) not in self._known:
+        if (label, radius) not in self._cache:
             if radius:
                 before, after = map(self._refine, self.find_labels(label, radius - 1), self._graphs, self._consumers)
             else:
@@ -281,8 +281,8 @@ class Surroundings:
                     ]
                     for graph, addresses in zip(self._graphs, self._addresses, strict=True)
                 )
-            self._known[label, radius] = before, after
-        return self._known[label, radius]
+            self._cache[label, radius] = before, after
+        return self._cache[label, radius]
 
     def _refine(self, inner: Sequence[int], graph: NumberedGraph, consumers: Sequence[Sequence[int]]) -> list[int]:
         labels = self._labels

@@ -41,10 +41,8 @@ class Pairing:
 
     def add(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Match positions that are both free."""
-        there, back = self.partners, self.other_partners
         for node, other in pairs:
-            there[node] = other
-            back[other] = node
+            self.partners[node], self.other_partners[other] = other, node
 
     def add_moved(self, surroundings: Surroundings) -> None:
         """Match free nodes whose surroundings are unique among the free nodes of their graph."""

@@ -53,22 +53,10 @@ class Matching(msgspec.Struct, frozen=True):
 def match(a: Graph, b: Graph) -> Matching:
     """Match the nodes so that few edits turn ``a`` into ``b``. ``match(b, a)`` is the inverse matching.
 
-    The cost of a matching is
-
-    - 1 for each added or removed node,
-    - 1 for each changed field of a matched node; after a change of the operation, its native name, attributes and saved
-      slots do not count,
-    - 1 for each rewired input slot, whose producers or outputs do not match,
-    - 1 for each rename: a prefix of ids, scopes and names that became another, with ``*`` for any index,
-    - 3 for each tensor, and each function of a module with tensors, that leaves or takes a name in both graphs,
-    - 1 instead of 3 for other functions, and if one of the modules contains the other,
-    - 1 for each node matched to another module than most nodes of its module, seen from both sides.
-
-    Of matchings with the same cost, the result has more equal ids.
-
-    An id that only differs in indices and ordinals costs nothing, since these follow from earlier additions and
-    removals. Neither does the order of the nodes, which follows from the edges. References in saved slots and to a base
-    are compared through the matching. Equal attributes of different types (``1`` and ``1.0``) count as equal here.
+    ``docs/matching.md`` lists the cost of each edit. Of matchings with the same cost, the result has more equal ids.
+    Indices and ordinals cost nothing, since they follow from earlier additions and removals, and neither does the order
+    of the nodes. References in saved slots and to a base are compared through the matching. Equal attributes of
+    different types (``1`` and ``1.0``) count as equal here.
 
     The exact minimum is out of reach, since graph edit distance is NP-hard. This search takes near-linear time. Its
     cost is at most that of matching equal ids, including the same name in a module and in its wrapper.

@@ -46,8 +46,8 @@ class Places:
             outline = Outline.from_pairs(base, side, [(base.nodes[old], side.nodes[new]) for old, new in nodes])
             known, modules = (tree.scopes for tree in outline.trees)
             self._keys = self._keys or [{scope.path: BASE + scope.path for scope in known}]
-            was = ((scope.path, outline.was(scope.path)) for scope in modules)
-            self._keys.append({path: mark + path if old is None else BASE + old for path, old in was})
+            former = ((scope.path, outline.was(scope.path)) for scope in modules)
+            self._keys.append({path: mark + path if old is None else BASE + old for path, old in former})
         # A module that both sides added has the key of ours.
         added = {_place_of(path, self._keys[1]): key for path, key in self._keys[1].items() if key[0] == OURS}
         keys = self._keys[2]

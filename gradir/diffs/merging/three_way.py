@@ -85,8 +85,8 @@ class _Merge:
         base, ours, theirs = self._sides
         base.keys.update((node_id, BASE + node_id) for node_id in graphs[0].nodes)
         for mark, side, matching in zip((OURS, THEIRS), (ours, theirs), matchings, strict=True):
-            was = {after: BASE + before for before, after in matching.nodes.items()}
-            side.keys.update((node_id, was.get(node_id, mark + node_id)) for node_id in side.graph.nodes)
+            base_keys = {after: BASE + before for before, after in matching.nodes.items()}
+            side.keys.update((node_id, base_keys.get(node_id, mark + node_id)) for node_id in side.graph.nodes)
         _join(ours, theirs)
         self._ids = [{key: node_id for node_id, key in side.keys.items()} for side in self._sides]
         self._conflicts: list[Conflict] = []
