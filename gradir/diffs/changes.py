@@ -149,7 +149,7 @@ class Sides(NamedTuple):
 class Diff(Record, frozen=True, dict=True):
     """The changes from one graph to another, which are false if there are none.
 
-    ``changes`` are for readers, in the order of the second graph, and ``findings`` summarize them. ``modules`` are
+    ``changes`` are for reading, in the order of the second graph, and ``findings`` summarize them. ``modules`` are
     those whose own size changed. ``script`` is exact, and `gradir.patch` applies it.
     """
 

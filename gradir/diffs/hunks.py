@@ -25,7 +25,7 @@ _VALUES: Final = ("attrs", "ext", "options")
 
 
 class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A run of records that another run replaces.
+    """A run of records that gives way to another.
 
     ``start`` is the place of the run in the first graph, and ``new_start`` that of its replacement in the second.
     """
@@ -58,10 +58,10 @@ _Fields: Any = msgspec.defstruct(
 
 
 class Script(_Fields, frozen=True):  # type: ignore[misc,call-arg]
-    """The exact difference between two graphs, which is false if there is none.
+    """What leads from one graph to another; false when that is nothing at all.
 
-    It has hunks for the nodes, the scopes and each list of the head. For any other field of the head, such as
-    ``producer``, it has both values if they differ.
+    It has hunks for the nodes, the scopes and each list of the head. Of any other field of the head, such as
+    ``producer``, it holds both values where they differ.
     """
 
     def __bool__(self) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gradir.diffs.matching.numbered import NumberedGraph
 
-# The costs of nodes are computed anew if two matchings differ in more than this fraction of the nodes.
+# The costs of nodes are computed anew if two matchings differ in more than one node of this many.
 _FEW: Final = 8
 
 

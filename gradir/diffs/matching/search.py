@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 # The nodes of both graphs in sequence.
 _Orders = tuple[list[int], list[int]]
-# The search stops at a cost within this fraction of the lower bound.
+# The search stops when the cost is above the lower bound by one part in this many.
 _NEAR: Final = 200
 # Smaller graphs are matched as a whole.
 _SMALL: Final = 2_000
-# So are graphs if more than this fraction of the nodes differs or is near a different one.
+# So are graphs if more than one node of this many differs or is near a different one.
 _SHARE: Final = 4
 # A node with more consumers than this is not near them.
 _HUB: Final = 8
