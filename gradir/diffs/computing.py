@@ -27,7 +27,7 @@ _VALUES: Final = "values"
 _LARGEST_FACTOR: Final = 1e6
 
 
-class Same(NamedTuple):
+class Equality(NamedTuple):
     """The conditions under which two graphs compute the same result.
 
     ``transposed`` are the parameters that the second graph has transposed. ``constants`` counts its tensors without a
@@ -38,7 +38,7 @@ class Same(NamedTuple):
     constants: int = 0
 
 
-def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | None:
+def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Equality | None:
     """Return how the outputs of two graphs of one framework are equal for equal tensors, up to rounding.
 
     ``matched`` has ids of nodes in the second graph by those in the first. A product is the same in any spelling, and a
@@ -56,7 +56,7 @@ def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | 
     outputs = before.outputs()
     if not outputs or outputs != after.outputs():
         return None
-    return Same(tuple(sorted(transposed)), after.constants)
+    return Equality(tuple(sorted(transposed)), after.constants)
 
 
 def _writes(node: Node) -> bool:

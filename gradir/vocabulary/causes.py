@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import printable, shortened
 from gradir.vocabulary.jax import JAX_ADVICE
-from gradir.vocabulary.operations import SPOKEN, advice_on_error, words_of_operation
+from gradir.vocabulary.operations import DISPLAY_NAMES, advice_on_error, find_operation_text
 from gradir.vocabulary.patterns import LOST, PATTERNS
 from gradir.vocabulary.training import TRAINING
 
@@ -32,7 +32,7 @@ class Words(NamedTuple):
     advice: str
 
 
-WORDS: Final[Mapping[str, Words]] = {
+CAUSE_TEXTS: Final[Mapping[str, Words]] = {
     "detach": Words(
         "detach() cuts {names}",
         "take detach() out of this line if {names} should learn from what is computed with its result",
@@ -476,11 +476,11 @@ def worded(
     """
     known = LOST.get(pattern) if is_lost else PATTERNS.get(pattern)
     listed = named or listed_names(names, shown)
-    if known is None and kind not in WORDS:
+    if known is None and kind not in CAUSE_TEXTS:
         return Words(f"{shown(kind)}: {listed}", "")
-    text, advice = WORDS.get(kind, Words("", ""))
-    if kind in WORDS:
-        own_text, own_advice = words_of_operation(kind, op)
+    text, advice = CAUSE_TEXTS.get(kind, Words("", ""))
+    if kind in CAUSE_TEXTS:
+        own_text, own_advice = find_operation_text(kind, op)
         text = own_text or text
         advice = (advice_on_error(detail) if kind in _ERRORS else own_advice) or advice
     if known is not None:
@@ -488,7 +488,7 @@ def worded(
     by_framework = ADVICE.get(framework, {})
     advice = by_framework.get(f"{kind} {op}", by_framework.get(kind, advice))
     forms = {verb: both[len(names) > 1] for verb, both in _NUMBER.items()}
-    operation = shown(SPOKEN.get(op, op)) if op else _UNNAMED.get(kind, "an operation")
+    operation = shown(DISPLAY_NAMES.get(op, op)) if op else _UNNAMED.get(kind, "an operation")
     return Words(*(part.format(op=operation, names=listed, **forms) for part in (text, advice)))
 
 

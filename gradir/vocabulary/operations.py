@@ -102,7 +102,7 @@ OWN_NAMES: Final[Mapping[str, str]] = {
 }
 
 # The names in a sentence of operations with an operator or a longer name in the program.
-SPOKEN: Final[Mapping[str, str]] = {
+DISPLAY_NAMES: Final[Mapping[str, str]] = {
     "getitem": "an index",
     "grad": "torch.autograd.grad",
     **dict.fromkeys(("index_put_", "setitem"), "an assignment to an index"),
@@ -209,7 +209,7 @@ _ERRORS: Final = (
 )
 
 
-def words_of_operation(kind: str, op: str) -> tuple[str, str]:
+def find_operation_text(kind: str, op: str) -> tuple[str, str]:
     """Return the sentence and the advice for an operation, each empty if that of the kind fits."""
     if op[:1].isupper() and kind in FUNCTIONS:
         return FUNCTIONS[kind]

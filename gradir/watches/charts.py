@@ -43,7 +43,7 @@ def format_number(value: Number | None) -> str:
     return _NAMES[value] if isinstance(value, str) else shown_number(value) or "no value"
 
 
-def worst(values: Iterable[Number | None]) -> Number | None:
+def find_worst(values: Iterable[Number | None]) -> Number | None:
     """Return the worst of several numbers: NaN or infinity, else the highest.
 
     >>> worst([1.0, None, 3.0]), worst([1.0, "inf", "nan"]), worst([])

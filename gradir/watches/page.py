@@ -26,12 +26,12 @@ from gradir.watches.charts import (
     Figure,
     Mark,
     Series,
+    find_worst,
     format_count,
     format_memory,
     format_number,
     line_chart,
     markup,
-    worst,
 )
 from gradir.watches.model import LEVELS, Finding, Number, Watch
 from gradir.webpage import hashed, head
@@ -101,17 +101,17 @@ class _Page:
         self.links_by_column = {self.columns.place(step): link for step, link in links}
 
     def _rows(self, numbers: Sequence[Sequence[Number | None]]) -> list[list[Number | None]]:
-        return [
-            [worst(group) for group in self.columns.groups([row[at] if at < len(row) else None for row in numbers])]
-            for at in range(len(self.modules))
-        ]
+        rows = ([row[at] if at < len(row) else None for row in numbers] for at in range(len(self.modules)))
+        return [[*map(find_worst, self.columns.groups(row))] for row in rows]
 
     def data(self) -> object:
         columns = self.columns
         findings: dict[str, list[str]] = {}
         for finding in self.findings[:_MOST_FINDINGS]:
             findings.setdefault(str(columns.place(finding.step)), []).append(printable(finding.text))
-        lines = {each.key: [each.format(worst(group)) for group in columns.groups(each.values)] for each in self.lines}
+        lines = {
+            each.key: [each.format(find_worst(group)) for group in columns.groups(each.values)] for each in self.lines
+        }
         return {
             "columns": [columns.name(column) for column in range(len(columns))],
             "findings": findings,
@@ -145,7 +145,7 @@ class _Page:
         tiles = [("steps", f"{self.watch.count:,}")]
         tiles += [("modules", f"{len(self.watch.modules):,}")] if self.modules else []
         tiles += [(f"last {word}", format_number(known[key][-1])) for key, word in _LAST if key in known]
-        tiles += [("peak memory", format_memory(worst(known["memory"])))] if "memory" in known else []
+        tiles += [("peak memory", format_memory(find_worst(known["memory"])))] if "memory" in known else []
         error = ' class="error"'
         broken = (format_number("nan"), format_number("inf"), format_number("-inf"))
         items = "".join(
