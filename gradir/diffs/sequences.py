@@ -49,7 +49,7 @@ def find_out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | 
 def longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the longest subsequence whose second numbers increase, by patience sorting (C. Schensted, 1961).
 
-    >>> increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
+    >>> longest_increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
     [(1, 1), (2, 2), (4, 7)]
     """
     if all(one[1] < other[1] for one, other in pairwise(pairs)):
@@ -80,8 +80,8 @@ def find_overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
 
     An entry that is inserted or removed shifts the indices after it, and leaves the others in their sequence.
 
-    >>> overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.3")])
-    >>> overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.1")])
+    >>> find_overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.3")])
+    >>> find_overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.1")])
     ('h.2', 'h.1')
     """
     paths = list(paths)

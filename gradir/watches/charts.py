@@ -37,7 +37,7 @@ def markup(text: str) -> str:
 def format_number(value: Number | None) -> str:
     """Return a number as text.
 
-    >>> number_words(0.123456789), number_words("nan"), number_words(None)
+    >>> format_number(0.123456789), format_number("nan"), format_number(None)
     ('0.1235', 'NaN', 'no value')
     """
     return _NAMES[value] if isinstance(value, str) else shown_number(value) or "no value"
@@ -46,7 +46,7 @@ def format_number(value: Number | None) -> str:
 def find_worst(values: Iterable[Number | None]) -> Number | None:
     """Return the worst of several numbers: NaN or infinity, else the highest.
 
-    >>> worst([1.0, None, 3.0]), worst([1.0, "inf", "nan"]), worst([])
+    >>> find_worst([1.0, None, 3.0]), find_worst([1.0, "inf", "nan"]), find_worst([])
     (3.0, 'nan', None)
     """
     known = [value for value in values if value is not None]
@@ -172,7 +172,7 @@ class _Scale(NamedTuple):
 def format_count(value: Number | None) -> str:
     """Return a count as text.
 
-    >>> count_words(52380), count_words(None)
+    >>> format_count(52380), format_count(None)
     ('52,380', 'no value')
     """
     return f"{value:,.0f}" if isinstance(value, (int, float)) else format_number(value)
@@ -181,7 +181,7 @@ def format_count(value: Number | None) -> str:
 def format_memory(value: Number | None) -> str:
     """Return a number of bytes as text.
 
-    >>> memory_words(3 * 2**30), memory_words(1000)
+    >>> format_memory(3 * 2**30), format_memory(1000)
     ('3 GiB', '1000 B')
     """
     if not isinstance(value, (int, float)):
