@@ -61,7 +61,7 @@ class Correspondence:
     def union_paths(self) -> Mapping[str, str]:
         """The paths in the union of both graphs, by those of the first; a removed module has a path of its own."""
         found: dict[str, str] = {}
-        every = {*self._scopes, *(node.scope for node in self._known.values())}
+        every = dict.fromkeys((*self._scopes, *(node.scope for node in self._known.values())))
         for path in sorted(every, key=lambda path: path.count(".")):
             if path in self.paths or not path:
                 found[path] = self.paths.get(path, path)
