@@ -15,7 +15,7 @@ from strategies import graphs, texts
 
 import gradir
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Kind
-from gradir.diffs.compare import _Changes, compare, growth
+from gradir.diffs.compare import _Changes, compare, find_growths
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.diff_json import decode, encode
 from gradir.diffs.field_changes import descriptions
@@ -59,8 +59,8 @@ def test_nothing_is_found_between_equal_graphs_whose_nodes_are_matched(graph: Gr
     """What `compare` leaves out where it sees that the graphs are equal."""
     other = gradir.loads(gradir.dumps(graph))
     names = Correspondence(graph, other, match(graph, other))
-    assert _Changes(graph, other, names, script(graph, Graph.of([]))).found() == []
-    assert list(growth(sizes(graph.nodes.values()), sizes(other.nodes.values()), names.paths)) == []
+    assert _Changes(graph, other, names, script(graph, Graph.of([]))).list_changes() == []
+    assert list(find_growths(sizes(graph.nodes.values()), sizes(other.nodes.values()), names.paths)) == []
 
 
 def test_the_nodes_of_equal_graphs_are_not_matched(monkeypatch: pytest.MonkeyPatch) -> None:

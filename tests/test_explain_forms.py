@@ -16,11 +16,11 @@ from gradir.errors import ExportError
 from gradir.explanations.formats import written
 from gradir.explanations.model import Cause, Explanation, Term
 from gradir.ir import Source
-from gradir.vocabulary.causes import WORDS
+from gradir.vocabulary.causes import CAUSE_TEXTS
 
 
 def test_every_kind_has_a_sentence_and_advice_for_one_name_and_for_two() -> None:
-    for kind in WORDS:
+    for kind in CAUSE_TEXTS:
         one, two = Cause(kind, "error", "exp", ("a",)), Cause(kind, "error", "exp", ("a", "b"))
         for text in (one.text, one.advice, two.text, two.advice):
             assert text

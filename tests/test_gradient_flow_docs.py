@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 import forked
 
-from gradir.vocabulary.causes import WORDS
+from gradir.vocabulary.causes import CAUSE_TEXTS
 from gradir.vocabulary.patterns import PATTERNS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "gradient-flow.md").read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ def test_there_are_as_many_examples_as_the_page_has() -> None:
 def test_the_tables_have_each_pattern_and_each_kind_once() -> None:
     patterns, _, kinds = PAGE.partition("\n## Patterns\n")[2].partition("\n## All kinds of causes\n")
     rows = re.findall(r"^\| (`.*`) \| .* \|$", kinds, re.MULTILINE)
-    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(WORDS)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(CAUSE_TEXTS)
     assert {*re.findall(r"^\| `([a-z -]+)` \|", patterns, re.MULTILINE)} == {*PATTERNS}
 
 

@@ -21,9 +21,9 @@ from strategies import graphs
 from gradir.diffs.matching import Matching, Rename, edit_cost, match, search
 from gradir.diffs.matching.costs import Costs
 from gradir.diffs.matching.numbered import FREE, NOTHING, NumberedGraph
-from gradir.diffs.matching.pairing import cheaper_pieces
+from gradir.diffs.matching.pairing import join_matchings
 from gradir.diffs.matching.renames import Naming
-from gradir.diffs.sequences import Gap, align, common_subsequence, increasing
+from gradir.diffs.sequences import Gap, align, common_subsequence, longest_increasing
 from gradir.ir import Builder, Graph, Node, Ref, Saved, Source, TensorMeta
 from gradir.ir.memo import Table
 
@@ -109,14 +109,14 @@ def test_no_script_costs_less_than_the_bound(edits: list[str]) -> None:
         made = script(plan(120, seed), edits, seed)
         labels: Table[Hashable] = Table()
         costs = Costs(NumberedGraph(made.before, labels), NumberedGraph(made.after, labels))
-        assert costs.least() <= match(made.before, made.after).cost <= made.cost * 1.1
+        assert costs.lower_bound() <= match(made.before, made.after).cost <= made.cost * 1.1
 
 
 def test_what_is_near_the_bound_is_not_searched_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     made = script(plan(400, 1), ["rename prefix", "change batch size", "shuffle order"], 1)
     made_candidates = []
-    completed = search._completed
-    monkeypatch.setattr(search, "_completed", lambda *both: made_candidates.append(both) or completed(*both))
+    completed = search._complete
+    monkeypatch.setattr(search, "_complete", lambda *both: made_candidates.append(both) or completed(*both))
     assert match(made.before, made.after).cost <= made.cost
     assert len(made_candidates) == 1
 
@@ -130,7 +130,7 @@ def test_what_a_matching_costs_follows_from_what_another_costs() -> None:
     for place in range(0, len(before), 7):
         other = [*true]
         other[place] = FREE
-        assert costs.shares_of(other, true, costs.shares(true)) == costs.shares(other)
+        assert costs.update_node_costs(other, true, costs.node_costs(true)) == costs.node_costs(other)
 
 
 def test_the_scripts_have_true_costs_by_hand() -> None:
@@ -270,8 +270,8 @@ def test_matchings_are_joined_one_to_one(data: st.DataObject, size: int) -> None
     costs = [data.draw(st.lists(st.integers(-1, 3), min_size=size, max_size=size)) for _ in range(2)]
     order = data.draw(st.permutations(range(size)))
     position = [*data.draw(st.permutations(range(size))), NOTHING, NOTHING]
-    assert cheaper_pieces(one, two, ([1] * size, [0] * size), order, position) == two
-    found = cheaper_pieces(one, two, (costs[0], costs[1]), order, position)
+    assert join_matchings(one, two, ([1] * size, [0] * size), order, position) == two
+    found = join_matchings(one, two, (costs[0], costs[1]), order, position)
     partners = [other for other in found if other >= 0]
     assert len(set(partners)) == len(partners)
     assert all(other in pair for other, *pair in zip(found, one, two, strict=True))
@@ -327,7 +327,7 @@ def test_an_alignment_pairs_equal_tokens_in_order(before: list[int], after: list
 
 @given(st.permutations(range(8)))
 def test_the_longest_increasing_subsequence_is_longest(values: list[int]) -> None:
-    found = increasing(list(enumerate(values)))
+    found = longest_increasing(list(enumerate(values)))
     assert found == sorted(found)
     assert [y for _, y in found] == sorted(y for _, y in found)
     best = [0] * len(values)
@@ -340,9 +340,9 @@ def assert_parts_are_matched_like_the_whole(made: Script, monkeypatch: pytest.Mo
     """Return whether a small part was matched by itself."""
     monkeypatch.setattr(search, "_SMALL", 0)
     for a, b in ((made.before, made.after), (made.after, made.before)):
-        whole = search._inverse(search._searched(b, a), a) if search._turned(a, b) else search._searched(a, b)
+        whole = search._inverse(search._search(b, a), a) if search._should_swap(a, b) else search._search(a, b)
         assert match(a, b) == whole
-    part = search.differing_parts(made.before, made.after)
+    part = search.find_differing_parts(made.before, made.after)
     return part is not None and len(part[0].nodes) < len(made.before.nodes) // 2
 
 

@@ -35,7 +35,7 @@ def test_what_one_side_left_as_it_was_is_as_the_other_made_it(pair: tuple[Graph,
 def test_the_same_holds_where_nothing_is_taken_for_granted(base: Graph, edited: Graph) -> None:
     """`merged` looks for equal graphs first; this is what it does without."""
     for sides in ((base, edited), (edited, base), (edited, edited)):
-        assert _Merge((base, *sides)).merged().graph == edited
+        assert _Merge((base, *sides)).run().graph == edited
 
 
 @given(valid_pairs, st.data())

@@ -29,7 +29,7 @@ from watches import NAN, training, transformer, watch_of, watches
 
 from gradir.explanations.model import Cause
 from gradir.ir.text import printable
-from gradir.watches.charts import number_words
+from gradir.watches.charts import format_number
 from gradir.watches.model import Finding, Number, Step, Watch
 from gradir.watches.page import page
 
@@ -129,7 +129,7 @@ def test_the_numbers_of_any_watch_are_read_back(watch: Watch) -> None:
     assert data["columns"] == [f"step {step.number:,}" for step in watch.steps]
     assert data["modules"] == [printable(path) or "(model)" for path in watch.modules]
     assert data["lines"].get("loss", []) == [
-        number_words(step.loss) for step in watch.steps if any(step.loss is not None for step in watch.steps)
+        format_number(step.loss) for step in watch.steps if any(step.loss is not None for step in watch.steps)
     ]
     for key in ("norms", "ratios"):
         rows = [

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from gradir.cli import watch_command  # noqa: E402
 from gradir.cli.parser import Parser  # noqa: E402
-from gradir.vocabulary.causes import WORDS  # noqa: E402
+from gradir.vocabulary.causes import CAUSE_TEXTS  # noqa: E402
 from gradir.vocabulary.training import TRAINING  # noqa: E402
 
 PAGE = (Path(__file__).parents[1] / "docs" / "watching.md").read_text(encoding="utf-8")
@@ -60,5 +60,5 @@ def test_every_option_is_in_the_table() -> None:
 def test_the_table_of_findings_has_all_kinds_of_a_training() -> None:
     cells = re.findall(r"\|([^|]*)\|$", section("Findings"), re.MULTILINE)
     kinds = set(re.findall(r"`(\w+)`", "".join(cells)))
-    assert kinds <= {*WORDS}
+    assert kinds <= {*CAUSE_TEXTS}
     assert {*TRAINING} <= kinds

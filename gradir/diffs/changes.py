@@ -1,4 +1,4 @@
-"""A diff is data: what was added, removed and changed, independent of how it is shown."""
+"""The records of a diff: the changes between two graphs, independent of their display."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Kind = Literal["added", "removed", "changed", "renamed", "moved"]
 Subject = Literal["node", "scope", "cut", "module", "graph"]
 Level = Literal["error", "change", "note"]
 
-# The kinds of changes of what only one graph has.
+# The kinds of changes of records that only one graph has.
 CAME: Final = frozenset({"added", "removed"})
 _SIDES: Final = "sides"
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -69,13 +69,13 @@ class FieldChange(Record, frozen=True, gc=False):
         ('out[0].shape', 'saved."a b"#2')
         """
         first, *rest = self.path
-        texts = [str(first)]
-        for at, key in enumerate(rest):
+        text = str(first)
+        for place, key in enumerate(rest):
             if isinstance(key, str):
-                texts.append(f".{key if _KEY.fullmatch(key) else quoted(key)}")
+                text += f".{key if _KEY.fullmatch(key) else quoted(key)}"
             else:
-                texts.append(f"#{key}" if at else f"[{key}]")
-        return "".join(texts)
+                text += f"#{key}" if place else f"[{key}]"
+        return text
 
 
 class Change(Record, frozen=True, gc=False):
@@ -135,15 +135,15 @@ class Finding(Record, frozen=True):
 
 
 class Sides(NamedTuple):
-    """The two graphs of a diff, and the names in the second for the records of the first."""
+    """The two graphs of a diff, and the names in the second graph for records of the first."""
 
     before: Graph
     after: Graph
     names: Callable[[], Correspondence]
-    """Called when it is needed: of equal graphs nobody has to know it."""
+    """A function, since a diff of equal graphs does not need the names."""
 
     in_shared_words: bool = False
-    """Whether both graphs are told in the words that all frameworks share."""
+    """Whether both graphs use the terms that all frameworks share."""
 
 
 class Diff(Record, frozen=True, dict=True):
@@ -162,11 +162,11 @@ class Diff(Record, frozen=True, dict=True):
 
     @property
     def sides(self) -> Sides | None:
-        """Both graphs, unless the diff was read from a file or edited."""
+        """Both graphs, or ``None`` if the diff was read from a file or edited."""
         return self.__dict__.get(_SIDES)
 
     def between(self, sides: Sides) -> Diff:
-        """Return the same diff that knows its graphs."""
+        """Return a copy of the diff with its graphs."""
         diff = msgspec.structs.replace(self)
         diff.__dict__[_SIDES] = sides
         return diff
@@ -186,13 +186,13 @@ class Diff(Record, frozen=True, dict=True):
         return text
 
     def __str__(self) -> str:
-        """What ``gradir diff`` prints, without the last line end."""
+        """Return the output of ``gradir diff``, without the last line end."""
         return self.to("text").removesuffix("\n")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
-        """What a notebook shows: a page to review it, or the report for a pull request."""
-        shown: dict[str, str] = import_module("gradir.display").diff_mimebundle(self)
-        return shown
+        """Return the review page for a notebook, or the report for a pull request."""
+        bundle: dict[str, str] = import_module("gradir.display").diff_mimebundle(self)
+        return bundle
 
 
 def script_for(graph: object, diff: object) -> Script:

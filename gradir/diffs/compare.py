@@ -12,16 +12,16 @@ import msgspec
 from gradir.diffs.changes import Change, Diff, FieldChange, Growth
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.field_changes import (
-    compared_fields,
     descriptions,
     field_changes,
     head_fields,
     numbered,
+    record_fields,
     setting_changes,
 )
-from gradir.diffs.hunks import identical, script
+from gradir.diffs.hunks import are_identical, script
 from gradir.diffs.matching import match
-from gradir.diffs.sequences import matched, out_of_place, overtaken
+from gradir.diffs.sequences import find_out_of_place, find_overtaken, matched
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow
@@ -49,18 +49,18 @@ R = TypeVar("R", Node, Scope, Cut)
 
 def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = None) -> Diff:
     """Compare two graphs record by record, except for their producers."""
-    # `names` gives what both graphs call each record; equal graphs do not need it.
+    # `names` returns the correspondence of names, which equal graphs do not need.
     with paused_gc():
         exact = script(a, b)
         compared = ("nodes", "scopes", "cuts", *(field.name for field in head_fields()))
         if not any(getattr(exact, name) for name in compared):
             same = totals(a)
             return Diff(same, same, script=exact)
-        known = names() if names else Correspondence(a, b, match(a, b))
-        changes = tuple(_Changes(a, b, known, exact).found())
+        correspondence = names() if names else Correspondence(a, b, match(a, b))
+        changes = tuple(_Changes(a, b, correspondence, exact).list_changes())
         nodes, others = a.nodes.values(), b.nodes.values()
         before, after = sizes(nodes), sizes(others)
-        growths = tuple(growth(before, after, known.paths))
+        growths = tuple(find_growths(before, after, correspondence.paths))
         return Diff(totals_of(nodes, before), totals_of(others, after), changes, growths, exact)
 
 
@@ -73,69 +73,69 @@ class _Changes:
         self._edited = {node.id for hunk in exact.nodes for node in (*hunk.before, *hunk.after)}
         self._edited.update(scope.path for hunk in exact.scopes for scope in (*hunk.before, *hunk.after))
         keys = _cut_keys(b.cuts)
-        cut_keys = _keys_of_matches(list(map(correspondence.cut, a.cuts)), b.cuts, keys)
+        cut_keys = _match_cut_keys(list(map(correspondence.cut, a.cuts)), b.cuts, keys)
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(keys, b.cuts, strict=True))
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
         self._shifted: dict[str, tuple[str, str]] = {}
-        self._words = vocabulary_of(a, b)
+        self._vocabulary = vocabulary_of(a, b)
 
-    def found(self) -> list[Change]:
-        """Return renames of modules, then scopes, cuts, nodes, and what belongs to no single record."""
+    def list_changes(self) -> list[Change]:
+        """Return the changes: renames of modules, then scopes, cuts, nodes, and those of the whole graph."""
         found = [
             Change("renamed", "module", new, what=self._names.tensors.get((old, new), ""), was=old, nodes=count)
             for (old, new), count in self._names.modules.items()
         ]
-        found += _of_records(self._scopes, self._scope, self._words)
-        found += self._of_cuts()
-        found += _of_records(self._nodes, self._node, self._words)
-        found += self._of_head()
+        found += _compare_records(self._scopes, self._compare_scope, self._vocabulary)
+        found += self._compare_cuts()
+        found += _compare_records(self._nodes, self._compare_node, self._vocabulary)
+        found += self._compare_head()
         if self._shifted:
-            found.append(_of_graph("indices", self._shifted))
-        passed = overtaken((old.path, new.path) for _, old, new in matched(*self._scopes) if old and new)
-        if passed is not None:
-            found.append(_of_graph("sequence", {"modules": passed}))
-        found += self._order()
+            found.append(_graph_change("indices", self._shifted))
+        overtaken = find_overtaken((old.path, new.path) for _, old, new in matched(*self._scopes) if old and new)
+        if overtaken is not None:
+            found.append(_graph_change("sequence", {"modules": overtaken}))
+        found += self._compare_order()
         if not found and self._names.storages:
-            # What a storage is called follows from the order of the nodes, unless nothing else is another.
-            found.append(_of_graph("indices", {"storages": next(iter(self._names.storages.items()))}))
+            # The order of the nodes decides the names of storages, so they matter only if nothing else changed.
+            found.append(_graph_change("indices", {"storages": next(iter(self._names.storages.items()))}))
         return found
 
-    def _scope(self, old: Scope, new: Scope) -> tuple[Verdict, Iterable[FieldChange]]:
+    def _compare_scope(self, old: Scope, new: Scope) -> tuple[Verdict, Iterable[FieldChange]]:
         if old.path == new.path and new.path not in self._edited:
             return "", ()
         verdict = self._names.scope_verdict(old, new)
         if verdict == "renumbered":
             self._shifted.setdefault("scopes", (old.path, new.path))
-        # Counts that differ by the module's own, and by those right below it, say nothing new.
-        add_up = all(getattr(old, count) == getattr(new, count) for count in COUNTS) or (
-            self._apart[0][old.path] == self._apart[1][new.path]
-        )
-        return verdict, field_changes(old, new, _without_counts() if add_up else descriptions(Scope), old)
+        fields = descriptions(Scope)
+        # Counts that differ only by the counts of the module itself and its children are no news.
+        if self._residual_counts[0][old.path] == self._residual_counts[1][new.path]:
+            fields = {name: describe for name, describe in fields.items() if name not in COUNTS}
+        return verdict, field_changes(old, new, fields, old)
 
     @cached_property
-    def _apart(self) -> list[dict[str, dict[str, int]]]:
-        return [counts_apart(graph.scopes) for graph in self._graphs]
+    def _residual_counts(self) -> list[dict[str, dict[str, int]]]:
+        return [residual_counts(graph.scopes) for graph in self._graphs]
 
-    def _of_cuts(self) -> Iterator[Change]:
-        """Yield the changes of cuts; places that one graph alone records are one change of the whole graph."""
-        found = list(_of_records(self._cuts, self._cut, self._words))
+    def _compare_cuts(self) -> Iterator[Change]:
+        """Yield the changes of cuts; places that only one graph records are one change of the whole graph."""
         lacking = lacking_flow(*self._graphs)
-        if lacking is None:
-            yield from found
-            return
-        yield from (change for change in found if change.cut is None)
-        places = sum(change.cut is not None for change in found)
+        places = 0
+        for change in _compare_records(self._cuts, self._compare_cut, self._vocabulary):
+            if lacking is None or change.cut is None:
+                yield change
+            else:
+                places += 1
         if places:
-            said = ["not noted" if graph is lacking else counted(places, "place") for graph in self._graphs]
-            yield _of_graph("flow", {"cuts": (said[0], said[1])})
+            old, new = ("not noted" if graph is lacking else counted(places, "place") for graph in self._graphs)
+            yield _graph_change("flow", {"cuts": (old, new)})
 
-    def _cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:
-        # Where the same cut stands in a program or a graph says nothing new.
-        fields = field_changes(self._names.cut(old), new, _without(Cut, "free"), old)
-        # A module that takes another's name may translate a scope to what it is not called; what is shown is equal.
+    def _compare_cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:
+        # The place of an equal cut in a program or graph is no news.
+        fields = field_changes(self._names.cut(old), new, _descriptions_without(Cut, "free"), old)
+        # If a module took another's name, a scope may be translated wrongly; the shown values are equal then.
         return "", (field for field in fields if field.before != field.after)
 
-    def _of_head(self) -> Iterator[Change]:
+    def _compare_head(self) -> Iterator[Change]:
         a, b = self._graphs
         named = renamed_head(a, lambda key: self._names.matched.get(key, removed(key)), keeps_slots=True)
         old = msgspec.structs.replace(a, **named)
@@ -144,77 +144,73 @@ class _Changes:
             if fields:
                 yield Change("changed", "graph", field.key, fields=fields)
 
-    def _node(self, old: Node, new: Node) -> tuple[Verdict, Iterable[FieldChange]]:
+    def _compare_node(self, old: Node, new: Node) -> tuple[Verdict, Iterable[FieldChange]]:
         if self._names.keeps_ids and old.id == new.id and new.id not in self._edited:
             return "", ()
         translated, verdict = self._names.node(old, new), self._names.verdict(old, new)
         if verdict == "renumbered":
             self._shifted.setdefault("nodes", (old.scope, new.scope) if old.id == new.id else (old.id, new.id))
-        if identical(translated, new):
+        if are_identical(translated, new):
             return verdict, ()
-        if old.op == new.op or self._words.are_same(old.op, new.op):
+        if old.op == new.op or self._vocabulary.are_same(old.op, new.op):
             return verdict, field_changes(translated, new, descriptions(Node), old)
-        # The details of another operation are another's, as those of a node put in are.
-        fields = field_changes(translated, new, _without(Node, "detail"), old)
-        return verdict, (*fields, *setting_changes(old, new, self._words))
+        # Another operation has other details, and so only the settings count, as for an added node.
+        fields = field_changes(translated, new, _descriptions_without(Node, "detail"), old)
+        return verdict, (*fields, *setting_changes(old, new, self._vocabulary))
 
-    def _order(self) -> Iterator[Change]:
-        nodes, scopes, cuts = (out_of_place(*both) for both in (self._nodes, self._scopes, self._cuts))
+    def _compare_order(self) -> Iterator[Change]:
+        nodes, scopes, cuts = (find_out_of_place(*both) for both in (self._nodes, self._scopes, self._cuts))
         found = {}
         if nodes:
-            found["nodes"] = _apart(self._nodes[0][nodes[0]].id, *nodes)
+            found["nodes"] = _distinguish(self._nodes[0][nodes[0]].id, *nodes)
         if scopes:
-            found["scopes"] = _apart(self._scopes[0][scopes[0]].path, *scopes)
+            found["scopes"] = _distinguish(self._scopes[0][scopes[0]].path, *scopes)
         if cuts:
-            found["cuts"] = _apart(*map(_cut_label, (self._own_cut_keys[cuts[0]], *cuts)))
+            found["cuts"] = _distinguish(*map(_cut_label, (self._own_cut_keys[cuts[0]], *cuts)))
         if found:
-            yield _of_graph("order", found)
+            yield _graph_change("order", found)
 
 
-def _of_records(
+def _compare_records(
     both: tuple[Mapping[K, R], Mapping[K, R]],
     compared: Callable[[R, R], tuple[Verdict, Iterable[FieldChange]]],
-    words: Vocabulary,
+    vocabulary: Vocabulary,
 ) -> Iterator[Change]:
-    """Yield the changes of records of one kind, each of one graph by the key of its match in the other."""
+    """Yield the changes of records of one kind; the keys of both graphs are those of the second."""
     for _, old, new in matched(*both):
-        if old is None or new is None:
+        if new is None:
             if old is not None:
-                yield _change("removed", old, setting_changes(old, None, words))
-            if new is not None:
-                yield _change("added", new, setting_changes(None, new, words))
+                yield _make_change("removed", old, setting_changes(old, None, vocabulary))
+        elif old is None:
+            yield _make_change("added", new, setting_changes(None, new, vocabulary))
         else:
             verdict, found = compared(old, new)
             fields = tuple(found)
             kind: Kind = verdict if verdict in {"renamed", "moved"} else "changed"
             if fields or kind != "changed":
-                change, was = _change(kind, new, fields), _change(kind, old).id
+                change, was = _make_change(kind, new, fields), _make_change(kind, old).id
                 yield change if was == change.id else msgspec.structs.replace(change, was=was)
 
 
 @cache
-def _without(kind: type[Record], compared: str) -> Fields:
-    """Return how records of a kind are described without the fields that are compared in one way."""
-    left_out = {field.name for field in compared_fields(kind) if field.about.compared == compared}
-    return {name: describe for name, describe in descriptions(kind).items() if name not in left_out}
+def _descriptions_without(kind: type[Record], compared: str) -> Fields:
+    """Return the `descriptions` of the fields except for those of one kind of comparison."""
+    return {
+        field.name: descriptions(kind)[field.name] for field in record_fields(kind) if field.about.compared != compared
+    }
 
 
-@cache
-def _without_counts() -> Fields:
-    return {name: describe for name, describe in descriptions(Scope).items() if name not in COUNTS}
+def _graph_change(subject: str, fields: Mapping[str, tuple[str, str]]) -> Change:
+    return Change("changed", "graph", subject, fields=tuple(FieldChange((key,), *pair) for key, pair in fields.items()))
 
 
-def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
-    return Change("changed", "graph", what, fields=tuple(FieldChange((name,), *pair) for name, pair in found.items()))
-
-
-def _apart(old: str, now: str, new: str) -> tuple[str, str]:
-    """Return what stood in a place and what stands there, told apart where both have one name."""
-    return (now if old == new else old), new
+def _distinguish(old: str, translated: str, new: str) -> tuple[str, str]:
+    """Return the names of an old and a new record, the old one translated if both are equal."""
+    return (translated if old == new else old), new
 
 
 def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
-    """Return a key for each cut; that of a place cannot be one of a parameter."""
+    """Return a key for each cut; keys of places differ from those of parameters."""
     names = numbered(cut_name(cut) for cut in cuts if not cut.is_place)
     kinds: Counter[str] = Counter()
     found: list[Path] = []
@@ -224,29 +220,29 @@ def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
     return found
 
 
-def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path]) -> list[Path]:
-    """Return the keys of cuts of the first graph; a place has the key of the place that is most like it."""
-    # Places in one line belong together first, then those in one function, then those that come first.
+def _match_cut_keys(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path]) -> list[Path]:
+    """Return the keys of cuts of the first graph; a place has the key of the most similar place."""
+    # Places in the same line match first, then those in the same function, then the others in order.
     found = _cut_keys(old)
-    free = {at: cut for at, cut in enumerate(new) if cut.is_place}
-    open_ = {at: cut for at, cut in enumerate(old) if cut.is_place}
-    for near in (("file", "line", "function"), ("file", "function"), ()):
-        waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
-        for at in reversed(free):
-            waiting[_alike(free[at], *near)].append(at)
-        for at, cut in list(open_.items()):
-            if waiting[_alike(cut, *near)]:
-                match = waiting[_alike(cut, *near)].pop()
-                found[at] = keys[match]
-                del open_[at], free[match]
-    for at in open_:
-        found[at] = (*found[at], 0)
+    free = {number: cut for number, cut in enumerate(new) if cut.is_place}
+    unmatched = {number: cut for number, cut in enumerate(old) if cut.is_place}
+    for fields in (("file", "line", "function"), ("file", "function"), ()):
+        similar: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for number in reversed(free):
+            similar[_similarity_key(free[number], *fields)].append(number)
+        for number, cut in list(unmatched.items()):
+            if candidates := similar[_similarity_key(cut, *fields)]:
+                partner = candidates.pop()
+                found[number] = keys[partner]
+                del unmatched[number], free[partner]
+    for number in unmatched:
+        found[number] = (*found[number], 0)
     return found
 
 
-def _alike(cut: Cut, *places: str) -> Hashable:
-    """Return a key that is equal for cuts that may be one, with these fields of their sources."""
-    return (cut.kind, cut.op, cut.scope, cut.names, *(getattr(cut.source, place, None) for place in places))
+def _similarity_key(cut: Cut, *fields: str) -> Hashable:
+    """Return a key that is equal for cuts that may match, with these fields of their sources."""
+    return (cut.kind, cut.op, cut.scope, cut.names, *(getattr(cut.source, field, None) for field in fields))
 
 
 def _cut_label(key: Path) -> str:
@@ -255,26 +251,26 @@ def _cut_label(key: Path) -> str:
 
 
 def cut_name(cut: Cut) -> str:
-    """Return what a change calls a cut."""
+    """Return the name of a cut in a change."""
     return cut.names[0] if cut.names and not cut.is_place else cut.kind
 
 
-def _change(kind: Kind, record: Node | Scope | Cut, fields: Iterable[FieldChange] = ()) -> Change:
-    found = tuple(fields)
+def _make_change(kind: Kind, record: Node | Scope | Cut, fields: Iterable[FieldChange] = ()) -> Change:
+    fields = tuple(fields)
     if isinstance(record, Scope):
-        return Change(kind, "scope", record.path, record.path, record.class_name, found)
+        return Change(kind, "scope", record.path, record.path, record.class_name, fields)
     if isinstance(record, Cut):
         place = record if record.is_place else None
-        return Change(kind, "cut", cut_name(record), record.scope, record.kind, found, tensor=record.tensor, cut=place)
-    return Change(kind, "node", record.id, record.scope, record.op or record.role, found, tensor=record.tensor)
+        return Change(kind, "cut", cut_name(record), record.scope, record.kind, fields, tensor=record.tensor, cut=place)
+    return Change(kind, "node", record.id, record.scope, record.op or record.role, fields, tensor=record.tensor)
 
 
-# The fields of a scope that count what is below it too.
+# The fields of a scope that include its submodules.
 COUNTS: Final = ("total", "trainable")
 
 
-def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
-    """Return by path the `COUNTS` of a module without its own and those of the modules right below it."""
+def residual_counts(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
+    """Return by path the `COUNTS` of a module minus its own and those of its children."""
     tree = ModuleTree(scopes.values())
     found = {scope.path: {count: getattr(scope, count) - scope.own for count in COUNTS} for scope in tree.scopes}
     for scope, above in zip(tree.scopes, tree.parents, strict=True):
@@ -283,16 +279,16 @@ def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
     return found
 
 
-def growth(before: Mapping[str, Size], after: Mapping[str, Size], paths: Mapping[str, str]) -> Iterator[Growth]:
-    """Yield each module whose size differs, in the order of the nodes; ``paths`` are the new ones by the old."""
-    kept = {path: paths[path] for path in before if path in paths}
-    was = {new: path for path, new in kept.items()}
+def find_growths(before: Mapping[str, Size], after: Mapping[str, Size], paths: Mapping[str, str]) -> Iterator[Growth]:
+    """Yield each module whose size differs, in the order of the nodes; ``paths`` has new paths by old ones."""
+    renamed = {path: paths[path] for path in before if path in paths}
+    former = {new: path for path, new in renamed.items()}
     for path, size in after.items():
-        old = before.get(was.get(path, ""), Size()) if path in was else Size()
+        old = before[former[path]] if path in former else Size()
         if old != size:
-            yield Growth(path, old, size, "" if was.get(path, path) == path else was[path])
+            yield Growth(path, old, size, "" if former.get(path, path) == path else former[path])
     for path, size in before.items():
-        if path not in kept:
+        if path not in renamed:
             yield Growth(path, size, Size(), gone=True)
-        elif kept[path] not in after:
-            yield Growth(kept[path], size, Size(), "" if kept[path] == path else path)
+        elif renamed[path] not in after:
+            yield Growth(renamed[path], size, Size(), "" if renamed[path] == path else path)

@@ -1,14 +1,15 @@
-"""What the second graph calls the nodes, scopes and cuts of the first, and what explains that it calls them so."""
+"""The names in the second graph of nodes, scopes and cuts of the first, and the renames that explain them."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern
-from gradir.diffs.matching.search import named_ids
+from gradir.diffs.matching.search import reference_ids
 from gradir.diffs.modules import Outline, RenamedModules
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, removed, split_last, storage_key
@@ -20,18 +21,17 @@ if TYPE_CHECKING:
     from gradir.diffs.matching import Matching
     from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
 
-_GONE: Final = " (removed)"
+_REMOVED: Final = " (removed)"
 
-# What happened to a name; nothing where it is the same or another change says it.
+# The change of a name, empty if it is the same or another change reports it.
 Verdict = Literal["", "renumbered", "renamed", "moved"]
 
 
 class Correspondence:
-    """Reads the records of the first graph in the words of the second.
+    """Translates the names in records of the first graph to those of the second.
 
-    ``matched`` has the ids of its nodes and ``paths`` those of its modules, by what the first graph calls them.
-    ``modules`` are the renames of whole modules with the number of nodes that each renames, and ``storages`` are
-    those that the same slots share under another name.
+    ``matched`` has new ids of nodes, ``paths`` new paths of modules and ``storages`` new names of storages, each by the
+    name in the first graph. ``modules`` has the renames of whole modules with the number of nodes that each renames.
     """
 
     def __init__(self, a: Graph, b: Graph, matching: Matching) -> None:
@@ -42,36 +42,36 @@ class Correspondence:
         self._others = others.union(b.nodes.keys() & (a.nodes.keys() - self.matched.keys()))
         self._renames = frozenset(matching.renames)
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
-        self.outline = Outline.between(a, b, pairs)
+        self.outline = Outline.from_pairs(a, b, pairs)
         self.paths: Mapping[str, str] = self.outline.paths
         self._modules = RenamedModules(a, b, pairs if self._renames else (), self.outline)
         self.modules: Mapping[Rename, int] = self._modules.nodes
         self.tensors: Mapping[tuple[str, str], str] = self._modules.tensors
-        self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
+        self.storages: Mapping[str, str] = find_renamed_storages(a, b, self._id)
         # Whether equal names in both graphs are those of one node or storage.
         self.keeps_ids = not self.storages and self._others.isdisjoint(b.nodes)
 
     @cached_property
     def union_ids(self) -> Mapping[str, str]:
-        """Ids in the union of both graphs, by those of the first."""
+        """The ids in the union of both graphs, by those of the first."""
         taken = set(self._taken)
         return {**self.matched, **{key: claim(key, taken) for key in self._known if key not in self.matched}}
 
     @cached_property
     def union_paths(self) -> Mapping[str, str]:
-        """Paths in the union of both graphs, by those of the first; one that is gone shares no frame with another."""
-        shown: dict[str, str] = {}
-        every = {*self._scopes, *(node.scope for node in self._known.values())}
+        """The paths in the union of both graphs, by those of the first; a removed module has a path of its own."""
+        found: dict[str, str] = {}
+        every = dict.fromkeys((*self._scopes, *(node.scope for node in self._known.values())))
         for path in sorted(every, key=lambda path: path.count(".")):
             if path in self.paths or not path:
-                shown[path] = self.paths.get(path, path)
+                found[path] = self.paths.get(path, path)
                 continue
             parent, dot, name = path.rpartition(".")
-            above = shown.get(parent, parent)
-            # Below a module that is gone, names mean nothing else.
-            fresh = path not in self._scopes or above.endswith(_GONE) or f"{_GONE}." in above
-            shown[path] = f"{above}{dot}{name}" + ("" if fresh else _GONE)
-        return shown
+            above = found.get(parent, parent)
+            # The path below a removed module is unique already.
+            is_unique = path not in self._scopes or above.endswith(_REMOVED) or f"{_REMOVED}." in above
+            found[path] = f"{above}{dot}{name}" + ("" if is_unique else _REMOVED)
+        return found
 
     def nodes(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
         """Return nodes of the first graph by the ids of the second."""
@@ -82,9 +82,9 @@ class Correspondence:
         return {self.paths.get(path, removed(path)): scope for path, scope in scopes.items()}
 
     def node(self, old: Node, new: Node) -> Node:
-        """Return a node of the first graph in the words of the second; names follow if renames explain them."""
-        has_its_names = (old.id, old.scope, old.names) == (new.id, new.scope, new.names)
-        if has_its_names and not (self.storages and old.saved) and self._others.isdisjoint(named_ids(old)):
+        """Return a node of the first graph with the names of the second, as far as renames explain them."""
+        has_same_names = (old.id, old.scope, old.names) == (new.id, new.scope, new.names)
+        if has_same_names and not (self.storages and old.saved) and self._others.isdisjoint(reference_ids(old)):
             return old
         names = new.names if self._are_renamed(old, new) else old.names
         saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])
@@ -92,25 +92,23 @@ class Correspondence:
         return msgspec.structs.replace(old, id=new.id, scope=new.scope, names=names, saved=saved, **edges)
 
     def cut(self, cut: Cut) -> Cut:
-        """Return a cut of the first graph, its parameter named after the module's path in the second."""
+        """Return a cut of the first graph, with paths of the second in its scope and names."""
         path = self.paths.get(cut.scope, cut.scope)
-        if not cut.is_place and path == cut.scope:
-            return cut
-        names = []
-        for name in cut.names:
+
+        def rename(name: str) -> str:
             module, dot, own = name.rpartition(".")
             if cut.is_place:
-                # It may have names of any modules.
-                names.append(f"{self.paths.get(module, module)}{dot}{own}" if dot else name)
-            elif not cut.scope or name.startswith(f"{cut.scope}."):
-                rest = name[len(cut.scope) + 1 :] if cut.scope else name
-                names.append(f"{path}.{rest}" if path else rest)
-            else:
-                names.append(name)
-        return msgspec.structs.replace(cut, scope=path, names=tuple(names))
+                # A place may have names of any modules.
+                return f"{self.paths.get(module, module)}{dot}{own}" if dot else name
+            if cut.scope and not name.startswith(f"{cut.scope}."):
+                return name
+            rest = name[len(cut.scope) + 1 :] if cut.scope else name
+            return f"{path}.{rest}" if path else rest
+
+        return msgspec.structs.replace(cut, scope=path, names=tuple(map(rename, cut.names)))
 
     def verdict(self, old: Node, new: Node) -> Verdict:
-        """Return what happened to the name of a node, unless another change says it."""
+        """Return the change of a node's name, unless another change reports it."""
         if old.id == new.id and old.scope == new.scope:
             return ""
         before, after = Naming.of(old), Naming.of(new)
@@ -123,7 +121,7 @@ class Correspondence:
         return "moved" if is_moved and before.scope != after.scope else "renamed"
 
     def scope_verdict(self, old: Scope, new: Scope) -> Verdict:
-        """Return what happened to the path of a scope, unless another change says it."""
+        """Return the change of a scope's path, unless another change reports it."""
         if old.path == new.path:
             return ""
         if pattern(old.path) == pattern(new.path):
@@ -145,11 +143,11 @@ class Correspondence:
         node_id = self._id(ref.id)
         return ref if node_id == ref.id else msgspec.structs.replace(ref, id=node_id)
 
-    def _slot(self, slot: Saved, was: str, now: str) -> Saved:
+    def _slot(self, slot: Saved, old_id: str, new_id: str) -> Saved:
         storage = slot.storage
-        renamed = self.storages.get(storage or storage_key(was, slot.slot)) if self.storages else None
+        renamed = self.storages.get(storage or storage_key(old_id, slot.slot)) if self.storages else None
         if renamed is not None:
-            storage = "" if renamed == storage_key(now, slot.slot) else renamed
+            storage = "" if renamed == storage_key(new_id, slot.slot) else renamed
         elif storage in self._known:
             storage = self._id(storage)
         elif storage:
@@ -158,42 +156,36 @@ class Correspondence:
         return msgspec.structs.replace(slot, origin=self._ref(slot.origin), storage=storage)
 
     def _are_renamed(self, old: Node, new: Node) -> bool:
-        """Return whether the renames, or another index in the id, explain the other names of a node."""
+        """Return whether the renames, or another index in the id, explain the new names of a node."""
         both = zip(old.names, new.names, strict=False)
-        is_of_id = old.id != new.id or all(was == now or pattern(was) != pattern(now) for was, now in both)
-        return is_of_id and Naming.of(old).explained(Naming.of(new), self._renames)
+        follows_id = old.id != new.id or all(one == two or pattern(one) != pattern(two) for one, two in both)
+        return follows_id and Naming.of(old).is_explained(Naming.of(new), self._renames)
 
 
-Slots = dict[str, list[tuple[str, str]]]
-
-
-def renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[str, str]:
+def find_renamed_storages(a: Graph, b: Graph, translate: Callable[[str], str]) -> dict[str, str]:
     """Return new names of storages that the same slots share under another name, by the old ones."""
-    # `called` returns what the second graph calls a node of the first. A storage that is not shared, or that a tensor
-    # owns, has no other name.
-    before, after = _shared(a.nodes.values()), _shared(b.nodes.values())
-    if not before or not after:
-        return {}
+    # `translate` returns the id in the second graph of a node of the first. Only shared storages without a tensor that
+    # owns them can have another name.
+    before, after = _find_shared_slots(a.nodes.values()), _find_shared_slots(b.nodes.values())
     names = {frozenset(slots): name for name, slots in after.items()}
     found = {}
     for name, slots in before.items():
-        there = names.get(frozenset((called(node_id), slot) for node_id, slot in slots))
-        if there is not None:
-            node_id, slot = slots[0]
-            if there != storage_key(called(node_id), slot):
-                found[name] = there
+        translated = [(translate(node_id), slot) for node_id, slot in slots]
+        new = names.get(frozenset(translated))
+        if new is not None and new != storage_key(*translated[0]):
+            found[name] = new
     return found
 
 
-def _shared(nodes: Collection[Node]) -> Slots:
-    """Return the slots that share a storage by its name, first the one that gives the name."""
-    found: Slots = {}
+def _find_shared_slots(nodes: Collection[Node]) -> dict[str, list[tuple[str, str]]]:
+    """Return the slots that share a storage by its name, first the slot with that name."""
+    found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for node in nodes:
         for slot in node.saved:
             if slot.storage:
-                found.setdefault(slot.storage, []).append((node.id, slot.slot))
+                found[slot.storage].append((node.id, slot.slot))
     if not found:
-        return found
+        return {}
     own = {
         name: (node.id, slot.slot)
         for node in nodes

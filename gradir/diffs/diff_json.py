@@ -25,7 +25,7 @@ def encode(diff: Diff) -> bytes:
     """Return the bytes of a diff as printable ASCII.
 
     Raises:
-        FormatError: a record contains what JSON cannot spell.
+        FormatError: a record contains text that JSON cannot represent.
     """
     return _DOCUMENT.encode(diff)
 
@@ -34,7 +34,7 @@ def decode(data: bytes) -> Diff:
     """Return the diff in a file.
 
     Raises:
-        FormatError: it is no diff, broken, or of a version that cannot be read.
+        FormatError: the file is no diff, is broken, or has a version that this gradir cannot read.
     """
     return _DOCUMENT.decode(
         data, Diff, lambda diff: msgspec.structs.replace(diff, changes=tuple(map(_with_values, diff.changes)))
@@ -42,7 +42,7 @@ def decode(data: bytes) -> Diff:
 
 
 def _with_values(change: Change) -> Change:
-    """Return the change with values of the types that the records have, which JSON does not have."""
+    """Return the change with values of the records' types, which JSON does not have."""
     if not change.fields:
         return change
     kind = Head if change.id == change.fields[0].path[0] else _KINDS.get(change.subject)
@@ -56,11 +56,11 @@ def _with_values(change: Change) -> Change:
 def _value(kind: type[Record] | None, field: FieldChange, value: Any) -> Any:
     if value is UNSET or value is None:
         return value
-    found = None if kind is None else type_at(kind, field.path)
-    if found is not None:
-        return msgspec.convert(value, found)
+    expected = None if kind is None else type_at(kind, field.path)
+    if expected is not None:
+        return msgspec.convert(value, expected)
     try:
         return msgspec.convert(value, AttrValue)
     except msgspec.ValidationError:
-        # A field of a newer version.
+        # A newer gradir may have other types.
         return msgspec.json.encode(value).decode()

@@ -1,7 +1,6 @@
-"""The exact difference between two graphs: what to put in place of what, in both directions.
+"""The exact difference between two graphs, which `gradir.patch` applies in both directions.
 
-Where a `Diff` is to be read, a `Script` is to be applied. It keeps the whole of every record that differs, from both
-graphs, so that it leads from each to the other and needs nothing else.
+A `Diff` is for readers, a `Script` for programs. It contains every record that differs, whole and from both graphs.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get
 
 import msgspec
 
-from gradir.diffs.sequences import equal_ends, increasing
+from gradir.diffs.sequences import count_equal_ends, longest_increasing
 from gradir.errors import PatchError
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.fields import Field, fields_of, is_list, noun
@@ -37,8 +36,8 @@ class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_u
     after: tuple[T, ...] = ()
 
 
-def _declared(field: Field) -> tuple[str, Any, Any]:
-    """Return the field of a script for one of the head: hunks of a list, both values of anything else."""
+def _script_field(field: Field) -> tuple[str, Any, Any]:
+    """Return the field of a script for a field of the head: hunks of a list, or else both values."""
     kind = get_args(field.hint)[0] if get_origin(field.hint) is Annotated else field.hint
     if is_list(field):
         return field.name, tuple[Hunk[get_args(kind)[0]], ...], ()  # type: ignore[misc]
@@ -47,7 +46,11 @@ def _declared(field: Field) -> tuple[str, Any, Any]:
 
 _Fields: Any = msgspec.defstruct(
     "_Fields",
-    [("nodes", tuple[Hunk[Node], ...], ()), ("scopes", tuple[Hunk[Scope], ...], ()), *map(_declared, fields_of(Head))],
+    [
+        ("nodes", tuple[Hunk[Node], ...], ()),
+        ("scopes", tuple[Hunk[Scope], ...], ()),
+        *map(_script_field, fields_of(Head)),
+    ],
     frozen=True,
     omit_defaults=True,
     forbid_unknown_fields=True,
@@ -66,31 +69,31 @@ class Script(_Fields, frozen=True):  # type: ignore[misc,call-arg]
 
 
 def script(a: Graph, b: Graph) -> Script:
-    """Return what leads from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``."""
-    # The records that stay are the longest common subsequence of equal records with equal keys. For keys that occur
-    # once that is a longest increasing subsequence (Fredman, On computing the length of longest increasing
-    # subsequences, 1975).
+    """Return the difference from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``."""
+    # Outside of the hunks is the longest common subsequence of equal records with equal keys. For keys that occur once
+    # that is a longest increasing subsequence (Fredman, On computing the length of longest increasing subsequences,
+    # 1975).
     return Script(
         tuple(_hunks(a.nodes, b.nodes)),
         tuple(_hunks(a.scopes, b.scopes)),
-        *(_between(field, getattr(a, field.name), getattr(b, field.name)) for field in fields_of(Head)),
+        *(_compare_field(field, getattr(a, field.name), getattr(b, field.name)) for field in fields_of(Head)),
     )
 
 
 def apply(script: Script, graph: Graph) -> Graph:
-    """Return the graph that a script makes of another.
+    """Return the graph with the changes of a script.
 
     Raises:
-        PatchError: the script was not made for this graph.
+        PatchError: the script is for another graph.
         GraphError: the result breaks a rule of the IR.
     """
     result = Graph.of(
-        _replaced(list(graph.nodes.values()), script.nodes, "node"),
-        _replaced(list(graph.scopes.values()), script.scopes, "scope"),
+        _apply_hunks(list(graph.nodes.values()), script.nodes, "node"),
+        _apply_hunks(list(graph.scopes.values()), script.scopes, "scope"),
         read_from=graph.read_from,
         unknown=graph.unknown,
         **{
-            field.name: _applied(field, getattr(graph, field.name), getattr(script, field.name))
+            field.name: _apply_to_field(field, getattr(graph, field.name), getattr(script, field.name))
             for field in fields_of(Head)
         },
     )
@@ -99,32 +102,32 @@ def apply(script: Script, graph: Graph) -> Graph:
 
 
 def inverse(script: Script) -> Script:
-    """Return the script that leads back."""
+    """Return the script that undoes another."""
     values = {field.name for field in fields_of(Head) if not is_list(field)}
     return Script(
         *(
-            held and held[::-1]
+            change and change[::-1]
             if name in values
-            else tuple(Hunk(each.new_start, each.start, each.after, each.before) for each in held)
-            for name, held in msgspec.structs.asdict(script).items()
+            else tuple(Hunk(hunk.new_start, hunk.start, hunk.after, hunk.before) for hunk in change)
+            for name, change in msgspec.structs.asdict(script).items()
         )
     )
 
 
-def _between(field: Field, before: Any, after: Any) -> Any:
-    """Return one hunk for all between the common beginning and end of a list; both values of anything else."""
+def _compare_field(field: Field, before: Any, after: Any) -> Any:
+    """Return one hunk between the common beginning and end of a list, or else both values."""
     if not is_list(field):
-        return None if identical(before, after) else (before, after)
-    start, same = equal_ends(before, after, identical)
+        return None if are_identical(before, after) else (before, after)
+    start, same = count_equal_ends(before, after, are_identical)
     old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
     return (Hunk(start, start, old, new),) if old or new else ()
 
 
-def _applied(field: Field, value: Any, change: Any) -> Any:
-    """Return what a field of the head becomes; a `PatchError` if the script expects another value."""
+def _apply_to_field(field: Field, value: Any, change: Any) -> Any:
+    """Return the new value of a field of the head, or raise `PatchError` if the script expects another value."""
     if is_list(field):
-        return tuple(_replaced(value, change, noun(field)))
-    if change is not None and not identical(change[0], value):
+        return tuple(_apply_hunks(value, change, noun(field)))
+    if change is not None and not are_identical(change[0], value):
         raise PatchError(f"the diff was not made for this graph: it expects another {field.key}")
     return value if change is None else change[1]
 
@@ -142,20 +145,20 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
         if (place := places.get(key)) is not None and place[1] == record
     ]
     if not _have_same_types([olds[at] for _, at in common], [news[at] for at, _ in common]):
-        common = [(new_at, at) for new_at, at in common if identical(olds[at], news[new_at])]
+        common = [(new_at, at) for new_at, at in common if are_identical(olds[at], news[new_at])]
     start = new_start = 0
-    for new_at, at in (*increasing(common), (len(news), len(olds))):
+    for new_at, at in (*longest_increasing(common), (len(news), len(olds))):
         if at > start or new_at > new_start:
             yield Hunk(start, new_start, tuple(olds[start:at]), tuple(news[new_start:new_at]))
         start, new_start = at + 1, new_at + 1
 
 
-def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iterator[T]:
+def _apply_hunks(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iterator[T]:
     at = 0
     for hunk in hunks:
         end = hunk.start + len(hunk.before)
         fits = at <= hunk.start and end <= len(records)
-        if not fits or not all(map(identical, records[hunk.start : end], hunk.before)):
+        if not fits or not all(map(are_identical, records[hunk.start : end], hunk.before)):
             raise PatchError(f"the diff was not made for this graph: it expects another {noun} at {hunk.start:,}")
         yield from records[at : hunk.start]
         yield from hunk.after
@@ -163,7 +166,7 @@ def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iter
     yield from records[at:]
 
 
-def identical(one: Any, other: Any) -> bool:
+def are_identical(one: Any, other: Any) -> bool:
     """Return whether two records or mappings are equal in value and type: ``1``, ``1.0`` and ``true`` differ."""
     if one != other:
         return False
@@ -174,13 +177,13 @@ def identical(one: Any, other: Any) -> bool:
         return False
     for field in _VALUES:
         values = getattr(one, field, None)
-        if values and not identical(values, getattr(other, field)):
+        if values and not are_identical(values, getattr(other, field)):
             return False
     return True
 
 
 def _have_same_types(ones: Sequence[object], others: Sequence[object]) -> bool:
-    # To ask a record for a field that it lacks takes long.
+    # Each getattr() for a missing field would take long.
     fields = [field for field in _VALUES if ones and hasattr(ones[0], field)]
     one, other = (
         exact_key([values for field in fields for record in records if (values := getattr(record, field))])

@@ -1,4 +1,4 @@
-"""Which module of one graph is which of another, as their matched nodes show it, and which of them were renamed."""
+"""Match the modules of two graphs by their matched nodes, and find the renamed ones."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 _SAME_CLASS: Final = 8
 _SAME_NAME: Final = 2
-# What it counts that two modules are one; more of them count more than none.
+# The weight of any pair of modules, so that more pairs weigh more than fewer.
 _ONE: Final = 1
 _ANY: Final = "*"
 _OF_THE_GRAPH: Final = frozenset({"input", "output"})
 _OF_MODULES: Final = frozenset({"parameter", "buffer"})
 
-# Where modules are nested deeper than that in other ones, they are taken from the innermost outward.
+# Modules in deeper nesting are paired from the innermost outward.
 _MOST_LEVELS: Final = 16
 
 
 class ChangedModule(NamedTuple):
-    """A module: its path in the second graph, or in the first where only that has it."""
+    """A module: its path in the second graph, or in the first if only that has it."""
 
     path: str
     gone: bool = False
 
 
 class OtherName(NamedTuple):
-    """What both graphs call a module or a tensor that has another name or place."""
+    """The names in both graphs of a module or tensor with another name or place."""
 
     old: str
     new: str
@@ -50,10 +50,10 @@ class OtherName(NamedTuple):
 
 
 class Outline:
-    """All modules of two graphs, listed or named by a node, and which one of the first is which of the second.
+    """All modules of two graphs, from their tables and the scopes of nodes, and the pairs of equal modules.
 
-    ``paths`` are those in the second graph by those in the first. A module that is gone stands where it stood in the
-    order of the model, and one that no graph knows comes last.
+    ``paths`` has paths in the second graph by those in the first. The order of modules is that of the model: a removed
+    module has its former place, and a module that no graph contains comes last.
     """
 
     def __init__(self, trees: tuple[ModuleTree, ModuleTree], paths: Mapping[str, str]) -> None:
@@ -62,26 +62,25 @@ class Outline:
         self._was = {new: old for old, new in paths.items()}
 
     @classmethod
-    def between(cls, a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> Outline:
+    def from_pairs(cls, a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> Outline:
         """Return the modules as most of their matched nodes pair them, then their parents and kinds."""
-        # A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
         tree = whole_tree(a)
         trees = tree, whole_tree(b, like=tree)
         before, after = ({scope.path: scope for scope in tree.scopes} for tree in trees)
-        if _keep_their_places(before, after, pairs):
+        if _have_same_places(before, after, pairs):
             return cls(trees, {path: path for path in after})
-        return cls(trees, _Pairing(before, after).pairs(_scope_votes(before, after, pairs)))
+        return cls(trees, _Pairing(before, after).pairs(_count_votes(before, after, pairs)))
 
     def was(self, path: str) -> str | None:
-        """Return what the first graph calls a module of the second; nothing of a new one."""
+        """Return the path in the first graph of a module of the second, or ``None`` if it is new."""
         return self._was.get(path)
 
     def module(self, path: str, *, added: bool) -> ChangedModule:
         """Return the module at a path of the second graph, or of the first."""
         if added:
             return ChangedModule(path)
-        now = self.paths.get(path)
-        return ChangedModule(path, gone=True) if now is None else ChangedModule(now)
+        new = self.paths.get(path)
+        return ChangedModule(path, gone=True) if new is None else ChangedModule(new)
 
     def position(self, module: ChangedModule) -> int:
         """Return a number that grows in the order of the model."""
@@ -97,37 +96,37 @@ class Outline:
 
     @cached_property
     def other_names(self) -> Mapping[str, OtherName]:
-        """By path of each module with another path, the one that it is or lies in that has another name or place."""
+        """By path of each module with another path, the module itself or the one around it that was renamed."""
         found: dict[str, OtherName] = {}
-        shown: dict[Rename, OtherName] = {}
+        by_rename: dict[Rename, OtherName] = {}
         for old in (scope.path for scope in self.trees[0].scopes if scope.path in self.paths):
             new = self.paths[old]
-            (above, name), (above_now, name_now) = split_path(old), split_path(new)
-            around = self.paths.get(above)
-            is_below = old and new and around is not None and pattern(around) == pattern(above_now)
+            (parent, name), (new_parent, new_name) = split_path(old), split_path(new)
+            translated = self.paths.get(parent)
+            has_same_parent = old and new and translated is not None and pattern(translated) == pattern(new_parent)
             other: OtherName | None = OtherName(old, new)
-            if is_below and pattern(name) == pattern(name_now):
-                other = found.get(above)
+            if has_same_parent and pattern(name) == pattern(new_name):
+                other = found.get(parent)
             elif (short := rename(pattern(old), pattern(new))) != (pattern(old), pattern(new)):
-                # The module around it is gone, but not the one around that.
-                other = shown.get(short, other)
+                # The parent was removed, but a module further out may have the same rename.
+                other = by_rename.get(short, other)
             if other is not None and pattern(old) != pattern(new):
                 found[old] = other
-                shown.setdefault(other.rename, other)
+                by_rename.setdefault(other.rename, other)
         return found
 
     @cached_property
     def _order(self) -> dict[ChangedModule, int]:
-        before, after = self.trees
-        there = (
-            {self.module(scope.path, added=False): scope for scope in before.scopes},
-            {ChangedModule(scope.path): scope for scope in after.scopes},
+        olds, news = (
+            {self.module(scope.path, added=added): scope for scope in tree.scopes}
+            for tree, added in zip(self.trees, (False, True), strict=True)
         )
-        return {module: at for at, (module, _, _) in enumerate(matched(*there))}
+        return {module: place for place, (module, _, _) in enumerate(matched(olds, news))}
 
 
-def _keep_their_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]) -> bool:
-    """Return whether each module surely is the one of its path; a module of another kind has nodes and wraps none."""
+def _have_same_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]) -> bool:
+    """Return whether every path surely names the same module in both graphs."""
+    # A module whose class changed may be a wrapper, unless it has nodes and no submodules.
     if a.keys() != b.keys() or [old.scope for old, _ in pairs] != [new.scope for _, new in pairs]:
         return False
     others = {path for path, scope in a.items() if _kind(scope) != _kind(b[path])}
@@ -138,18 +137,18 @@ def _keep_their_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Co
 class _Pairing:
     def __init__(self, a: Mapping[str, Scope], b: Mapping[str, Scope]) -> None:
         self._a, self._b = a, b
-        self._inside = _inside(a), _inside(b)
+        self._inside = _find_children(a), _find_children(b)
         self._found: dict[str, str] = {}
         self._free = set(b)
-        # By module of the second graph those in it by their kinds, as far as they may be free.
-        self._waiting: dict[str, defaultdict[tuple[str, str, int], deque[str]]] = {}
+        # By module of the second graph, its children by their kinds, as far as they may be free.
+        self._children: dict[str, defaultdict[tuple[str, str, int], deque[str]]] = {}
 
     def pairs(self, votes: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, str]:
-        """Return the paths that are one, those with the most votes first."""
+        """Return the paths of equal modules, the pairs with the most votes first."""
         ordered = sorted(votes, key=lambda pair: (pair[0] != pair[1], sorted(pair)))
         for old, new in sorted(ordered, key=votes.__getitem__, reverse=True):
-            # What shares a wrapper with a module is not that module, however alike it is.
-            if self._wrapped(old, old) in {"", new} and self._unwrapped(new, new) in {"", old}:
+            # A sibling in a wrapper is another module, even if it is similar.
+            if self._find_in_wrapper(old, old) in {"", new} and self._find_former(new, new) in {"", old}:
                 self._add(old, new)
         by_depth: dict[int, list[str]] = {}
         for path in self._a:
@@ -173,46 +172,46 @@ class _Pairing:
     def _add_in_order(self, paths: Iterable[str]) -> None:
         """Add modules without nodes that have another name or index, in their order in the parent."""
         for path in paths:
-            above = self._found.get(split_path(path)[0])
-            if path in self._found or above is None or not self._a[path].class_name:
+            parent = self._found.get(split_path(path)[0])
+            if path in self._found or parent is None or not self._a[path].class_name:
                 continue
-            if above not in self._waiting:
-                self._waiting[above] = defaultdict(deque)
-                for new in self._inside[1][above].values():
-                    self._waiting[above][_kind(new)].append(new.path)
-            same = self._waiting[above][_kind(self._a[path])]
+            if parent not in self._children:
+                self._children[parent] = defaultdict(deque)
+                for child in self._inside[1][parent].values():
+                    self._children[parent][_kind(child)].append(child.path)
+            same = self._children[parent][_kind(self._a[path])]
             while same and same[0] not in self._free:
                 same.popleft()
             if same:
                 self._add(path, same[0])
 
     def _add_alike(self, old: str, new: str) -> None:
-        """Add a module with the one that has its name, or with the one that this wraps."""
-        self._add(self._unwrapped(old, new) or old, self._wrapped(old, new) or new)
+        """Add a module with the module of its name, or with the one inside that wrapper."""
+        self._add(self._find_former(old, new) or old, self._find_in_wrapper(old, new) or new)
 
     def _add(self, old: str, new: str) -> None:
         if new in self._free and old in self._a and old not in self._found:
-            # Of equal paths always one object: to look it up again is not to compare it.
+            # The same object for equal paths makes later lookups cheaper than comparing text.
             self._found[old] = self._b[new].path
             self._free.remove(new)
 
-    def _wrapped(self, old: str, wrapper: str) -> str:
-        """Return the only module in a wrapper that is as the former one of its name was; nothing if it is none."""
-        return _held(self._a.get(old), self._b.get(wrapper), self._inside[1])
+    def _find_in_wrapper(self, old: str, wrapper: str) -> str:
+        return _find_only_child(self._a.get(old), self._b.get(wrapper), self._inside[1])
 
-    def _unwrapped(self, wrapper: str, new: str) -> str:
-        return _held(self._b.get(new), self._a.get(wrapper), self._inside[0])
+    def _find_former(self, wrapper: str, new: str) -> str:
+        return _find_only_child(self._b.get(new), self._a.get(wrapper), self._inside[0])
 
 
-def _held(module: Scope | None, wrapper: Scope | None, inside: Mapping[str, Mapping[str, Scope]]) -> str:
+def _find_only_child(module: Scope | None, wrapper: Scope | None, inside: Mapping[str, Mapping[str, Scope]]) -> str:
+    """Return the only child of a wrapper in the other graph with the kind of a module, or an empty text."""
     if module is None or wrapper is None or module.class_name == wrapper.class_name:
         return ""
     same = [scope.path for scope in inside[wrapper.path].values() if _kind(scope) == _kind(module)]
     return same[0] if len(same) == 1 else ""
 
 
-def _inside(scopes: Mapping[str, Scope]) -> Mapping[str, Mapping[str, Scope]]:
-    """Return for each path of a table the modules right in it, by their names there."""
+def _find_children(scopes: Mapping[str, Scope]) -> Mapping[str, Mapping[str, Scope]]:
+    """Return the children of each module, by path and name."""
     found: dict[str, dict[str, Scope]] = {path: {} for path in scopes}
     for path, scope in scopes.items():
         parent, name = split_path(path)
@@ -225,68 +224,67 @@ def _kind(scope: Scope) -> tuple[str, str, int]:
     return scope.class_name, scope.detail, scope.own
 
 
-def _scope_votes(
+def _count_votes(
     a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Iterable[tuple[Node, Node]]
 ) -> dict[tuple[str, str], tuple[int, int]]:
-    """Count by pair of paths the matched nodes below two modules that are one, as far as these nodes show."""
-    # A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it. Of modules without a
-    # class, their own nodes tell more than those further inside.
+    """Count by pair of paths the matched nodes in both modules, which are votes that the modules are equal."""
+    # A node in a wrapped module is no vote for the wrapper or its other children. For modules without a class, their
+    # own nodes count first, then those further inside.
     votes: Counter[tuple[str, str]] = Counter()
     inside: Counter[tuple[str, str]] = Counter()
-    # An input or output of the graph stands at the top level, and tells of a single module alone whether it moved.
+    # Inputs and outputs of the graph are at the top level, so they count only if all nodes are in one module.
     inner = Counter((old.scope, new.scope) for old, new in pairs if old.role not in _OF_THE_GRAPH)
     scopes = inner if len(inner) > 1 else Counter((old.scope, new.scope) for old, new in pairs)
     for (old, new), count in scopes.items():
         for before, after in _levels(a, b, old, new):
             if before in a and after in b:
-                is_inside = (before, after) != (old, new) and not _classes(a, b, before, after)
+                is_inside = (before, after) != (old, new) and not _compare_classes(a, b, before, after)
                 (inside if is_inside else votes)[a[before].path, b[after].path] += count
     return {pair: (votes[pair], inside[pair]) for pair in (*votes, *inside)}
 
 
 def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Yield the modules around a node before and after that are one, the innermost first."""
+    """Yield the pairs of equal modules around two matched nodes, the innermost first."""
     before, after = [*upwards(old), ""], [*upwards(new), ""]
     if len(before) == len(after):
         yield from zip(before, after, strict=True)
         return
     outer: list[tuple[str, str]] = []
-    while before and after and before[-1] == after[-1] and _classes(a, b, before[-1], after[-1]) == _SAME_CLASS:
+    while before and after and before[-1] == after[-1] and _compare_classes(a, b, before[-1], after[-1]) == _SAME_CLASS:
         outer.append((before.pop(), after.pop()))
     if max(len(before), len(after)) > _MOST_LEVELS:
         yield from zip(before, after, strict=False)
     else:
         free = [0] * len(before), [0] * len(after)
-        pairs = cheapest_alignment(*free, lambda x, y: -_worth(a, b, before[x], after[y], x + y == 0)) or ()
+        pairs = cheapest_alignment(*free, lambda x, y: -_pair_weight(a, b, before[x], after[y], x + y == 0)) or ()
         yield from ((before[x], after[y]) for x, y in pairs)
     yield from reversed(outer)
 
 
-def _worth(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, is_innermost: bool) -> int:
-    # Of modules without a class the nodes in them tell most.
-    known = _classes(a, b, old, new) or (_SAME_CLASS if is_innermost else 0)
+def _pair_weight(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, is_innermost: bool) -> int:
+    # Without classes, the innermost modules are the best pair.
+    weight = _compare_classes(a, b, old, new) or (_SAME_CLASS if is_innermost else 0)
     # The top level has no name.
-    return known + _SAME_NAME * (split_path(old)[1] == split_path(new)[1] != "") + _ONE
+    return weight + _SAME_NAME * (split_path(old)[1] == split_path(new)[1] != "") + _ONE
 
 
-def _classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
-    """Return the weight of two modules being of one class or of others; 0 if one is not known."""
+def _compare_classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
+    """Return a positive weight for equal classes, a negative one for others, and 0 if one is unknown."""
     one, other = (table[path].class_name if path in table else "" for table, path in ((a, old), (b, new)))
     return (_SAME_CLASS if one == other else -_SAME_CLASS) if one and other else 0
 
 
 class RenamedModules:
-    """The renames that hold for whole modules.
+    """The renames of whole modules: only the first graph has the old prefix, or only the second has the new one.
 
-    The old prefix is gone, or the new one is new, and where both graphs know the module it is the same one in both.
-    ``nodes`` counts the nodes that each renames. It names modules with ``*`` for any index where that holds for each of
-    them, and else one by one; ``tensors`` has the roles of those that are about a tensor.
+    ``nodes`` counts the nodes of each rename. A rename has ``*`` for any index if it holds for all these modules, and
+    else there is one for each. ``tensors`` has the roles of renamed tensors.
     """
 
     def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], outline: Outline) -> None:
         self._outline = outline
         self._known = tuple({scope.path for scope in tree.scopes} for tree in outline.trees)
-        # Where no graph knows a module, the names of the tensors tell what the modules are called.
+        # If no graph lists modules, the names of the tensors imply their paths.
         self._are_unknown = self._known == ({""}, {""})
         for known, graph in zip(self._known, (a, b), strict=True) if self._are_unknown else ():
             known.update(path for node in graph.nodes.values() if not node.op for path in list(upwards(node.id))[1:])
@@ -296,23 +294,23 @@ class RenamedModules:
             if self._are_unknown and old.role in _OF_MODULES and pattern(old.id) == pattern(new.id):
                 staying.update(map(pattern, (*upwards(old.id), "")))
             if (old.id, old.scope) != (new.id, new.scope):
-                # Not in a set: its order would differ from run to run. A tensor by itself is a change of its own.
+                # No set, since its order differs from run to run. A single renamed tensor is a separate change.
                 other_names = dict.fromkeys(filter(None, self._other_names(old, new)))
                 counts.update([other for other in other_names if old.op or other.old != old.id])
-        counts = _unambiguous(counts, staying) if self._are_unknown else counts
+        counts = _drop_ambiguous(counts, staying) if self._are_unknown else counts
         before, after = ({*map(pattern, paths if counts else ())} for paths in self._known)
         self._renames = {
             other.rename
             for other in counts
-            if other.rename.before not in after or other.rename.after not in before or self._is_around_new(other)
+            if other.rename.before not in after or other.rename.after not in before or self._reuses_name(other)
         }
         self.nodes: Counter[Rename] = Counter()
         self.tensors: dict[tuple[str, str], str] = {}
-        # A name stands for all its modules, if none of them stayed where it was.
+        # A pattern names all its modules if none of them stayed in its place.
         stay = self._known[0] & self._known[1] if counts else set()
         stay_before, stay_after = ({*map(pattern, stay.difference(other[side] for other in counts))} for side in (0, 1))
         whole = [(other, count) for other, count in counts.items() if other.rename in self._renames]
-        names = _with_fixed_indices(other for other, _ in whole)
+        names = _with_common_indices(other for other, _ in whole)
         for other, count in whole:
             is_single = other.rename.before in stay_before or other.rename.after in stay_after
             name = Rename(*other) if is_single else names[other.rename]
@@ -321,7 +319,7 @@ class RenamedModules:
                 self.tensors[name] = b.nodes[other.new].role
 
     def explain(self, old: Node, new: Node) -> bool:
-        """Return whether two nodes of different names differ in these renames alone."""
+        """Return whether these renames explain the different names of two nodes."""
         before, after = Naming.of(old), Naming.of(new)
         is_same = before.tail == after.tail or (before.tail, after.tail) == (before.op, after.op)
         return is_same and all(
@@ -329,72 +327,69 @@ class RenamedModules:
         )
 
     def explain_scope(self, path: str) -> bool:
-        """Return whether a module of the first graph has another path by such a rename alone."""
+        """Return whether such a rename explains the new path of a module of the first graph."""
         other = self._outline.other_names.get(path)
         return other is not None and other.rename in self._renames
 
     def _other_names(self, old: Node, new: Node) -> Iterator[OtherName | None]:
-        """Yield what explains the other id and scope of a node; nothing of one that moved to another module."""
-        for before, after in dict.fromkeys([(_path(old), _path(new)), (old.scope, new.scope)]):
+        """Yield the renames that explain the new id and scope of a node, ``None`` if it moved to another module."""
+        for before, after in dict.fromkeys([(_path_of(old), _path_of(new)), (old.scope, new.scope)]):
             if pattern(before) == pattern(after):
                 continue
-            (module, tensor), (module_now, tensor_now) = map(self._split, self._known, (before, after))
+            # A path that is no module is that of a tensor in one.
+            (module, tensor), (new_module, new_tensor) = (
+                (path, "") if path in known else split_last(path)
+                for known, path in zip(self._known, (before, after), strict=True)
+            )
             if self._are_unknown:
                 yield OtherName(*rename(before, after))
-            elif self._outline.paths.get(module) != module_now:
+            elif self._outline.paths.get(module) != new_module:
                 yield None
-            elif pattern(tensor) != pattern(tensor_now):
+            elif pattern(tensor) != pattern(new_tensor):
                 yield OtherName(before, after)
             else:
                 yield self._outline.other_names.get(module)
 
-    @staticmethod
-    def _split(known: Collection[str], path: str) -> tuple[str, str]:
-        """Return a module, and the name of the tensor in it that a path is of."""
-        return (path, "") if path in known else split_last(path)
-
-    def _is_around_new(self, other: OtherName) -> bool:
-        """Return whether the module that has a former name now, or had the new name before, is in one graph only."""
+    def _reuses_name(self, other: OtherName) -> bool:
+        """Return whether the old name now names a new module, or the new name was that of a removed one."""
         before, after = self._known
-        came = other.old in after and self._outline.was(other.old) is None
-        return came or (other.new in before and other.new not in self._outline.paths)
+        is_taken = other.old in after and self._outline.was(other.old) is None
+        return is_taken or (other.new in before and other.new not in self._outline.paths)
 
 
-def _unambiguous(counts: Counter[OtherName], staying: Collection[str]) -> Counter[OtherName]:
-    """Return the other names that say where every tensor of a module went; of modules ``staying``, some did not."""
+def _drop_ambiguous(counts: Counter[OtherName], staying: Collection[str]) -> Counter[OtherName]:
+    """Return the other names that hold for every tensor of a module; some tensors of modules in ``staying`` stayed."""
     others = Counter(other.rename for other in counts)
     ways = Counter(each.before for each in others)
-    told = {each for each in others if ways[each.before] == 1 and each.before not in staying}
+    clear = {each for each in others if ways[each.before] == 1 and each.before not in staying}
     for other in counts:
         before, after = ([part for part in path.split(".") if pattern(part) != part] for path in other)
         if before != after and (others[other.rename] > 1 or len(before) == len(after)):
-            told.discard(other.rename)
-    return Counter({other: count for other, count in counts.items() if other.rename in told})
+            clear.discard(other.rename)
+    return Counter({other: count for other, count in counts.items() if other.rename in clear})
 
 
-def _with_fixed_indices(shown: Iterable[OtherName]) -> dict[Rename, Rename]:
-    """Return by rename what is reported: an index of one name alone is itself if all modules have it."""
-    names: dict[Rename, tuple[list[list[str]], list[list[str]]]] = {}
-    for found in shown:
-        olds, news = names.setdefault(found.rename, ([], []))
-        olds.append(found.old.split("."))
-        news.append(found.new.split("."))
-    return {each: Rename(*_fixed(each, *both)) for each, both in names.items()}
+def _with_common_indices(others: Iterable[OtherName]) -> dict[Rename, Rename]:
+    """Return the renames to report: an index in only one of both names is itself if all modules have it."""
+    names: defaultdict[Rename, list[OtherName]] = defaultdict(list)
+    for other in others:
+        names[other.rename].append(other)
+    return {each: Rename(*_fix_indices(each, found)) for each, found in names.items()}
 
 
-def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
+def _fix_indices(each: Rename, found: Sequence[OtherName]) -> Iterator[str]:
     marks = [name.split(".") for name in each]
     counts = [parts.count(_ANY) for parts in marks]
-    for parts, paths, count in zip(marks, both, counts, strict=True):
+    for parts, paths, count in zip(marks, zip(*found, strict=True), counts, strict=True):
         if count == max(counts) != min(counts):
-            columns = zip(parts, zip(*paths, strict=False), strict=False)
+            columns = zip(parts, zip(*(path.split(".") for path in paths), strict=False), strict=False)
             same = [column[0] if part == _ANY and len({*column}) == 1 else part for part, column in columns]
-            # Where that leaves one name without the index of a layer that the other has, it says too much.
+            # A name without the index of a layer that the other name has would be wrong.
             parts = same if same.count(_ANY) == min(counts) else parts  # noqa: PLW2901
         yield ".".join(parts)
 
 
-def _path(node: Node) -> str:
+def _path_of(node: Node) -> str:
     path, rest = split_id(node.id)
     if not node.op:
         return path or rest

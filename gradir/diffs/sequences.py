@@ -1,4 +1,4 @@
-"""What two sequences have in common, and what stands in another order."""
+"""Compare two sequences: their common entries, and the entries in another order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T | None, T | None]]:
-    """Yield each key with both its values in the order of ``after``; one that it lacks follows its predecessor."""
+    """Yield each key with both values in the order of ``after``; a key that it lacks follows its predecessor."""
     if [*before] == [*after]:
-        # Most graphs share their keys: to look up none of them takes a fraction of the time.
+        # Most graphs share their keys, and without lookups this takes a fraction of the time.
         yield from zip(after, before.values(), after.values(), strict=True)
         return
     removed: dict[K | None, list[K]] = {}
@@ -33,79 +33,75 @@ def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T 
         yield key, before[key], None
     for key, value in after.items():
         yield key, before.get(key), value
-        for gone in removed.get(key, ()):
-            yield gone, before[gone], None
+        for removed_key in removed.get(key, ()):
+            yield removed_key, before[removed_key], None
 
 
-def out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
+def find_out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
     """Return the first two keys that differ among the common ones."""
-    keys_before, keys_after = dict.fromkeys(before), dict.fromkeys(after)
-    if [*keys_before] == [*keys_after]:
+    olds, news = dict.fromkeys(before), dict.fromkeys(after)
+    if [*olds] == [*news]:
         return None
-    kept = zip(filter(keys_after.__contains__, keys_before), filter(keys_before.__contains__, keys_after), strict=True)
-    return next(((old, new) for old, new in kept if old != new), None)
+    common = zip(filter(news.__contains__, olds), filter(olds.__contains__, news), strict=True)
+    return next(((old, new) for old, new in common if old != new), None)
 
 
-def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the longest subsequence whose second numbers increase, by patience sorting (C. Schensted, 1961).
 
-    >>> increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
+    >>> longest_increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
     [(1, 1), (2, 2), (4, 7)]
     """
     if all(one[1] < other[1] for one, other in pairwise(pairs)):
         return [*pairs]
+    # For each pile its top and the place of the top; for each place the one before it in the subsequence.
     tops: list[int] = []
-    piles: list[int] = []
-    before: list[int] = []
-    for at, (_, value) in enumerate(pairs):
+    places: list[int] = []
+    previous: list[int] = []
+    for place, (_, value) in enumerate(pairs):
         pile = bisect_left(tops, value)
-        before.append(piles[pile - 1] if pile else -1)
-        if pile == len(tops):
-            tops.append(value)
-            piles.append(at)
-        else:
-            tops[pile] = value
-            piles[pile] = at
+        previous.append(places[pile - 1] if pile else -1)
+        tops[pile : pile + 1] = [value]
+        places[pile : pile + 1] = [place]
     found = []
-    at = piles[-1] if piles else -1
-    while at >= 0:
-        found.append(pairs[at])
-        at = before[at]
-    found.reverse()
-    return found
+    place = places[-1]
+    while place >= 0:
+        found.append(pairs[place])
+        place = previous[place]
+    return found[::-1]
 
 
-# What no list's index exceeds; Python refuses to read numbers of thousands of digits.
+# No index has more digits; Python refuses to read numbers of thousands of digits.
 _MOST_DIGITS: Final = 18
 
 
-def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the first entry of a list that passed another, given the path of each module before and after.
+def find_overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the first entry of a list that overtook another, given the path of each module before and after.
 
-    What is put in or taken out shifts the indices behind it, and leaves the entries in their sequence.
+    An entry that is inserted or removed shifts the indices after it, and leaves the others in their sequence.
 
-    >>> overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.3")])
-    >>> overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.1")])
+    >>> find_overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.3")])
+    >>> find_overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.1")])
     ('h.2', 'h.1')
     """
     paths = list(paths)
     lists: defaultdict[tuple[str, str], list[tuple[int, int, str, str]]] = defaultdict(list)
     for old, new in paths if any(old != new for old, new in paths) else ():
         parent, _, index = old.rpartition(".")
-        parent_now, _, index_now = new.rpartition(".")
-        if all(name.isdecimal() and len(name) <= _MOST_DIGITS for name in (index, index_now)):
-            lists[parent, parent_now].append((int(index), int(index_now), old, new))
+        new_parent, _, new_index = new.rpartition(".")
+        if all(name.isdecimal() and len(name) <= _MOST_DIGITS for name in (index, new_index)):
+            lists[parent, new_parent].append((int(index), int(new_index), old, new))
     for entries in lists.values():
         furthest = -1
-        for _, now, old, new in sorted(entries):
-            # One that others passed on both sides may have kept its index.
-            if now < furthest and old != new:
+        for _, place, old, new in sorted(entries):
+            # An entry that others overtook on both sides may still have its index.
+            if place < furthest and old != new:
                 return old, new
-            furthest = max(furthest, now)
+            furthest = max(furthest, place)
     return None
 
 
-# Scripts longer than this are not looked for.
+# The search for a common subsequence ends after this many edits.
 _EDITS: Final = 1000
 
 
@@ -129,51 +125,45 @@ def common_subsequence(before: Sequence[int], after: Sequence[int]) -> list[tupl
         first, last = -edits + 2 * max(0, edits - m), edits - 2 * max(0, edits - n)
         for k in range(first, last + 1, 2):
             down = k == -edits or (k != edits and ends[k - 1] < ends[k + 1])
-            x = ends[k + 1] if down else ends[k - 1] + 1
-            start, y = x, x - k
-            while x < n and y < m and before[x] == after[y]:
+            start = x = ends[k + 1] if down else ends[k - 1] + 1
+            while x < n and x - k < m and before[x] == after[x - k]:
                 x += 1
-                y += 1
             ends[k] = x
             budget -= x - start + 1
-            if x >= n and y >= m:
-                return _path(trace, n, m)
+            if x >= n and x - k >= m:
+                return _trace_edits(trace, n, m)
         if budget < 0:
             return None
     return None
 
 
-def _path(trace: list[list[int]], x: int, y: int) -> list[tuple[int, int]]:
+def _trace_edits(trace: list[list[int]], x: int, y: int) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     for edits in range(len(trace) - 1, -1, -1):
         ends, k = trace[edits], x - y
         down = k == -edits or (k != edits and ends[k - 1] < ends[k + 1])
-        came = (k + 1) if down else (k - 1)
-        from_x = ends[came] if edits else 0
-        start = (from_x if down else from_x + 1) if edits else 0
-        while x > start:
-            x -= 1
-            y -= 1
-            pairs.append((x, y))
-        x, y = from_x, from_x - came
-    pairs.reverse()
-    return pairs
+        previous = k + 1 if down else k - 1
+        previous_x = ends[previous] if edits else 0
+        start = (previous_x if down else previous_x + 1) if edits else 0
+        pairs += ((at, at - k) for at in range(x - 1, start - 1, -1))
+        x, y = previous_x, previous_x - previous
+    return pairs[::-1]
 
 
-# How far an entry may shift beyond what the lengths of the lists differ by.
+# How far an entry may shift beyond the difference of the lists' lengths.
 _BAND: Final = 16
-# A table with more entries than this is not made.
+# The most entries of a table.
 _CELLS: Final = 60_000
 
 
 def cheapest_alignment(
     weights: Sequence[int], other_weights: Sequence[int], change: Callable[[int, int], int]
 ) -> list[tuple[int, int]] | None:
-    """Return increasing pairs of indices for which changing these, and removing and adding the rest, costs least.
+    """Return increasing pairs of indices for which it costs least to change these and replace the rest.
 
-    Of equal alignments, early entries are matched. The result is ``None`` if the lists are too long. This is the
-    algorithm of S. Needleman and C. Wunsch, "A general method applicable to the search for similarities in the amino
-    acid sequence of two proteins" (1970), in a band around the diagonal.
+    Of equal alignments, the result pairs early entries. It is ``None`` if the lists are too long. This is the algorithm
+    of S. Needleman and C. Wunsch, "A general method applicable to the search for similarities in the amino acid
+    sequence of two proteins" (1970), in a band around the diagonal.
 
     >>> cheapest_alignment([3, 3, 3], [3, 3], lambda x, y: abs(x - y - 1))
     [(1, 0), (2, 1)]
@@ -195,10 +185,10 @@ def cheapest_alignment(
                 row.get(y + 1, far) + other_weights[y] if y < other_size else far,
                 next_row.get(y + 1, far) + change(x, y) if x < size and y < other_size else far,
             )
-    return _walked(rows, weights, change, other_size)
+    return _trace_alignment(rows, weights, change, other_size)
 
 
-def _walked(
+def _trace_alignment(
     rows: Sequence[dict[int, int]], weights: Sequence[int], change: Callable[[int, int], int], other_size: int
 ) -> list[tuple[int, int]]:
     pairs = []
@@ -216,12 +206,12 @@ def _walked(
     return pairs
 
 
-# How often a gap is split at anchors of its own: each round looks at every position at most once.
+# How often a gap is split at its own anchors; each round looks at every position at most once.
 _ROUNDS: Final = 6
 
 
 class Gap(NamedTuple):
-    """Two ranges that are yet to be aligned: ``start`` included, ``end`` not."""
+    """Two ranges to align: ``start`` included, ``end`` not."""
 
     start: int
     end: int
@@ -232,27 +222,26 @@ class Gap(NamedTuple):
 def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> tuple[list[tuple[int, int]], list[Gap]]:
     """Return pairs of equal tokens within the gaps, in order within each, and the gaps that remain.
 
-    Tokens that occur once on both sides are the anchors. The longest increasing subsequence of them stays (the
-    patience diff of Bram Cohen, as first in Bazaar), and the gaps between are aligned in turn.
+    Tokens that occur once on both sides are the anchors. The longest increasing subsequence of them splits a gap, and
+    each part is aligned in turn. This is the patience diff of Bram Cohen, first in Bazaar.
 
     >>> align([1, 2, 9, 3], [1, 8, 3], [Gap(0, 4, 0, 3)])
     ([(0, 0), (3, 2)], [Gap(start=1, end=3, other_start=1, other_end=2)])
     """
     pairs: list[tuple[int, int]] = []
     left: list[Gap] = []
-    stack = [(gap, _ROUNDS) for gap in gaps]
-    stack.reverse()
+    stack = [(gap, _ROUNDS) for gap in gaps][::-1]
     while stack:
-        whole, rounds = stack.pop()
-        gap = _trimmed(before, after, whole, pairs)
+        gap, rounds = stack.pop()
+        gap = _trim(before, after, gap, pairs)
         if gap.start == gap.end or gap.other_start == gap.other_end:
             continue
-        anchors = _shortest(before, after, gap)
+        anchors = _align_gap(before, after, gap)
         if anchors is not None:
             pairs += anchors
             left += gaps_between(anchors, gap)
             continue
-        anchors = increasing(alone_in_both(*_tokens(before, after, gap))) if rounds else []
+        anchors = longest_increasing(pair_unique(*_tokens(before, after, gap))) if rounds else []
         if anchors:
             pairs += anchors
             stack += [(inner, rounds - 1) for inner in reversed(gaps_between(anchors, gap))]
@@ -269,29 +258,30 @@ def gaps_between(pairs: Iterable[tuple[int, int]], gap: Gap) -> list[Gap]:
     ]
 
 
-def equal_ends(before: Sequence[T], after: Sequence[T], same: Callable[[T, T], bool] = eq) -> tuple[int, int]:
-    """Return how many entries are the same from the start, and of the others how many from the end."""
+def count_equal_ends(before: Sequence[T], after: Sequence[T], same: Callable[[T, T], bool] = eq) -> tuple[int, int]:
+    """Return how many entries are the same from the start, and how many of the others from the end."""
     most = min(len(before), len(after))
     start = next((at for at in range(most) if not same(before[at], after[at])), most)
     most -= start
     return start, next((at for at in range(most) if not same(before[-1 - at], after[-1 - at])), most)
 
 
-def _trimmed(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[tuple[int, int]]) -> Gap:
+def _trim(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[tuple[int, int]]) -> Gap:
+    """Return a gap without its equal ends, which are added to ``pairs``."""
     x, end, y, other_end = gap
-    same, same_end = equal_ends(before[x:end], after[y:other_end])
+    same, same_end = count_equal_ends(before[x:end], after[y:other_end])
     pairs += zip(range(x, x + same), range(y, y + same), strict=True)
     inner = Gap(x + same, end - same_end, y + same, other_end - same_end)
     pairs += zip(range(inner.end, end), range(inner.other_end, other_end), strict=True)
     return inner
 
 
-def _shortest(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:
+def _align_gap(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:
     """Return a longest common subsequence of a gap, without tokens that one side lacks."""
     both = set(before[gap.start : gap.end]).intersection(after[gap.other_start : gap.other_end])
-    here, there = ([(token, at) for token, at in tokens if token in both] for tokens in _tokens(before, after, gap))
-    found = common_subsequence([token for token, _ in here], [token for token, _ in there])
-    return None if found is None else [(here[x][1], there[y][1]) for x, y in found]
+    olds, news = ([(token, at) for token, at in tokens if token in both] for tokens in _tokens(before, after, gap))
+    found = common_subsequence([token for token, _ in olds], [token for token, _ in news])
+    return None if found is None else [(olds[x][1], news[y][1]) for x, y in found]
 
 
 def _tokens(before: Sequence[int], after: Sequence[int], gap: Gap) -> tuple[Iterable[tuple[int, int]], ...]:
@@ -299,18 +289,14 @@ def _tokens(before: Sequence[int], after: Sequence[int], gap: Gap) -> tuple[Iter
     return tuple(zip(tokens[start:end], range(start, end), strict=True) for tokens, start, end in ranges)
 
 
-def alone_in_both(before: Iterable[tuple[K, T]], after: Iterable[tuple[K, T]]) -> list[tuple[T, T]]:
+def pair_unique(before: Iterable[tuple[K, T]], after: Iterable[tuple[K, T]]) -> list[tuple[T, T]]:
     """Return the values of each key that occurs once on both sides."""
-    here, there = _alone(before), _alone(after)
-    return [(found, there[key]) for key, found in here.items() if key in there]
+    olds, news = _find_unique(before), _find_unique(after)
+    return [(value, news[key]) for key, value in olds.items() if key in news]
 
 
-def _alone(pairs: Iterable[tuple[K, T]]) -> dict[K, T]:
-    found: dict[K, T] = {}
-    repeated: set[K] = set()
+def _find_unique(pairs: Iterable[tuple[K, T]]) -> dict[K, T]:
+    values: defaultdict[K, list[T]] = defaultdict(list)
     for key, value in pairs:
-        if key in found:
-            repeated.add(key)
-        else:
-            found[key] = value
-    return {key: value for key, value in found.items() if key not in repeated}
+        values[key].append(value)
+    return {key: found[0] for key, found in values.items() if len(found) == 1}

@@ -1,8 +1,8 @@
-"""Terms: what a value is, whatever operations made it.
+"""Terms: the meaning of a value, independent of the operations that compute it.
 
-A term has axes, and no shape. A value is a term with the axes that make each of its dimensions, so that a transpose, a
-view or an expand changes no term: ``x @ W.T`` and a linear layer are the same product, in which each operand says which
-axes of the result it has. Equal terms have one number.
+A term has axes, and no shape. A value is a term with the axes that make each of its dimensions. A transpose, a view or
+an expand changes no term. So ``x @ W.T`` and a linear layer are the same product, in which each operand lists its axes
+of the result. Equal terms have one number.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from math import prod
 from typing import Final, NamedTuple
 
 _DIGITS: Final = 9
-# Where an axis stands in a result: a kind of dimension, its number, and the number of the axis in there.
+# The place of an axis in a result: a kind of dimension, its number, and the number of the axis in it.
 Place = tuple[str, int, int]
-# A term, and for each of its axes which one it is of the result; below 0 are those that are summed up.
+# A term, and for each of its axes the number in the result, below 0 for a summed axis.
 Operand = tuple[int, tuple[int, ...]]
 
 
 class Value(NamedTuple):
-    """A term by its number, a factor, and for each dimension the axes of the term that it is made of, in order.
+    """A term by its number, the axes of the term in each dimension, and a factor.
 
-    A dimension of size 1 has none. An axis below 0 is as many equal entries.
+    A dimension of size 1 has no axes. An axis ``-n`` stands for ``n`` equal entries.
     """
 
     term: int
@@ -39,11 +39,11 @@ class Terms:
     def __init__(self) -> None:
         self._known: dict[Hashable, int] = {}
         self._sizes: list[tuple[int, ...]] = []
-        # By term with an axis in two parts the term with the whole axis, and that.
+        # By term with a split axis, the term with the whole axis and that axis.
         self._parts: dict[int, tuple[int, int]] = {}
 
     def leaf(self, name: Hashable, shape: Sequence[int]) -> Value:
-        """Return a value that nothing computes, or of which nothing is known."""
+        """Return a value that no known operation computes."""
         sizes = tuple(size for size in shape if size != 1)
         axes = iter(range(len(sizes)))
         dims = tuple(() if size == 1 else (next(axes),) for size in shape)
@@ -53,8 +53,8 @@ class Terms:
         """Return the sizes of the dimensions."""
         return tuple(prod(self._size(value, axis) for axis in dim) for dim in value.dims)
 
-    def reshaped(self, value: Value, shape: Sequence[int]) -> Value | None:
-        """Return the same elements in order, in other dimensions."""
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value | None:
+        """Return the same elements in the same order with another shape."""
         left = [axis for dim in value.dims for axis in dim][::-1]
         if 0 in shape:
             return None
@@ -66,57 +66,54 @@ class Terms:
                 if not left:
                     return None
                 axis = left.pop()
-                here = self._size(value, axis)
-                if missing % here:
-                    if here % missing:
+                own = self._size(value, axis)
+                if missing % own:
+                    if own % missing:
                         return None
-                    value, axis, rest, shift = self._split(value, axis, missing)
+                    value, axis, rest, shift = self._split_axis(value, axis, missing)
                     dims = [[*map(shift, each)] for each in dims]
                     dim, left = [*map(shift, dim)], [*map(shift, left), rest]
-                    here = missing
+                    own = missing
                 dim.append(axis)
-                missing //= here
+                missing //= own
             dims.append(dim)
         return None if left else Value(value.term, tuple(map(tuple, dims)), value.factor)
 
-    def expanded(self, value: Value, shape: Sequence[int]) -> Value:
-        """Return a value repeated along dimensions of size 1, and in new dimensions before the others."""
+    def expand(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a value repeated along dimensions of size 1, and in new leading dimensions."""
         dims = [*([()] * (len(shape) - len(value.dims))), *value.dims]
         new = [(-size,) if not dim and size != 1 else dim for dim, size in zip(dims, shape, strict=True)]
         return Value(value.term, tuple(new), value.factor)
 
-    def by_element(
+    def apply_elementwise(
         self, word: Hashable, values: Sequence[Value], shape: Sequence[int], *, in_any_order: bool = False
     ) -> Value | None:
-        """Return a function of the entries that stand in one place."""
-        found = self._aligned([self.whole(value) for value in values], len(shape))
-        if found is None:
+        """Return a function of the entries in the same place."""
+        aligned = self._align([self.fold_factor(value) for value in values], len(shape))
+        if aligned is None:
             return None
-        values, rows = found
-        dims = _widest(rows, shape, self._sizes_of(values))
-        places = [self._places(row, dims) for row in rows]
-        return self._made(word, values, places, _of_result(dims), in_any_order=in_any_order)
+        values, rows = aligned
+        result = self._result_places(values, rows, shape)
+        places = [_places(row, len(shape)) for row in rows]
+        return self._make_value(word, values, places, result, in_any_order=in_any_order)
 
-    def product(self, a: Value, b: Value) -> Value | None:
-        """Return the product of vectors or matrices, by entry of the dimensions before."""
+    def matmul(self, a: Value, b: Value) -> Value | None:
+        """Return the product of vectors or matrices, for each entry of the leading dimensions."""
         inner = [a.dims[-1], b.dims[-2] if len(b.dims) > 1 else b.dims[-1]]
         values = [a, b]
         if [self._size(a, axis) for axis in inner[0]] != [self._size(b, axis) for axis in inner[1]]:
-            values = [self._merged(a, len(a.dims) - 1), self._merged(b, max(len(b.dims) - 2, 0))]
-        values = [value._replace(factor=1.0) for value in values]
+            values = [self._merge_axes(a, len(a.dims) - 1), self._merge_axes(b, max(len(b.dims) - 2, 0))]
         rows = [[*value.dims] for value in values]
         summed = [rows[0].pop(), rows[1].pop(-2 if len(rows[1]) > 1 else -1)]
         own = [rows[0].pop() if rows[0] else None, rows[1].pop() if rows[1] else None]
         rank = max(map(len, rows))
-        shapes = [self.shape(Value(value.term, tuple(row))) for value, row in zip(values, rows, strict=True)]
-        wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-        shape = [max(sizes) for sizes in zip(*wide, strict=True)]
         rows = [[*([()] * (rank - len(row))), *row] for row in rows]
+        shapes = [self.shape(Value(value.term, tuple(row))) for value, row in zip(values, rows, strict=True)]
+        shape = [max(sizes) for sizes in zip(*shapes, strict=True)]
         if not self._fit(values, rows, rank):
             return None
-        dims = _widest(rows, shape, self._sizes_of(values))
-        result = _of_result(dims)
-        places = [self._places(row, dims) for row in rows]
+        result = self._result_places(values, rows, shape)
+        places = [_places(row, rank) for row in rows]
         for at, (kind, axes) in enumerate(zip("mn", own, strict=True)):
             if axes is not None:
                 places[at] |= {axis: (kind, 0, number) for number, axis in enumerate(axes) if axis >= 0}
@@ -124,65 +121,60 @@ class Terms:
             places[at] |= {axis: ("sum", 0, number) for number, axis in enumerate(summed[at]) if axis >= 0}
         if any(one < 0 and other < 0 for one, other in zip(*summed, strict=True)):
             return None
-        value = self._made("matmul", values, places, result, in_any_order=True)
+        value = self._make_value("matmul", values, places, result, in_any_order=True)
         return value and value._replace(factor=a.factor * b.factor)
 
-    def summed(self, value: Value, over: Iterable[int], *, keeps: bool) -> Value:
+    def sum(self, value: Value, over: Iterable[int], *, keeps: bool) -> Value:
         """Return a sum over dimensions."""
         over = {dim % len(value.dims) for dim in over} if value.dims else set()
-        gone = sorted(axis for dim in over for axis in value.dims[dim] if axis >= 0)
+        summed = sorted(axis for dim in over for axis in value.dims[dim] if axis >= 0)
         equal = prod(-axis for dim in over for axis in value.dims[dim] if axis < 0)
-        value = value._replace(factor=value.factor * equal)
         dims = [() if at in over else dim for at, dim in enumerate(value.dims) if keeps or at not in over]
-        if not gone:
-            return value._replace(dims=tuple(dims))
-        sizes = self._sizes[value.term]
-        term = self._term(("sum", value.term, tuple(gone)), tuple(s for at, s in enumerate(sizes) if at not in gone))
+        term = value.term
+        if summed:
+            sizes = tuple(size for axis, size in enumerate(self._sizes[term]) if axis not in summed)
+            term = self._term(("sum", term, tuple(summed)), sizes)
+        return Value(term, _without_axes(dims, summed), value.factor * equal)
 
-        def shift(axis: int) -> int:
-            return axis if axis < 0 else axis - sum(each < axis for each in gone)
-
-        return Value(term, tuple(tuple(map(shift, dim)) for dim in dims), value.factor)
-
-    def along(self, word: str, value: Value, dim: int) -> Value | None:
-        """Return a function of all entries along a dimension that has as many, as a softmax."""
-        value = self.whole(value)
+    def apply_along(self, word: str, value: Value, dim: int) -> Value | None:
+        """Return a function of all entries along a dimension that keeps its size, such as a softmax."""
+        value = self.fold_factor(value)
         axes = value.dims[dim] if value.dims else ()
         if any(axis < 0 for axis in axes):
             return None
         term = self._term((word, value.term, tuple(sorted(axes))), self._sizes[value.term])
         return Value(term, value.dims)
 
-    def added(self, values: Sequence[Value], shape: Sequence[int]) -> Value | None:
+    def add(self, values: Sequence[Value], shape: Sequence[int]) -> Value | None:
         """Return a sum of values, each with its factor."""
         first = min(values, key=lambda value: value.term).factor
         if not first:
             return None
-        found = self.by_element(
+        found = self.apply_elementwise(
             "add", [value._replace(factor=value.factor / first) for value in values], shape, in_any_order=True
         )
         return found and found._replace(factor=first)
 
-    def multiplied(self, a: Value, b: Value, shape: Sequence[int]) -> Value | None:
+    def multiply(self, a: Value, b: Value, shape: Sequence[int]) -> Value | None:
         """Return a product of entries."""
         values = [value._replace(factor=1.0) for value in (a, b)]
-        found = self.by_element("mul", values, shape, in_any_order=True)
+        found = self.apply_elementwise("mul", values, shape, in_any_order=True)
         return found and found._replace(factor=a.factor * b.factor)
 
-    def whole(self, value: Value) -> Value:
+    def fold_factor(self, value: Value) -> Value:
         """Return a value without a factor."""
-        # Factors that are equal in so many digits are one: 1 / 8 ** 0.5 is written in several ways.
+        # Programs spell 1 / 8 ** 0.5 in several ways, which differ in the last digits.
         factor = float(f"{value.factor:.{_DIGITS}g}")
         if factor == 1:
             return value._replace(factor=1.0)
         return Value(self._term(("times", value.term, factor), self._sizes[value.term]), value.dims)
 
-    def plain(self, value: Value) -> Value:
+    def normalize(self, value: Value) -> Value:
         """Return a value without a factor, with one axis for each dimension."""
-        value = self.whole(value)
+        value = self.fold_factor(value)
         for at, dim in enumerate(value.dims):
             if len(dim) > 1:
-                value = self._merged(value, at)
+                value = self._merge_axes(value, at)
         return value
 
     def _term(self, key: Hashable, sizes: tuple[int, ...]) -> int:
@@ -195,11 +187,8 @@ class Terms:
     def _size(self, value: Value, axis: int) -> int:
         return -axis if axis < 0 else self._sizes[value.term][axis]
 
-    def _sizes_of(self, values: Sequence[Value]) -> Callable[[int, int], int]:
-        return lambda at, axis: self._size(values[at], axis)
-
-    def _split(self, value: Value, axis: int, size: int) -> tuple[Value, int, int, Callable[[int], int]]:
-        """Return the value with an axis in two parts, both parts, and the new numbers of the other axes."""
+    def _split_axis(self, value: Value, axis: int, size: int) -> tuple[Value, int, int, Callable[[int], int]]:
+        """Return the value with an axis split in two, both parts, and a function that renumbers other axes."""
         if axis < 0:
             return value, -size, axis // size, lambda each: each
         sizes = self._sizes[value.term]
@@ -212,8 +201,8 @@ class Terms:
 
         return Value(term, (), value.factor), axis, axis + 1, shift
 
-    def _merged(self, value: Value, at: int) -> Value:
-        """Return the value with one axis for a dimension that has several."""
+    def _merge_axes(self, value: Value, at: int) -> Value:
+        """Return the value with one axis for a dimension that may have several."""
         axes = value.dims[at]
         if len(axes) < 2:
             return value
@@ -224,58 +213,54 @@ class Terms:
             size = prod(axes) if len(axes) % 2 else -prod(axes)
             return value._replace(dims=(*value.dims[:at], (size,), *value.dims[at + 1 :]))
         else:
-            sizes = self._sizes[value.term]
             new = min(axis for axis in axes if axis >= 0)
-            kept = [axis for axis in range(len(sizes)) if axis not in axes or axis == new]
             merged = prod(self._size(value, axis) for axis in axes)
-            term = self._term(
-                ("merged", value.term, axes), tuple(merged if axis == new else sizes[axis] for axis in kept)
+            sizes = tuple(
+                merged if axis == new else size
+                for axis, size in enumerate(self._sizes[value.term])
+                if axis not in axes or axis == new
             )
-        gone = sorted(axis for axis in axes if axis >= 0 and axis != new)
+            term = self._term(("merged", value.term, axes), sizes)
+        dims = [*value.dims[:at], (new,), *value.dims[at + 1 :]]
+        removed = [axis for axis in axes if axis >= 0 and axis != new]
+        return Value(term, _without_axes(dims, removed), value.factor)
 
-        def shift(axis: int) -> int:
-            return axis if axis < 0 else axis - sum(each < axis for each in gone)
-
-        dims = [tuple(map(shift, dim)) for dim in value.dims]
-        dims[at] = (shift(new),)
-        return Value(term, tuple(dims), value.factor)
-
-    def _aligned(self, values: list[Value], rank: int) -> tuple[list[Value], list[list[tuple[int, ...]]]] | None:
-        """Return the values and their dimensions, in which all axes of one place have one size."""
+    def _align(self, values: list[Value], rank: int) -> tuple[list[Value], list[list[tuple[int, ...]]]] | None:
+        """Return the values and their dimensions, so that all axes in the same place have the same size."""
         for dim in range(rank):
-            here = [(at, dim - rank + len(value.dims)) for at, value in enumerate(values)]
-            here = [(at, own) for at, own in here if own >= 0 and any(axis >= 0 for axis in values[at].dims[own])]
-            if len({tuple(self._size(values[at], axis) for axis in values[at].dims[own]) for at, own in here}) > 1:
-                for at, own in here:
-                    if len(values[at].dims[own]) > 1:
-                        values[at] = self._merged(values[at], own)
+            places = [(at, dim - rank + len(value.dims)) for at, value in enumerate(values)]
+            places = [(at, own) for at, own in places if own >= 0 and any(axis >= 0 for axis in values[at].dims[own])]
+            if len({tuple(self._size(values[at], axis) for axis in values[at].dims[own]) for at, own in places}) > 1:
+                for at, own in places:
+                    values[at] = self._merge_axes(values[at], own)
         rows = [[*([()] * (rank - len(value.dims))), *value.dims] for value in values]
         return (values, rows) if self._fit(values, rows, rank) else None
 
     def _fit(self, values: Sequence[Value], rows: Sequence[Sequence[tuple[int, ...]]], rank: int) -> bool:
-        """Return whether in each dimension all that have axes have them of the same sizes."""
-        return all(
-            len(
-                {
-                    tuple(self._size(value, axis) for axis in row[dim])
-                    for value, row in zip(values, rows, strict=True)
-                    if any(axis >= 0 for axis in row[dim])
-                }
-            )
-            <= 1
-            for dim in range(rank)
-        )
+        """Return whether all axes in a dimension have the same sizes in all operands with axes there."""
+        for dim in range(rank):
+            sizes = {
+                tuple(self._size(value, axis) for axis in row[dim])
+                for value, row in zip(values, rows, strict=True)
+                if any(axis >= 0 for axis in row[dim])
+            }
+            if len(sizes) > 1:
+                return False
+        return True
 
-    @staticmethod
-    def _places(row: Sequence[tuple[int, ...]], dims: Sequence[Sequence[int]]) -> dict[int, Place]:
-        return {
-            axis: ("", dim, number)
-            for dim, axes in enumerate(row)
-            for number, axis in enumerate(axes)
-            if axis >= 0 and dim < len(dims)
-        }
+    def _result_places(
+        self, values: Sequence[Value], rows: Sequence[Sequence[tuple[int, ...]]], shape: Sequence[int]
+    ) -> list[list[tuple[Place, int]]]:
+        """Return for each dimension the places and sizes of its axes, as in the first operand that has any there."""
+        result: list[list[tuple[Place, int]]] = []
+        for dim, whole in enumerate(shape):
+            owners = (pair for pair in zip(values, rows, strict=True) if any(axis >= 0 for axis in pair[1][dim]))
+            owner = next(owners, None)
+            sizes = [whole] * (whole != 1) if owner is None else [self._size(owner[0], axis) for axis in owner[1][dim]]
+            result.append([(("", dim, number), size) for number, size in enumerate(sizes)])
+        return result
 
-    def _made(
+    def _make_value(
         self,
         word: Hashable,
         values: Sequence[Value],
@@ -287,47 +272,42 @@ class Terms:
         """Return the term of operands by the places of their axes, with these places in each dimension."""
         sizes = {place: size for dim in result for place, size in dim}
         if any(len(found) != len(self._sizes[value.term]) for found, value in zip(places, values, strict=True)):
-            # An axis that stands in two places, as in a diagonal.
+            # The same axis is in two places, as in a diagonal.
             return None
-        best: tuple[tuple[Operand, ...], dict[Place, int]] | None = None
         order = [*range(len(values))]
         if in_any_order:
             order.sort(key=lambda at: values[at].term)
-        same = len({values[at].term for at in order}) < len(order) and in_any_order and len(order) == 2
-        for each in permutations(order) if same else (order,):
+        is_square = in_any_order and len(order) == 2 and values[0].term == values[1].term
+        candidates: list[tuple[tuple[Operand, ...], dict[Place, int]]] = []
+        for each in permutations(order) if is_square else (order,):
             numbers: dict[Place, int] = {}
-            found = tuple(
+            operands = tuple(
                 (values[at].term, tuple(_number(numbers, places[at][axis]) for axis in sorted(places[at])))
                 for at in each
             )
-            if best is None or found < best[0]:
-                best = found, numbers
-        if best is None:
-            return None
-        operands, numbers = best
-        shown = {place: number for place, number in numbers.items() if number >= 0}
-        term = self._term((word, operands), tuple(sizes[place] for place in sorted(shown, key=shown.__getitem__)))
-        dims = tuple(tuple(shown.get(place, -size) for place, size in dim) for dim in result)
+            candidates.append((operands, numbers))
+        operands, numbers = min(candidates, key=lambda candidate: candidate[0])
+        axes = {place: number for place, number in numbers.items() if number >= 0}
+        term = self._term((word, operands), tuple(sizes[place] for place in sorted(axes, key=axes.__getitem__)))
+        dims = tuple(tuple(axes.get(place, -size) for place, size in dim) for dim in result)
         return Value(term, dims)
 
 
-def _widest(
-    rows: Sequence[Sequence[tuple[int, ...]]], shape: Sequence[int], size: Callable[[int, int], int]
-) -> list[list[int]]:
-    """Return for each dimension the sizes of its axes in the first operand that has any."""
-    found: list[list[int]] = []
-    for dim, whole in enumerate(shape):
-        sizes = [[size(at, axis) for axis in row[dim]] for at, row in enumerate(rows) if any(a >= 0 for a in row[dim])]
-        found.append(sizes[0] if sizes else [whole] * (whole != 1))
-    return found
+def _without_axes(dims: Iterable[tuple[int, ...]], removed: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return dimensions with new numbers of the axes after removed ones."""
+    return tuple(
+        tuple(axis if axis < 0 else axis - sum(each < axis for each in removed) for axis in dim) for dim in dims
+    )
 
 
-def _of_result(dims: Sequence[Sequence[int]]) -> list[list[tuple[Place, int]]]:
-    return [[(("", dim, number), size) for number, size in enumerate(sizes)] for dim, sizes in enumerate(dims)]
+def _places(row: Sequence[tuple[int, ...]], rank: int) -> dict[int, Place]:
+    return {
+        axis: ("", dim, number) for dim, axes in enumerate(row[:rank]) for number, axis in enumerate(axes) if axis >= 0
+    }
 
 
 def _number(numbers: dict[Place, int], place: Place) -> int:
-    """Return the number of a place in order of appearance: from 0 up, or from -1 down if it is summed."""
+    """Return the number of a place in order of appearance: from 0 up, or from -1 down for a summed one."""
     if place not in numbers:
         is_summed = place[0] == "sum"
         count = sum((number < 0) == is_summed for number in numbers.values())

@@ -39,67 +39,66 @@ class Vocabulary(NamedTuple):
     """Operations that accumulate the gradient of the leaf that is their input."""
 
     synonyms: Mapping[str, str] = MappingProxyType({})
-    """Operations by others that do the same; which of them a framework takes depends on its release and the device."""
+    """Operations by equivalent ones, between which a framework chooses by release and device."""
 
     incidental: tuple[str, ...] = ()
-    """What another release changes by itself, as patterns of fields that `gradir.diff` ignores."""
+    """Patterns of fields that differ between releases, which `gradir.diff` ignores."""
 
     unsettled: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """By operation, patterns of fields whose value the release chooses, and no program."""
+    """By operation, patterns of fields with values that the release chooses, not the program."""
 
     unexposed: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """By operation, patterns of fields that only some releases let be read: where one side has none, it may be any."""
+    """By operation, patterns of fields that only some releases expose, so that a missing value equals any."""
 
     identities: frozenset[str] = frozenset()
-    """Operations that choose elements, in order: one that gives as many as it gets gives what it gets."""
+    """Operations that select elements in order, and so return their input if they select all."""
 
     descriptions: Mapping[str, str] = MappingProxyType({})
-    """Parts of the description of a module by what a release writes, or wrote, for the same."""
+    """Parts of the description of a module, by other spellings in some releases."""
 
     casts: frozenset[str] = frozenset()
-    """Operations that give the same numbers in another dtype or on another device."""
+    """Operations that return the same values with another dtype or device."""
 
     sizes: tuple[str, ...] = ()
     """Attributes that follow from the sizes of tensors, as patterns of fields."""
 
     values: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """What the values of attributes mean that are numbers from 0 on, by ``attribute`` or ``operation.attribute``."""
+    """The names of attribute values 0, 1, 2 and so on, by ``attribute`` or ``operation.attribute``."""
 
     shared: Mapping[str, str] = MappingProxyType({})
-    """Operations in the words that frameworks share, see `gradir.vocabulary.shared`: a word, or a term of several in
-    which a number is an input slot (``addmm`` is ``add(matmul(1, 2), 0)``). A key may ask for values of attributes:
-    ``pow.exponent=2``."""
+    """Terms that frameworks share, by operation, see `gradir.vocabulary.shared`. In a term, a number is an input slot:
+    ``addmm`` is ``add(matmul(1, 2), 0)``. A key can require values of attributes: ``pow.exponent=2``."""
 
     settings: Mapping[str, str] = MappingProxyType({})
-    """Attributes that say the same in all frameworks, by ``operation.attribute``, as the shared word calls them."""
+    """Attributes with the same meaning in all frameworks: their shared names by ``operation.attribute``."""
 
     left_out: frozenset[str] = frozenset()
-    """Operations with one input that no other framework has to have, beside shape operations and casts."""
+    """Operations with one input that other frameworks may lack, beside shape operations and casts."""
 
     parts: frozenset[str] = frozenset()
-    """Operations each of whose outputs is a slice of their input."""
+    """Operations whose outputs are slices of their input."""
 
     meanings: Mapping[str, str] = MappingProxyType({})
-    """What operations come to where graphs are compared by what they compute, see `gradir.diffs.computing`."""
+    """The meanings of operations for comparing results, see `gradir.diffs.computing`."""
 
     draws: frozenset[str] = frozenset()
-    """Parts of names of operations that draw numbers or write what others of them read: their order counts."""
+    """Parts of names of operations whose order counts, since they draw random values or change a common state."""
 
     literal: str = ""
     """The attribute that holds a constant operand, by the input slot: ``in{}``."""
 
     contraction: str = ""
-    """The attribute of a product that says which dimensions of both operands are summed, and which go together."""
+    """The attribute of a product with the summed and the batch dimensions of both operands."""
 
     defaults: Mapping[str, str] = MappingProxyType({})
-    """What attributes, and parts of the description of a module, are unless somebody sets them, as text in lower case;
-    ``*`` for one that says nothing of its own. Any other is false."""
+    """The default values of attributes and of parts of module descriptions, as text in lower case. All others are
+    false; ``*`` stands for any value, if an attribute repeats other information."""
 
     def __or__(self, other: Vocabulary) -> Vocabulary:
-        return Vocabulary(*map(_joined, self, other))
+        return Vocabulary(*map(_join, self, other))
 
     def are_same(self, one: str, other: str) -> bool:
-        """Return whether two operations do the same, so that their attributes can be compared."""
+        """Return whether two operations are equivalent, so that their attributes can be compared."""
         return self.synonyms.get(one, one) == self.synonyms.get(other, other)
 
     def value_name(self, operation: str, attribute: str, value: object) -> str:
@@ -112,7 +111,7 @@ class Vocabulary(NamedTuple):
         return names[value] if type(value) is int and 0 <= value < len(names) else ""
 
     def describe_the_same(self, one: str, other: str) -> bool:
-        """Return whether two descriptions of a module say the same in different releases.
+        """Return whether two descriptions of a module from different releases are equivalent.
 
         >>> Vocabulary(descriptions={"affine=True, bias=True": "affine=True"}).describe_the_same(
         ...     "8, eps=1e-05, affine=True", "8, eps=1e-05, affine=True, bias=True"
@@ -127,7 +126,7 @@ class Vocabulary(NamedTuple):
         return description
 
 
-def _joined(one: Any, other: Any) -> Any:
+def _join(one: Any, other: Any) -> Any:
     if isinstance(one, Mapping):
         return {**one, **other}
     if isinstance(one, tuple):
@@ -138,31 +137,31 @@ def _joined(one: Any, other: Any) -> Any:
 def vocabulary_of(*graphs: Graph) -> Vocabulary:
     """Return the vocabulary of some graphs, which is empty for an unknown framework.
 
-    A graph that names no framework may have the words of any.
+    A graph without the name of a framework may have operations of any.
 
     >>> from gradir.ir import Graph, Producer
     >>> by_hand, unknown = Graph.of([]), Graph.of([], producer=Producer(framework="unheard"))
     >>> "view" in vocabulary_of(by_hand).shape_operations, vocabulary_of(unknown) == Vocabulary()
     (True, True)
     """
-    return _known(frozenset(graph.producer.framework for graph in graphs))
+    return _find_vocabulary(frozenset(graph.producer.framework for graph in graphs))
 
 
-# Every pass asks for a vocabulary. The cache is bounded, since a file may name any framework.
+# Every pass needs a vocabulary. The cache is bounded, since a file may name any framework.
 @lru_cache
-def _known(frameworks: frozenset[str]) -> Vocabulary:
+def _find_vocabulary(frameworks: frozenset[str]) -> Vocabulary:
     found = Vocabulary()
     for point in sorted(set(entry_points(_GROUP))):
         if not frameworks or not frameworks.isdisjoint(("", point.name)):
-            found |= _loaded(point)
+            found |= _load(point)
     return found
 
 
 @lru_cache
-def _loaded(point: EntryPoint) -> Vocabulary:
+def _load(point: EntryPoint) -> Vocabulary:
     try:
         found: Vocabulary = Vocabulary() | point.load()
-    except Exception as error:  # noqa: BLE001 (what another package is wrong about must not keep a graph from being shown)
+    except Exception as error:  # noqa: BLE001 (an error of another package must not prevent the display of a graph)
         warn(f"the vocabulary of {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}")
         return Vocabulary()
     return found

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import printable, shortened
 from gradir.vocabulary.jax import JAX_ADVICE
-from gradir.vocabulary.operations import SPOKEN, advice_on_error, words_of_operation
+from gradir.vocabulary.operations import DISPLAY_NAMES, advice_on_error, find_operation_text
 from gradir.vocabulary.patterns import LOST, PATTERNS
 from gradir.vocabulary.training import TRAINING
 
@@ -22,7 +22,7 @@ _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
 
 
 class Words(NamedTuple):
-    """The sentence of a kind and its advice.
+    """The sentence and the advice of a kind of cause.
 
     ``{op}`` is the operation, ``{names}`` the parameters, and ``{is}``, ``{has}``, ``{gets}`` and ``{it}`` agree with
     their number.
@@ -32,7 +32,7 @@ class Words(NamedTuple):
     advice: str
 
 
-WORDS: Final[Mapping[str, Words]] = {
+CAUSE_TEXTS: Final[Mapping[str, Words]] = {
     "detach": Words(
         "detach() cuts {names}",
         "take detach() out of this line if {names} should learn from what is computed with its result",
@@ -446,7 +446,7 @@ _NUMBER: Final = {
 
 
 def printable_short(text: str) -> str:
-    """Return a name on one line, without its middle if it is long."""
+    """Return a name on one line, without its middle if it is too long."""
     return printable(shortened(text, LONGEST_NAME))
 
 
@@ -462,10 +462,10 @@ def worded(
     detail: str = "",
     framework: str = "",
 ) -> Words:
-    """Return the sentence of a cause and its advice; ``shown`` formats a name.
+    """Return the sentence and the advice of a cause; ``shown`` formats a name.
 
-    ``named`` is a phrase for the names, ``pattern`` the cause's pattern, ``is_lost`` whether it leaves a parameter
-    without a gradient all the same, and ``detail`` the error of a cause that is one.
+    ``named`` is a phrase for the names and ``pattern`` the cause's pattern. ``is_lost`` means that a parameter gets no
+    gradient despite the pattern. ``detail`` is the error, if the cause is one.
 
     >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
     'item turns a tensor into plain numbers, which cuts a, b, c, d and 2 more'
@@ -475,33 +475,32 @@ def worded(
     'detach() cuts a: it is part of a teacher, whose results are targets'
     """
     known = LOST.get(pattern) if is_lost else PATTERNS.get(pattern)
-    words = WORDS.get(kind)
-    if words is not None:
-        text, advice = words_of_operation(kind, op)
-        advice = advice_on_error(detail) if kind in _ERRORS else advice
-        words = Words(text or words.text, advice or words.advice)
-    if known is not None:
-        of_kind = words or Words("", "")
-        words = Words(known[0].replace("{cause}", of_kind.text), known[1].replace("{advice}", of_kind.advice))
     listed = named or listed_names(names, shown)
-    if words is None:
+    if known is None and kind not in CAUSE_TEXTS:
         return Words(f"{shown(kind)}: {listed}", "")
-    differing = ADVICE.get(framework, {})
-    words = words._replace(advice=differing.get(f"{kind} {op}", differing.get(kind, words.advice)))
-    fitting = {word: forms[len(names) > 1] for word, forms in _NUMBER.items()}
-    operation = shown(SPOKEN.get(op, op)) if op else _UNNAMED.get(kind, "an operation")
-    return Words(*(part.format(op=operation, names=listed, **fitting) for part in words))
+    text, advice = CAUSE_TEXTS.get(kind, Words("", ""))
+    if kind in CAUSE_TEXTS:
+        own_text, own_advice = find_operation_text(kind, op)
+        text = own_text or text
+        advice = (advice_on_error(detail) if kind in _ERRORS else own_advice) or advice
+    if known is not None:
+        text, advice = known[0].replace("{cause}", text), known[1].replace("{advice}", advice)
+    by_framework = ADVICE.get(framework, {})
+    advice = by_framework.get(f"{kind} {op}", by_framework.get(kind, advice))
+    forms = {verb: both[len(names) > 1] for verb, both in _NUMBER.items()}
+    operation = shown(DISPLAY_NAMES.get(op, op)) if op else _UNNAMED.get(kind, "an operation")
+    return Words(*(part.format(op=operation, names=listed, **forms) for part in (text, advice)))
 
 
 def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_short) -> str:
-    """Return names in one phrase: folded if that is shorter, or the first few.
+    """Return names in one phrase: as ranges if that is shorter, or else the first few.
 
     >>> listed_names(["g.0.weight", "g.0.bias", "g.2.weight", "g.2.bias"]), listed_names(["weight", "bias"])
     ('g.{0,2}.{weight,bias}', 'weight, bias')
     """
     if not names:
         return "a tensor that has no name"
-    folded = _folded(tuple(names))
+    folded = _fold_names(tuple(names))
     if folded:
         return shown(folded)
     listed = ", ".join(map(shown, names[:FEW_NAMES]))
@@ -509,7 +508,7 @@ def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_s
 
 
 @lru_cache(maxsize=64)
-def _folded(names: tuple[str, ...]) -> str:
+def _fold_names(names: tuple[str, ...]) -> str:
     if len(names) == 1 or not all(map(_PLAIN.fullmatch, names)):
         return ""
     folded = ranges(names)

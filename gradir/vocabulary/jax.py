@@ -43,7 +43,7 @@ VOCABULARY: Final = Vocabulary(
         "reduce_prod": "prod",
         "reduce_sum": "sum",
         "reduce_window_max": "max_pool",
-        # Of several cases, the first is the one where the condition does not hold.
+        # The first case is for a false condition.
         "select_n": "where(2, 1)",
         "top_k": "topk",
     },
@@ -54,7 +54,7 @@ VOCABULARY: Final = Vocabulary(
     defaults={
         "batch_group_count": "1",
         "feature_group_count": "1",
-        # Sizes, dtypes that the outputs have too, and what tells where in the program an equation stands.
+        # Sizes, dtypes that the outputs have too, and the place of an equation in the program.
         **dict.fromkeys(
             ("new_dtype", "new_sizes", "num_consts", "phase", "preferred_element_type", "shape", "stopped"), "*"
         ),

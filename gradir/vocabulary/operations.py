@@ -1,4 +1,4 @@
-"""Sentences for single operations, custom Functions and errors, if those of the kind are too general."""
+"""Sentences for single operations, custom Functions and errors, if those of the cause's kind are too general."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
     },
 }
 
-# The names of torch's internal operations in a program, for causes without the program's own word.
+# The public names of torch's internal operations, for causes without the name in the program.
 OWN_NAMES: Final[Mapping[str, str]] = {
     "addmm": "linear",
     **dict.fromkeys(("bmm", "mm"), "matmul"),
@@ -101,8 +101,8 @@ OWN_NAMES: Final[Mapping[str, str]] = {
     "to_copy": "to",
 }
 
-# The words in a sentence for operations that a program writes with signs, or with a longer name.
-SPOKEN: Final[Mapping[str, str]] = {
+# The names in a sentence of operations with an operator or a longer name in the program.
+DISPLAY_NAMES: Final[Mapping[str, str]] = {
     "getitem": "an index",
     "grad": "torch.autograd.grad",
     **dict.fromkeys(("index_put_", "setitem"), "an assignment to an index"),
@@ -209,8 +209,8 @@ _ERRORS: Final = (
 )
 
 
-def words_of_operation(kind: str, op: str) -> tuple[str, str]:
-    """Return the sentence and the advice for an operation, each empty if those of the kind are right."""
+def find_operation_text(kind: str, op: str) -> tuple[str, str]:
+    """Return the sentence and the advice for an operation, each empty if that of the kind fits."""
     if op[:1].isupper() and kind in FUNCTIONS:
         return FUNCTIONS[kind]
     found = _OPERATIONS.get(kind, {}).get(op.strip("_"), "")

@@ -1,19 +1,19 @@
-"""Patterns that cut a gradient on purpose: their sentences, and which excuse a parameter without one."""
+"""Patterns that cut a gradient on purpose: their sentences, and the ones that excuse a parameter without gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-# Cuts only parameters of models that were not recorded, which is worth a note.
+# The pattern of a cut that affects only parameters of models outside of the recording, which is worth a note.
 OTHER_MODEL: Final = "other model"
-# Patterns of a network that is not trained by gradients. In all others each parameter should get one another way.
+# Patterns of a network that gradients do not train. Parameters of other patterns should get a gradient another way.
 EXCUSING: Final = frozenset({"reference model", "target network", "teacher"})
 # Patterns of parameters that get no gradient in this step.
 WITHOUT_GRADIENT: Final = EXCUSING | {"other optimizer"}
 
 # The sentence and the advice by pattern, which replace those of the kind of cut in `gradir.vocabulary.causes`.
-# ``{cause}`` and ``{advice}`` stand for the replaced ones.
+# ``{cause}`` and ``{advice}`` are the replaced sentence and advice.
 PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     "straight-through": (
         "{op} is part of a straight-through estimator: the forward takes the other value, and {names} {gets} the "
@@ -74,13 +74,13 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 
-# The pattern by kind of a cut without another pattern, if every parameter before it gets a gradient another way.
+# By kind of a cut, its pattern if it has no other and every parameter before it gets a gradient another way.
 OF_REACHED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("data", "detach", "inference_mode", "no_grad"), "another path"),
     "sample": "score function",
 }
 
-# The same if a parameter gets no gradient another way, although the pattern does not excuse that.
+# The sentence and the advice by pattern if a parameter gets no other gradient, which the pattern does not excuse.
 LOST: Final[Mapping[str, tuple[str, str]]] = {
     "straight-through": (
         "the straight-through estimator passes {names} by, and nothing else gives {it} a gradient",

@@ -33,7 +33,7 @@ VOCABULARY: Final = Vocabulary(
     },
     incidental=("attrs.*_sym_*",),
     unsettled={
-        # By default that of the accelerator which the release was built for, or of the tensors.
+        # The default is the accelerator of the release's build, or the device of the tensors.
         "checkpoint_function": ("attrs.device_type",),
         # A workspace of oneDNN.
         "mkldnn_rnn_layer": ("saved.result3", "out[3]"),
@@ -49,7 +49,7 @@ VOCABULARY: Final = Vocabulary(
     },
     # Before 2.6 x[:, -1] was x[:][:, -1].
     identities=frozenset({"slice"}),
-    # Newer releases say of norms whether they have a bias.
+    # Newer releases mention the bias of norms.
     descriptions={"affine=True, bias=True": "affine=True", "affine=False, bias=False": "affine=False"},
     casts=frozenset({"_to_copy", "to_copy"}),
     values={

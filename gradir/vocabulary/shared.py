@@ -1,35 +1,35 @@
-"""Terms that all frameworks share, and rules that rewrite others to them.
+"""Terms that all frameworks share, and rules that rewrite other terms to them.
 
-A word is called as ONNX and StableHLO call it where these have one, in the spelling of array libraries: ``matmul``,
-``gather``, ``layer_norm``. A rule reads ``pattern -> replacement``, both terms of words:
+Operations have their names in ONNX and StableHLO, in the spelling of array libraries: ``matmul``, ``gather``,
+``layer_norm``. A rule is ``pattern -> replacement``, both terms:
 
-- ``x`` is a value, the same wherever it stands; ``@w`` one that is a parameter;
-- ``-`` is an input slot without a gradient, such as a constant, and ``0`` one that is known to hold that number;
-- ``~t`` is ``t``, or ``t`` times or by constants; ``%t`` is ``t`` behind masks, too, and constants added to it;
-- ``s:t`` calls the value of ``t`` ``s``; ``t?`` is ``t`` or an empty slot;
-- ``word[key=value](...)`` is a word with a setting.
+- ``x`` is a value, the same at each place, and ``@w`` a parameter.
+- ``-`` is an input slot without a gradient, such as a constant, and ``0`` a slot known to contain it.
+- ``~t`` is ``t`` multiplied or divided by any constants, and ``%t`` also allows masks and added constants.
+- ``s:t`` names the value of ``t`` ``s``, and ``t?`` is ``t`` or an empty slot.
+- ``op[key=value](...)`` is an operation with a setting.
 
-Rules are tried in their order, on a node all of whose inputs have been translated. A rule with a condition after
-``if`` holds for a ``mean``, whose divisor is how many elements were added up, or by the ``axes`` of a sum: ``last``
-ones, or ``lead``, which end before the last.
+The rules apply in order, to a node with translated inputs. After ``if``, ``mean`` requires that the divisor is the
+number of summed elements. ``last`` requires that a sum is over the last axes, and ``lead`` that its axes end before
+the last.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# The word for a product of matrices, which needs only two sizes of a parameter's shape.
+# The matrix product, which needs only two sizes of a parameter's shape.
 PRODUCT: Final = "matmul"
-# Words whose inputs may be exchanged.
+# Operations whose inputs may be exchanged.
 COMMUTATIVE: Final = frozenset({"add", "maximum", "minimum", "mul"})
-# Words whose inputs have no order once transposes are omitted, as that of a product then means nothing.
+# Operations whose inputs have no order without transposes; this includes the matrix product.
 UNORDERED: Final = COMMUTATIVE | {PRODUCT}
-# Words with two inputs, of which a framework may leave out a constant.
+# Operations with two inputs, of which a framework may omit a constant.
 TWO_SIDED: Final = COMMUTATIVE | {"div", "pow", "sub", "where"}
-# Words that a parameter is more to than a list of numbers, so that its sizes count.
+# Operations for which the shape of a parameter counts.
 KEEPS_DIMENSIONS: Final = frozenset({"convolution", "gather", PRODUCT})
 
-# The last part of a parameter's name, as the layers of a framework call it, by what all call it here.
+# The shared names of parameters, by the last part of their names in the layers of a framework.
 NAMES: Final = {
     "b": "bias",
     "beta": "bias",
@@ -50,7 +50,7 @@ RULES: Final = (
     "mul(neg(s:sum(x)), -) -> neg(mean(x)) if mean",
     "mean(neg(x)) -> neg(mean(x))",
     "sum(neg(x)) -> neg(sum(x))",
-    # Variance, and what is made with it.
+    # Variance and normalisations.
     "mean(square(sub(x, mean(x)))) -> var[correction=0](x)",
     "div(sum(square(sub(x, mean(x)))), -) -> var(x)",
     "sub(mean(square(x)), square(mean(x))) -> var[correction=0](x)",
@@ -70,7 +70,7 @@ RULES: Final = (
     "div(x, sqrt(add(mean(square(x)), -))) -> rms_norm(x, -)",
     "mul(x, mul(rsqrt(add(mean(square(x)), -)), @w)) -> rms_norm(x, w)",
     "mul(rms_norm(x, -), @w) -> rms_norm(x, w)",
-    # Of what has no gradient only the parameters are left.
+    # A normalised input without a gradient leaves only the parameters.
     "batch_norm(-, w, b) -> add(mul(w, -), b)",
     "layer_norm(-, w, b) -> add(mul(w, -), b)",
     "rms_norm(-, w) -> mul(w, -)",
@@ -84,7 +84,7 @@ RULES: Final = (
     "neg(softplus(neg(x))) -> log_sigmoid(x)",
     "where(x, ~expm1(where(x, -))) -> elu(x)",
     "where(x, mul(x, -)) -> leaky_relu(x)",
-    # Softmax and what is made with it.
+    # Softmax, losses and attention.
     "div(e:exp(sub(x, -)), sum(e)) -> softmax(x)",
     "div(e:exp(sub(x, amax(x))), sum(e)) -> softmax(x)",
     "div(e:exp(x), sum(e)) -> softmax(x)",

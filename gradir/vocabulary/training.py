@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-# By kind its sentence and its advice, as `gradir.vocabulary.causes.WORDS` has them.
+# The sentence and the advice by kind, as in `gradir.vocabulary.causes.CAUSE_TEXTS`.
 TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     "loss_not_finite": (
         "the loss is NaN or infinite",

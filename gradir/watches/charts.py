@@ -1,4 +1,4 @@
-"""Arrange the steps of a watch in columns, and draw lines over them, as SVG that is as wide as its window.
+"""Arrange the steps of a watch in columns, and draw lines over them as SVG with the width of its window.
 
 Places are in percent, so text and marks keep their size.
 """
@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from gradir.explanations.model import Level
@@ -21,8 +22,7 @@ _MOST: Final = 600
 _LEAST: Final = 50
 _MOST_CELLS: Final = 150_000
 _STEP_TICKS: Final = 8
-_WORDS: Final = {"nan": "NaN", "inf": "infinity", "-inf": "-infinity"}
-_ALARMS: Final = ("nan", "inf", "-inf")
+_NAMES: Final = {"nan": "NaN", "inf": "infinity", "-inf": "-infinity"}
 
 
 def markup(text: str) -> str:
@@ -34,30 +34,27 @@ def markup(text: str) -> str:
     return escape(printable(text))
 
 
-def number_words(value: Number | None) -> str:
+def format_number(value: Number | None) -> str:
     """Return a number as text.
 
-    >>> number_words(0.123456789), number_words("nan"), number_words(None)
+    >>> format_number(0.123456789), format_number("nan"), format_number(None)
     ('0.1235', 'NaN', 'no value')
     """
-    return _WORDS[value] if isinstance(value, str) else shown_number(value) or "no value"
+    return _NAMES[value] if isinstance(value, str) else shown_number(value) or "no value"
 
 
-def worst(values: Iterable[Number | None]) -> Number | None:
-    """Return the number that stands for several: NaN or infinity, else the highest.
+def find_worst(values: Iterable[Number | None]) -> Number | None:
+    """Return the worst of several numbers: NaN or infinity, else the highest.
 
-    >>> worst([1.0, None, 3.0]), worst([1.0, "inf", "nan"]), worst([])
+    >>> find_worst([1.0, None, 3.0]), find_worst([1.0, "inf", "nan"]), find_worst([])
     (3.0, 'nan', None)
     """
     known = [value for value in values if value is not None]
-    alarms = {value for value in known if isinstance(value, str)}
-    if alarms:
-        return next(alarm for alarm in _ALARMS if alarm in alarms)
-    return max(known, default=None)
+    return next((name for name in _NAMES if name in known), None) or max(known, default=None)
 
 
 def _round_step(span: float, most: int) -> float:
-    """Return a round distance of which at most so many fit into a span.
+    """Return a round distance that fits at most ``most`` times into a span.
 
     >>> _round_step(499, 8), _round_step(0.7, 4), _round_step(0, 4)
     (100.0, 0.2, 0.0)
@@ -69,7 +66,7 @@ def _round_step(span: float, most: int) -> float:
 
 
 class Columns:
-    """Steps in columns of equally many: one each, or more if there are too many.
+    """The columns of a chart, each with one step, or with several if there are too many.
 
     >>> columns = Columns([Step(number) for number in range(1, 1201)], rows=1)
     >>> len(columns), columns.name(0), columns.place(1200)
@@ -97,7 +94,7 @@ class Columns:
         return f"step {first:,}" if first == last else f"steps {first:,}-{last:,}"
 
     def place(self, step: int) -> int:
-        """Return the column of a step, or the one that it comes after."""
+        """Return the column of a step, or the last one before it."""
         return max(0, bisect_right(self._first, step) - 1)
 
     def middle(self, column: int) -> float:
@@ -109,14 +106,14 @@ class Columns:
         if not self._first:
             return []
         first, last = self._first[0], self._first[-1]
-        apart = max(1, int(_round_step(last - first, _STEP_TICKS)))
-        numbers = [first, *(number for number in range(first - first % apart + apart, last + 1, apart))]
-        # Beside the first no round one has room.
-        kept = numbers[:1] + [number for number in numbers[1:] if number - first > apart / 2]
-        return [(self.middle(self.place(number)), f"{number:,}") for number in kept]
+        distance = max(1, int(_round_step(last - first, _STEP_TICKS)))
+        numbers = range(first - first % distance + distance, last + 1, distance)
+        # A round number close to the first has no room.
+        shown = [first, *(number for number in numbers if number - first > distance / 2)]
+        return [(self.middle(self.place(number)), f"{number:,}") for number in shown]
 
 
-# Where numbers are drawn, in percent; above and below are what no scale has a place for.
+# The area of numbers in percent; infinity and NaN are above it, and 0 is below a logarithmic scale.
 _TOP: Final = 10.0
 _HEIGHT: Final = 80.0
 _TICKS: Final = 4
@@ -134,13 +131,13 @@ class Mark(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A number for each step; ``scale`` is ``log``, ``linear``, or ``zero`` for a linear one that begins there."""
+    """A number for each step; ``scale`` is ``log``, ``linear``, or ``zero`` for a linear scale from 0."""
 
     key: str
     title: str
     values: tuple[Number | None, ...]
     scale: str
-    words: Callable[[Number | None], str] = number_words
+    format: Callable[[Number | None], str] = format_number
 
 
 class _Scale(NamedTuple):
@@ -151,7 +148,7 @@ class _Scale(NamedTuple):
 
     def place(self, value: float) -> float:
         low, high, at = (map(math.log10, (self.low, self.high, value))) if self.is_log else (self.low, self.high, value)
-        # Of halves, since a difference of floats may be too large for one.
+        # The halves avoid an overflow of the difference.
         span = high / 2 - low / 2
         return round(_TOP + _HEIGHT * (1 - ((at / 2 - low / 2) / span if span else 0.5)), 2)
 
@@ -161,34 +158,34 @@ class _Scale(NamedTuple):
             # 1e308 is the highest power of ten that a float holds.
             powers = range(first, min(last, 308) + 1, max(1, -(-(last - first) // _TICKS)))
             digits = (1, 2, 5) if last - first < _DECADES else (1,)
-            each = (digit * 10.0**power for power in powers for digit in digits)
-            return [tick for tick in each if self.low <= tick <= self.high]
+            ticks = (digit * 10.0**power for power in powers for digit in digits)
+            return [tick for tick in ticks if self.low <= tick <= self.high]
         span = self.high - self.low
-        apart = _round_step(span / self.unit, _TICKS) * self.unit if math.isfinite(span) else 0.0
-        if not apart:
+        distance = _round_step(span / self.unit, _TICKS) * self.unit if math.isfinite(span) else 0.0
+        if not distance:
             return list(dict.fromkeys((self.low, self.high)))
         # Rounding must not lose a tick at an end of the scale.
-        places = range(math.ceil(self.low / apart - 1e-9), math.floor(self.high / apart + 1e-9) + 1)
-        return [float(f"{place * apart:.12g}") for place in places]
+        places = range(math.ceil(self.low / distance - 1e-9), math.floor(self.high / distance + 1e-9) + 1)
+        return [float(f"{place * distance:.12g}") for place in places]
 
 
-def count_words(value: Number | None) -> str:
-    """Return a number of things as text.
+def format_count(value: Number | None) -> str:
+    """Return a count as text.
 
-    >>> count_words(52380), count_words(None)
+    >>> format_count(52380), format_count(None)
     ('52,380', 'no value')
     """
-    return f"{value:,.0f}" if isinstance(value, (int, float)) else number_words(value)
+    return f"{value:,.0f}" if isinstance(value, (int, float)) else format_number(value)
 
 
-def memory_words(value: Number | None) -> str:
+def format_memory(value: Number | None) -> str:
     """Return a number of bytes as text.
 
-    >>> memory_words(3 * 2**30), memory_words(1000)
+    >>> format_memory(3 * 2**30), format_memory(1000)
     ('3 GiB', '1000 B')
     """
     if not isinstance(value, (int, float)):
-        return number_words(value)
+        return format_number(value)
     size, unit = _unit(value)
     return f"{value / size:.4g} {unit}"
 
@@ -208,14 +205,14 @@ def _scale(series: Series) -> _Scale | None:
         return None
     low, high = min(numbers), max(numbers)
     if is_log and high / 10 < low:
-        # Less than a decade would make much of little; the limits are those of floats.
+        # A scale of less than a decade would exaggerate; the limits are those of floats.
         return _Scale(max(low / 2, 5e-324), min(high * 2, 1.7e308), True)
-    unit = float(_unit(high)[0]) if series.words is memory_words else 1.0
+    unit = float(_unit(high)[0]) if series.format is format_memory else 1.0
     return _Scale(min(0.0, low) if series.scale == "zero" else low, high, is_log, unit)
 
 
 class Figure(NamedTuple):
-    """A chart with its title and its sentence."""
+    """The markup of a chart with its title and sentence."""
 
     key: str
     title: str
@@ -231,7 +228,7 @@ class Figure(NamedTuple):
         )
 
     def frame(self, labels: str, *, under: str = "", drawing: str = "", over: str = "") -> Iterator[str]:
-        """Return the drawing with its labels and the numbers of steps; ``under`` is no SVG."""
+        """Yield the drawing with its labels and the numbers of steps; ``under`` is no SVG."""
         yield f'<div class="frame"><svg class="labels" aria-hidden="true">{labels}</svg>'
         label = f"{self.title}: arrow keys read it"
         yield f'<div class="plot" role="group" tabindex="0" data-key="{self.key}" aria-label="{label}">{under}'
@@ -243,23 +240,22 @@ class Figure(NamedTuple):
         yield '<line class="pin" y2="100%"/><line class="at" y2="100%"/><rect class="cell"/>'
         yield f"{over}</svg></div>"
         end = ' class="end"'
-        texts = "".join(f'<text x="{x}%" y="15"{end * (x > 96)}>{words}</text>' for x, words in self.columns.ticks())
+        texts = "".join(f'<text x="{x}%" y="15"{end * (x > 96)}>{text}</text>' for x, text in self.columns.ticks())
         yield f'<svg class="steps" aria-hidden="true"><text y="15" dx="-30"{end}>step</text>{texts}</svg>'
         yield "</div></figure>"
 
 
 def line_chart(series: Series, columns: Columns, steps: Sequence[Step], marks: Sequence[Mark]) -> Iterator[str]:
-    """Return the figure of a series: its title, a sentence, and the drawing."""
+    """Yield the figure of a series: its title, a sentence, and the drawing."""
     scale = _scale(series)
-    how = ", on a logarithmic scale" if scale is not None and scale.is_log else ""
-    ticks = [] if scale is None else [(scale.place(each), series.words(each)) for each in scale.ticks()]
-    grid = "".join(f'<line class="grid" x2="100%" y1="{y}%" y2="{y}%"/>' for y, _ in ticks)
-    labels = "".join(f'<text x="100%" dx="-8" dy=".35em" y="{y}%">{markup(words)}</text>' for y, words in ticks)
-    figure = Figure(series.key, f"{series.title}{how}", "lines", columns, marks)
+    suffix = ", on a logarithmic scale" if scale is not None and scale.is_log else ""
+    ticks = [] if scale is None else [(scale.place(tick), series.format(tick)) for tick in scale.ticks()]
+    drawing = "".join(f'<line class="grid" x2="100%" y1="{y}%" y2="{y}%"/>' for y, _ in ticks)
+    drawing += _line(series, columns, scale) + "".join(_edges(series, columns, scale))
+    labels = "".join(f'<text x="100%" dx="-8" dy=".35em" y="{y}%">{markup(text)}</text>' for y, text in ticks)
+    figure = Figure(series.key, f"{series.title}{suffix}", "lines", columns, marks)
     yield figure.head(_summary(series, steps))
-    yield from figure.frame(
-        labels, drawing=grid + _line(series, columns, scale) + "".join(_edges(series, columns, scale))
-    )
+    yield from figure.frame(labels, drawing=drawing)
 
 
 def _line(series: Series, columns: Columns, scale: _Scale | None) -> str:
@@ -271,7 +267,7 @@ def _line(series: Series, columns: Columns, scale: _Scale | None) -> str:
         if numbers:
             x = f"{10 * columns.middle(column):.6g}"
             path += [f"{x} {scale.place(each)}" for each in dict.fromkeys((min(numbers), max(numbers)))]
-        # What is known of some steps alone is no gap.
+        # Only some steps have a count of functions, so a step without one is no gap.
         elif path and (series.key != "kept" or not group):
             (parts if len(path) > 1 else dots).append(f"M{'L'.join(path)}{'h0' * (len(path) == 1)}")
             path = []
@@ -284,26 +280,23 @@ def _line(series: Series, columns: Columns, scale: _Scale | None) -> str:
 def _edges(series: Series, columns: Columns, scale: _Scale | None) -> Iterator[str]:
     is_log = scale.is_log if scale else series.scale == "log"
 
-    def edge(group: Sequence[Number | None]) -> str:
-        words = [each for each in group if isinstance(each, str)]
-        if words:
-            return next(word for word in ("nan", "inf", "-inf") if word in words)
+    def find_edge(group: Sequence[Number | None]) -> str:
         low = is_log and any(isinstance(each, (int, float)) and each <= 0 for each in group)
-        return "low" if low else ""
+        return next((name for name in _NAMES if name in group), "low" if low else "")
 
     column = 0
-    for found, run in groupby(map(edge, columns.groups(series.values))):
+    for edge, run in groupby(map(find_edge, columns.groups(series.values))):
         length = len(list(run))
         x, width = 100 * column / len(columns), 100 * length / len(columns)
         column += length
-        if not found:
+        if not edge:
             continue
-        top, below = ("96%", "93%") if found in {"low", "-inf"} else ("0", "19")
+        top, below = ("96%", "93%") if edge in {"low", "-inf"} else ("0", "19")
         place = f'x="{x:.6g}%" width="{width:.6g}%"'
-        # Where there is no room at its right, the word stands at the left of the edge.
+        # Near the right border, the label ends there, for lack of room.
         text = 'x="100%" dx="-5" class="end"' if x > 90 else f'x="{x:.6g}%" dx="5"'
-        yield f'<g class="band {found}"><rect class="wash" {place} height="100%"/>'
-        yield f'<rect class="strip" {place} y="{top}" height="5"/><text {text} y="{below}">{_BANDS[found]}</text></g>'
+        yield f'<g class="band {edge}"><rect class="wash" {place} height="100%"/>'
+        yield f'<rect class="strip" {place} y="{top}" height="5"/><text {text} y="{below}">{_BANDS[edge]}</text></g>'
 
 
 def _summary(series: Series, steps: Sequence[Step]) -> str:
@@ -311,16 +304,17 @@ def _summary(series: Series, steps: Sequence[Step]) -> str:
     numbers = [(value, number) for value, number in known if isinstance(value, (int, float))]
     if not known:
         return "No step has a number."
-    (first, at), (last, end) = known[0], known[-1]
-    said = f"{series.words(first)} at step {at:,}"
-    if end != at:
-        said += f", {series.words(last)} at step {end:,}"
+
+    def describe(entry: tuple[Number, int]) -> str:
+        return f"{series.format(entry[0])} at step {entry[1]:,}"
+
+    text = describe(known[0])
+    if known[-1][1] != known[0][1]:
+        text += f", {describe(known[-1])}"
     if len(numbers) > 2:
-        low, high = min(numbers, key=lambda each: each[0]), max(numbers, key=lambda each: each[0])
-        said += (
-            f"; lowest {series.words(low[0])} at step {low[1]:,}, highest {series.words(high[0])} at step {high[1]:,}"
-        )
+        low, high = min(numbers, key=itemgetter(0)), max(numbers, key=itemgetter(0))
+        text += f"; lowest {describe(low)}, highest {describe(high)}"
     broken = [number for value, number in known if isinstance(value, str)]
     if broken:
-        said += f"; NaN or infinite in {counted(len(broken), 'step')}, first in step {broken[0]:,}"
-    return f"{said}."
+        text += f"; NaN or infinite in {counted(len(broken), 'step')}, first in step {broken[0]:,}"
+    return f"{text}."

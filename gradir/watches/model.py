@@ -15,14 +15,14 @@ from gradir.vocabulary.causes import printable_short
 Number = float | Literal["nan", "inf", "-inf"]
 """A number of a training, as JSON spells it."""
 
-_LEVELS: Final = ("error", "info", "note")
+LEVELS: Final = ("error", "info", "note")
 
-# Of more steps some are left out, so that a long training takes no more memory than a short one.
+# The most steps that a watch keeps, so that a long training takes no more memory than a short one.
 _MOST_STEPS: Final = 2_000
 
 
 def number(value: float) -> Number:
-    """Return a number for a record, with a word for NaN and infinity.
+    """Return a number for a record, as text if it is NaN or infinite.
 
     >>> number(1.5), number(float("nan"))
     (1.5, 'nan')
@@ -107,11 +107,11 @@ class Watch(Record, frozen=True):
     def level(self) -> Level:
         """Return the highest level of a finding."""
         levels = {finding.cause.level for finding in self.findings}
-        return next((level for level in _LEVELS if level in levels), "none")
+        return next((level for level in LEVELS if level in levels), "none")
 
     @property
     def verdict(self) -> str:
-        """Return the findings in one sentence, the gravest first."""
+        """Return the findings in one sentence, the most severe first."""
         return self.verdict_as(printable_short)
 
     def verdict_as(self, shown: Callable[[str], str]) -> str:
@@ -138,7 +138,7 @@ class Watch(Record, frozen=True):
         Raises:
             ExportError: the format is not ``text``, ``markdown``, ``jsonl`` or ``html``.
         """
-        # The forms are made of records, and import these.
+        # That module imports this one.
         from gradir.watches.watch_formats import written
 
         return written(self, format)
@@ -153,7 +153,7 @@ class Watch(Record, frozen=True):
 
 
 class Collected:
-    """Collects records; of many steps it keeps those at equal distances, and the last."""
+    """Collects the records of a watch; of too many steps, it keeps some at equal distances and the last."""
 
     def __init__(self) -> None:
         self.ended = ""

@@ -1,4 +1,4 @@
-"""Write a watch as one HTML page with charts and heat maps, which opens from disk and asks no host for anything.
+"""Write a watch as one HTML page with charts and heat maps, which opens from disk and loads nothing.
 
 Its script only shows values under the pointer. The numbers are compressed JSON in base64, so that no text of a watch
 can become markup or script.
@@ -26,17 +26,16 @@ from gradir.watches.charts import (
     Figure,
     Mark,
     Series,
-    count_words,
+    find_worst,
+    format_count,
+    format_memory,
+    format_number,
     line_chart,
     markup,
-    memory_words,
-    number_words,
-    worst,
 )
-from gradir.watches.model import Finding, Number, Watch
+from gradir.watches.model import LEVELS, Finding, Number, Watch
 from gradir.webpage import hashed, head
 
-_LEVELS: Final = ("error", "info", "note")
 _SIGNS: Final[Mapping[str, str]] = {"error": "✕", "info": "!", "note": "✓", "none": "✓"}
 _MOST_FINDINGS: Final = 200
 _MOST_MODULES: Final = 2000
@@ -46,12 +45,13 @@ _LAST: Final = (("loss", "loss"), ("norm", "gradient norm"))
 
 
 def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
-    """Return the page; ``graphs`` has by step the relative path of a page with its graph."""
-    drawn = _Drawn(watch, graphs)
-    body = "".join(f"{line}\n" for line in drawn.body())
-    style = f"{_asset('page.css')}:root{{--rows:{len(drawn.modules)};--row:{_row_height(len(drawn.modules))}px}}\n"
+    """Return the HTML; ``graphs`` has by step the relative path of a page with its graph."""
+    content = _Page(watch, graphs)
+    body = "".join(f"{line}\n" for line in content.body())
+    rows = len(content.modules)
+    style = f"{_asset('page.css')}:root{{--rows:{rows};--row:{_row_height(rows)}px}}\n"
     script = _asset("page.js")
-    data = b64encode(zlib.compress(json_text(drawn.data()).encode())).decode()
+    data = b64encode(zlib.compress(json_text(content.data()).encode())).decode()
     return f"""\
 {head("gradir watch", style, scripts=hashed(script))}
 <body>
@@ -70,53 +70,53 @@ def _asset(name: str) -> str:
     return (files("gradir.watches") / name).read_text(encoding="utf-8")
 
 
-class _Drawn:
+class _Page:
     def __init__(self, watch: Watch, graphs: Mapping[int, str]) -> None:
         self.watch = watch
         self.modules = [path or "(model)" for path in watch.modules[:_MOST_MODULES]]
         steps = watch.steps
         self.columns = Columns(steps, len(self.modules))
-        every = (
+        series = (
             Series("loss", "Loss", tuple(step.loss for step in steps), "linear"),
             Series("norm", "Gradient norm", tuple(step.norm for step in steps), "log"),
-            Series("memory", "Memory", tuple(step.memory or None for step in steps), "zero", memory_words),
-            Series("kept", _KEPT, tuple(step.kept for step in steps), "zero", count_words),
+            Series("memory", "Memory", tuple(step.memory or None for step in steps), "zero", format_memory),
+            Series("kept", _KEPT, tuple(step.kept for step in steps), "zero", format_count),
         )
-        self.lines = [each for each in every if any(value is not None for value in each.values)]
-        about = "The norm of each module's own gradients."
+        self.lines = [each for each in series if any(value is not None for value in each.values)]
+        ratios = "The length of each update beside that of its parameters, estimated from some of them."
         heats = (
-            _Heat("norms", "Gradient norms by module", about, self._rows([step.norms for step in steps])),
             _Heat(
-                "ratios",
-                "Update ratios by module",
-                "The length of each update beside that of its parameters, estimated from some of them.",
-                self._rows([step.ratios for step in steps]),
+                "norms",
+                "Gradient norms by module",
+                "The norm of each module's own gradients.",
+                self._rows([step.norms for step in steps]),
             ),
+            _Heat("ratios", "Update ratios by module", ratios, self._rows([step.ratios for step in steps])),
         )
         self.heats = [heat for heat in heats if any(value is not None for row in heat.rows for value in row)]
-        self.findings = sorted(watch.findings, key=lambda finding: _LEVELS.index(_level(finding)))
+        self.findings = sorted(watch.findings, key=lambda finding: LEVELS.index(_level(finding)))
         self.links = {step: quote(name, errors="surrogatepass") for step, name in sorted(graphs.items())}
-        # Of a watch without a step there is no column.
-        steps_with_graph = self.links if len(self.columns) else {}
-        self.links_by_column = {self.columns.place(step): self.links[step] for step in steps_with_graph}
+        # A watch without steps has no columns.
+        links = self.links.items() if len(self.columns) else ()
+        self.links_by_column = {self.columns.place(step): link for step, link in links}
 
     def _rows(self, numbers: Sequence[Sequence[Number | None]]) -> list[list[Number | None]]:
-        return [
-            [worst(group) for group in self.columns.groups([row[at] if at < len(row) else None for row in numbers])]
-            for at in range(len(self.modules))
-        ]
+        rows = ([row[at] if at < len(row) else None for row in numbers] for at in range(len(self.modules)))
+        return [[*map(find_worst, self.columns.groups(row))] for row in rows]
 
     def data(self) -> object:
         columns = self.columns
-        said: dict[int, list[str]] = {}
+        findings: dict[str, list[str]] = {}
         for finding in self.findings[:_MOST_FINDINGS]:
-            said.setdefault(columns.place(finding.step), []).append(printable(finding.text))
-        lines = {each.key: [each.words(worst(group)) for group in columns.groups(each.values)] for each in self.lines}
+            findings.setdefault(str(columns.place(finding.step)), []).append(printable(finding.text))
+        lines = {
+            each.key: [each.format(find_worst(group)) for group in columns.groups(each.values)] for each in self.lines
+        }
         return {
             "columns": [columns.name(column) for column in range(len(columns))],
-            "findings": {str(column): texts for column, texts in said.items()},
+            "findings": findings,
             "graphs": {str(column): name for column, name in self.links_by_column.items()},
-            "heats": {heat.key: [[*map(_rounded, row)] for row in heat.rows] for heat in self.heats},
+            "heats": {heat.key: [[*map(_round, row)] for row in heat.rows] for heat in self.heats},
             "lines": lines,
             "modules": [*map(printable, self.modules)],
         }
@@ -130,11 +130,11 @@ class _Drawn:
         yield from self._tiles()
         yield from self._list()
         if self.links:
-            shown = ", ".join(f'<a href="{name}">step {step:,}</a>' for step, name in self.links.items())
-            yield f'<p class="quiet">Captured graphs: {shown}</p>'
+            links = ", ".join(f'<a href="{name}">step {step:,}</a>' for step, name in self.links.items())
+            yield f'<p class="quiet">Captured graphs: {links}</p>'
         yield from self._notes()
-        found = {columns.place(finding.step): _level(finding) for finding in reversed(self.findings)}
-        marks = [Mark(column, each) for column, each in sorted(found.items())] if len(columns) else []
+        levels = {columns.place(finding.step): _level(finding) for finding in reversed(self.findings)}
+        marks = [Mark(*entry) for entry in sorted(levels.items())] if len(columns) else []
         for series in self.lines:
             yield from line_chart(series, columns, watch.steps, marks)
         for heat in self.heats:
@@ -144,27 +144,25 @@ class _Drawn:
         known = {each.key: [value for value in each.values if value is not None] for each in self.lines}
         tiles = [("steps", f"{self.watch.count:,}")]
         tiles += [("modules", f"{len(self.watch.modules):,}")] if self.modules else []
-        tiles += [(f"last {word}", number_words(known[key][-1])) for key, word in _LAST if key in known]
-        tiles += [("peak memory", memory_words(worst(known["memory"])))] if "memory" in known else []
-        wrong = ' class="error"'
-        broken = (number_words("nan"), number_words("inf"), number_words("-inf"))
-        shown = "".join(
-            f"<div><dt>{name}</dt><dd{wrong * (value in broken)}>{value}</dd></div>" for name, value in tiles
+        tiles += [(f"last {word}", format_number(known[key][-1])) for key, word in _LAST if key in known]
+        tiles += [("peak memory", format_memory(find_worst(known["memory"])))] if "memory" in known else []
+        error = ' class="error"'
+        broken = (format_number("nan"), format_number("inf"), format_number("-inf"))
+        items = "".join(
+            f"<div><dt>{name}</dt><dd{error * (value in broken)}>{value}</dd></div>" for name, value in tiles
         )
-        yield f'<dl class="tiles">{shown}</dl>'
+        yield f'<dl class="tiles">{items}</dl>'
 
     def _list(self) -> Iterator[str]:
-        shown = self.findings[:_MOST_FINDINGS]
-        items = [(_level(finding), self._item(finding)) for finding in shown]
-        told = "".join(item for level, item in items if level != "note")
+        items = [(_level(finding), self._item(finding)) for finding in self.findings[:_MOST_FINDINGS]]
+        problems = "".join(item for level, item in items if level != "note")
         notes = [item for level, item in items if level == "note"]
-        if told:
-            yield f'<ol class="findings" aria-label="findings">{told}</ol>'
+        if problems:
+            yield f'<ol class="findings" aria-label="findings">{problems}</ol>'
         if notes:
             summary = f"<summary>{counted(len(notes), 'note')}</summary>"
             yield f'<details>{summary}<ol class="findings" aria-label="notes">{"".join(notes)}</ol></details>'
-        if len(self.findings) > len(shown):
-            more = len(self.findings) - len(shown)
+        if more := len(self.findings) - len(items):
             yield f'<p class="quiet">And {more:,} more: <code>-o watch.jsonl</code> has them all.</p>'
 
     def _item(self, finding: Finding) -> str:
@@ -185,18 +183,18 @@ class _Drawn:
 
     def _notes(self) -> Iterator[str]:
         watch, columns = self.watch, self.columns
-        said = list[str]()
+        notes = list[str]()
         if len(watch.steps) < watch.count:
-            said.append(f"The charts show {len(watch.steps):,} of {counted(watch.count, 'step')}.")
+            notes.append(f"The charts show {len(watch.steps):,} of {counted(watch.count, 'step')}.")
         if columns.most_steps > 1:
-            said.append(
+            notes.append(
                 f"A column stands for up to {columns.most_steps:,} steps: a cell shows NaN or infinity where one of "
                 "them has it, else the highest number, and a line goes through the lowest and the highest."
             )
         if len(watch.modules) > len(self.modules):
-            said.append(f"The first {len(self.modules):,} of {len(watch.modules):,} modules are drawn.")
-        if said:
-            yield f'<p class="quiet">{" ".join(said)}</p>'
+            notes.append(f"The first {len(self.modules):,} of {len(watch.modules):,} modules are drawn.")
+        if notes:
+            yield f'<p class="quiet">{" ".join(notes)}</p>'
 
 
 def _level(finding: Finding) -> Level:
@@ -204,15 +202,15 @@ def _level(finding: Finding) -> Level:
     return "note" if level == "none" else level
 
 
-def _rounded(value: Number | None) -> Number | None:
+def _round(value: Number | None) -> Number | None:
     if value is None or isinstance(value, str):
         return value
     rounded = float(f"{value:.4g}")
-    # The largest floats become infinite, which JSON does not have.
+    # Rounding can make the largest floats infinite, which JSON does not have.
     return rounded if math.isfinite(rounded) else value
 
 
-# From low to high: lightness rises, which every eye sees, on white and on black.
+# The lightness rises from low to high, which everybody sees on white and on black.
 _STOPS: Final = ("443a83", "31688e", "2a8fa5", "40b7ad", "8bdab2", "def5e5")
 _NONE: Final = 0
 _ALARM: Final = 1
@@ -247,7 +245,7 @@ def _row_height(count: int) -> float:
 def _heat_map(
     heat: _Heat, columns: Columns, modules: Sequence[str], marks: Sequence[Mark], links: Mapping[int, str]
 ) -> Iterator[str]:
-    """Return the figure of a number for each module and step; ``links`` are the files of graphs by column."""
+    """Yield the figure of a number for each module and step; ``links`` has the files of graphs by column."""
     low, high = _range(heat.rows)
     figure = Figure(heat.key, heat.title, "heat", columns, marks)
     yield figure.head(f"{heat.about} {_summary(heat, columns, modules)}")
@@ -278,7 +276,7 @@ def _range(rows: Iterable[Iterable[Number | None]]) -> tuple[float, float]:
         return 0.0, 0.0
     low, high = math.log10(min(positive)), math.log10(max(positive))
     low = max(low, high - _MOST_DECADES)
-    # Less than a decade would make much of little.
+    # A scale of less than a decade would exaggerate.
     missing = max(0.0, 1 - (high - low)) / 2
     return low - missing, high + missing
 
@@ -302,7 +300,7 @@ def _png(rows: Sequence[bytes]) -> bytes:
         whole, part = divmod(level * (len(_STOPS) - 1) / (_SHADES - 1), 1)
         one, other = (bytes.fromhex(_STOPS[min(int(whole) + more, len(_STOPS) - 1)]) for more in (0, 1))
         palette += bytes(round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
-    parts = (
+    chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 3, 0, 0, 0)),
         (b"PLTE", palette),
         # The first color, of cells without a value, is transparent.
@@ -311,16 +309,15 @@ def _png(rows: Sequence[bytes]) -> bytes:
         (b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows), 9)),
         (b"IEND", b""),
     )
-    packed = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
 
 
 def _legend(key: str, low: float, high: float) -> str:
     swatches = "".join(
-        f'<span><svg class="swatch {kind}" aria-hidden="true"></svg>{words}</span>'
-        for kind, words in (("zero", "0"), ("none", "no value"), ("alarm", "NaN or infinity"))
+        f'<span><svg class="swatch {kind}" aria-hidden="true"></svg>{label}</span>'
+        for kind, label in (("zero", "0"), ("none", "no value"), ("alarm", "NaN or infinity"))
     )
     if high <= low:
         return f'<p class="legend">{swatches}</p>'
@@ -342,18 +339,18 @@ def _summary(heat: _Heat, columns: Columns, modules: Sequence[str]) -> str:
     broken = [
         (column, at) for at, row in enumerate(heat.rows) for column, value in enumerate(row) if isinstance(value, str)
     ]
-    said = list[str]()
+    sentences = list[str]()
     if len(highest) == 1:
-        said.append(f"Its maximum over all steps is {number_words(highest[0][0])}.")
+        sentences.append(f"Its maximum over all steps is {format_number(highest[0][0])}.")
     elif highest:
-        (low, at), (high, top) = min(highest), max(highest)
-        ends = f"lowest in {_name(modules[at])} ({number_words(low)}) and highest in {_name(modules[top])}"
-        said.append(f"Its maximum over all steps is {ends} ({number_words(high)}).")
+        (low, bottom), (high, top) = min(highest), max(highest)
+        ends = f"lowest in {_name(modules[bottom])} ({format_number(low)}) and highest in {_name(modules[top])}"
+        sentences.append(f"Its maximum over all steps is {ends} ({format_number(high)}).")
     if broken:
         column, at = min(broken)
-        count = counted(len({at for _, at in broken}), "module")
-        said.append(f"NaN or infinite in {count}, first in {columns.name(column)}: {_name(modules[at])}.")
-    return " ".join(said)
+        count = counted(len({row for _, row in broken}), "module")
+        sentences.append(f"NaN or infinite in {count}, first in {columns.name(column)}: {_name(modules[at])}.")
+    return " ".join(sentences)
 
 
 def _name(path: str) -> str:

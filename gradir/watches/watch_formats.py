@@ -1,4 +1,4 @@
-"""Write a watch as text for a terminal, as Markdown, as lines of JSON, and as a page.
+"""Write a watch as text for a terminal, as Markdown, as lines of JSON, and as an HTML page.
 
 schemas/gir-watch-1.0.schema.json describes the lines of JSON.
 """
@@ -16,9 +16,8 @@ from gradir.explanations.model import Level, Record
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
-from gradir.watches.model import Finding, Modules, Number, Step, Watch
+from gradir.watches.model import LEVELS, Finding, Modules, Number, Step, Watch
 
-_LEVELS: Final = ("error", "info", "note")
 _MOST: Final = 30
 # Rows of the table in Markdown: the first step, the last, and others at equal distances.
 _ROWS: Final = 8
@@ -78,9 +77,9 @@ def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
 
 
 def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
-    """Return the verdict, then each finding with its line and advice, the gravest first."""
+    """Return the verdict, then each finding with its line and advice, the most severe first."""
     lines = wrapped(watch.verdict, layout)
-    findings = _gravest(watch, layout)
+    findings = _sort_findings(watch, layout)
     for finding in findings[:_MOST]:
         how = f" ({printable(finding.how)})" if finding.how else ""
         lines += ["", *cause_lines(finding.cause, layout, before=f"{finding.place}: ", after=how)]
@@ -93,9 +92,9 @@ def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
 
 
 def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
-    """Return the verdict, a list of the findings, and a table of the first, some and the last steps."""
+    """Return the verdict, a list of the findings, and a table of some steps, including the first and last."""
     lines = [f"**{watch.verdict_as(code_span)}**", ""]
-    findings = _gravest(watch, layout)
+    findings = _sort_findings(watch, layout)
     for finding in findings[:_MOST]:
         after = f" ({printable(finding.how)})" if finding.how else ""
         lines.append(cause_item(finding.cause, before=f"{finding.place_as(code_span)}: ", after=after))
@@ -107,15 +106,15 @@ def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     if steps:
         lines += ["", "| step | loss | gradient norm | memory |", "|---|---|---|---|"]
     for step in steps:
-        shown = (shown_number(step.loss), shown_number(step.norm), f"{step.memory / 2**20:,.0f} MiB")
-        lines.append(f"| {step.number:,} | {' | '.join(map(code_span, shown))} |")
+        cells = (shown_number(step.loss), shown_number(step.norm), f"{step.memory / 2**20:,.0f} MiB")
+        lines.append(f"| {step.number:,} | {' | '.join(map(code_span, cells))} |")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _gravest(watch: Watch, layout: Layout) -> list[Finding]:
-    levels = [level for level in _LEVELS if layout.all or level != "note"]
-    kept = [finding for finding in watch.findings if finding.cause.level in levels]
-    return sorted(kept, key=lambda finding: levels.index(finding.cause.level))
+def _sort_findings(watch: Watch, layout: Layout) -> list[Finding]:
+    levels = [level for level in LEVELS if layout.all or level != "note"]
+    findings = (finding for finding in watch.findings if finding.cause.level in levels)
+    return sorted(findings, key=lambda finding: levels.index(finding.cause.level))
 
 
 def shown_number(value: Number | None) -> str:
@@ -136,7 +135,7 @@ def html(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
     return page(watch)
 
 
-# The forms of a watch by name.
+# The formats of a watch by name.
 FORMS: Final[Mapping[str, Callable[[Watch, Layout], str]]] = {
     "text": text,
     "markdown": markdown,

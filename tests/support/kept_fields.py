@@ -124,7 +124,7 @@ def sample(kind: Any) -> Any:
 
 def _part(graph: Graph, changed: Graph) -> Graph:
     with patch.object(search, "_SMALL", 0):
-        found = search.differing_parts(graph, changed)
+        found = search.find_differing_parts(graph, changed)
     assert found is not None
     return found[0]
 
@@ -151,7 +151,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.review.united.marked_union": Operation(
             lambda graph: marked_union(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
         ),
-        "gradir.diffs.matching.search.differing_parts": Operation(lambda graph: _part(graph, changed)),
+        "gradir.diffs.matching.search.find_differing_parts": Operation(lambda graph: _part(graph, changed)),
         "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _graph_of(merged(graph, changed, again))),
         "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
         "gradir.overlays.mark_verdict": Operation(partial(mark_verdict, look="alarm", sentence="It fails.")),

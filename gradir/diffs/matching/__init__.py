@@ -1,4 +1,4 @@
-"""Which node of one graph is which of another, found by the cheapest edit script."""
+"""Match the nodes of two graphs by the cheapest edit script."""
 
 from __future__ import annotations
 

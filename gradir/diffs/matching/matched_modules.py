@@ -1,4 +1,4 @@
-"""Which module of one graph is which of another: by name first, by what is in it where the name is gone."""
+"""Match the modules of two graphs by name, or else by contents."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.matching.renames import pattern
-from gradir.diffs.sequences import Gap, align, alone_in_both, cheapest_alignment, equal_ends
+from gradir.diffs.sequences import Gap, align, cheapest_alignment, count_equal_ends, pair_unique
 from gradir.ir.module_tree import scope_depth, split_path
 
 if TYPE_CHECKING:
     from gradir.diffs.matching.numbered import NumberedGraph
 
-# What two modules may have in common, most first.
+# The labels of modules, from exact to vague.
 _LEVELS: Final = ("tight", "loose", "shape", "class")
-# Among more modules than this no similar one is looked for: that would be quadratic.
+# The search for similar modules is quadratic, so it stops above this number.
 _SIBLINGS: Final = 16
 
 
-def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:
+def match_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:
     """Return paths of modules in the second graph by those in the first."""
-    return _Modules(_Tree(before), _Tree(after)).matched()
+    return _Modules(_Tree(before), _Tree(after)).match()
 
 
-def same_names(
+def pair_by_name(
     before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str], *, of_any_role: bool = False
 ) -> list[tuple[int, int]]:
-    """Return pairs of nodes with one name in matched modules; functions only if both have as many of the kind."""
-    # With `of_any_role` a tensor may be a parameter before and a buffer after.
+    """Return pairs of nodes with the same name in matched modules; functions only if both have equally many."""
+    # With `of_any_role`, a parameter can match a buffer.
     counts, other_counts = (Counter(zip(graph.modules, graph.loose, strict=True)) for graph in (before, after))
-    # To spell what a node is called in another module would take the length of that module's path for each node.
-    index = {(path, *_called(after, node)): node for node, path in enumerate(after.modules)}
+    # Keys of module and local name avoid joining the path of another module for each node.
+    index = {(path, *_local_name(after, node)): node for node, path in enumerate(after.modules)}
     pairs = []
     for node, path in enumerate(before.modules):
         new = modules.get(path)
         if new is None:
             continue
-        called, is_tensor = _called(before, node)
-        other, label = index.get((new, called, is_tensor)), before.loose[node]
+        name, is_tensor = _local_name(before, node)
+        other, label = index.get((new, name, is_tensor)), before.loose[node]
         if other is None:
             continue
         are_tensors = not (before.nodes[node].op or after.nodes[other].op)
@@ -50,14 +50,14 @@ def same_names(
     return pairs
 
 
-def _called(graph: NumberedGraph, node: int) -> tuple[str, bool]:
-    """Return the name of a node in its module, and whether it is that of a tensor."""
+def _local_name(graph: NumberedGraph, node: int) -> tuple[str, bool]:
+    """Return the name of a node in its module, and whether the node belongs to a tensor."""
     node_id, module = graph.ids[node], graph.modules[node]
     return node_id[len(module) + 1 :] if module else node_id, bool(graph.homes[node][1])
 
 
 class _Tree:
-    """The modules of one graph: what each contains, and labels of that from exact to vague."""
+    """The modules of one graph with their children, and labels of their contents from exact to vague."""
 
     def __init__(self, graph: NumberedGraph) -> None:
         self.classes = graph.classes
@@ -75,22 +75,23 @@ class _Tree:
         for path in sorted(self.children, key=scope_depth, reverse=True):
             self._label(path)
 
-    def wrapped(self, path: str, tree: _Tree, other: str) -> str:
-        """Return the only child with the shape of a module of the other tree; nothing if there is none."""
-        # Of several it is the only one with the same description.
+    def find_wrapped(self, path: str, tree: _Tree, other: str) -> str:
+        """Return the only child with the shape of a module of the other tree, or an empty text."""
+        # If there are several, the only one with the same description counts.
         label = tree.labels["shape"][other]
         found = [child for child in self.children[path] if self.labels["shape"][child] == label]
         if len(found) > 1:
             found = [child for child in found if self._details.get(child) == tree._details.get(other)]
         return found[0] if len(found) == 1 else ""
 
-    def unwrapped(self, path: str) -> str:
+    def skip_wrappers(self, path: str) -> str:
         """Return the end of a chain of modules that contain only the next one."""
         while len(self.children[path]) == 1 and not _last(self.children[path][0]).isdecimal():
             path = self.children[path][0]
         return path
 
-    def saying(self, path: str) -> tuple[Counter[int], Counter[int]]:
+    def count_labels(self, path: str) -> tuple[Counter[int], Counter[int]]:
+        """Count the loose and the tight labels of the nodes in a module and its submodules."""
         nodes: list[int] = []
         stack = [path]
         while stack:
@@ -101,6 +102,7 @@ class _Tree:
         return Counter([loose[node] for node in nodes]), Counter([tight[node] for node in nodes])
 
     def contents(self, path: str) -> frozenset[tuple[str, int]]:
+        """Return the names and shapes of the children of a module."""
         return frozenset((pattern(_last(child)), self.labels["shape"][child]) for child in self.children[path])
 
     def _add(self, path: str) -> None:
@@ -116,13 +118,12 @@ class _Tree:
         labels, nodes = self._graph.labels, self._own.get(path, ())
         name = self.classes.get(path, "")
         children = [(pattern(_last(child)), child) for child in self.children[path]]
-        for level, of in (("tight", self._graph.tight), ("loose", self._graph.loose)):
-            known = self.labels[level]
-            below = tuple([(last, known[child]) for last, child in children])
-            known[path] = labels[name, tuple(sorted([of[node] for node in nodes])), below]
-        known = self.labels["shape"]
-        known[path] = labels[name, frozenset((last, known[child]) for last, child in children)]
-        self.labels["class"][path] = labels["class", name, None if name else known[path]]
+        for level, node_labels in (("tight", self._graph.tight), ("loose", self._graph.loose)):
+            by_path = self.labels[level]
+            below = tuple([(last, by_path[child]) for last, child in children])
+            by_path[path] = labels[name, tuple(sorted([node_labels[node] for node in nodes])), below]
+        shape = self.labels["shape"][path] = labels[name, self.contents(path)]
+        self.labels["class"][path] = labels["class", name, None if name else shape]
 
 
 class _Modules:
@@ -132,7 +133,7 @@ class _Modules:
         self._taken: set[str] = set()
         self._queue: deque[tuple[str, str]] = deque()
 
-    def matched(self) -> dict[str, str]:
+    def match(self) -> dict[str, str]:
         self._add_replaced("", "")
         self._descend()
         self._add_moved()
@@ -149,16 +150,14 @@ class _Modules:
             self._queue.append((old, new))
 
     def _add_replaced(self, old: str, new: str) -> None:
-        """Match modules of one name, or one of them with what the other wraps."""
+        """Match modules of the same name, or one of them with the module that the other wraps."""
         before, after = self._before, self._after
         if before.classes.get(old) != after.classes.get(new):
-            inner = after.wrapped(new, before, old)
-            outer = before.wrapped(old, after, new)
-            if inner:
-                return self._add(old, inner)
-            if outer:
-                return self._add(outer, new)
-        return self._add(old, new)
+            if inner := after.find_wrapped(new, before, old):
+                new = inner
+            elif outer := before.find_wrapped(old, after, new):
+                old = outer
+        self._add(old, new)
 
     def _add_children(self, old: str, new: str) -> None:
         children, others = self._before.children[old], self._after.children[new]
@@ -173,37 +172,40 @@ class _Modules:
         for child in self._free(children, ())[0]:
             if _last(child) in by_name:
                 self._add(child, by_name[_last(child)])
-        if self._alike(old, new):
+        before, after = self._before, self._after
+        is_same_class = before.labels["class"][old] == after.labels["class"][new]
+        # Submodules with other names match only in similar modules.
+        if not old or is_same_class or _overlap(before.contents(old), after.contents(new)):
             self._add_aligned(children, others, _LEVELS[:-1])
             self._add_similar(children, others)
 
     def _add_entries(self, children: Sequence[str], others: Sequence[str]) -> None:
         if not children or not others:
             return
-        here, there = self._before.labels["tight"], self._after.labels["tight"]
-        start, end = equal_ends([here[path] for path in children], [there[path] for path in others])
+        labels, other_labels = self._before.labels["tight"], self._after.labels["tight"]
+        start, end = count_equal_ends([labels[path] for path in children], [other_labels[path] for path in others])
         for old, new in (
             *zip(children[:start], others[:start], strict=True),
             *zip(children[len(children) - end :], others[len(others) - end :], strict=True),
         ):
             self._add(old, new)
         olds, news = self._free(children, others)
-        before = {here[path]: self._before.saying(path) for path in olds}
-        after = {there[path]: self._after.saying(path) for path in news}
+        before = {labels[path]: self._before.count_labels(path) for path in olds}
+        after = {other_labels[path]: self._after.count_labels(path) for path in news}
 
         @cache
-        def between(one: int, other: int) -> int:
-            """By how many nodes modules with these labels differ, as far as the labels of the nodes tell."""
+        def distance(one: int, other: int) -> int:
+            """Return a number of different nodes of modules with these labels."""
             if one == other:
                 return 0
             (loose, tight), (other_loose, other_tight) = before[one], after[other]
-            apart = (loose - other_loose).total() + (other_loose - loose).total()
-            return apart + (tight - other_tight).total() + 1
+            unmatched = (loose - other_loose).total() + (other_loose - loose).total()
+            return unmatched + (tight - other_tight).total() + 1
 
         pairs = cheapest_alignment(
-            [before[here[path]][0].total() + 1 for path in olds],
-            [after[there[path]][0].total() + 1 for path in news],
-            lambda x, y: between(here[olds[x]], there[news[y]]),
+            [before[labels[path]][0].total() + 1 for path in olds],
+            [after[other_labels[path]][0].total() + 1 for path in news],
+            lambda x, y: distance(labels[olds[x]], other_labels[news[y]]),
         )
         if pairs is None:
             self._add_aligned(children, others, _LEVELS)
@@ -215,21 +217,15 @@ class _Modules:
         olds, news = self._free(children, others)
         gaps = [Gap(0, len(olds), 0, len(news))]
         for level in levels:
-            of, other_of = self._before.labels[level], self._after.labels[level]
-            pairs, gaps = align([of[path] for path in olds], [other_of[path] for path in news], gaps)
+            labels, other_labels = self._before.labels[level], self._after.labels[level]
+            pairs, gaps = align([labels[path] for path in olds], [other_labels[path] for path in news], gaps)
             for x, y in pairs:
                 self._add(olds[x], news[y])
 
-    def _alike(self, old: str, new: str) -> bool:
-        """Return whether modules with other names in these may still be the same."""
-        before, after = self._before, self._after
-        of, other_of = before.labels["class"][old], after.labels["class"][new]
-        return not old or of == other_of or _overlap(before.contents(old), after.contents(new)) > 0
-
     def _add_similar(self, children: Sequence[str], others: Sequence[str]) -> None:
-        """Match modules with other names that have half of their contents in common, the chains around them apart."""
+        """Match modules with other names and at least half of their contents in common, without their wrappers."""
         olds, news = self._free(children, others)
-        olds, news = [*map(self._before.unwrapped, olds)], [*map(self._after.unwrapped, news)]
+        olds, news = [*map(self._before.skip_wrappers, olds)], [*map(self._after.skip_wrappers, news)]
         if max(len(olds), len(news)) > _SIBLINGS:
             return
         for old in olds:
@@ -240,12 +236,13 @@ class _Modules:
                 self._add(old, best)
 
     def _add_moved(self) -> None:
-        """Match modules elsewhere in the tree that have a name and a shape which no other free one has."""
+        """Match free modules elsewhere in the tree with a unique name and shape."""
         free = self._free(self._before.children, self._after.children)
-        olds, news = (sorted(paths, key=scope_depth) for paths in free)
-        trees = (olds, self._before), (news, self._after)
-        for old, new in alone_in_both(
-            *([((_last(path), tree.labels["shape"][path]), path) for path in paths] for paths, tree in trees)
+        for old, new in pair_unique(
+            *(
+                [((_last(path), tree.labels["shape"][path]), path) for path in sorted(paths, key=scope_depth)]
+                for paths, tree in zip(free, (self._before, self._after), strict=True)
+            )
         ):
             self._add(old, new)
             self._descend()
@@ -255,7 +252,7 @@ class _Modules:
 
 
 def _overlap(one: frozenset[tuple[str, int]], two: frozenset[tuple[str, int]]) -> int:
-    """Count what two modules have in common, if it is at least half of each."""
+    """Count the common contents of two modules, or return 0 if they are less than half of either."""
     both = len(one & two)
     return both if 2 * both >= max(len(one), len(two)) else 0
 
@@ -265,6 +262,6 @@ def _last(path: str) -> str:
 
 
 def _index(path: str) -> int:
-    """Sorts the entries of a list by index, and leaves names in order behind them."""
+    """Return a key that sorts entries of a list by index, before all names."""
     name = _last(path)
     return int(name) if name.isdecimal() and len(name) < 20 else 10**20

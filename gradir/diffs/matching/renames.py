@@ -1,4 +1,4 @@
-"""What explains that a node has another id: a prefix with another name, or an index that has shifted."""
+"""Explain other ids of nodes: by renamed prefixes and shifted indices."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
-# More names than the modules of a graph of 100,000 nodes have: a cache that is too small remembers none of them.
-_REMEMBERED: Final = 1 << 19
+# Larger than the number of names in a graph of 100,000 nodes, since a smaller cache would never hit.
+_CACHE_SIZE: Final = 1 << 19
 
 
 class Rename(NamedTuple):
@@ -25,7 +25,7 @@ class Rename(NamedTuple):
 
 
 class Naming(NamedTuple):
-    """All names of a node as patterns: its module or tensor, the rest of its id, its operation, scope and names."""
+    """All names of a node as patterns; ``path`` is its module or tensor, and ``tail`` the rest of its id."""
 
     path: str
     tail: str
@@ -35,14 +35,14 @@ class Naming(NamedTuple):
 
     @classmethod
     def of(cls, node: Node) -> Naming:
-        """Return the patterns of a node; all of a tensor's id is a path."""
+        """Return the patterns of a node; the whole id of a tensor is its path."""
         path, tail = split_id(node.id)
         if not path and not node.op:
             path, tail = tail, ""
         return cls(
             pattern(path),
-            _without_ordinal(tail),
-            _encoded(node.op),
+            _remove_ordinal(tail),
+            _encode(node.op),
             pattern(node.scope),
             tuple([pattern(name) for name in node.names]),
         )
@@ -57,12 +57,12 @@ class Naming(NamedTuple):
             yield Rename(self.tail, other.tail)
 
     def rename(self, other: Naming) -> Rename:
-        """Return the prefixes in which the paths differ; a tensor with its name is renamed with its module."""
+        """Return the different prefixes of the paths; a tensor that kept its own name follows its module."""
         is_tensor = split_last(self.path)[0] == self.scope and split_last(other.path)[0] == other.scope
         return tensor_rename(self.path, other.path) if is_tensor else rename(self.path, other.path)
 
-    def explained(self, other: Naming, renames: Container[Rename]) -> bool:
-        """Return whether these renames make the names of one those of the other."""
+    def is_explained(self, other: Naming, renames: Container[Rename]) -> bool:
+        """Return whether these renames turn the names into those of the other."""
         return len(self.names) == len(other.names) and all(
             before == after or rename(before, after) in renames or tensor_rename(before, after) in renames
             for before, after in zip(self.names, other.names, strict=True)
@@ -70,9 +70,9 @@ class Naming(NamedTuple):
 
 
 def rename(before: str, after: str) -> Rename:
-    """Return the prefixes in which two patterns differ.
+    """Return the different prefixes of two patterns.
 
-    A common start is no part of a common end, so a module that was wrapped below its own name is renamed by itself.
+    A common start is no part of a common end, so a module wrapped below its own name has a rename of its own.
 
     >>> rename("layers.*.attn.weight", "blocks.*.attn.weight")
     Rename(before='layers', after='blocks')
@@ -80,14 +80,14 @@ def rename(before: str, after: str) -> Rename:
     (Rename(before='model', after='model.model'), Rename(before='', after='model'))
     """
     parts, other_parts = before.split(".") if before else [], after.split(".") if after else []
-    kept = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(parts, other_parts, strict=False)))
-    while kept < min(len(parts), len(other_parts)) and parts[-1] == other_parts[-1]:
+    common = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(parts, other_parts, strict=False)))
+    while common < min(len(parts), len(other_parts)) and parts[-1] == other_parts[-1]:
         del parts[-1], other_parts[-1]
     return Rename(".".join(parts), ".".join(other_parts))
 
 
 def tensor_rename(before: str, after: str) -> Rename:
-    """Return the prefixes in which two names of a tensor differ, without its own name if that is the same.
+    """Return the different prefixes of two names of a tensor, without its own name if both have it.
 
     >>> tensor_rename("g.g", "g.g.g"), rename("g.g", "g.g.g")
     (Rename(before='g', after='g.g'), Rename(before='g.g', after='g.g.g'))
@@ -96,11 +96,11 @@ def tensor_rename(before: str, after: str) -> Rename:
     return rename(module, other_module) if name == other_name and module != other_module else rename(before, after)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHE_SIZE)
 def pattern(name: str) -> str:
     """Return a name with ``*`` for each index."""
     return without_indices(name)
 
 
-_without_ordinal = lru_cache(maxsize=_REMEMBERED)(without_ordinal)
-_encoded = lru_cache(maxsize=_REMEMBERED)(encode_component)
+_remove_ordinal = lru_cache(maxsize=_CACHE_SIZE)(without_ordinal)
+_encode = lru_cache(maxsize=_CACHE_SIZE)(encode_component)

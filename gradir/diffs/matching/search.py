@@ -1,4 +1,4 @@
-"""Find which node of one graph is which node of another."""
+"""Search for the cheapest matching of the nodes of two graphs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from gradir.diffs.matching.costs import Costs, anchors
-from gradir.diffs.matching.matched_modules import matched_modules, same_names
+from gradir.diffs.matching.costs import Costs, shared_addresses
+from gradir.diffs.matching.matched_modules import match_modules, pair_by_name
 from gradir.diffs.matching.numbered import FREE, LEVELS, NOTHING, NumberedGraph, Surroundings
-from gradir.diffs.matching.pairing import Pairing, cheaper_pieces
+from gradir.diffs.matching.pairing import Pairing, join_matchings
 from gradir.diffs.matching.renames import Rename
-from gradir.diffs.sequences import Gap, align, gaps_between, increasing
+from gradir.diffs.sequences import Gap, align, gaps_between, longest_increasing
 from gradir.gcpause import paused_gc
 from gradir.ir.edges import sources
 from gradir.ir.ids import split_id, split_last
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 # The nodes of both graphs in sequence.
 _Orders = tuple[list[int], list[int]]
-# Once the cost is within one part in this many of what nothing can go below, nothing further is tried.
+# The search stops when the cost is above the lower bound by one part in this many.
 _NEAR: Final = 200
 # Smaller graphs are matched as a whole.
 _SMALL: Final = 2_000
-# So are graphs of which more than one node in so many differs or is near one that does.
+# So are graphs if more than one node of this many differs or is near a different one.
 _SHARE: Final = 4
-# What is near a node with more consumers than this is near nothing else.
+# A node with more consumers than this is not near them.
 _HUB: Final = 8
 
 
 class Matching(msgspec.Struct, frozen=True):
-    """Which node of one graph is which of another: ids of the first to ids of the second, one to one.
+    """The matched nodes of two graphs: ids of the second by ids of the first, one to one.
 
-    ``renames`` are the prefixes of names that became others, ``cost`` is the number of edits, see `match`.
+    ``renames`` are the renamed prefixes of names, and ``cost`` is the number of edits, see `match`.
     """
 
     nodes: Mapping[str, str]
@@ -51,29 +51,15 @@ class Matching(msgspec.Struct, frozen=True):
 
 
 def match(a: Graph, b: Graph) -> Matching:
-    """Match the nodes so that few edits turn ``a`` into ``b``. ``match(b, a)`` is the same matching read backwards.
+    """Match the nodes so that few edits turn ``a`` into ``b``. ``match(b, a)`` is the inverse matching.
 
-    The cost of a matching is
+    ``docs/matching.md`` lists the cost of each edit. Of matchings with the same cost, the result has more equal ids.
+    Indices and ordinals cost nothing, since they follow from earlier additions and removals, and neither does the order
+    of the nodes. References in saved slots and to a base are compared through the matching. Equal attributes of
+    different types (``1`` and ``1.0``) count as equal here.
 
-    - 1 for each node that is added or removed,
-    - 1 for each field of a matched node that changed; native name, attributes and saved slots belong to the operation
-      and cost nothing beside another operation; and 1 for each of its input slots that was rewired: whose
-      producer is not matched to the producer in the other graph, or that takes another of its outputs,
-    - 1 for each rename: a prefix of the ids, scopes and names that became another (``layers`` to ``blocks``, where
-      ``*`` stands for any index), however many nodes it renames,
-    - 3 for each tensor, and each function of a module with tensors, that leaves or takes a name which both graphs have;
-      1 for other functions and where one of the modules contains the other,
-    - 1 for each node that is matched to another module than most nodes of its own are, seen from both sides.
-
-    Of matchings that cost the same the one with more equal ids is given.
-
-    An id that only differs in indices and ordinals costs nothing, as they follow from what was added or removed
-    before. Neither does the order of the nodes, which follows from the edges. References in saved slots and to a base
-    are compared through the matching. Attributes that are equal but of different type (``1`` and ``1.0``) count as
-    equal here.
-
-    The exact minimum is out of reach (graph edit distance is NP-hard); this takes near-linear time and never gives
-    more than matching equal ids does, where what has one name in a module and inside a wrapper of it counts as equal.
+    The exact minimum is out of reach, since graph edit distance is NP-hard. This search takes near-linear time. Its
+    cost is at most that of matching equal ids, including the same name in a module and in its wrapper.
 
     >>> from gradir.ir import Graph, Node
     >>> a = Graph.of([Node("w", role="parameter"), Node("fc/exp:1", op="exp", scope="fc")])
@@ -81,34 +67,34 @@ def match(a: Graph, b: Graph) -> Matching:
     >>> match(a, b)
     Matching(nodes={'w': 'w', 'fc/exp:1': 'head/exp:1'}, renames=(Rename(before='fc', after='head'),), cost=1)
     """
-    turned = _turned(a, b)
-    if turned is None:
+    swaps = _should_swap(a, b)
+    if swaps is None:
         return Matching({node_id: node_id for node_id in a.nodes})
     with paused_gc():
-        # In a call of its own: what it made is gone before the collector runs again.
-        return _inverse(_matched(b, a), a) if turned else _matched(a, b)
+        # A separate call, so that its records are freed before the collector runs again.
+        return _inverse(_match_one_way(b, a), a) if swaps else _match_one_way(a, b)
 
 
 def edit_cost(a: Graph, b: Graph, nodes: Mapping[str, str]) -> int:
     """Return the cost, as `match` defines it, of matching these ids of ``a`` to ids of ``b``."""
     search = _Search(a, b)
-    return search.costs.total(search.numbered(nodes))
+    return search.costs.total_cost(search.to_positions(nodes))
 
 
-def _matched(a: Graph, b: Graph) -> Matching:
-    parts = differing_parts(a, b)
+def _match_one_way(a: Graph, b: Graph) -> Matching:
+    parts = find_differing_parts(a, b)
     if parts is not None:
-        found = _searched(*parts)
+        found = _search(*parts)
         if not found.renames and stay_in_place(*parts, found.nodes):
             inside = parts[0].nodes
             pairs = ((key, found.nodes.get(key) if key in inside else key) for key in a.nodes)
-            return replace(found, nodes={key: there for key, there in pairs if there is not None})
-    return _searched(a, b)
+            return replace(found, nodes={key: partner for key, partner in pairs if partner is not None})
+    return _search(a, b)
 
 
-def _searched(a: Graph, b: Graph) -> Matching:
+def _search(a: Graph, b: Graph) -> Matching:
     search = _Search(a, b)
-    return search.matching(*search.best())
+    return search.to_matching(*search.best())
 
 
 class _Search:
@@ -116,54 +102,52 @@ class _Search:
         labels: Table[Hashable] = Table()
         self._before, self._after = NumberedGraph(a, labels), NumberedGraph(b, labels)
         self.costs = Costs(self._before, self._after)
-        index = self._after.index
-        plain = [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
-        self._by_id = self._kept_in_wrappers(plain)
+        same_ids = [*(self._after.index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
+        self._by_id = self._match_in_wrappers(same_ids)
 
     @cached_property
     def _depth_first(self) -> _Orders:
         return self._before.depth_first(), self._after.depth_first()
 
-    def numbered(self, nodes: Mapping[str, str]) -> list[int]:
-        there = [FREE] * len(self._before)
-        there.append(NOTHING)
+    def to_positions(self, nodes: Mapping[str, str]) -> list[int]:
+        partners = [*[FREE] * len(self._before), NOTHING]
         for before, after in nodes.items():
-            there[self._before.index[before]] = self._after.index[after]
-        return there
+            partners[self._before.index[before]] = self._after.index[after]
+        return partners
 
-    def matching(self, there: list[int], cost: int) -> Matching:
+    def to_matching(self, partners: list[int], cost: int) -> Matching:
         ids, other_ids = self._before.ids, self._after.ids
-        nodes = {ids[node]: other_ids[other] for node, other in enumerate(there) if other >= 0}
-        return Matching(nodes, tuple(sorted(self.costs.renames(there))), cost)
+        nodes = {ids[node]: other_ids[other] for node, other in enumerate(partners) if other >= 0}
+        return Matching(nodes, tuple(sorted(self.costs.renames(partners))), cost)
 
     def best(self) -> tuple[list[int], int]:
         found, cost = self._cheapest()
-        kept = self._kept_in_wrappers(found)
-        if kept == found:
+        wider = self._match_in_wrappers(found)
+        if wider == found:
             return found, cost
-        kept_cost = self.costs.total(kept)
-        # Its report is no longer than that of equal ids.
-        return (kept, kept_cost) if kept_cost <= max(cost, self.costs.total(self._by_id)) else (found, cost)
+        wider_cost = self.costs.total_cost(wider)
+        # A higher cost is fine while the report is no longer than that of equal ids.
+        return (wider, wider_cost) if wider_cost <= max(cost, self.costs.total_cost(self._by_id)) else (found, cost)
 
-    def _kept_in_wrappers(self, found: list[int]) -> list[int]:
-        """Return a matching with free nodes that have one name in a module and in its wrapper."""
-        # As in a module that stayed in its place, a node that changed much is still one node.
-        modules = self.costs.addresses.wrapped()
+    def _match_in_wrappers(self, found: list[int]) -> list[int]:
+        """Return a matching in which free nodes match by their name in a module and in its wrapper."""
+        # As in an unchanged module, a node may change much and stay matched.
+        modules = self.costs.addresses.find_wrapped()
         if not modules:
             return found
         pairing = self._pairing(found)
         pairing.add(
             (node, other)
-            for node, other in same_names(self._before, self._after, modules, of_any_role=True)
-            if pairing.there[node] < 0 and pairing.back[other] < 0
+            for node, other in pair_by_name(self._before, self._after, modules, of_any_role=True)
+            if pairing.partners[node] < 0 and pairing.other_partners[other] < 0
         )
-        return pairing.there
+        return pairing.partners
 
     def _cheapest(self) -> tuple[list[int], int]:
         found = [*self._by_id]
-        shares = self.costs.shares(found)
-        rank = self._rank(found, shares)
-        enough = self.costs.least() if rank[0] else 0
+        costs = self.costs.node_costs(found)
+        rank = self._rank(found, costs)
+        enough = self.costs.lower_bound() if rank[0] else 0
         if rank[0] == enough:
             return found, rank[0]
         enough += enough // _NEAR
@@ -172,50 +156,50 @@ class _Search:
         for candidate in self._candidates():
             if candidate == found:
                 continue
-            candidate_shares = self.costs.shares_of(candidate, found, shares)
-            ranked = self._ranked(found, shares), self._ranked(candidate, candidate_shares)
-            joined = cheaper_pieces(found, candidate, ranked, order, position)
-            tried = [(candidate, candidate_shares)]
+            candidate_costs = self.costs.update_node_costs(candidate, found, costs)
+            ranks = self._rank_nodes(found, costs), self._rank_nodes(candidate, candidate_costs)
+            joined = join_matchings(found, candidate, ranks, order, position)
+            options = [(candidate, candidate_costs)]
             if joined not in (found, candidate):
-                tried.append((joined, self.costs.shares_of(joined, candidate, candidate_shares)))
-            for new, new_shares in tried:
-                if self.costs.floor(new_shares) > rank[0]:
+                options.append((joined, self.costs.update_node_costs(joined, candidate, candidate_costs)))
+            for new, new_costs in options:
+                if self.costs.base_cost(new_costs) > rank[0]:
                     continue
-                new_rank = self._rank(new, new_shares)
+                new_rank = self._rank(new, new_costs)
                 if new_rank < rank:
-                    found, shares, rank = new, new_shares, new_rank
+                    found, costs, rank = new, new_costs, new_rank
             if rank[0] <= enough:
                 break
-        repaired = self._repaired(found, shares)
+        repaired = self._repair(found, costs)
         if repaired == found:
             return found, rank[0]
-        repaired_rank = self._rank(repaired, self.costs.shares_of(repaired, found, shares))
+        repaired_rank = self._rank(repaired, self.costs.update_node_costs(repaired, found, costs))
         return (repaired, repaired_rank[0]) if repaired_rank < rank else (found, rank[0])
 
-    def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
-        """Return the cost, then the number of nodes without their own id; lower is better."""
+    def _rank(self, matching: list[int], costs: list[int]) -> tuple[int, int]:
+        """Return the cost, then minus the number of nodes with their own id; lower is better."""
         own = sum(other == same >= 0 for other, same in zip(matching, self._by_id, strict=True))
-        return self.costs.of_shares(matching, shares), -own
+        return self.costs.total_cost(matching, costs), -own
 
-    def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
-        weight, rows = len(self._before) + 1, zip(shares, matching, self._by_id, strict=False)
-        return [share * weight - (other == same >= 0) for share, other, same in rows]
+    def _rank_nodes(self, matching: list[int], costs: list[int]) -> list[int]:
+        weight, rows = len(self._before) + 1, zip(costs, matching, self._by_id, strict=False)
+        return [cost * weight - (other == same >= 0) for cost, other, same in rows]
 
-    def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
+    def _repair(self, found: list[int], costs: list[int]) -> list[int]:
         pairing = self._pairing(found)
-        below, above = self._before.below, self._before.above
+        producers, consumers = self._before.producers, self._before.consumers
         suspects = [
             near
-            for node, share in enumerate(shares)
-            if share >= 0 and (found[node] < 0 or self.costs.rewired(node, found[node], found))
-            for near in (node, *below[node], *above[node])
+            for node, cost in enumerate(costs)
+            if cost >= 0 and (found[node] < 0 or self.costs.count_rewired(node, found[node], found))
+            for near in (node, *producers[node], *consumers[node])
             if near != NOTHING
         ]
         if suspects:
             pairing.exchange(suspects)
             pairing.add_neighbours()
-            pairing.part()
-        return pairing.there
+            pairing.separate()
+        return pairing.partners
 
     def _pairing(self, matching: Iterable[int] = ()) -> Pairing:
         pairing = Pairing(self.costs)
@@ -224,51 +208,51 @@ class _Search:
 
     def _candidates(self) -> Iterator[list[int]]:
         before, after = self._before, self._after
-        modules = matched_modules(before, after)
-        around = Surroundings((before, after), anchors(before, after, modules))
+        modules = match_modules(before, after)
+        around = Surroundings((before, after), shared_addresses(before, after, modules))
         in_file = list(range(len(before))), list(range(len(after)))
-        named = self._pairing()
-        named.add(same_names(before, after, modules))
-        _align(named, in_file, around)
-        # What became another operation stands where it did, before it is looked for elsewhere.
-        named.add_neighbours()
-        named.add_changed()
-        yield _completed(named, around)
-        unnamed = self._pairing()
-        _align(unnamed, self._depth_first, around)
-        yield _completed(unnamed, around)
+        by_name = self._pairing()
+        by_name.add(pair_by_name(before, after, modules))
+        _align(by_name, in_file, around)
+        # A node may become another operation in its place, which comes before a search elsewhere.
+        by_name.add_neighbours()
+        by_name.add_changed()
+        yield _complete(by_name, around)
+        by_shape = self._pairing()
+        _align(by_shape, self._depth_first, around)
+        yield _complete(by_shape, around)
 
 
 def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
-    """Match free nodes in the gaps between matched nodes, in order, the surest first."""
-    there, back = pairing.there, pairing.back
+    """Match free nodes in the gaps between matched nodes, in order, exact labels first."""
+    partners, other_partners = pairing.partners, pairing.other_partners
     order, other_order = orders
     position = _positions(other_order)
     # Matched nodes that are out of order are no ends of a gap.
-    kept = increasing([(node, position[there[node]]) for node in order if there[node] >= 0])
-    ends, other_ends = {node for node, _ in kept}, {other_order[y] for _, y in kept}
-    order = [node for node in order if there[node] < 0 or node in ends]
-    other_order = [node for node in other_order if back[node] < 0 or node in other_ends]
-    matched = (x for x, node in enumerate(order) if there[node] >= 0)
-    other_matched = (y for y, node in enumerate(other_order) if back[node] >= 0)
+    in_order = longest_increasing([(node, position[partners[node]]) for node in order if partners[node] >= 0])
+    ends, other_ends = {node for node, _ in in_order}, {other_order[y] for _, y in in_order}
+    order = [node for node in order if partners[node] < 0 or node in ends]
+    other_order = [node for node in other_order if other_partners[node] < 0 or node in other_ends]
+    matched = (x for x, node in enumerate(order) if partners[node] >= 0)
+    other_matched = (y for y, node in enumerate(other_order) if other_partners[node] >= 0)
     gaps = gaps_between(zip(matched, other_matched, strict=True), Gap(0, len(order), 0, len(other_order)))
     for label, radius in LEVELS:
         if not gaps:
             break
-        of, other_of = around.at(label, radius)
-        pairs, gaps = align([of[node] for node in order], [other_of[node] for node in other_order], gaps)
+        labels, other_labels = around.find_labels(label, radius)
+        pairs, gaps = align([labels[node] for node in order], [other_labels[node] for node in other_order], gaps)
         pairing.add((order[x], other_order[y]) for x, y in pairs)
 
 
-def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
+def _complete(pairing: Pairing, around: Surroundings) -> list[int]:
     pairing.add_neighbours()
     pairing.add_moved(around)
     pairing.add_neighbours()
     pairing.add_changed()
-    pairing.add_lone()
+    pairing.add_unique()
     pairing.add_same_ids()
-    pairing.part()
-    return pairing.there
+    pairing.separate()
+    return pairing.partners
 
 
 def _positions(order: list[int]) -> list[int]:
@@ -278,8 +262,8 @@ def _positions(order: list[int]) -> list[int]:
     return positions
 
 
-def _turned(a: Graph, b: Graph) -> bool | None:
-    """Return whether to search from ``b`` to ``a``, so that the result is the same both ways; ``None`` if equal."""
+def _should_swap(a: Graph, b: Graph) -> bool | None:
+    """Return whether to search from ``b`` to ``a``, for the same result in both directions; ``None`` if equal."""
     if len(a.nodes) != len(b.nodes):
         return len(a.nodes) > len(b.nodes)
     pairs = zip(a.nodes.values(), b.nodes.values(), strict=True)
@@ -297,17 +281,16 @@ def _inverse(matching: Matching, a: Graph) -> Matching:
     return Matching({node_id: back[node_id] for node_id in a.nodes if node_id in back}, tuple(renames), matching.cost)
 
 
-def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
-    """Return the nodes that differ, those in their modules and two edges around."""
-    # It is `None` if these are many, or if entries of lists came or went: the others may have moved up, though equal.
+def find_differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
+    """Return the different nodes with those in their modules and two edges around, or ``None`` if these are many."""
+    # Also `None` if entries of lists were added or removed, since equal entries may have moved up then.
     if min(len(a.nodes), len(b.nodes)) < _SMALL:
         return None
-    there = b.nodes.get
-    edited = {key for key, node in a.nodes.items() if node != there(key)} | (b.nodes.keys() - a.nodes.keys())
+    edited = {key for key, node in a.nodes.items() if node != b.nodes.get(key)} | (b.nodes.keys() - a.nodes.keys())
     most = len(a.nodes) // _SHARE
     if len(edited) > most or not _have_the_same_entries(a, b):
         return None
-    near = _with_near_ones(a, b, edited)
+    near = _with_neighbours(a, b, edited)
     if len(near) > most:
         return None
     tables = ((path, a.scopes.get(path), b.scopes.get(path)) for path in {**a.scopes, **b.scopes})
@@ -330,11 +313,11 @@ def _kind(scope: Scope | None) -> object:
     return scope and (scope.class_name, scope.detail)
 
 
-def _with_near_ones(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
-    """Return nodes with those in their modules and two edges around; a hub that is near one has no neighbours."""
+def _with_neighbours(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
+    """Return nodes with those in their modules and two edges around, but without neighbours of near hubs."""
     users: defaultdict[str, list[str]] = defaultdict(list)
     for node in (*a.nodes.values(), *(node for key in edited if (node := b.nodes.get(key)))):
-        for key in named_ids(node):
+        for key in reference_ids(node):
             users[key].append(node.id)
     scopes = _scopes(a, b, edited)
     found = {*edited, *(key for key, node in a.nodes.items() if node.scope in scopes)}
@@ -342,7 +325,7 @@ def _with_near_ones(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
         for key in [*found]:
             if are_edited or len(users[key]) <= _HUB:
                 found.update(users[key])
-                found.update(*(named_ids(node) for graph in (a, b) if (node := graph.nodes.get(key))))
+                found.update(*(reference_ids(node) for graph in (a, b) if (node := graph.nodes.get(key))))
     return found
 
 
@@ -351,26 +334,30 @@ def _scopes(a: Graph, b: Graph, keys: Iterable[str]) -> set[str]:
 
 
 def stay_in_place(a: Graph, b: Graph, nodes: Mapping[str, str]) -> bool:
-    """Return whether all matched nodes of two parts have their module, and equal ones their id."""
-    # Then what both graphs have elsewhere cannot make another matching cheaper.
-    there = {key: node for key, node in b.nodes.items() if a.nodes.get(key) == node}
-    return all(nodes.get(key) == key for key in there) and all(
-        old == new or (a.nodes[old].scope == b.nodes[new].scope and _place(a.nodes[old]) == _place(b.nodes[new]))
-        for old, new in nodes.items()
+    """Return whether all matched nodes of two parts kept their module, and equal ones their id."""
+    # Then the equal nodes elsewhere cannot make another matching cheaper.
+    equal = (key for key, node in b.nodes.items() if a.nodes.get(key) == node)
+    moved = ((a.nodes[old], b.nodes[new]) for old, new in nodes.items() if old != new)
+    return all(nodes.get(key) == key for key in equal) and all(
+        (old.scope, _place(old)) == (new.scope, _place(new)) for old, new in moved
     )
+
+
+def _place(node: Node) -> str:
+    return split_id(node.id)[0] if node.op else node.id
 
 
 def _have_the_same_entries(a: Graph, b: Graph) -> bool:
     before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
-    one, other = (
+    entries, other_entries = (
         {path for scope in scopes for path in upwards(scope) if path.rpartition(".")[2].isdecimal()}
-        for scopes in ((before, after) if before != after else ((), ()))
+        for scopes in (before, after)
     )
-    return one == other
+    return entries == other_entries
 
 
-def named_ids(node: Node) -> list[str]:
-    """Return the ids that a node refers to, and names of storages."""
+def reference_ids(node: Node) -> list[str]:
+    """Return the ids in a node's references, and names of storages."""
     found = sources(node)
     for slot in node.saved:
         if slot.origin is not None:
@@ -378,7 +365,3 @@ def named_ids(node: Node) -> list[str]:
         if slot.storage:
             found += slot.storage, split_last(slot.storage)[0]
     return found
-
-
-def _place(node: Node) -> str:
-    return split_id(node.id)[0] if node.op else node.id

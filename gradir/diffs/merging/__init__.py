@@ -1,7 +1,7 @@
-"""Both edits of a graph in one: the merge of three graphs.
+"""Merge two edits of one graph.
 
-`three_way` puts together what `values` combines field by field; `places` says what modules are called after both edits,
-and `side` reads each graph in these words and gives the result its order, ids and storages.
+`three_way` merges the records, and `values` combines their fields. `places` finds the names of modules after both
+edits. `side` translates each graph to these names, and gives the result its order, ids and storages.
 """
 
 from __future__ import annotations

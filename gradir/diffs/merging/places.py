@@ -1,4 +1,4 @@
-"""The modules of three graphs: what both edits call them, and equal layers of which one edit may mean any."""
+"""The modules of three graphs: their names after both edits, and equal layers that an edit cannot tell apart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from gradir.diffs.matching import Matching
-from gradir.diffs.merging.values import pick, woven
+from gradir.diffs.merging.values import merge_orders, pick
 from gradir.diffs.modules import Outline
 from gradir.ir import Graph, Scope
 from gradir.ir.module_tree import split_path, upwards
@@ -17,26 +17,25 @@ from gradir.ir.module_tree import split_path, upwards
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# The first character of a key: for records of the base, and for those of only one side.
 BASE: Final = "0"
 OURS: Final = "1"
-# What keys start with: of what the base has, and of what only one side has.
 THEIRS: Final = "2"
 _NOWHERE: Final = ""
 
 
 class _Place(NamedTuple):
-    """The key of the module around, nothing for the root, and the name in there."""
+    """The key of the parent, empty for the root, and the name in it."""
 
     above: str
     name: str
 
 
 class Places:
-    """The paths of the modules of all three graphs in the words of the result.
+    """The paths in the result of the modules of all three graphs.
 
-    A module is known by a key: that of the base where it was there, else one of the side that has it. Where both sides
-    put a module of one name into one place, it is one module. ``called`` is what each graph calls the module of a key,
-    ``clashes`` are the keys of modules of which both sides made another thing.
+    A module has a key, from the base or from the side that added it. Modules that both sides added with the same name
+    and parent are one. ``paths`` has for each graph the paths by key, and ``clashes`` the reasons by key of a conflict.
     """
 
     def __init__(self, graphs: Sequence[Graph], matchings: Sequence[Matching]) -> None:
@@ -44,19 +43,19 @@ class Places:
         self._keys: list[dict[str, str]] = []
         for mark, side, matching in zip((OURS, THEIRS), graphs[1:], matchings, strict=True):
             nodes = matching.nodes.items()
-            outline = Outline.between(base, side, [(base.nodes[old], side.nodes[new]) for old, new in nodes])
+            outline = Outline.from_pairs(base, side, [(base.nodes[old], side.nodes[new]) for old, new in nodes])
             known, modules = (tree.scopes for tree in outline.trees)
             self._keys = self._keys or [{scope.path: BASE + scope.path for scope in known}]
-            was = ((scope.path, outline.was(scope.path)) for scope in modules)
-            self._keys.append({path: mark + path if old is None else BASE + old for path, old in was})
-        # What both sides put into one place has the key of ours.
-        placed = {_place_of(path, self._keys[1]): key for path, key in self._keys[1].items() if key[0] == OURS}
+            former = ((scope.path, outline.was(scope.path)) for scope in modules)
+            self._keys.append({path: mark + path if old is None else BASE + old for path, old in former})
+        # A module that both sides added has the key of ours.
+        added = {_place_of(path, self._keys[1]): key for path, key in self._keys[1].items() if key[0] == OURS}
         keys = self._keys[2]
         for path in sorted(keys, key=len):
             if keys[path][0] == THEIRS:
-                keys[path] = placed.get(_place_of(path, keys), keys[path])
+                keys[path] = added.get(_place_of(path, keys), keys[path])
         self._places = [{key: _place_of(path, keys) for path, key in keys.items()} for keys in self._keys]
-        self.called = [{key: path for path, key in keys.items()} for keys in self._keys]
+        self.paths = [{key: path for path, key in keys.items()} for keys in self._keys]
         self._chosen: dict[str, _Place] = {}
         self.clashes: dict[str, str] = {}
         self._choose()
@@ -82,7 +81,7 @@ class Places:
         return self._paths[key]
 
     def name(self, side: int, name: str) -> str:
-        """Return the name in the result of a tensor of one graph, which follows its module."""
+        """Return the name in the result of a tensor of one graph, with the new path of its module."""
         keys = self._keys[side]
         for module in upwards(name.rpartition(".")[0]):
             if module in keys:
@@ -94,24 +93,24 @@ class Places:
     def _choose(self) -> None:
         base, ours, theirs = self._places
         for key in {**base, **ours, **theirs}:
-            was, first, second = base.get(key), ours.get(key), theirs.get(key)
+            old, first, second = base.get(key), ours.get(key), theirs.get(key)
             if first is None or second is None or first == second:
-                self._chosen[key] = first or second or was or _Place(_NOWHERE, "")
+                self._chosen[key] = first or second or old or _Place(_NOWHERE, "")
                 continue
-            was = was or first
+            old = old or first
             moved, renamed = (
                 one != other and before not in (one, other)
-                for before, one, other in zip(was, first, second, strict=True)
+                for before, one, other in zip(old, first, second, strict=True)
             )
-            self._chosen[key] = _Place(*map(pick, was, first, second))
-            # Entries of a list are numbered anew below.
+            self._chosen[key] = _Place(*map(pick, old, first, second))
+            # `_number_lists` renumbers entries of lists.
             if moved or (renamed and not (first.name.isdecimal() and second.name.isdecimal())):
                 self.clashes[key] = "both sides gave the module another name or place"
-                # Keys say which side is which, so neither side's place can be chosen by its key.
-                self._chosen[key] = was
+                # The result must not depend on which side is ours.
+                self._chosen[key] = old
 
     def _number_lists(self) -> None:
-        """Number the entries of lists anew that both sides changed: each entry stands behind what it stood behind."""
+        """Renumber the lists that both sides changed: each entry follows its former predecessor."""
         lists: list[defaultdict[str, dict[str, int]]] = []
         for places in self._places:
             found: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -127,8 +126,8 @@ class Places:
                 continue
             if any(sorted(side.values()) != list(range(len(side))) for side in sides):
                 continue
-            orders = [sorted((key for key in side if self._is_left(key)), key=side.__getitem__) for side in sides]
-            order, tied = woven(orders)
+            orders = [sorted(filter(self._is_left, side), key=side.__getitem__) for side in sides]
+            order, tied = merge_orders(orders)
             if tied:
                 self.clashes[above] = "both sides put modules into one place of a list"
             for number, key in enumerate(order):
@@ -138,16 +137,16 @@ class Places:
         return key[0] != BASE or all(key in places for places in self._places[1:])
 
     def _find_path(self, key: str) -> None:
-        """Put the names above one after the other; modules that both sides put into each other end at the root."""
-        way: dict[str, None] = {}
+        """Join the names of a module and its parents; a cycle of parents is a clash and ends at the root."""
+        chain: dict[str, None] = {}
         while key and key not in self._paths:
-            if key in way:
+            if key in chain:
                 self.clashes.setdefault(key, "both sides put modules into each other")
                 break
-            way[key] = None
+            chain[key] = None
             key = self._chosen[key].above
         path = self._paths.get(key, "")
-        for each in reversed(way):
+        for each in reversed(chain):
             name = self._chosen[each].name
             path = self._paths[each] = f"{path}.{name}" if path else name
 
@@ -159,35 +158,33 @@ def _place_of(path: str, keys: Mapping[str, str]) -> _Place:
     return _Place(keys[above], name)
 
 
-# The modules of an entry of a list, and what its nodes are, all without the path of the entry.
+# The modules of an entry of a list and the contents of its nodes, without the path of the entry.
 _Layer: TypeAlias = "tuple[list[Scope], list[Any]]"
 
 
-def open_layers(graphs: Sequence[Graph], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield the keys of layers that one side changed, of which the other side added or removed an equal one."""
-    # `tables` have the path of each module by its key, in the base and on both sides.
+def find_open_layers(graphs: Sequence[Graph], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yield the keys of layers that one side changed while the other side added or removed an equal layer."""
+    # `tables` has the path of each module by its key, in the base and on both sides.
     for editor, changer in ((1, 2), (2, 1)):
-        edits = [
-            (number, path)
-            for number, there in ((0, tables[editor]), (editor, tables[0]))
-            for key, path in tables[number].items()
-            if key not in there and _is_entry(path)
-        ]
-        if not edits:
+        edits = {
+            number: [path for key, path in tables[number].items() if key not in tables[other] and _is_entry(path)]
+            for number, other in ((0, editor), (editor, 0))
+        }
+        if not any(edits.values()):
             continue
         layers = [_layers(graph) for graph in graphs]
-        before, there, now = (
+        old, edited, changed = (
             {key: layers[number].get(path) for key, path in tables[number].items()} for number in (0, editor, changer)
         )
-        kept = before.keys() & there.keys() & now.keys()
-        changed = {key for key in kept if now[key] not in (before[key], there[key])}
+        common = old.keys() & edited.keys() & changed.keys()
+        suspects = {key for key in common if changed[key] not in (old[key], edited[key])}
         found: set[str] = set()
-        for number in (0, editor):
+        for number, paths in edits.items():
             runs: set[str] = set()
-            for of, path in edits:
-                if of == number and path not in runs:
-                    runs.update(_equal_ones(path, layers[number]))
-            found |= {key for key in changed if tables[number].get(key) in runs}
+            for path in paths:
+                if path not in runs:
+                    runs.update(_find_equal_neighbours(path, layers[number]))
+            found |= {key for key in suspects if tables[number].get(key) in runs}
         yield from sorted(found)
 
 
@@ -208,8 +205,8 @@ def _layers(graph: Graph) -> dict[str, _Layer]:
     return found
 
 
-def _equal_ones(path: str, layers: Mapping[str, _Layer]) -> Iterator[str]:
-    """Yield an entry of a list, and those on either side of it as far as they are equal."""
+def _find_equal_neighbours(path: str, layers: Mapping[str, _Layer]) -> Iterator[str]:
+    """Yield an entry of a list, and its neighbours on either side while they are equal."""
     above, name = split_path(path)
     yield path
     for step in (-1, 1):
@@ -222,6 +219,6 @@ def _equal_ones(path: str, layers: Mapping[str, _Layer]) -> Iterator[str]:
 
 
 def _may_be_equal(one: _Layer, other: _Layer) -> bool:
-    """Return whether one program makes both: the first layer has fewer operations with a gradient."""
+    """Return whether the same module may make both, though a first layer has fewer operations with a gradient."""
     ops, others = ({op for op, *_ in nodes} for _, nodes in (one, other))
     return one[0] == other[0] and (ops <= others or others <= ops)

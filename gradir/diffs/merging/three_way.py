@@ -1,4 +1,4 @@
-"""Merge what two sides made of one graph: nodes, modules and cuts as `gradir.diffs.matching` pairs them."""
+"""Merge the edits of two sides: the nodes, modules and cuts that `gradir.diffs.matching` pairs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from msgspec.structs import asdict, replace
 from gradir.diffs.compare import COUNTS, cut_name
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
-from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places, open_layers
-from gradir.diffs.merging.side import TENSOR, Side, ids_of, order_of, written
-from gradir.diffs.merging.values import Combiner, Figures, pick, same, types_into, woven
+from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places, find_open_layers
+from gradir.diffs.merging.side import TENSOR, Side, build_nodes, make_ids, order_nodes
+from gradir.diffs.merging.values import Combiner, Figures, input_types, is_same_value, merge_orders, pick
 from gradir.errors import GraphError
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Node, Scope
@@ -41,10 +41,10 @@ _OF_CAPTURE: Final = "a side changed its {}: capture the merged program again"
 
 
 class Conflict(NamedTuple):
-    """Something that both sides changed: its module, why it cannot be merged, and what it is called in each graph.
+    """A record that cannot be merged, with its module, the reason, and its name in each graph.
 
     ``subject`` is ``node``, ``scope``, ``cut`` or ``graph``. The names are those of a `gradir.Change`, in the base and
-    on both sides, empty where the graph does not have it.
+    on both sides, empty if the graph does not have the record.
     """
 
     subject: str
@@ -56,7 +56,7 @@ class Conflict(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The graph with both edits, nothing where they are in conflict, and the conflicts."""
+    """The graph with both edits, ``None`` if they conflict, and the conflicts."""
 
     graph: Graph | None
     conflicts: tuple[Conflict, ...] = ()
@@ -64,8 +64,8 @@ class Merged(NamedTuple):
 
 def merged(base: Graph, ours: Graph, theirs: Graph) -> Merged:
     """Return the graph with the edits of both sides."""
-    # What one side left as it was is as the other made it, field by field. The result is in canonical order with the
-    # ids that a capture gives, if all three graphs are so.
+    # Each field has the value of the side that changed it. The result has canonical order and the ids of a capture, if
+    # all three graphs have them.
     if not script(base, ours) or not script(ours, theirs):
         return Merged(theirs)
     if not script(base, theirs):
@@ -73,7 +73,7 @@ def merged(base: Graph, ours: Graph, theirs: Graph) -> Merged:
     if not base.nodes:
         return Merged(None, (Conflict("graph", "", _ADDED),))
     with paused_gc():
-        return _Merge((base, ours, theirs)).merged()
+        return _Merge((base, ours, theirs)).run()
 
 
 class _Merge:
@@ -85,41 +85,44 @@ class _Merge:
         base, ours, theirs = self._sides
         base.keys.update((node_id, BASE + node_id) for node_id in graphs[0].nodes)
         for mark, side, matching in zip((OURS, THEIRS), (ours, theirs), matchings, strict=True):
-            was = {after: BASE + before for before, after in matching.nodes.items()}
-            side.keys.update((node_id, was.get(node_id, mark + node_id)) for node_id in side.graph.nodes)
+            base_keys = {after: BASE + before for before, after in matching.nodes.items()}
+            side.keys.update((node_id, base_keys.get(node_id, mark + node_id)) for node_id in side.graph.nodes)
         _join(ours, theirs)
         self._ids = [{key: node_id for node_id, key in side.keys.items()} for side in self._sides]
         self._conflicts: list[Conflict] = []
 
-    def merged(self) -> Merged:
-        nodes = self._nodes()
-        scopes, cuts = self._scopes(nodes), self._cuts(nodes)
-        for key, reason in self._places.clashes.items():
+    def run(self) -> Merged:
+        nodes = self._merge_nodes()
+        scopes, cuts = self._merge_scopes(nodes), self._merge_cuts(nodes)
+        open_layers = find_open_layers(self._graphs, self._places.paths)
+        for key, reason in (*self._places.clashes.items(), *((key, _OPEN) for key in open_layers)):
             self._add("scope", self._places.path_of(key), reason, key)
-        for key in open_layers(self._graphs, self._places.called):
-            self._add("scope", self._places.path_of(key), _OPEN, key)
         self._check_uses(nodes)
         if self._conflicts:
             return Merged(None, tuple(self._conflicts))
-        order = order_of(nodes, self._sides)
+        order = order_nodes(nodes, self._sides)
         for key in nodes.keys() - set(order):
             self._add("node", nodes[key].scope, _UNUSED, key)
         if self._conflicts:
             return Merged(None, tuple(sorted(self._conflicts)))
-        ids = ids_of(nodes, order)
-        head = self._head(cuts)
+        ids = make_ids(nodes, order)
+        head = self._merge_head(cuts)
         if self._conflicts:
             return Merged(None, tuple(self._conflicts))
-        named = {**asdict(head), **renamed_head(head, lambda key: ids.get(key, ""), keeps_slots=True)}
-        lost = {word: max(getattr(graph, word) for graph in self._graphs) for word in ("read_from", "unknown")}
-        graph = Graph.of(written(nodes, order, ids), scopes, **named, **lost)
+        graph = Graph.of(
+            build_nodes(nodes, order, ids),
+            scopes,
+            read_from=max(graph.read_from for graph in self._graphs),
+            unknown=max(graph.unknown for graph in self._graphs),
+            **{**asdict(head), **renamed_head(head, lambda key: ids.get(key, ""), keeps_slots=True)},
+        )
         try:
             check_all(graph)
         except GraphError as error:
             return Merged(None, (Conflict("graph", "", f"both edits together break the graph: {error}"),))
         return Merged(graph)
 
-    def _nodes(self) -> dict[str, Node]:
+    def _merge_nodes(self) -> dict[str, Node]:
         """Return the nodes by key, with keys in place of ids."""
         base = self._sides[0]
         own = base.storages({})
@@ -133,75 +136,77 @@ class _Merge:
                 for side, ids, stored in zip(self._sides, self._ids, storages, strict=True)
             ]
             if records[1] and records[2]:
-                # How an id is made is no edit of its own.
-                kind = pick(*(record.id if record else "" for record in records))
-                records = [record and replace(record, id=kind) for record in records]
+                # Another origin of an id is no edit by itself.
+                origin = pick(*(record.id if record else "" for record in records))
+                records = [record and replace(record, id=origin) for record in records]
             types = [
-                types_into(graph.nodes[ids[key]], graph.nodes) if key in ids else ()
+                input_types(graph.nodes[ids[key]], graph.nodes) if key in ids else ()
                 for graph, ids in zip(self._graphs, self._ids, strict=True)
             ]
             figures[key] = Figures(records, types)
-            node, reason = _combined(*figures[key].records)
+            node, reason = _combine(*figures[key].records)
             if reason:
                 self._add("node", max(record.scope for record in records if record), reason, key)
             if node is not None:
                 found[key] = node
-        settled = {key: figures[key].settled(node, found) for key, node in found.items()}
-        for key, (node, reason) in settled.items():
+        nodes: dict[str, Node] = {}
+        for key, combined in found.items():
+            nodes[key], reason = figures[key].settle(combined, found)
             if reason:
-                self._add("node", node.scope, reason, key)
-        return {key: node for key, (node, _) in settled.items()}
+                self._add("node", combined.scope, reason, key)
+        return nodes
 
-    def _scopes(self, nodes: Mapping[str, Node]) -> list[Scope]:
+    def _merge_scopes(self, nodes: Mapping[str, Node]) -> list[Scope]:
         tables = [side.scopes for side in self._sides]
         own = [
             _own_elements(side.graph.nodes, partial(self._places.key, number))
             for number, side in enumerate(self._sides)
         ]
-        kept = _own_elements(nodes, str)
+        merged_own = _own_elements(nodes, str)
         found: dict[str, Scope] = {}
         for key in dict.fromkeys(key for table in tables for key in table):
             records = [table.get(key) for table in tables]
             path = self._places.path_of(key)
-            rests = [{count: getattr(record, count) for count in COUNTS} if record else {} for record in records]
-            # Elements of parameters that are nodes are those of the merged nodes.
+            counts = [{count: getattr(record, count) for count in COUNTS} if record else {} for record in records]
+            # The merged nodes give the elements of parameters that are nodes.
             plain = [
                 record and replace(record, own=record.own - elements[key], **dict.fromkeys(COUNTS, 0))
                 for record, elements in zip(records, own, strict=True)
             ]
-            scope, reason = _combined(*plain)
+            scope, reason = _combine(*plain)
             if reason:
                 self._add("scope", path, reason, key)
             if scope is not None:
-                found[key] = replace(scope, own=bounded(max(0, scope.own + kept[path])), **_sums(*rests))
-        order, _ = woven([found[key].path for key in table if key in found] for table in tables)
+                elements = bounded(max(0, scope.own + merged_own[path]))
+                found[key] = replace(scope, own=elements, **_merge_counts(*counts))
+        order, _ = merge_orders([found[key].path for key in table if key in found] for table in tables)
         by_path = {scope.path: scope for scope in found.values()}
         return _with_totals([by_path[path] for path in order]) if len(by_path) == len(found) else []
 
-    def _cuts(self, nodes: Mapping[str, Node]) -> list[Cut]:
+    def _merge_cuts(self, nodes: Mapping[str, Node]) -> list[Cut]:
         sides = [side.cuts() for side in self._sides]
         found: dict[Hashable, Cut] = {}
         for key in dict.fromkeys(key for side in sides for key in side):
             records = [side.get(key) for side in sides]
-            # Where a cut stands follows from the program and the nodes.
+            # The place of a cut follows from the program and the nodes, so it is no edit.
             for field in ("at", "into", "slot"):
                 values = [getattr(record, field) for record in records if record]
                 if len(set(values)) > 1:
-                    # Of a slot any will do, of a node one that is left.
+                    # Any slot will do, or any remaining node.
                     end = max([value for value in values if value in nodes] or values, key=repr)
                     records = [record and replace(record, **{field: end}) for record in records]
-            cut, reason = _combined(*records)
+            cut, reason = _combine(*records)
             if reason:
                 module = max(record.scope for record in records if record)
                 names = [cut_name(record) if record else "" for record in records]
                 self._conflicts.append(Conflict("cut", module, reason, *names))
             if cut is not None:
                 found[key] = cut
-        order, _ = woven([repr(key) for key in side if key in found] for side in sides)
+        order, _ = merge_orders([repr(key) for key in side if key in found] for side in sides)
         by_text = {repr(key): cut for key, cut in found.items()}
         return [by_text[text] for text in order]
 
-    def _head(self, cuts: Sequence[Cut]) -> Head:
+    def _merge_head(self, cuts: Sequence[Cut]) -> Head:
         """Return the head with these cuts, with keys in place of ids."""
         heads = [
             {**asdict(side.graph), **renamed_head(side.graph, side.key_of, keeps_slots=True)} for side in self._sides
@@ -212,7 +217,7 @@ class _Merge:
                 continue
             base, *edits = (head[field.name] for head in heads)
             combiner = Combiner()
-            found[field.name] = combiner.of(base, *edits)
+            found[field.name] = combiner.combine(base, *edits)
             if field.about.merged == "neither" and edits != [base, base]:
                 self._conflicts.append(Conflict("graph", "", _OF_CAPTURE.format(field.key)))
             elif field.about.merged == "both" and combiner.clashes:
@@ -223,20 +228,17 @@ class _Merge:
         for key, node in nodes.items():
             used = [edge.src for edge in edges_into(node)]
             used += [slot.origin.id for slot in node.saved if slot.origin is not None]
-            used += [kept[len(TENSOR) :] for slot in node.saved if (kept := slot.storage).startswith(TENSOR)]
+            used += [slot.storage[len(TENSOR) :] for slot in node.saved if slot.storage.startswith(TENSOR)]
             if not all(map(nodes.__contains__, used)):
                 self._add("node", node.scope, _USED, key)
 
     def _add(self, subject: str, module: str, reason: str, key: str) -> None:
-        if subject == "node":
-            names = [ids.get(key, "") for ids in self._ids]
-        else:
-            names = [called.get(key, "") for called in self._places.called]
-        self._conflicts.append(Conflict(subject, module, reason, *names))
+        names = self._ids if subject == "node" else self._places.paths
+        self._conflicts.append(Conflict(subject, module, reason, *(each.get(key, "") for each in names)))
 
 
 def _join(ours: Side, theirs: Side) -> None:
-    """Give what both sides added alike one key: the same operation of the same inputs in the same module."""
+    """Give nodes that both sides added one key: the same operation with the same inputs in the same module."""
     waiting: defaultdict[Hashable, deque[str]] = defaultdict(deque)
     for node_id, node in ours.graph.nodes.items():
         if ours.keys[node_id].startswith(OURS):
@@ -246,22 +248,20 @@ def _join(ours: Side, theirs: Side) -> None:
             theirs.keys[node_id] = keys.popleft()
 
 
-def _combined(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | None, str]:
-    """Return a record of both edits, nothing if one took it away, and why it cannot be merged."""
+def _combine(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | None, str]:
+    """Return the record with both edits, ``None`` if one removed it, and the reason of a conflict."""
     if ours is None or theirs is None:
         left = ours or theirs
-        if left is None:
-            return None, ""
-        if base is None:
+        if left is None or base is None:
             return left, ""
-        return None, "" if same(_lasting(left), _lasting(base)) else _REMOVED
+        return None, "" if is_same_value(_own_part(left), _own_part(base)) else _REMOVED
     combiner = Combiner()
-    found: R = combiner.of(UNSET if base is None else base, ours, theirs)
+    found: R = combiner.combine(UNSET if base is None else base, ours, theirs)
     return found, _CHANGED if combiner.clashes else ""
 
 
-def _lasting(record: R) -> R:
-    """Return a record without what follows from others, or from lines above it."""
+def _own_part(record: R) -> R:
+    """Return a record without fields that follow from other records or from earlier lines."""
     if isinstance(record, Node):
         saved = tuple(replace(slot, origin=None, storage="") for slot in record.saved)
         return replace(record, source=None, saved=saved)
@@ -278,12 +278,11 @@ def _own_elements(nodes: Mapping[str, Node], key: Callable[[str], str]) -> Count
     return found
 
 
-def _sums(base: Mapping[str, int], ours: Mapping[str, int], theirs: Mapping[str, int]) -> dict[str, int]:
+def _merge_counts(base: Mapping[str, int], *sides: Mapping[str, int]) -> dict[str, int]:
     found = {}
     for count in COUNTS:
-        was, first, second = (side.get(count) for side in (base, ours, theirs))
-        both = [number for number in (first, second) if number is not None]
-        found[count] = both[0] if len(set(both)) == 1 else sum(both) - (was or 0)
+        numbers = [side[count] for side in sides if count in side]
+        found[count] = numbers[0] if len(set(numbers)) == 1 else sum(numbers) - base.get(count, 0)
     return found
 
 

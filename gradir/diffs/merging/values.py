@@ -1,10 +1,10 @@
-"""What two sides made of one value, together, and what follows from shapes: computed anew, or a conflict."""
+"""Combine two edits of one value, and recompute values that follow from shapes, or find a conflict."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.field_changes import numbered
-from gradir.diffs.hunks import identical
+from gradir.diffs.hunks import are_identical
 from gradir.ir import Node, Ref, Saved, Source, TensorMeta
 from gradir.ir.model import MOST, NonFinite, Record, bounded
 from gradir.ir.totals import tensor_elements
@@ -24,149 +24,139 @@ _WHOLE: Final = (Ref, NonFinite)
 
 
 class Combiner:
-    """Combines values of three graphs, and counts where both sides made another thing of one."""
+    """Combines values of three graphs, and counts the values that both sides changed differently."""
 
     def __init__(self) -> None:
         self.clashes = 0
 
-    def of(self, base: Any, ours: Any, theirs: Any) -> Any:
-        """Return the value of both edits; if they clash, one of the two."""
-        if same(ours, theirs) or same(theirs, base):
+    def combine(self, base: Any, ours: Any, theirs: Any) -> Any:
+        """Return the value with both edits, or one of the two if they clash."""
+        if is_same_value(ours, theirs) or is_same_value(theirs, base):
             return ours
-        if same(ours, base):
-            return theirs
-        return self._parts(base, ours, theirs) if type(ours) is type(theirs) else self._clash(ours)
+        return theirs if is_same_value(ours, base) else self._combine_parts(base, ours, theirs)
 
-    def _parts(self, base: Any, ours: Any, theirs: Any) -> Any:
-        if isinstance(ours, Source):
-            return _place(base, ours, theirs)
-        if isinstance(ours, Record) and not isinstance(ours, _WHOLE):
-            return self._record(base, ours, theirs)
-        if isinstance(ours, Mapping):
-            return self._mapping(base if isinstance(base, Mapping) else {}, ours, theirs)
-        if isinstance(ours, tuple) and any(type(entry) is Saved for entry in (*ours, *theirs)):
-            return self._slots(base or (), ours, theirs)
-        if not isinstance(ours, tuple) or len(ours) != len(theirs):
-            return self._clash(ours)
-        bases = base if isinstance(base, tuple) and len(base) == len(ours) else repeat(UNSET)
-        return tuple(map(self.of, bases, ours, theirs))
-
-    def _clash(self, value: Any) -> Any:
+    def _combine_parts(self, base: Any, ours: Any, theirs: Any) -> Any:
+        is_same_type = type(ours) is type(theirs)
+        if is_same_type and isinstance(ours, Source):
+            return _combine_lines(base, ours, theirs)
+        if is_same_type and isinstance(ours, Record) and not isinstance(ours, _WHOLE):
+            fields = ours.__struct_fields__
+            sides = [[getattr(side, field, UNSET) for field in fields] for side in (base, ours, theirs)]
+            return replace(ours, **dict(zip(fields, map(self.combine, *sides), strict=True)))
+        if is_same_type and isinstance(ours, Mapping):
+            return self._combine_mappings(base if isinstance(base, Mapping) else {}, ours, theirs)
+        if is_same_type and isinstance(ours, tuple):
+            if any(type(entry) is Saved for entry in (*ours, *theirs)):
+                return self._combine_slots(base or (), ours, theirs)
+            if len(ours) == len(theirs):
+                bases = base if isinstance(base, tuple) and len(base) == len(ours) else repeat(UNSET)
+                return tuple(map(self.combine, bases, ours, theirs))
         self.clashes += 1
-        return value
+        return ours
 
-    def _record(self, base: Any, ours: Any, theirs: Any) -> Any:
-        fields = ours.__struct_fields__
-        values = (
-            self.of(getattr(base, field, UNSET), getattr(ours, field), getattr(theirs, field)) for field in fields
-        )
-        return replace(ours, **dict(zip(fields, values, strict=True)))
-
-    def _mapping(self, base: Mapping[str, Any], ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-        keys = dict.fromkeys((*base, *ours, *theirs))
-        found = {key: self.of(*(side.get(key, UNSET) for side in (base, ours, theirs))) for key in sorted(keys)}
+    def _combine_mappings(self, *sides: Mapping[str, Any]) -> dict[str, Any]:
+        keys = sorted({key for side in sides for key in side})
+        found = {key: self.combine(*(side.get(key, UNSET) for side in sides)) for key in keys}
         return {key: value for key, value in found.items() if value is not UNSET}
 
-    def _slots(self, base: Sequence[Saved], ours: Sequence[Saved], theirs: Sequence[Saved]) -> tuple[Saved, ...]:
-        """Return saved slots by name; one that a side dropped is dropped if the other only changed its source."""
-        sides = [dict(zip(numbered(slot.slot for slot in slots), slots, strict=True)) for slots in (base, ours, theirs)]
+    def _combine_slots(self, *slots: Sequence[Saved]) -> tuple[Saved, ...]:
+        """Return saved slots by name, without a slot that a side dropped if the other only changed its source."""
+        sides = [dict(zip(numbered(slot.slot for slot in side), side, strict=True)) for side in slots]
         found = {}
         for key in dict.fromkeys(key for side in sides for key in side):
-            was, *both = (side.get(key, UNSET) for side in sides)
-            is_dropped = was is not UNSET and UNSET in both
-            if is_dropped and all(slot is UNSET or _bare(slot) == _bare(was) for slot in both):
+            base, *both = (side.get(key, UNSET) for side in sides)
+            is_dropped = base is not UNSET and UNSET in both
+            if is_dropped and all(slot is UNSET or _without_source(slot) == _without_source(base) for slot in both):
                 continue
-            found[key] = self.of(was, *both)
-        order, _ = woven([key for key in side if found.get(key, UNSET) is not UNSET] for side in sides)
+            found[key] = self.combine(base, *both)
+        order, _ = merge_orders([key for key in side if found.get(key, UNSET) is not UNSET] for side in sides)
         return tuple(found[key] for key in order)
 
 
-def _bare(slot: Any) -> Any:
+def _without_source(slot: Any) -> Any:
     return replace(slot, origin=None, storage="")
 
 
-def _place(base: Any, ours: Source, theirs: Source) -> Source:
-    """Return a line moved by both sides; a line says where and not what, so it never clashes."""
+def _combine_lines(base: Any, ours: Source, theirs: Source) -> Source:
+    """Return a line moved by both sides, which never clashes, since a place is no content."""
     if type(base) is not Source or not base.file == ours.file == theirs.file:
         return max(ours, theirs, key=msgspec.structs.astuple)
     function = pick(base.function, ours.function, theirs.function)
     return replace(ours, line=max(0, ours.line + theirs.line - base.line), function=function)
 
 
-def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal in type too, as `identical` says of records and mappings."""
-    return one is other or (identical(one, other) and (not isinstance(one, tuple) or repr(one) == repr(other)))
+def is_same_value(one: Any, other: Any) -> bool:
+    """Return whether two values are equal in value and type, see `are_identical`."""
+    return one is other or (are_identical(one, other) and (not isinstance(one, tuple) or repr(one) == repr(other)))
 
 
 def pick(base: Any, ours: Any, theirs: Any) -> Any:
-    """Return the value that one side changed; if both did, the larger, whoever made it."""
+    """Return the value that one side changed, or the larger value if both did."""
     if ours == base:
         return theirs
     return ours if theirs == base else max(ours, theirs)
 
 
-def woven(orders: Iterable[Sequence[K]], by: Callable[[list[K]], Any] = list) -> tuple[list[K], bool]:
-    """Return the orders of the base and both sides as one, and whether both sides put something into one place.
+def merge_orders(orders: Iterable[Sequence[K]], by: Callable[[list[K]], Any] = list) -> tuple[list[K], bool]:
+    """Return the orders of the base and both sides as one, and whether both sides inserted in the same place.
 
-    What only one side has stands behind what it stands behind there. If both have something, the smaller comes first,
-    or what gives less ``by`` a function. Common entries have the order of the side that changed it.
+    An entry of one side follows its predecessor there. If both sides inserted entries, the smaller ones come first, by
+    the key function ``by``. Common entries have the order of the side that changed it.
 
-    >>> woven(["abc", "axbc", "abcy"])
+    >>> merge_orders(["abc", "axbc", "abcy"])
     (['a', 'x', 'b', 'c', 'y'], False)
     """
     base, ours, theirs = orders
-    held = dict.fromkeys(theirs), dict.fromkeys(ours)
-    common = [[key for key in side if key in other] for side, other in zip((ours, theirs), held, strict=True)]
-    kept = dict.fromkeys(common[0])
-    first = pick([key for key in base if key in kept], *common)
-    behind: list[defaultdict[K | None, list[K]]] = []
+    common = {*ours} & {*theirs}
+    anchors = pick(*([key for key in side if key in common] for side in (base, ours, theirs)))
+    inserted: list[defaultdict[K | None, list[K]]] = []
     for side in (ours, theirs):
         last: K | None = None
         groups: defaultdict[K | None, list[K]] = defaultdict(list)
         for key in side:
-            if key in kept:
+            if key in common:
                 last = key
             else:
                 groups[last].append(key)
-        behind.append(groups)
+        inserted.append(groups)
     found: list[K] = []
     tied = False
-    for anchor in (None, *first):
+    for anchor in (None, *anchors):
         if anchor is not None:
             found.append(anchor)
-        groups_here = sorted(filter(None, (groups.get(anchor) for groups in behind)), key=by)
-        tied = tied or len(groups_here) > 1
-        for group in groups_here:
-            found += group
+        both = sorted(filter(None, (groups.get(anchor) for groups in inserted)), key=by)
+        tied = tied or len(both) > 1
+        found += chain.from_iterable(both)
     return found, tied
 
 
 def slots_of(node: Node) -> Iterator[tuple[str, Saved]]:
-    """Yield the saved slots of a node by unique names, with a number from the second of a name on."""
+    """Yield the saved slots of a node by unique names, with a number if a name repeats."""
     names = numbered(slot.slot for slot in node.saved)
     return (("#".join(map(str, name)), slot) for name, slot in zip(names, node.saved, strict=True))
 
 
-# Of which dtype and shape each input of a node is.
+# The dtype and shape of each input of a node.
 Types = tuple["TensorMeta | None", ...]
 _MET: Final = "both edits change its sizes, and only a capture tells what they come to together"
 _STALE: Final = "one side changed the shape or dtype of what the other side's operation takes"
 
 
-def types_into(node: Node, nodes: Mapping[str, Node]) -> Types:
-    """Return the dtype and shape of each input of a node; ``nodes`` are those that it refers to."""
-    found: list[TensorMeta | None] = []
-    for ref in node.inputs:
-        outputs = () if ref is None or ref.id not in nodes else nodes[ref.id].outputs
-        found.append(outputs[ref.output_nr] if ref is not None and ref.output_nr < len(outputs) else None)
-    return tuple(found)
+def input_types(node: Node, nodes: Mapping[str, Node]) -> Types:
+    """Return the dtype and shape of each input of a node; ``nodes`` has the producers."""
+    return tuple(
+        nodes[ref.id].outputs[ref.output_nr]
+        if ref is not None and ref.id in nodes and ref.output_nr < len(nodes[ref.id].outputs)
+        else None
+        for ref in node.inputs
+    )
 
 
 class Figures:
-    """The figures of one node of three graphs that follow from shapes.
+    """The numbers of one node in three graphs that follow from shapes.
 
-    ``records`` are the nodes to merge, in which bytes and numbers of elements stand by element if both sides changed
-    the node. So a size that one side changed and a dtype that the other changed are both in the product.
+    ``records`` are the nodes to merge. If both sides changed the node, they have bytes per element instead of bytes. So
+    the product includes a size that one side changed and a dtype that the other changed.
     """
 
     def __init__(self, records: Sequence[Node | None], types: Sequence[Types]) -> None:
@@ -175,26 +165,26 @@ class Figures:
         self._are_by_element = False
         self._counts: set[str] = set()
         base, ours, theirs = records
-        self._are_inputs_kept = self._is_open = False
+        self._has_same_inputs = self._is_open = False
         if base and ours and theirs:
-            self._are_inputs_kept = base.inputs == ours.inputs == theirs.inputs
+            self._has_same_inputs = base.inputs == ours.inputs == theirs.inputs
             before, *after = zip(records, types, strict=True)
             if before not in after and after[0] != after[1]:
                 self._divide([base, ours, theirs])
-                self._is_open = self._meet()
+                self._is_open = self._needs_capture()
 
-    def settled(self, node: Node, nodes: Mapping[str, Node]) -> tuple[Node, str]:
-        """Return the merged node with its figures, and why they cannot be known."""
-        now = types_into(node, nodes)
+    def settle(self, node: Node, nodes: Mapping[str, Node]) -> tuple[Node, str]:
+        """Return the merged node with its numbers, and the reason if a merge cannot compute them."""
+        types = input_types(node, nodes)
         if self._is_open:
             return node, _MET
-        if not self._are_inputs_kept and all(ref is None or ref.id in nodes for ref in node.inputs):
+        if not self._has_same_inputs and all(ref is None or ref.id in nodes for ref in node.inputs):
             base, *both = (types if record else UNSET for record, types in zip(self.records, self._types, strict=True))
             sides = [types for types in both if types is not UNSET]
             combiner = Combiner()
-            # Where only one side has the node, its inputs have to be as they are there.
-            merged = combiner.of(base, *sides) if len(sides) > 1 else sides[0]
-            if merged != now or combiner.clashes:
+            # If only one side has the node, its inputs must not change.
+            expected = combiner.combine(base, *sides) if len(sides) > 1 else sides[0]
+            if expected != types or combiner.clashes:
                 return node, _STALE
         if self._are_by_element:
             saved = tuple(
@@ -202,12 +192,12 @@ class Figures:
                 for slot in node.saved
             )
             node = replace(node, saved=saved)
-        counts = {name: _elements(now) for name in self._counts & node.attrs.keys()}
+        counts = dict.fromkeys(self._counts & node.attrs.keys(), _elements(types))
         return replace(node, attrs={**node.attrs, **counts}) if counts else node, ""
 
     def _divide(self, records: Sequence[Node]) -> None:
         slots = [slot for record in records for slot in record.saved if slot.bytes is not None]
-        self._are_by_element = all(_by_element(slot) is not None for slot in slots)
+        self._are_by_element = all(_bytes_per_element(slot) is not None for slot in slots)
         counts = (
             {name for name, value in record.attrs.items() if type(value) is int and value == _elements(types) > 1}
             for record, types in zip(records, self._types, strict=True)
@@ -216,7 +206,7 @@ class Figures:
         self.records = [
             replace(
                 record,
-                saved=tuple(replace(slot, bytes=_by_element(slot)) for slot in record.saved)
+                saved=tuple(replace(slot, bytes=_bytes_per_element(slot)) for slot in record.saved)
                 if self._are_by_element
                 else record.saved,
                 attrs={**record.attrs, **dict.fromkeys(self._counts, 1)},
@@ -224,9 +214,9 @@ class Figures:
             for record in records
         ]
 
-    def _meet(self) -> bool:
-        # If the edits differ and made a size the same, both may be factors of it, such as a batch and a length in a
-        # flat size. A size that only one side has does not include the other's edit.
+    def _needs_capture(self) -> bool:
+        # If different edits made a size the same, both may be factors of it, such as a batch and a length in a flat
+        # size. A size of only one side does not include the other's edit.
         base, ours, theirs = (
             dict(_sizes(record, types)) if record else {}
             for record, types in zip(self.records, self._types, strict=True)
@@ -235,8 +225,8 @@ class Figures:
             return False
         if self._is_reshaped(1, 2) or self._is_reshaped(2, 1):
             return True
-        alike = (place for place in base if base[place] != ours.get(place) == theirs.get(place))
-        return next(alike, None) is not None or not (ours.keys() ^ theirs.keys()) <= base.keys()
+        is_same_size = any(base[place] != ours.get(place) == theirs.get(place) for place in base)
+        return is_same_size or not (ours.keys() ^ theirs.keys()) <= base.keys()
 
     def _is_reshaped(self, side: int, other: int) -> bool:
         """Return whether one side changed the operation and its output, and the other side changed its inputs."""
@@ -244,15 +234,15 @@ class Figures:
         types = self._types[0]
         return (
             types == self._types[side] != self._types[other]
-            # An input that the graph does not have may be what changed the output.
+            # An input outside of the graph may have changed the output.
             and None not in types
             and (before and before.outputs) != (after and after.outputs)
             and (before and (before.op, before.attrs)) != (after and (after.op, after.attrs))
         )
 
 
-def _by_element(slot: Saved) -> int | None:
-    """Return the bytes of a slot by element; nothing if that is no integer."""
+def _bytes_per_element(slot: Saved) -> int | None:
+    """Return the bytes of a slot per element, or ``None`` if that is no integer."""
     count = tensor_elements(slot.tensor)
     if slot.bytes is None or not 0 < count < MOST or slot.bytes % count:
         return None
@@ -260,8 +250,7 @@ def _by_element(slot: Saved) -> int | None:
 
 
 def _elements(types: Types) -> int:
-    first = types[0] if types else None
-    return 0 if first is None else tensor_elements(first)
+    return tensor_elements(types[0]) if types and types[0] else 0
 
 
 def _sizes(node: Node, types: Types) -> Iterator[tuple[Hashable, Any]]:
