@@ -279,15 +279,15 @@ def _attributes(what: str, attributes: Mapping[str, AttrValue] | None) -> Mappin
     owner, _, field = what.rpartition(": ")
     if not isinstance(attributes, Mapping):
         raise GraphError(f"{what}: expected a mapping, got {attributes!r}")
-    kept = frozen({key: _tupled(value) for key, value in attributes.items()})
+    kept = frozen({key: _to_tuples(value) for key, value in attributes.items()})
     fault = fault_in(kept, rule_of(Node, "attrs"), field)
     if fault is not None:
         raise GraphError(f"{owner}: {fault.place} {fault.problem}")
     return kept
 
 
-def _tupled(value: Any, deep: int = 3) -> Any:
+def _to_tuples(value: Any, deep: int = 3) -> Any:
     # An attribute is at most three lists deep, so deeper ones are left for the check to refuse.
     if type(value) not in (list, tuple) or not deep:
         return value
-    return tuple([_tupled(entry, deep - 1) for entry in value])
+    return tuple([_to_tuples(entry, deep - 1) for entry in value])

@@ -62,7 +62,7 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
         text += f", meant: {_short(cut.meant)}"
     if not cut.names:
         return text
-    return f"{text} ({counted(len(cut.names), 'parameter')})" if count else f"{text}: {_listed(cut.names)}"
+    return f"{text} ({counted(len(cut.names), 'parameter')})" if count else f"{text}: {_join_names(cut.names)}"
 
 
 def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
@@ -86,7 +86,7 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     for cut in cuts:
         if not cut.is_place and cut.names and (has_flow or cut.kind == "unreached"):
             names.setdefault(cut.kind, []).append(cut.names[0])
-    found += [Stub(f"{_short(kind)}: {_listed(these)}") for kind, these in names.items()]
+    found += [Stub(f"{_short(kind)}: {_join_names(these)}") for kind, these in names.items()]
     if most is not None and len(found) > most:
         is_place = any(stub.is_place for stub in found[most - 1 :])
         found[most - 1 :] = [Stub(f"{len(found) - most + 1:,} more cuts", is_place=is_place)]
@@ -134,7 +134,7 @@ def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     listed = ", ".join(map(_short, names[:_MOST_NAMES]))
     return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES:,} more"
 

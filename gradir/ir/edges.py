@@ -20,15 +20,15 @@ KINDS: Final = {
     "inputs": DATA,
     "base": "view",
 }
-_HELD: Final = attrgetter(*KINDS)
+_get_edge_fields: Final = attrgetter(*KINDS)
 _INPUTS: Final = next(field for field, kind in KINDS.items() if kind == DATA)
-_BESIDE_INPUTS: Final = tuple((field, kind) for field, kind in KINDS.items() if kind != DATA)
+_SLOTLESS: Final = tuple((field, kind) for field, kind in KINDS.items() if kind != DATA)
 # Most nodes have no such edges, which one comparison of all these fields shows.
-_held_beside: Final = attrgetter(*(field for field, _ in _BESIDE_INPUTS))
-_NONE_BESIDE: Final = _held_beside(Node(""))
+_get_slotless: Final = attrgetter(*(field for field, _ in _SLOTLESS))
+_NO_SLOTLESS: Final = _get_slotless(Node(""))
 _NO_EDGE: Final = (None,)
 # Makes a named tuple in half the time that its own constructor takes.
-_made: Final = tuple.__new__
+_make_tuple: Final = tuple.__new__
 
 
 class Edge(NamedTuple):
@@ -66,17 +66,17 @@ def _edges_into(nodes: Iterable[Node]) -> Iterator[Edge]:
             for slot, ref in enumerate(inputs):
                 if ref is not None:
                     kind = kinds[slot] if kinds and slot < len(kinds) else DATA
-                    yield _made(Edge, (ref.id, ref.output_nr, dst, slot, kind))
-        if _held_beside(node) != _NONE_BESIDE:
+                    yield _make_tuple(Edge, (ref.id, ref.output_nr, dst, slot, kind))
+        if _get_slotless(node) != _NO_SLOTLESS:
             yield from edges_beside(node)
 
 
 def edges_beside(node: Node) -> list[Edge]:
     """Return the edges into a node without an input slot."""
     found: list[Edge] = []
-    if _held_beside(node) == _NONE_BESIDE:
+    if _get_slotless(node) == _NO_SLOTLESS:
         return found
-    for field, kind in _BESIDE_INPUTS:
+    for field, kind in _SLOTLESS:
         held = getattr(node, field)
         if type(held) is tuple:
             found += [Edge(ref.id, ref.output_nr, node.id, -1, kind) for ref in held]
@@ -85,14 +85,14 @@ def edges_beside(node: Node) -> list[Edge]:
     return found
 
 
-def have_edges_beside(nodes: Iterable[Node]) -> Iterator[bool]:
+def have_slotless_edges(nodes: Iterable[Node]) -> Iterator[bool]:
     """Return whether `edges_beside` of each node has any."""
-    return map(ne, map(_held_beside, nodes), repeat(_NONE_BESIDE))
+    return map(ne, map(_get_slotless, nodes), repeat(_NO_SLOTLESS))
 
 
 def references(node: Node) -> list[tuple[Ref | None, ...]]:
     """Return the sources of a node's edges by field, with ``None`` for an input slot without one."""
-    values: tuple[Any, ...] = _HELD(node)
+    values: tuple[Any, ...] = _get_edge_fields(node)
     return [held if type(held) is tuple else _NO_EDGE if held is None else (Ref(held, 0),) for held in values]
 
 
@@ -104,10 +104,10 @@ def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, An
     >>> rewired(Node("y", inputs=(None, Ref("x", 0)), base="z"), lambda ref, kind: Ref(f"{kind} {ref.id}", 1))
     {'inputs': (None, Ref(id='data x', output_nr=1)), 'base': 'view z'}
     """
-    if _held_beside(node) == _NONE_BESIDE:
+    if _get_slotless(node) == _NO_SLOTLESS:
         return {_INPUTS: tuple([None if ref is None else moved(ref, DATA) for ref in node.inputs])}
     fields: dict[str, Any] = {}
-    values: tuple[Any, ...] = _HELD(node)
+    values: tuple[Any, ...] = _get_edge_fields(node)
     for held, (field, kind) in zip(values, KINDS.items(), strict=True):
         if type(held) is tuple:
             refs = [None if ref is None else moved(ref, kind) for ref in held]
@@ -142,7 +142,7 @@ class Edges(Collection[Edge]):
 def number_into(node: Node) -> int:
     """Return the number of edges into a node."""
     inputs = node.inputs
-    return len(inputs) - inputs.count(None) + (0 if _held_beside(node) == _NONE_BESIDE else len(edges_beside(node)))
+    return len(inputs) - inputs.count(None) + (0 if _get_slotless(node) == _NO_SLOTLESS else len(edges_beside(node)))
 
 
 def sources(node: Node) -> list[str]:
@@ -152,7 +152,7 @@ def sources(node: Node) -> list[str]:
     for ref in node.inputs:
         if ref is not None:
             found.append(ref.id)  # noqa: PERF401
-    return found if _held_beside(node) == _NONE_BESIDE else found + [edge.src for edge in edges_beside(node)]
+    return found if _get_slotless(node) == _NO_SLOTLESS else found + [edge.src for edge in edges_beside(node)]
 
 
 _NO_SLOT: Final = -1
@@ -171,7 +171,7 @@ class EdgeColumns:
         self.kinds: Table[str] = Table([DATA])
         numbers, source, slots, outputs = self.numbers, self.source, self.slot, self.output
         before = 0
-        for node, has_others in zip(nodes, have_edges_beside(nodes), strict=True):
+        for node, has_others in zip(nodes, have_slotless_edges(nodes), strict=True):
             try:
                 for slot, ref in enumerate(node.inputs):
                     if ref is not None:

@@ -9,7 +9,7 @@ import msgspec
 
 from gradir.ir.model import About, Record
 
-_NOTHING_SAID: Final = About()
+_DEFAULT_ABOUT: Final = About()
 
 
 class Field(NamedTuple):
@@ -39,7 +39,7 @@ def fields_of(record: type[Record]) -> tuple[Field, ...]:
         hint, made = hints[field.name], field.default_factory
         said = (extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, About))
         default = field.default if made is msgspec.NODEFAULT else made()
-        found.append(Field(field.name, field.encode_name, hint, field.type, default, next(said, _NOTHING_SAID)))
+        found.append(Field(field.name, field.encode_name, hint, field.type, default, next(said, _DEFAULT_ABOUT)))
     return tuple(found)
 
 

@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import count
 
 # Either may follow the path of a module in a name or an id: before a component, or before an operation.
-BEHIND_A_PATH = "./"
+PATH_SEPARATORS = "./"
 _ACCUMULATES = "accumulate_grad"
 _ROOT = "/"  # no path of a module encodes to it
 _REMOVED = "\0"  # no id of a graph ends in it
@@ -75,12 +75,12 @@ def _prefix(scope: str, op: str) -> str:
 def claim(wanted: str, taken: set[str]) -> str:
     """Return an id, with the first free suffix if it is taken."""
     # For a few names only: many equal ones would take quadratic time, which `FreeIds` avoids.
-    free = next(free for times in count(1) if (free := _again(wanted, times)) not in taken)
+    free = next(free for times in count(1) if (free := _add_suffix(wanted, times)) not in taken)
     taken.add(free)
     return free
 
 
-def _again(wanted: str, times: int) -> str:
+def _add_suffix(wanted: str, times: int) -> str:
     return wanted if times == 1 else f"{wanted}~{times}"
 
 
@@ -116,7 +116,7 @@ def renamed(name: str, before: str, after: str) -> str:
     ('layers.0-11/tanh:1', 'layers.01')
     """
     behind = name[len(before) : len(before) + 1]
-    return after + name[len(before) :] if name.startswith(before) and behind in BEHIND_A_PATH else name
+    return after + name[len(before) :] if name.startswith(before) and behind in PATH_SEPARATORS else name
 
 
 def tells_module(node_id: str, path: str) -> bool:
@@ -305,7 +305,7 @@ class IdAllocator:
 
     def _claim(self, wanted: str) -> str:
         times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
-        return wanted if times == 1 else _again(wanted, times)
+        return wanted if times == 1 else _add_suffix(wanted, times)
 
 
 class FreeIds:
@@ -325,7 +325,7 @@ class FreeIds:
         claimed = wanted
         while claimed in self._taken:
             self._counts[wanted] += 1
-            claimed = _again(wanted, self._counts[wanted] + 1)
+            claimed = _add_suffix(wanted, self._counts[wanted] + 1)
         self._taken.add(claimed)
         return claimed
 

@@ -85,7 +85,7 @@ def closed(kind: Any) -> Any:
     return _twin(kind, is_tolerant=False)
 
 
-def known(read: object, kind: type[T]) -> T:
+def drop_unknown(read: object, kind: type[T]) -> T:
     """Return the record that its tolerant twin read."""
     return msgspec.convert(msgspec.to_builtins(read), kind)
 
@@ -95,7 +95,7 @@ def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
     try:
         return msgspec.convert(plain, kind), None
     except msgspec.ValidationError as error:
-        return known(msgspec.convert(plain, tolerant(kind)), kind), error
+        return drop_unknown(msgspec.convert(plain, tolerant(kind)), kind), error
 
 
 @cache

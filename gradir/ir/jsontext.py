@@ -42,8 +42,8 @@ def json_text(value: object) -> str:
     try:
         data = _ENCODER.encode(value)
     except UnicodeEncodeError:
-        data = _ENCODER.encode(_spelled(msgspec.to_builtins(value)))
-    return _safe(data)
+        data = _ENCODER.encode(_escape_surrogates(msgspec.to_builtins(value)))
+    return _escape_html(data)
 
 
 def further_facts(record: Record) -> Iterator[tuple[str, str]]:
@@ -85,8 +85,8 @@ def _chunks(values: Iterable[object]) -> Iterator[str]:
         try:
             data = _ENCODER.encode_lines(chunk)
         except UnicodeEncodeError:
-            data = _ENCODER.encode_lines([_spelled(msgspec.to_builtins(value)) for value in chunk])
-        yield _safe(data[:-1])
+            data = _ENCODER.encode_lines([_escape_surrogates(msgspec.to_builtins(value)) for value in chunk])
+        yield _escape_html(data[:-1])
 
 
 def printable_json(data: bytes) -> str:
@@ -104,22 +104,22 @@ def printable_json(data: bytes) -> str:
     return "".join([char if char.isprintable() or char == "\n" else quoted(char)[1:-1] for char in text])
 
 
-def _safe(data: bytes) -> str:
+def _escape_html(data: bytes) -> str:
     # In a web page, "<" could start "</script>" or "<!--".
     return printable_json(data.replace(b"<", b"\\u003c"))
 
 
-def _spelled(value: Any) -> Any:
+def _escape_surrogates(value: Any) -> Any:
     # UTF-8 cannot encode a lone surrogate, but an escape in JSON can spell it.
     if isinstance(value, str):
         return value if is_unicode(value) else msgspec.Raw(quoted(value).encode())
     if isinstance(value, (list, tuple)):
-        return [_spelled(item) for item in value]
+        return [_escape_surrogates(item) for item in value]
     if not isinstance(value, dict):
         return value
     if all(map(is_unicode, value)):
-        return {key: _spelled(item) for key, item in value.items()}
-    items = [quoted(key).encode() + b":" + _ENCODER.encode(_spelled(value[key])) for key in sorted(value)]
+        return {key: _escape_surrogates(item) for key, item in value.items()}
+    items = [quoted(key).encode() + b":" + _ENCODER.encode(_escape_surrogates(value[key])) for key in sorted(value)]
     return msgspec.Raw(b"{%b}" % b",".join(items))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from gradir.ir.graph import Graph
 from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, bounded
-from gradir.ir.saved import merged, merged_ext
+from gradir.ir.saved import merged, sum_merged
 
 # These are keys of ``ext`` unless a comment says otherwise.
 # In all equal blocks but the first, the previous block feeds these input slots.
@@ -291,7 +291,7 @@ def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
         FLOPS: bounded(sum(map(flops, nodes))),
         MILLISECONDS: _sums(map(milliseconds, nodes)),
     }
-    gone = merged_ext(chain.from_iterable(map(merged, nodes)))
+    gone = sum_merged(chain.from_iterable(map(merged, nodes)))
     return {**{key: value for key, value in found.items() if value}, **gone, **_worst_overlay(nodes)}
 
 

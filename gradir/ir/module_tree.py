@@ -21,7 +21,7 @@ _Number = TypeVar("_Number", int, float)
 OUTSIDE: Final = -1
 _STEPS: Final = re.compile(r"(?:^|\.)×(\d{1,18})(?: \(\d+\))?(?=\.|$)")
 # A component that `gradir.passes.once` or `gradir.passes.rollup` made of equal steps or layers.
-_ALIKE: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(?:[^.]*_)?(\d{1,18})-(\d{1,18}))(?=\.|$)")
+_REPEATED: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(?:[^.]*_)?(\d{1,18})-(\d{1,18}))(?=\.|$)")
 # More levels of a path count as one where code visits each, so that a hostile path takes no quadratic time. Models have
 # a dozen or two.
 DEEPEST: Final = 64
@@ -142,7 +142,7 @@ def rounds_of(path: str) -> int:
     (12, 49, 6, 1)
     """
     rounds = 1
-    for number, first, last in _ALIKE.findall(path):
+    for number, first, last in _REPEATED.findall(path):
         rounds = bounded(rounds * (int(number) if number else max(1, int(last) - int(first) + 1)))
     return rounds
 

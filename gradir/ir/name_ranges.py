@@ -42,15 +42,15 @@ def ranges(names: Iterable[str]) -> str:
     if not listed:
         return ""
     for _ in range(_MOST_ENDS):
-        split = _product(listed)
+        split = _split_common_ends(listed)
         if split is None:
             break
         listed, last = split
-        ends = f".{_written(last)}{ends}"
-    return f"{_written(listed)}{ends}"
+        ends = f".{_write_names(last)}{ends}"
+    return f"{_write_names(listed)}{ends}"
 
 
-def _product(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
+def _split_common_ends(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
     ends: dict[str, list[str]] = {}
     for name in names:
         before, dot, last = name.rpartition(".")
@@ -64,8 +64,8 @@ def _product(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
     return (list(ends), first) if all(set(found) == same for found in others) else None
 
 
-def _written(names: Iterable[str]) -> str:
-    shapes, root = _shapes(names)
+def _write_names(names: Iterable[str]) -> str:
+    shapes, root = _share_subtrees(names)
     written: list[str] = []
     pending: list[str | int] = [*_alternatives(shapes[root], shapes)]
     pending.reverse()
@@ -80,7 +80,7 @@ def _written(names: Iterable[str]) -> str:
     return "".join(written)
 
 
-def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
+def _share_subtrees(names: Iterable[str]) -> tuple[list[_Shape], int]:
     children: list[dict[str, int]] = [{}]
     ends: set[int] = set()
     for name in names:
@@ -107,22 +107,22 @@ def _alternatives(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
         together.setdefault(below, []).append(component)
     if len(together) == 1:
         ((below, components),) = together.items()
-        return [_braced(list(_listed(components))), below]
+        return [_add_braces(list(_group_components(components))), below]
     written: list[str | int] = ["{"]
     for below, components in together.items():
-        listed = list(_listed(components))
+        listed = list(_group_components(components))
         written += [","] if len(written) > 1 else []
         # Where nothing follows, the braces around are enough.
-        written += [_braced(listed) if shapes[below].branches else ",".join(listed), below]
+        written += [_add_braces(listed) if shapes[below].branches else ",".join(listed), below]
     return [*written, "}"]
 
 
-def _braced(listed: Sequence[str]) -> str:
+def _add_braces(listed: Sequence[str]) -> str:
     is_run = ".." in listed[0] and "{" not in listed[0]
     return f"{{{','.join(listed)}}}" if len(listed) > 1 or is_run else listed[0]
 
 
-def _listed(components: Iterable[str]) -> Iterator[str]:
+def _group_components(components: Iterable[str]) -> Iterator[str]:
     indices: list[int] = []
     others: dict[str, list[int]] = {}
     for component in components:
@@ -143,7 +143,7 @@ def _listed(components: Iterable[str]) -> Iterator[str]:
         elif len(numbers) < _LEAST_RUN:
             yield from (f"{text}{number}" for number in listed)
         else:
-            yield f"{text}{_braced(listed)}"
+            yield f"{text}{_add_braces(listed)}"
 
 
 def _runs(indices: Iterable[int]) -> Iterator[str]:

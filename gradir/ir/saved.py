@@ -164,7 +164,7 @@ class _Sums(dict["tuple[str | None, str]", "list[int]"]):
         return {MERGED: left} if left else {}
 
 
-def merged_ext(entries: Iterable[Merged]) -> dict[str, AttrValue]:
+def sum_merged(entries: Iterable[Merged]) -> dict[str, AttrValue]:
     """Return the entry of ``ext`` for slots, summed by module and state."""
     sums = _Sums()
     for each in entries:
@@ -174,7 +174,7 @@ def merged_ext(entries: Iterable[Merged]) -> dict[str, AttrValue]:
 
 def modules_alone(node: Node) -> dict[str, AttrValue]:
     """Return ``ext`` of a node without its saved slots, but with the modules that it represents."""
-    return _with(node, merged_ext(Merged(each.path, "", 0, 0, 0) for each in merged(node) if each.path))
+    return _replace_merged(node, sum_merged(Merged(each.path, "", 0, 0, 0) for each in merged(node) if each.path))
 
 
 def counted(
@@ -209,12 +209,14 @@ def counted(
     _add_slots(sums, before, places, 1)
     found = {key: entries.ext() for key, entries in sums.items()}
     return {
-        key: replace(node, ext=_with(node, found.get(key, {}))) if found.get(key) or MERGED in node.ext else node
+        key: replace(node, ext=_replace_merged(node, found.get(key, {})))
+        if found.get(key) or MERGED in node.ext
+        else node
         for key, node in after.items()
     }
 
 
-def _with(node: Node, entry: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+def _replace_merged(node: Node, entry: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
     return {**{key: value for key, value in node.ext.items() if key != MERGED}, **entry}
 
 

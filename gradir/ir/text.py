@@ -90,7 +90,7 @@ def amount(count: int, *, signed: bool = False) -> str:
     ('2,000', '+2,000', '≥ 9,223,372,036,854,775,807', '≤ -9,223,372,036,854,775,807')
     """
     sign = "+" if signed else ""
-    return f"{_beyond(count)}{bounded(count):{sign},}"
+    return f"{_bound_sign(count)}{bounded(count):{sign},}"
 
 
 def number_text(number: float) -> str:
@@ -98,7 +98,7 @@ def number_text(number: float) -> str:
     return f"{number:.3g}"
 
 
-def _beyond(count: int) -> str:
+def _bound_sign(count: int) -> str:
     return "≥ " if count >= MOST else "≤ " if count <= -MOST else ""
 
 
@@ -118,7 +118,7 @@ def short_bytes(count: int, *, signed: bool = False) -> str:
     ('1.5 MB', '+12 B')
     """
     sign = "+" if signed else ""
-    beyond, count = _beyond(count), bounded(count)
+    beyond, count = _bound_sign(count), bounded(count)
     if abs(count) < 1000:
         return f"{count:{sign}} B"
     size, unit = count / 1000, 0

@@ -69,7 +69,7 @@ def _rule(kind: Any) -> _Rule:
             plain = _rule(kind.type)
             rule = plain._replace(expected=(kind.extra or {}).get("expected", plain.expected))
         case inspect.UnionType():
-            rule = _either([*map(_rule, kind.types)])
+            rule = _join_rules([*map(_rule, kind.types)])
         case inspect.VarTupleType():
             entries = _rule(kind.item_type)
             is_of_one_kind = len(entries.kinds - {NoneType}) == 1
@@ -91,7 +91,7 @@ def _rule(kind: Any) -> _Rule:
     return rule
 
 
-def _either(rules: Sequence[_Rule]) -> _Rule:
+def _join_rules(rules: Sequence[_Rule]) -> _Rule:
     *most, last = sorted((rule.expected for rule in rules), key=lambda words: (words == _NONE, words == "a tuple"))
     return _Rule(
         frozenset().union(*(rule.kinds for rule in rules)),
@@ -109,15 +109,15 @@ def sound(records: Sequence[Any], kind: type) -> bool:
     >>> sound([TensorMeta("float32", ("batch", 3))], TensorMeta), sound([TensorMeta("float32", (-1, 3))], TensorMeta)
     (True, False)
     """
-    return _all_keep(records, _Rule(frozenset({kind}), ""))
+    return _all_follow(records, _Rule(frozenset({kind}), ""))
 
 
-def _has_sound(record: Record, kind: type[Record], field: str) -> bool:
+def _is_field_valid(record: Record, kind: type[Record], field: str) -> bool:
     """Return whether a field's value is valid."""
-    return _all_keep((getattr(record, field),), rule_of(kind, field))
+    return _all_follow((getattr(record, field),), rule_of(kind, field))
 
 
-def _all_keep(values: Sequence[Any], rule: _Rule) -> bool:
+def _all_follow(values: Sequence[Any], rule: _Rule) -> bool:
     """Check the values of a field in all records at once, which is faster than one record at a time."""
     kinds = set(map(type, values))
     if not kinds <= rule.kinds:
@@ -126,12 +126,12 @@ def _all_keep(values: Sequence[Any], rule: _Rule) -> bool:
         if kind is NoneType or kind is bool:
             continue
         these = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
-        if not _keep(these, kind, rule):
+        if not _follow(these, kind, rule):
             return False
     return True
 
 
-def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
+def _follow(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
     if kind is str:
         texts = set(values)
         # Encoding one joined text is faster than many.
@@ -141,12 +141,14 @@ def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
     if kind is float:
         return all(map(math.isfinite, values))
     if kind is tuple and rule.entries:
-        return _all_keep([entry for value in values if value for entry in value], rule.entries)
+        return _all_follow([entry for value in values if value for entry in value], rule.entries)
     if kind is FrozenDict and rule.entries:
         full = [value for value in values if value]
         keys = [key for value in full for key in value]
-        return _all_keep(keys, _TEXT) and _all_keep([entry for value in full for entry in value.values()], rule.entries)
-    return all(_all_keep(list(map(attrgetter(name), values)), field) for name, field in _fields(kind).items())
+        return _all_follow(keys, _TEXT) and _all_follow(
+            [entry for value in full for entry in value.values()], rule.entries
+        )
+    return all(_all_follow(list(map(attrgetter(name), values)), field) for name, field in _fields(kind).items())
 
 
 def _first_fault(record: object, kind: type) -> Fault | None:
@@ -160,10 +162,10 @@ def fault_in(value: Any, rule: _Rule, place: str) -> Fault | None:
     problem = _problem(value, rule)
     if problem:
         return Fault(place, problem)
-    return next((found for part in _parts(value, rule, place) if (found := fault_in(*part))), None)
+    return next((found for part in _list_parts(value, rule, place) if (found := fault_in(*part))), None)
 
 
-def _parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rule, str]]:
+def _list_parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rule, str]]:
     kind = type(value)
     if issubclass(kind, Record):
         prefix = place and f"{place}."
@@ -240,41 +242,41 @@ def _check_records(graph: Graph) -> None:
     for start in range(0, len(nodes), _CHUNK):
         chunk = nodes[start : start + _CHUNK]
         if not sound(chunk, Node):
-            _refuse_first(chunk, Node)
+            _raise_first_fault(chunk, Node)
     scopes = list(graph.scopes.values())
     if not sound(scopes, Scope):
-        _refuse_first(scopes, Scope)
+        _raise_first_fault(scopes, Scope)
     for field in fields_of(Head):
-        if not _has_sound(graph, Head, field.name):
-            _refuse_field(graph, field)
+        if not _is_field_valid(graph, Head, field.name):
+            _raise_field_fault(graph, field)
     for path, scope in graph.scopes.items():
         if path != scope.path:
             raise GraphError(f"scope {scope.path!r} is stored under the path {path!r}")
 
 
-def _refuse_first(records: Sequence[object], kind: type) -> None:
+def _raise_first_fault(records: Sequence[object], kind: type) -> None:
     for number, record in enumerate(records):
         name = f"{kind.__name__.lower()} {number}"
         if type(record) is Node:
             name = f"node {record.id!r}"
         elif type(record) is Scope:
             name = f"scope {record.path!r}"
-        _refuse(name, _first_fault(record, kind))
+        _raise_fault(name, _first_fault(record, kind))
 
 
-def _refuse(name: str, fault: Fault | None) -> None:
+def _raise_fault(name: str, fault: Fault | None) -> None:
     if fault is not None:
         raise GraphError(" ".join(filter(None, (f"{name}:", fault.place, fault.problem))))
 
 
-def _refuse_field(graph: Graph, field: Field) -> None:
+def _raise_field_fault(graph: Graph, field: Field) -> None:
     held, rule = getattr(graph, field.name), rule_of(Head, field.name)
     named = {f"the {field.key}": held}
     if is_list(field):
         rule = rule.entries or rule
         named = {f"{noun(field)} {number}": value for number, value in enumerate(held)}
     for name, value in named.items():
-        _refuse(name, fault_in(value, rule, ""))
+        _raise_fault(name, fault_in(value, rule, ""))
 
 
 def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:

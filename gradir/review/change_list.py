@@ -11,7 +11,7 @@ from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.ir.totals import sizes
 from gradir.review.kinds import sections
-from gradir.review.wording import change_text, field_texts, named_changes, nesting, one_line
+from gradir.review.wording import change_text, field_texts, name_values, nesting, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class _Listing:
         self._diff = diff
         self._paths = sides.names().paths
         self._united = united
-        self._changes = named_changes(diff)
+        self._changes = name_values(diff)
 
     def changes(self) -> Iterator[ListedChange]:
         found = sections(self._diff)
@@ -133,7 +133,7 @@ class _Listing:
         if change.subject == "scope" or not _is_of_several(change.id):
             return [change.id]
         pairs = self._renamed.get(without_indices(change.id), ())
-        return [new for old, new in pairs if _stands_for(change.was, old) and _stands_for(change.id, new)]
+        return [new for old, new in pairs if _matches_pattern(change.was, old) and _matches_pattern(change.id, new)]
 
     @cached_property
     def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:
@@ -149,6 +149,6 @@ def _is_of_several(name: str) -> bool:
     return _ANY in name.split(".")
 
 
-def _stands_for(marks: str, path: str) -> bool:
+def _matches_pattern(marks: str, path: str) -> bool:
     both = marks.split("."), path.split(".")
     return len(both[0]) == len(both[1]) and all(mark in {_ANY, part} for mark, part in zip(*both, strict=True))

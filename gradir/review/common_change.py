@@ -36,15 +36,15 @@ class _Same(NamedTuple):
     after: Any
 
 
-def uniform(changes: Sequence[Change]) -> Iterator[Finding]:
+def find_uniform_changes(changes: Sequence[Change]) -> Iterator[Finding]:
     """Yield each change of outputs that more than half of the changed nodes have."""
     # A node counts if the property became the same other one for each of its outputs that changed in it, and of shapes
     # if they differ in one dimension alone. `in_ratio` counts nodes of which other sizes changed in the same ratio, as
     # those of a batch that is folded into another dimension.
-    changed = _changed_nodes(changes)
+    changed = _select_changed_nodes(changes)
     if len(changed) < _FEWEST:
         return
-    of_each = [[*_same_for_outputs(change)] for change in changed]
+    of_each = [[*_find_output_changes(change)] for change in changed]
     for same, count in Counter(same for found in of_each for same in found).items():
         if 2 * count > len(changed):
             other = (change for change, found in zip(changed, of_each, strict=True) if same not in found)
@@ -68,7 +68,7 @@ class CommonChange(NamedTuple):
     partly: frozenset[tuple[int, int]] = frozenset()
 
 
-def common_change(
+def find_common_change(
     changes: Sequence[Change], graphs: tuple[Graph, Graph], matched: Mapping[str, str], words: Vocabulary
 ) -> CommonChange:
     """Return the change that nearly all of a diff follows from.
@@ -86,8 +86,8 @@ def common_change(
     >>> common_change(compare(*graphs).changes, graphs, {}, Vocabulary()).sizes
     'sizes of all 6 changed nodes: 4 -> 6'
     """
-    changed = _changed_nodes(changes)
-    if len(changed) < _FEWEST or 2 * len(changed) <= _operations(graphs[1], words.accumulators):
+    changed = _select_changed_nodes(changes)
+    if len(changed) < _FEWEST or 2 * len(changed) <= _count_operations(graphs[1], words.accumulators):
         return CommonChange()
     found = _Common(changes, changed, graphs, matched, words)
     if not (found.same or found.ratios) or sum(map(found.explains, changed)) < _LEAST_SHARE * len(changed):
@@ -103,11 +103,11 @@ def common_change(
     return CommonChange(found.sizes_text(changed), found.casts_text(), follow, partly)
 
 
-def _changed_nodes(changes: Sequence[Change]) -> list[Change]:
+def _select_changed_nodes(changes: Sequence[Change]) -> list[Change]:
     return [change for change in changes if (change.subject, change.kind) == ("node", "changed")]
 
 
-def _operations(graph: Graph, accumulators: Collection[str]) -> int:
+def _count_operations(graph: Graph, accumulators: Collection[str]) -> int:
     """Count the operations that take something beside one parameter and what is made of it alone."""
     of_parameters: set[str] = set()
     count = 0
@@ -139,7 +139,7 @@ class _Common:
         for change in changed:
             outputs = [(what, field) for field in change.fields if (what := _property(field))]
             properties.update({_Same(what, field.before, field.after) for what, field in outputs if what != "shape"})
-            shapes = [[*_pairs(field)] for what, field in outputs if what == "shape"]
+            shapes = [[*_list_number_pairs(field)] for what, field in outputs if what == "shape"]
             sizes = {pair for pairs in shapes for pair in pairs if pair[0]}
             self._sizes.update(sizes)
             ratios.update({Fraction(after, before) for before, after in sizes})
@@ -150,8 +150,8 @@ class _Common:
         # Batch and length may both be twice what they were: a size that is their product is then four times as much.
         often += [ratio for ratio in often if 2 * (twice[ratio] + ratios[ratio**2]) > len(changed)]
         self.ratios = often[:_MOST_RATIOS]
-        self._products = _products(self.ratios, 1)
-        self._powers = _products(self.ratios, _POWERS)
+        self._products = _multiply_powers(self.ratios, 1)
+        self._powers = _multiply_powers(self.ratios, _POWERS)
         values = {value for _, *both in self.same for value in both}
         self._casts: tuple[set[str], set[str]] = (set(), set())
         for change in changes:
@@ -232,7 +232,7 @@ class _Common:
         return all(one == other or (one and Fraction(other, one) in self._products) for one, other in pairs)
 
     def _are_in_ratio(self, field: FieldChange, allowed: set[Fraction]) -> bool:
-        pairs = list(_pairs(field))
+        pairs = list(_list_number_pairs(field))
         return bool(pairs) and all(before and Fraction(after, before) in allowed for before, after in pairs)
 
     def _is_cast(self, field: FieldChange) -> bool:
@@ -255,22 +255,22 @@ def _property(field: FieldChange) -> str:
     return str(field.path[-1]) if is_output and field.path[-1] in _PROPERTIES else ""
 
 
-def _same_for_outputs(change: Change) -> Iterator[_Same]:
+def _find_output_changes(change: Change) -> Iterator[_Same]:
     found: dict[str, set[_Same | None]] = {}
     for field in change.fields:
         what = _property(field)
         if what:
             known = isinstance(field.before, str) and isinstance(field.after, str)
             same = _Same(what, field.before, field.after) if known else None
-            found.setdefault(what, set()).add(_dimension(field) if what == "shape" else same)
+            found.setdefault(what, set()).add(_find_only_dimension(field) if what == "shape" else same)
     for values in found.values():
         if len(values) == 1:
             yield from filter(None, values)
 
 
-def _dimension(field: FieldChange) -> _Same | None:
+def _find_only_dimension(field: FieldChange) -> _Same | None:
     """Return the only dimension in which two shapes differ, with both sizes."""
-    pairs = [*_pairs(field)]
+    pairs = [*_list_number_pairs(field)]
     if len(pairs) != 1 or pairs == [(0, 0)]:
         return None
     both = zip(field.before, field.after, strict=True)
@@ -279,11 +279,11 @@ def _dimension(field: FieldChange) -> _Same | None:
 
 def _is_in_ratio(change: Change, before: int, after: int) -> bool:
     """Return whether every size of outputs that changed is a multiple, and as many times another as this one."""
-    pairs = [pair for field in change.fields if _property(field) == "shape" for pair in _pairs(field)]
+    pairs = [pair for field in change.fields if _property(field) == "shape" for pair in _list_number_pairs(field)]
     return bool(pairs) and all(was and was % before == 0 and was * after == now * before for was, now in pairs)
 
 
-def _pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
+def _list_number_pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
     """Yield the whole numbers of a field that became others; zeros if the values are not as many numbers."""
     before, after = (_numbers(value) for value in (field.before, field.after))
     if len(before) != len(after) or not before:
@@ -297,7 +297,7 @@ def _numbers(value: Any) -> tuple[int, ...]:
     return values if all(isinstance(each, int) and not isinstance(each, bool) for each in values) else ()
 
 
-def _products(ratios: Sequence[Fraction], most: int) -> set[Fraction]:
+def _multiply_powers(ratios: Sequence[Fraction], most: int) -> set[Fraction]:
     """Return the products of up to so many powers of each ratio, except 1."""
     found = {Fraction(1)}
     for ratio in ratios:

@@ -46,10 +46,10 @@ def parsed(text: str) -> tuple[Condition, ...]:
     Raises:
         GradirError: one is not METRIC, METRIC>NUMBER or METRIC>NUMBER%.
     """
-    return tuple(_condition(word.strip()) for word in text.split(","))
+    return tuple(_parse_condition(word.strip()) for word in text.split(","))
 
 
-def _condition(text: str) -> Condition:
+def _parse_condition(text: str) -> Condition:
     match = _CONDITION.fullmatch(text)
     if match is None or match["metric"] not in METRICS:
         raise GradirError(
@@ -83,23 +83,23 @@ def outcomes(diff: Diff, conditions: Sequence[Condition]) -> Iterator[Outcome]:
             yield Outcome(f"{found[kind].text}; --fail-on {kind} fails on that", fails=False)
     for condition in sorted(conditions, key=lambda condition: condition.metric in TOTALS):
         if condition.metric in found:
-            outcome = _of_total if condition.metric in TOTALS else _of_new
+            outcome = _judge_total if condition.metric in TOTALS else _judge_new
             yield from outcome(condition, found[condition.metric])
 
 
-def _of_new(condition: Condition, finding: Finding) -> Iterator[Outcome]:
+def _judge_new(condition: Condition, finding: Finding) -> Iterator[Outcome]:
     before = finding.before if finding.kind == _CUTS else 0
-    if condition.limit is None or _holds(condition, before, before + finding.count):
+    if condition.limit is None or _is_exceeded(condition, before, before + finding.count):
         numbers = f"{finding.before:,} -> {finding.after:,}" if finding.kind == _CUTS else ""
         yield Outcome(f"{condition.text}: {', '.join(filter(None, (numbers, finding.text)))}", fails=True)
 
 
-def _of_total(condition: Condition, finding: Finding) -> Iterator[Outcome]:
+def _judge_total(condition: Condition, finding: Finding) -> Iterator[Outcome]:
     before, after = finding.before, finding.after
     slots = finding.details.get("unknown", (0, 0))
     # Slots of unknown size may hold more than they may; without a limit, their number must not change.
     more_unknown = slots[0] != slots[1] if condition.limit is None else slots[1] > slots[0]
-    fails = _holds(condition, before, after) or more_unknown or min(before, after) >= MOST
+    fails = _is_exceeded(condition, before, after) or more_unknown or min(before, after) >= MOST
     unknown = unknown_sizes(*slots)
     if fails or unknown:
         figure = f"{condition.text}: {amount(before)} -> {amount(after)}{share(before, after)}"
@@ -107,7 +107,7 @@ def _of_total(condition: Condition, finding: Finding) -> Iterator[Outcome]:
         yield Outcome(", ".join(filter(None, (figure, rest))), fails)
 
 
-def _holds(condition: Condition, before: int, after: int) -> bool:
+def _is_exceeded(condition: Condition, before: int, after: int) -> bool:
     if condition.limit is None:
         return before != after
     if condition.relative:

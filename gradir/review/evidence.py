@@ -15,8 +15,8 @@ from gradir.ir.edges import sources
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
 from gradir.ir.totals import Size, elements
-from gradir.review.common_change import CommonChange, common_change
-from gradir.review.wording import named_changes
+from gradir.review.common_change import CommonChange, find_common_change
+from gradir.review.wording import name_values
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gradir.vocabulary import Vocabulary
 
 
-def outline_of(diff: Diff) -> Outline:
+def find_outline(diff: Diff) -> Outline:
     """Return the modules of a diff; of one that was read, those that its changes name."""
     if diff and diff.sides is not None:
         return diff.sides.names().outline
@@ -70,12 +70,12 @@ class WholeModules:
     """Finds the topmost modules that came or went as a whole, and what belongs to them."""
 
     def __init__(self, diff: Diff) -> None:
-        self.outline = outline_of(diff)
+        self.outline = find_outline(diff)
         self._graphs = (diff.sides.before, diff.sides.after) if diff.sides else (Graph.of([]), Graph.of([]))
         self._saved: Counter[WholeModule] = Counter()
         self._tops: list[list[WholeModule | None]] = [[], []]
         for added in (False, True):
-            grown = list(_grown(diff, added=added))
+            grown = list(_list_growth(diff, added=added))
             self._find_tops(diff, {path: (other.nodes, other.parameters) for path, other, _ in grown}, added=added)
             for path, _, size in grown:
                 top = self.at(path, added=added)
@@ -150,7 +150,7 @@ class WholeModules:
             tops.append(found)
 
 
-def _grown(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
+def _list_growth(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
     """Yield by path in one graph the size in the other, and the bytes that the module saves beyond those there."""
     for growth in diff.modules:
         if added and not growth.gone:
@@ -193,8 +193,8 @@ class Evidence:
         is_known = not diff and not (sides.in_shared_words and diff.script)
         matched = {name: name for name in sides.before.nodes} if is_known else sides.names().matched
         words = vocabulary_of(*graphs)
-        common = common_change(diff.changes, graphs, matched, words)
-        changes = named_changes(diff)
+        common = find_common_change(diff.changes, graphs, matched, words)
+        changes = name_values(diff)
         return cls(diff, graphs, matched, changes, words, WholeModules(diff), common, range(len(changes)))
 
     @cached_property
@@ -213,7 +213,7 @@ class Evidence:
         return any(names_field(pattern, field.name) for pattern in self.words.sizes)
 
 
-def serving(graph: Graph, is_one: Callable[[Node], bool]) -> set[str]:
+def find_serving(graph: Graph, is_one: Callable[[Node], bool]) -> set[str]:
     """Return some of the parameters of a graph, and the nodes that serve the gradients of these alone."""
     found: set[str] = set()
     for node in graph.nodes.values():

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gradir.diffs.changes import UNSET
 from gradir.ir import Node, Ref, Saved, TensorMeta
 from gradir.ir.fields import fields_of, records_in
-from gradir.ir.ids import BEHIND_A_PATH
-from gradir.review.wording import words
+from gradir.ir.ids import PATH_SEPARATORS
+from gradir.review.wording import field_value_text
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradir.ir.model import Record
 
 _OWN_INDEX: Final = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
-_INDEX: Final = re.compile(rf"([^{BEHIND_A_PATH}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{BEHIND_A_PATH}]|\Z)", re.ASCII)
+_INDEX: Final = re.compile(rf"([^{PATH_SEPARATORS}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{PATH_SEPARATORS}]|\Z)", re.ASCII)
 _ELSEWHERE: Final = -1
 # The fields of a module that count its parameters.
 COUNTS: Final = frozenset({"own", "total", "trainable"})
@@ -72,34 +72,36 @@ _NO_NAME: Final = RelativeName(_ELSEWHERE, "")
 RelativeChanges = tuple[_RelativeChange, ...]
 
 
-def made_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:
+def make_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:
     """Return changes as the module at ``path`` sees them, and the first graph's names as the one at ``was`` does."""
     before = path if was is None else was
     return tuple([_relative(change, before if change.kind == "removed" else path, before) for change in changes])
 
 
-def alike(changes: Iterable[Change], path: str, was: str, entering: tuple[str, str]) -> RelativeChanges:
+def make_relative_without_feeds(
+    changes: Iterable[Change], path: str, was: str, entering: tuple[str, str]
+) -> RelativeChanges:
     """Return the same without the names of the nodes that feed the module, which differ by layer."""
     # These are what a node read from outside of the module, if it reads from within or nothing now, and `entering`: the
     # only node that the list entry around the module reads from outside, before and after.
     feeds = [relative_name(at, name) if name else None for at, name in zip((was, path), entering, strict=True)]
-    relative = made_relative(changes, path, was)
-    of_each = (tuple([_without_feed(*field, feeds) for field in change.fields]) for change in relative)
+    relative = make_relative(changes, path, was)
+    of_each = (tuple([_drop_feed(*field, feeds) for field in change.fields]) for change in relative)
     return tuple([change._replace(fields=fields) for change, fields in zip(relative, of_each, strict=True)])
 
 
-def but_for_sizes(changes: RelativeChanges) -> Hashable:
+def drop_sizes(changes: RelativeChanges) -> Hashable:
     """Return what is equal in modules whose changes differ only in sizes of tensors and descriptions."""
     # The numbers of a description count, unless the module became one of another class.
     became = any(path == ("class",) for change in changes for path, _, _ in change.fields)
     found = []
     for change in changes:
-        fields = tuple([(field[0], _but_for_sizes(*field, became=became)) for field in change.fields])
+        fields = tuple([(field[0], _drop_sizes_of_field(*field, became=became)) for field in change.fields])
         found.append((change.id, change.scope, change.was, fields, replace(change.rest, tensor=None)))
     return tuple(found)
 
 
-def _but_for_sizes(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashable:
+def _drop_sizes_of_field(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashable:
     is_tensor = isinstance(before.value, TensorMeta) or isinstance(after.value, TensorMeta)
     if is_tensor or path[0] in COUNTS or path[-1] in {"shape", "bytes"}:
         return ()
@@ -144,22 +146,25 @@ def _relative(change: Change, path: str, was: str) -> _RelativeChange:
         relative_name(path, change.scope),
         relative_name(was, change.was) if change.was else _NO_NAME,
         tuple(
-            [(field.path, _seen(field, field.before, was), _seen(field, field.after, path)) for field in change.fields]
+            [
+                (field.path, _make_value(field, field.before, was), _make_value(field, field.after, path))
+                for field in change.fields
+            ]
         ),
         replace(change, id="", scope="", was="", fields=()),
     )
 
 
-def _seen(field: FieldChange, value: Any, path: str) -> _Value:
+def _make_value(field: FieldChange, value: Any, path: str) -> _Value:
     if names_a_record(field.path):
         if isinstance(value, Ref):
             return _Value(relative_name(path, value.id), "", value.output_nr)
         if isinstance(value, str):
             return _Value(relative_name(path, value), "", None)
-    return _Value(None, words(field.path, value), value)
+    return _Value(None, field_value_text(field.path, value), value)
 
 
-def _without_feed(
+def _drop_feed(
     path: Path, before: _Value, after: _Value, feeds: Sequence[RelativeName | None]
 ) -> tuple[Path, _Value, _Value]:
     is_own = after.name.above == 0 if after.name is not None else after.value in (None, UNSET)
@@ -178,6 +183,6 @@ def _common_path(path: str, name: str) -> int:
     else:
         same = next(at for at, char in enumerate(path) if at == len(name) or name[at] != char)
     ends_in_path = same == len(path) or path[same] == "."
-    if ends_in_path and (same == len(name) or name[same] in BEHIND_A_PATH):
+    if ends_in_path and (same == len(name) or name[same] in PATH_SEPARATORS):
         return same
     return max(path.rfind(".", 0, same), 0)

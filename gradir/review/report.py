@@ -18,7 +18,7 @@ from gradir.review.evidence import WholeModules
 from gradir.review.kinds import KINDS, LISTED, sections, share
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
 from gradir.review.text import no_difference, render_details, render_text
-from gradir.review.wording import SIGNS, settings, unknown_sizes, what_text
+from gradir.review.wording import SIGNS, operation_or_class, settings, unknown_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,11 +57,11 @@ def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", un
         return f"### {title}: {no_difference(diff)}\n"
     head = "\n".join([f"### {title}", "", *_figures(diff), "", *table(diff)])
     drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
-    if _size(head) + _size(drawn) > _MOST_BYTES - _LEAST_ROOM:
+    if _count_bytes(head) + _count_bytes(drawn) > _MOST_BYTES - _LEAST_ROOM:
         drawn, unpictured = "", _TOO_LONG
     drawn += f"\n{unpictured}\n" if unpictured else ""
-    room = _MOST_BYTES - _size(f"{head}\n{drawn}")
-    details = _folded("What changed", render_details(diff), room)
+    room = _MOST_BYTES - _count_bytes(f"{head}\n{drawn}")
+    details = _fold_text("What changed", render_details(diff), room)
     kinds = {finding.kind for finding in diff.findings}
     is_folded = any(
         sum(map(len, each.changes)) > 1 and (each.kind not in {"same", "reads", "graph"} or len(each.subjects) > 1)
@@ -71,7 +71,7 @@ def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", un
         every = render_text(diff)
         # What follows from a change of everything is as long as the graph, and says nothing more.
         if "following" not in kinds or len(every) <= _MOST_FOLLOWING:
-            details += _folded("Every change by itself", every, room - _size(details))
+            details += _fold_text("Every change by itself", every, room - _count_bytes(details))
     return f"{head}\n{drawn}{details}"
 
 
@@ -106,14 +106,14 @@ def _figure(before: int, after: int, text: Callable[[int], str]) -> str:
     return f"{text(before)} → {text(after)}{share(before, after)}" if after != before else f"{text(before)}, as before"
 
 
-def _folded(title: str, text: str, room: int) -> str:
+def _fold_text(title: str, text: str, room: int) -> str:
     """Return a folded text, shortened to so many bytes; nothing if hardly any of it would be left."""
     frame = f"\n<details><summary>{title}</summary>\n\n{{}}\n</details>\n"
     whole = frame.format(fenced(text, "text"))
-    if _size(whole) <= room:
+    if _count_bytes(whole) <= room:
         return whole
     more = "… {:,} more lines: gradir diff --full shows them all\n"
-    left = room - (_size(whole) - _size(text)) - _size(more.format(text.count("\n")))
+    left = room - (_count_bytes(whole) - _count_bytes(text)) - _count_bytes(more.format(text.count("\n")))
     if left < _LEAST_ROOM:
         return ""
     kept = text.encode()[:left].decode(errors="ignore")
@@ -121,7 +121,7 @@ def _folded(title: str, text: str, room: int) -> str:
     return frame.format(fenced(kept + more.format(text.count("\n") - kept.count("\n")), "text"))
 
 
-def _size(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text.encode())
 
 
@@ -190,7 +190,7 @@ def table(diff: Diff) -> Iterator[str]:
             *([row.settings and code_span(row.settings)] if last else []),
         ]
         line = f"| {' | '.join(cells)} |"
-        length += _size(line)
+        length += _count_bytes(line)
         if length > _MOST_OF_ROWS:
             break
         written += 1
@@ -230,7 +230,7 @@ def _settings(scope: Change | None, grown: Size) -> str:
     """Return the settings of a module that differ; its counts only if the column of parameters is empty."""
     fields = () if scope is None else scope.fields
     if scope is not None and scope.kind in CAME:
-        return what_text(scope) if fields else ""
+        return operation_or_class(scope) if fields else ""
     return settings(field for field in fields if not (grown.parameters and field.path[0] in COUNTS))
 
 

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 # In the order in which they may explain a change that stands in `Evidence.left`.
 _RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
-    graphs.computing,
-    graphs.graph_kinds,
-    parameters.inputs,
-    parameters.unowned,
-    graphs.frameworks,
-    parameters.frozen,
-    parameters.tied,
-    graphs.for_all,
-    modules.modules,
-    parameters.cuts,
-    modules.whole_graph,
-    graphs.hooked,
-    graphs.tensors,
-    modules.layers,
-    graphs.totals,
+    graphs.report_same_result,
+    graphs.report_graph_kinds,
+    parameters.report_inputs,
+    parameters.report_unowned,
+    graphs.report_frameworks,
+    parameters.report_frozen,
+    parameters.report_tied,
+    graphs.report_common_change,
+    modules.report_whole_modules,
+    parameters.report_cuts,
+    modules.report_graph_changes,
+    graphs.report_hooked,
+    graphs.report_tensor_changes,
+    modules.report_equal_modules,
+    graphs.report_totals,
 )
 
 
@@ -60,11 +60,11 @@ def reviewed(
     """
     check_names(ignore)
     if vocabulary:
-        before, after = _in_shared_words(before, after)
+        before, after = _translate(before, after)
     whole = before, after
     if normalize:
         before, after = map(without_identities, whole)
-    names = cache(partial(_names_between, before, after))
+    names = cache(partial(_match_names, before, after))
     with stage("comparing the nodes"):
         diff = compare.compare(before, after, names)
     if vocabulary:
@@ -75,10 +75,10 @@ def reviewed(
     if before is not whole[0] or after is not whole[1]:
         # A patch is made for the graphs as they are.
         diff = replace(diff, script=script(*whole))
-    return with_findings(diff, Sides(before, after, names, vocabulary))
+    return add_findings(diff, Sides(before, after, names, vocabulary))
 
 
-def with_findings(diff: Diff, sides: Sides) -> Diff:
+def add_findings(diff: Diff, sides: Sides) -> Diff:
     """Return a diff with the findings of each rule, and with its graphs."""
     known = diff.between(sides)
     if not (diff.changes or diff.script or diff.before != diff.after or sides.in_shared_words):
@@ -92,7 +92,8 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
             evidence = dataclasses.replace(evidence, left=[at for at in evidence.left if at not in explained])
             found += findings
         found = [
-            replace(each, text=text_of(each, evidence.changes)) for each in _in_order(found, evidence.wholes.outline)
+            replace(each, text=text_of(each, evidence.changes))
+            for each in _sort_findings(found, evidence.wholes.outline)
         ]
         # The sentence is made of the other findings, and stands behind those at the top.
         at = sum(KINDS[finding.kind].section == "top" for finding in found)
@@ -100,7 +101,7 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
     return replace(diff, findings=tuple(found)).between(sides)
 
 
-def _in_order(findings: Sequence[Finding], outline: Outline) -> list[Finding]:
+def _sort_findings(findings: Sequence[Finding], outline: Outline) -> list[Finding]:
     """Sort what is about the whole graph first, then modules in the order of the model, each before its readers."""
     places: list[tuple[int, int]] = []
     for finding in findings:
@@ -114,12 +115,12 @@ def _in_order(findings: Sequence[Finding], outline: Outline) -> list[Finding]:
     return [findings[at] for at in sorted(range(len(findings)), key=places.__getitem__)]
 
 
-def _names_between(before: Graph, after: Graph) -> Correspondence:
+def _match_names(before: Graph, after: Graph) -> Correspondence:
     with stage("matching the nodes"), paused_gc():
         return Correspondence(before, after, matching.match(before, after))
 
 
-def _in_shared_words(before: Graph, after: Graph) -> tuple[Graph, Graph]:
+def _translate(before: Graph, after: Graph) -> tuple[Graph, Graph]:
     """Return both graphs in shared words, with modules if both know which one ran an operation."""
     from gradir.passes.shared_words import in_shared_words, tells_modules
 

@@ -11,10 +11,10 @@ from gradir.diffs.changes import CAME, Finding
 from gradir.ir import Ref
 from gradir.ir.model import ROLES
 from gradir.ir.text import counted, word
-from gradir.review.evidence import Evidence, serving
+from gradir.review.evidence import Evidence, find_serving
 from gradir.review.kinds import KINDS
 from gradir.review.relative_changes import WHOLE_NUMBER
-from gradir.review.wording import list_modules, operation_text, settings, what_text, words
+from gradir.review.wording import field_value_text, list_modules, operation_or_class, operation_text, settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -54,7 +54,9 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
         return
     phrases = _phrases(evidence, findings)
     are_two_models = any(each.kind == "two-models" for each in findings)
-    if len(phrases) < 2 and (are_two_models or not (any(map(_is_long, findings)) or _replaced(evidence, findings))):
+    if len(phrases) < 2 and (
+        are_two_models or not (any(map(_is_long, findings)) or _find_replaced(evidence, findings))
+    ):
         return
     level: Level = "error" if any(each.level == "error" for each in findings) else "change"
     yield Finding("summary", level, text=_sentence(phrases))
@@ -84,13 +86,13 @@ def _phrases(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
     if not of_kind["two-models"]:
         phrases += [_renames(of_kind[kind]) for kind in ("renamed", "wrapped", "unwrapped") if of_kind[kind]]
         phrases += [f"{word(each.subjects[0])} changed" for each in of_kind["graph"]]
-        replaced = _replaced(evidence, findings)
+        replaced = _find_replaced(evidence, findings)
         modules = [each for each in findings if each.kind in {"same", *_WHOLE} and each not in replaced]
         phrases += _edits(modules, evidence, _Following(evidence, of_kind), phrases)
     return phrases + [each.text for kind in _LAST for each in of_kind[kind]]
 
 
-def _replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Finding]:
+def _find_replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Finding]:
     """Return modules with other nodes since they are of another class now, which another phrase tells."""
     became = {
         name
@@ -137,7 +139,7 @@ class _Following:
         # What served only parameters that a new cut leaves without a gradient.
         self._behind: set[str] = set()
         if names:
-            self._behind = serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
+            self._behind = find_serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
 
     def has(self, change: Change) -> bool:
         if change.subject == "scope":
@@ -178,7 +180,7 @@ def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Followin
                 # The sizes of the first module are not those of the others, but what else is set may be.
                 alike = {_description([evidence.changes[at] for at in places]) for places in finding.changes}
                 differing = {"attrs"} if len(alike) == 1 else {"attrs", "detail"}
-                own = [_without(each, differing) for each in own]
+                own = [_drop_fields(each, differing) for each in own]
             edit = (_edit(own, evidence.words.accumulators), "")
         else:
             edit, described, of_class = _whole_module(own, itself=finding.details.get("itself", True))
@@ -194,7 +196,7 @@ def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Followin
     return phrases
 
 
-def _without(change: Change, names: Collection[str]) -> Change:
+def _drop_fields(change: Change, names: Collection[str]) -> Change:
     return replace(change, fields=tuple(field for field in change.fields if field.path[0] not in names))
 
 
@@ -228,7 +230,7 @@ def _whole_module(changes: Sequence[Change], *, itself: bool) -> list[tuple[str,
     if not itself:
         return [("all of", " left out" if is_gone else " put in")] * 3
     module = min((change for change in changes if change.subject == "scope"), key=lambda change: len(change.id))
-    whole = what_text(module) if module.what else "module"
+    whole = operation_or_class(module) if module.what else "module"
     names = (WHOLE_NUMBER.sub("#", whole), whole, word(module.what or "module"))
     return [(name, " left out") if is_gone else (f"{name} put in as", "") for name in names]
 
@@ -237,22 +239,22 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
-                return _became(change, field)
+                return _write_became(change, field)
     if all(map(_is_moved, changes)):
-        return f"{_counted([what_text(each) for each in changes])} moved into"
+        return f"{_count_operations([operation_or_class(each) for each in changes])} moved into"
     gone, came = (
-        [what_text(each) for each in changes if each.kind == kind and each.what not in accumulators]
+        [operation_or_class(each) for each in changes if each.kind == kind and each.what not in accumulators]
         for kind in ("removed", "added")
     )
     became = [(change, field) for change in changes for field in change.fields if field.path == ("op",)]
     if became and len({(field.before, field.after) for _, field in became}) == 1 and not (gone or came):
-        return _became(*became[0])
-    gone += [words(field.path, field.before) for _, field in became]
-    came += [words(field.path, field.after) for _, field in became]
+        return _write_became(*became[0])
+    gone += [field_value_text(field.path, field.before) for _, field in became]
+    came += [field_value_text(field.path, field.after) for _, field in became]
     described = _description(changes)
     if gone or came:
         first = f"{described}, " if 0 < len(described) <= _LONGEST else ""
-        texts = [_counted(names) for names in (gone, came) if names]
+        texts = [_count_operations(names) for names in (gone, came) if names]
         how = "in" if gone and came else "put into" if came else "left out of"
         if sorted(gone) == sorted(came):
             # They are not the ones that were there.
@@ -269,12 +271,12 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
     return f"{next(text for text in ways if 0 < len(text) <= _LONGEST)} in"
 
 
-def _became(change: Change, field: FieldChange) -> str:
+def _write_became(change: Change, field: FieldChange) -> str:
     before = operation_text(change, field.before, before=True)
     return f"{before} became {operation_text(change, field.after, before=False)} in"
 
 
-def _counted(names: Sequence[str]) -> str:
+def _count_operations(names: Sequence[str]) -> str:
     """Return operations with how often each is there: ``mul ×3, tanh and 2 more``."""
     counts = Counter(names).most_common()
     texts = [f"{name} ×{count}" if count > 1 else name for name, count in counts[:_MOST]]

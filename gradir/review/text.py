@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gradir.diffs.compare import compare
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
-from gradir.review.evidence import outline_of
+from gradir.review.evidence import find_outline
 from gradir.review.kinds import KINDS, LISTED, new_places, sections
 from gradir.review.reviewing import reviewed
 from gradir.review.wording import (
@@ -19,18 +19,18 @@ from gradir.review.wording import (
     Palette,
     change_lines,
     field_texts,
-    fields_below,
+    format_lines,
     heading,
+    is_renumbering,
     module_name,
     modules_text,
-    named_changes,
+    name_values,
     nesting,
     one_line,
-    renamed_text,
+    role_text,
     sign_line,
-    stands_last,
-    wrapped,
-    written,
+    visible_fields,
+    wrap_text,
 )
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
     """Return the details without repetition or, if that is long, a list of what changed in which modules."""
     if not diff:
         return f"{no_difference(diff)}\n"
-    found, changes = sections(diff), named_changes(diff)
+    found, changes = sections(diff), name_values(diff)
     sentence = "".join([one_line(each.text) for each in found["top"]])
     notes = [each for each in found["note"] if one_line(each.text) not in sentence]
     head = _head(diff, [*found["top"], *notes], width)
     if _is_other_model(diff):
-        return written([*head, _counted_changes(diff)], palette, width)
+        return format_lines([*head, _count_changes(diff)], palette, width)
     lines = [*_whole_graph(found["graph"], changes), *_modules(found["modules"], changes)]
     # What says least follows from something else.
     lines = lines or ([] if found["note"] else _whole_graph(found["last"], changes))
@@ -72,7 +72,7 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
         left = len(lines) - _MOST_LISTED
         lines[_MOST_LISTED:] = [Line(f"… {counted(left, 'more line')}")] if left > 0 else []
         lines.append(Line("--details shows these changes, of equal modules once"))
-    return written([*head, *lines], palette, width)
+    return format_lines([*head, *lines], palette, width)
 
 
 def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
@@ -81,12 +81,12 @@ def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | Non
     # counts and the notes are wrapped at `width`, and any other line is cut short there with `…`.
     if not diff:
         return f"{no_difference(diff)}\n"
-    found, changes = sections(diff), named_changes(diff)
+    found, changes = sections(diff), name_values(diff)
     head = _head(diff, [*found["top"], *found["note"]], width)
     if _is_other_model(diff):
-        return written([*head, _counted_changes(diff)], palette, width)
+        return format_lines([*head, _count_changes(diff)], palette, width)
     first, last = (_whole_graph(found[section], changes) for section in ("graph", "last"))
-    return written([*head, *first, *_modules(found["modules"], changes), *last], palette, width)
+    return format_lines([*head, *first, *_modules(found["modules"], changes), *last], palette, width)
 
 
 def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
@@ -97,7 +97,7 @@ def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None =
         return f"{no_difference(diff)}\n"
     found = sections(diff)
     head = [*found["top"], *(each for each in found["note"] if each.kind != "following")]
-    return written([*_head(diff, head, width), *_every_change(diff)], palette, width)
+    return format_lines([*_head(diff, head, width), *_list_every_change(diff)], palette, width)
 
 
 def headline(diff: Diff) -> str:
@@ -105,7 +105,7 @@ def headline(diff: Diff) -> str:
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     found = {finding.kind: finding for finding in sections(diff)["head"]}
     renames = Counter(
-        (renamed_text(change), nesting(change) or change.kind) for change in diff.changes if change.subject == "module"
+        (role_text(change), nesting(change) or change.kind) for change in diff.changes if change.subject == "module"
     )
     by_way = sorted(renames.items(), key=lambda item: _HOW.index(item[0][1]))
     texts = [
@@ -135,29 +135,29 @@ def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
 def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Line]:
     texts = [one_line(each.text) for each in findings]
     at = sum(KINDS[each.kind].section == "top" for each in findings)
-    return [Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wrapped(text, width)]
+    return [Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wrap_text(text, width)]
 
 
 def _is_other_model(diff: Diff) -> bool:
     return any(finding.kind == "two-models" for finding in diff.findings)
 
 
-def _counted_changes(diff: Diff) -> Line:
+def _count_changes(diff: Diff) -> Line:
     return Line(f"{counted(len(diff.changes), 'change')}: --full lists them")
 
 
-def _every_change(diff: Diff) -> Iterator[Line]:
-    changes = named_changes(diff)
+def _list_every_change(diff: Diff) -> Iterator[Line]:
+    changes = name_values(diff)
     facts = [change for change in changes if change.subject not in {"node", "scope"}]
     # Parameters that lost their gradient before all else.
     facts.sort(key=lambda change: (change.subject != "cut", change.kind != "added"))
     first, last = (
-        [line for change in facts if stands_last(change) == is_last for line in change_lines(change)]
+        [line for change in facts if is_renumbering(change) == is_last for line in change_lines(change)]
         for is_last in (False, True)
     )
     yield from _section(first)
     rest = [at for at, change in enumerate(changes) if change.subject in {"node", "scope"}]
-    for module, indices in outline_of(diff).sections(changes, rest):
+    for module, indices in find_outline(diff).sections(changes, rest):
         yield from (BLANK, heading(module_name(module.path, gone=module.gone)))
         for at in indices:
             yield from change_lines(changes[at])
@@ -218,7 +218,7 @@ def _overview(blocks: Iterable[tuple[Finding, list[Line]]], changes: Sequence[Ch
         if finding.kind != "same":
             order.append(lines)
             continue
-        key = _kinds([changes[at] for at in finding.changes[0]], {"class"}), "gone" in finding.details
+        key = _count_kinds([changes[at] for at in finding.changes[0]], {"class"}), "gone" in finding.details
         if key not in together:
             order.append(key)
         together.setdefault(key, []).append(finding)
@@ -229,22 +229,22 @@ def _overview(blocks: Iterable[tuple[Finding, list[Line]]], changes: Sequence[Ch
 def _overview_line(findings: Sequence[Finding], changes: Sequence[Change]) -> Line:
     own = [changes[at] for at in findings[0].changes[0]]
     kinds = {change.kind for change in own}
-    is_one = len(findings) == 1 and sum(len(fields_below(change)) for change in own) == 1
+    is_one = len(findings) == 1 and sum(len(visible_fields(change)) for change in own) == 1
     with_values = {str(field.path[0]) for change in own for field in change.fields} if is_one else {"class", "op"}
-    text = _kinds(own, with_values if len(findings) == 1 else {"class"})
+    text = _count_kinds(own, with_values if len(findings) == 1 else {"class"})
     paths = [path for finding in findings for path in finding.subjects]
     count, each = (f"{len(paths):,} modules ", "each ") if len(paths) > 1 else ("", "")
     kind = kinds.pop() if len(kinds) == 1 else "changed"
     return sign_line(kind, f"{count}{modules_text(paths, gone='gone' in findings[0].details)}  {each}{text}")
 
 
-def _kinds(changes: Sequence[Change], with_values: Collection[str]) -> str:
+def _count_kinds(changes: Sequence[Change], with_values: Collection[str]) -> str:
     """Count the changes of each kind and name the fields: ``~1 scope (detail), -2 ~1 nodes (in, out)``."""
     counts: dict[str, Counter[str]] = {}
     fields: dict[str, dict[str, None]] = {}
     for change in changes:
         counts.setdefault(change.subject, Counter())[change.kind] += 1
-        for field, (name, before, after) in zip(fields_below(change), field_texts(change), strict=True):
+        for field, (name, before, after) in zip(visible_fields(change), field_texts(change), strict=True):
             key = str(field.path[0])
             text = f"{name}: {before} -> {after}" if key in with_values else one_line(key)
             fields.setdefault(change.subject, {})[text] = None
@@ -282,7 +282,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     rest = list(modules)[_MOST_MODULES:]
     if rest:
         lines.append(Line(f"and {counted(len(rest), 'module')} more: {ranges(rest)}"))
-    return written(lines, NO_COLOUR, None)
+    return format_lines(lines, NO_COLOUR, None)
 
 
 def _module_lines(module: str, conflicts: Sequence[Conflict], sides: Sequence[Changes]) -> Iterator[Line]:

@@ -22,8 +22,8 @@ from gradir.passes import around, within
 from gradir.passes.contraction import contracted
 from gradir.passes.focus import near
 from gradir.passes.wiring import has_one_input, without
-from gradir.review.relative_changes import made_relative
-from gradir.review.wording import named_changes
+from gradir.review.relative_changes import make_relative
+from gradir.review.wording import name_values
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ class United:
         if sides is None:
             raise ExportError("a picture needs both graphs, and a diff that was read has none: compare them again")
         self._before, self._after, self._names = sides.before, sides.after, sides.names()
-        self.graph: Graph = marked_union(sides.before, sides.after, diff, self._names)
+        self.graph: Graph = unite_graphs(sides.before, sides.after, diff, self._names)
 
     @cached_property
     def drawn(self) -> DrawnUnion:
         """The same as pictures show it, and what stands for the nodes that are not in it."""
-        return drawn_union(self.graph)
+        return drop_accumulators(self.graph)
 
     def node(self, change: Change) -> str:
         """Return the node of a change of a node or a cut; nothing if there is none."""
@@ -121,7 +121,7 @@ class DrawnUnion(NamedTuple):
     instead: Mapping[str, str]
 
 
-def drawn_union(union: Graph) -> DrawnUnion:
+def drop_accumulators(union: Graph) -> DrawnUnion:
     """Return a marked union without its gradient accumulators."""
     # If only the accumulator of a tensor changed, the tensor is marked as changed.
     accumulators = vocabulary_of(union).accumulators
@@ -139,7 +139,7 @@ def drawn_union(union: Graph) -> DrawnUnion:
     return DrawnUnion(replace(graph, nodes={**graph.nodes, **marked}), instead)
 
 
-def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
+def unite_graphs(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
     """Return the nodes of ``b``, and where they stood those that only ``a`` has."""
     # Each changed node has a mark, see `gradir.ir.marks`; a renamed or moved node counts as changed. An input that only
     # the node of `a` had is a further slot of it, unless it would lead backwards.
@@ -150,10 +150,10 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
     for _, old, node in matched(correspondence.nodes(a.nodes), b.nodes):
         if node is None:
             if old is not None:
-                removed = _removed(old, names, nodes)
+                removed = _mark_removed(old, names, nodes)
                 nodes[removed.id] = replace(removed, scope=shown.get(old.scope, old.scope))
             continue
-        lost = list(_lost(old, node, names, nodes)) if old else []
+        lost = list(_find_lost(old, node, names, nodes)) if old else []
         kind = kinds.get(node.id, "")
         ext = node.ext if not kind else {**node.ext, STATUS: "added" if kind == "added" else _CHANGED}
         if kind and old is not None and old.op and node.op and old.op != node.op:
@@ -165,22 +165,22 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
     return replace(b, nodes=nodes, scopes={**b.scopes, **{scope.path: scope for scope in gone}})
 
 
-def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
-    edges = rewired(node, lambda ref, kind: _known(ref, names, nodes) if kind == DATA else None)
+def _mark_removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
+    edges = rewired(node, lambda ref, kind: _find_output(ref, names, nodes) if kind == DATA else None)
     saved = tuple(replace(slot, origin=None, storage="") for slot in node.saved)
     return replace(node, id=names[node.id], saved=saved, ext={**node.ext, STATUS: "removed"}, **edges)
 
 
-def _lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
+def _find_lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
     present = {edge.src for edge in edges_into(new) if edge.input_nr >= 0}
     for edge in edges_into(old):
-        found = _known(edge.ref, names, nodes) if edge.input_nr >= 0 else None
+        found = _find_output(edge.ref, names, nodes) if edge.input_nr >= 0 else None
         if found is not None and found.id not in present:
             present.add(found.id)
             yield found
 
 
-def _known(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref | None:
+def _find_output(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref | None:
     source = nodes.get(names[ref.id])
     fits = source is not None and (not source.outputs or ref.output_nr < len(source.outputs))
     return Ref(source.id, ref.output_nr) if source is not None and fits else None
@@ -212,13 +212,13 @@ class _Drawing:
         # The modules that came or went by their places, and the place of each node in them.
         self._whole: dict[str, _Whole] = {}
         self._places: dict[str, str] = {}
-        changes = named_changes(diff)
+        changes = name_values(diff)
         of_each = [
             (finding, [[changes[at] for at in indices] for indices in finding.changes]) for finding in diff.findings
         ]
         for finding, found in of_each:
             if finding.kind in {"same", "reads", "module-added", "module-removed"}:
-                for paths, alike in _alike(finding.subjects, found):
+                for paths, alike in _group_alike(finding.subjects, found):
                     shown = [self._show(same) for same in zip(*alike, strict=True)]
                     # A tensor and what takes its gradient are one.
                     nodes = dict.fromkeys(filter(None, shown))
@@ -252,7 +252,7 @@ class _Drawing:
             # A parameter that was cut off may lie in a module that is gone.
             if node and node not in self._instead and node not in self._shown:
                 scope = self._union.nodes[node].scope
-                together.setdefault((made_relative([change], scope), without_numbers(scope)), []).append(change)
+                together.setdefault((make_relative([change], scope), without_numbers(scope)), []).append(change)
         for same in together.values():
             self._show(same)
 
@@ -297,11 +297,11 @@ class _Drawing:
         for place, keys in folded.items():
             whole = self._whole[place]
             for number, key in enumerate(keys, 1):
-                nodes[key] = _described(nodes[key], whole, number if len(keys) > 1 else None)
+                nodes[key] = _describe_folded(nodes[key], whole, number if len(keys) > 1 else None)
         return replace(small, nodes=nodes)
 
 
-def _described(node: Node, whole: _Whole, part: int | None) -> Node:
+def _describe_folded(node: Node, whole: _Whole, part: int | None) -> Node:
     """Return a folded module with the text of its finding; one of several parts has its own counts."""
     details, ext = whole.finding.details, node.ext
     if len(whole.paths) > 1:
@@ -312,7 +312,7 @@ def _described(node: Node, whole: _Whole, part: int | None) -> Node:
     return replace(node, names=(part_name(ranges(whole.paths), part or 1),), native=details["class"], ext=ext)
 
 
-def _alike(
+def _group_alike(
     paths: Sequence[str], changes: Sequence[Sequence[Change]]
 ) -> Iterable[tuple[list[str], list[Sequence[Change]]]]:
     """Return modules whose paths differ in numbers alone together, with the changes of each."""

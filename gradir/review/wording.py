@@ -55,28 +55,28 @@ class NamedValue(int):
     name: str = ""
 
 
-def both_words(field: FieldChange) -> tuple[str, str]:
+def field_value_texts(field: FieldChange) -> tuple[str, str]:
     """Return both values of a field that differs; a node that left its name to another one is told apart.
 
     >>> both_words(FieldChange(("in", 0), Ref("h.5/add:1", 0), Ref("h.5/add:1", 0)))
     ('h.5/add:1', 'another h.5/add:1')
     """
-    before, after = words(field.path, field.before), words(field.path, field.after)
+    before, after = field_value_text(field.path, field.before), field_value_text(field.path, field.after)
     return before, f"another {after}" if before == after else after
 
 
-def words(path: Path, value: Any) -> str:
+def field_value_text(path: Path, value: Any) -> str:
     """Return the value of a field as text: names as they are or, if they are no plain word, as JSON strings."""
     if value is UNSET:
         return "(absent)"
     if isinstance(value, Record) and not isinstance(value, NonFinite):
-        return _record_words(value)
+        return _record_text(value)
     if path[0] in _OF_VALUES and len(path) > 1:
         return value.name if isinstance(value, NamedValue) else value_text(value)
     if isinstance(value, str):
         return word(value)
     if isinstance(value, tuple):
-        return f"[{', '.join(_all_words(path, value))}]"
+        return f"[{', '.join(_item_texts(path, value))}]"
     # An input slot without an edge takes no gradient.
     return "-" if value is None else value_text(value)
 
@@ -86,7 +86,7 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else quoted(text)
 
 
-def _all_words(path: Path, values: Iterable[Any]) -> Iterable[str]:
+def _item_texts(path: Path, values: Iterable[Any]) -> Iterable[str]:
     if path == ("saved",):
         # Slots that stand in another order.
         return (FieldChange(("saved", *key)).name.partition(".")[2] for key in numbered(values))
@@ -96,7 +96,7 @@ def _all_words(path: Path, values: Iterable[Any]) -> Iterable[str]:
     return (word(value) if isinstance(value, str) else value_text(value) for value in values)
 
 
-def _record_words(record: Record) -> str:
+def _record_text(record: Record) -> str:
     if isinstance(record, Ref):
         return ref_text(record)
     if isinstance(record, TensorMeta):
@@ -104,18 +104,21 @@ def _record_words(record: Record) -> str:
     if isinstance(record, Source):
         function = f" {word(record.function)}" if record.function else ""
         # A field of a newer version follows.
-        rest = "".join(f" {text}" for text in _parts(record, frozenset({"file", "line", "function"})))
+        rest = "".join(f" {text}" for text in _part_texts(record, frozenset({"file", "line", "function"})))
         return f"{word(record.file)}:{record.line}{function}{rest}"
     if isinstance(record, Saved):
         if record.state != "held" and record == Saved(record.slot, state=record.state):
             return word(record.state)
         size = "" if record.bytes is None else f" {record.bytes} bytes"
         return f"{tensor_text(record.tensor)}{size}"
-    return f"[{', '.join(_parts(record, frozenset()))}]"
+    return f"[{', '.join(_part_texts(record, frozenset()))}]"
 
 
-def _parts(record: Record, but: frozenset[str]) -> Iterable[str]:
-    return (f"{FieldChange(path).name}: {words(path, value)}" for path, value in further_parts(record, but).items())
+def _part_texts(record: Record, but: frozenset[str]) -> Iterable[str]:
+    return (
+        f"{FieldChange(path).name}: {field_value_text(path, value)}"
+        for path, value in further_parts(record, but).items()
+    )
 
 
 class Palette(NamedTuple):
@@ -143,7 +146,7 @@ class Line(NamedTuple):
 BLANK: Final = Line("")
 
 
-def written(lines: Iterable[Line], palette: Palette, width: int | None) -> str:
+def format_lines(lines: Iterable[Line], palette: Palette, width: int | None) -> str:
     """Return lines as text; one longer than ``width`` is cut short with ``…``."""
     texts = []
     for line in lines:
@@ -207,17 +210,17 @@ def change_lines(change: Change) -> Iterator[Line]:
 
 def field_texts(change: Change) -> Iterator[tuple[str, str, str]]:
     """Yield the name and both values of each field of `fields_below`; an operation has its settings."""
-    for field in fields_below(change):
+    for field in visible_fields(change):
         if field.path == _OPERATION:
             before, after = (
                 operation_text(change, name, before=name is field.before) for name in (field.before, field.after)
             )
             yield field.name, before, after
         else:
-            yield one_line(field.name), *both_words(field)
+            yield one_line(field.name), *field_value_texts(field)
 
 
-def fields_below(change: Change) -> tuple[FieldChange, ...]:
+def visible_fields(change: Change) -> tuple[FieldChange, ...]:
     """Return the fields of a change that stand below its line: no settings of a node put in, or of a new operation."""
     if change.kind in CAME:
         return ()
@@ -235,7 +238,7 @@ def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
     """Return a change in one line without its sign; ``by`` follows the word for a wrapper."""
     if change.cut is not None:
         return f"cut {cut_text(change.cut)}"
-    subject = f"{renamed_text(change) if change.subject == 'module' else change.subject} "
+    subject = f"{role_text(change) if change.subject == 'module' else change.subject} "
     subject = subject if change.subject in {"scope", "cut", "module"} else ""
     named = module_name if change.subject in {"module", "scope"} else word
     was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""
@@ -244,12 +247,12 @@ def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
     return f"{subject}{was}{named(change.id)}{how}{f'  {about}' if about else ''}"
 
 
-def renamed_text(change: Change) -> str:
+def role_text(change: Change) -> str:
     """Return the role of a renamed tensor, or "module"."""
     return word(change.what) if change.subject == "module" and change.what else "module"
 
 
-def stands_last(change: Change) -> bool:
+def is_renumbering(change: Change) -> bool:
     """Return whether a change says only that records have another place or number."""
     return change.subject == "graph" and change.id in _LAST
 
@@ -267,11 +270,11 @@ def change_summary(change: Change) -> str:
     if change.subject == "module":
         return counted(change.nodes, "node") if change.nodes else ""
     tensor = "" if change.tensor is None else tensor_text(change.tensor)
-    what = what_text(change) if change.what or change.subject in {"cut", "node"} else ""
+    what = operation_or_class(change) if change.what or change.subject in {"cut", "node"} else ""
     return " ".join(filter(None, (what, tensor)))
 
 
-def what_text(change: Change) -> str:
+def operation_or_class(change: Change) -> str:
     """Return the operation or class of a change; of what came or went with its settings: ``Dropout(p=0.1)``."""
     if change.kind not in CAME:
         return word(change.what)
@@ -287,8 +290,8 @@ def operation_text(change: Change, name: object, *, before: bool) -> str:
             is_plain = isinstance(value, str) and _DESCRIBES.fullmatch(value)
             settings.append(("", value if is_plain else value_text(value)))
         elif value is not UNSET and field.path[0] == _ATTRIBUTES:
-            settings.append((word(str(field.path[-1])), words(field.path, value)))
-    text = words(_OPERATION, name)
+            settings.append((word(str(field.path[-1])), field_value_text(field.path, value)))
+    text = field_value_text(_OPERATION, name)
     if len(settings) == 1 and (name, settings[0][0]) not in _DIVIDED and name in _BY:
         return _short(f"{text} by {settings[0][1]}")
     said = ", ".join(f"{key}={value}" if key else value for key, value in settings)
@@ -299,7 +302,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_OF_SETTINGS else f"{text[: _MOST_OF_SETTINGS - 1]}…"
 
 
-def wrapped(text: str, width: int | None) -> list[str]:
+def wrap_text(text: str, width: int | None) -> list[str]:
     """Return a text in lines of at most ``width`` characters, which end behind ``;`` if they can.
 
     >>> wrapped("+1 -0 ~0 cuts; +0 -1 ~0 nodes; edges -1", 26)
@@ -321,15 +324,15 @@ def wrapped(text: str, width: int | None) -> list[str]:
     return lines
 
 
-def named_changes(diff: Diff) -> tuple[Change, ...]:
+def name_values(diff: Diff) -> tuple[Change, ...]:
     """Return the changes of a diff, in which numbers that stand for something have its name."""
     if diff.sides is None:
         return diff.changes
     words = vocabulary_of(diff.sides.before, diff.sides.after)
-    return tuple([_with_names(change, words) for change in diff.changes])
+    return tuple([_name_values_of(change, words) for change in diff.changes])
 
 
-def _with_names(change: Change, words: Vocabulary) -> Change:
+def _name_values_of(change: Change, words: Vocabulary) -> Change:
     if change.subject != "node" or not any(field.path[0] == _ATTRIBUTES for field in change.fields):
         return change
     was = next((str(field.before) for field in change.fields if field.path == _OPERATION), change.what)
@@ -355,14 +358,14 @@ def settings(fields: Iterable[FieldChange]) -> str:
     """Return the fields of a module that differ, those of equal values together; of a description what differs."""
     together: dict[tuple[str, str], list[str]] = {}
     for field in fields:
-        before, after = both_words(field)
+        before, after = field_value_texts(field)
         if field.path == _DESCRIPTION:
             # A description is shown as it is, if it is one printable line.
             plain = [
                 value if isinstance(value, str) and value.isprintable() else text
                 for value, text in ((field.before, before), (field.after, after))
             ]
-            before, after = _differing(*plain)
+            before, after = _find_differing_parts(*plain)
         together.setdefault((before, after), []).append(one_line(field.name))
     return "; ".join(
         f"{before} → {after}" if names[0] in {"class", "detail"} else f"{', '.join(names)}: {before} → {after}"
@@ -370,7 +373,7 @@ def settings(fields: Iterable[FieldChange]) -> str:
     )
 
 
-def _differing(before: str, after: str) -> tuple[str, str]:
+def _find_differing_parts(before: str, after: str) -> tuple[str, str]:
     """Return the parts of two descriptions that differ; both whole if the numbers of parts without a name differ."""
     parts = parts_of(before), parts_of(after)
     if len(parts[0]) != len(parts[1]):

@@ -13,7 +13,7 @@ from gradir.ir.marks import graph_kind
 from gradir.ir.model import MOST
 from gradir.ir.saved import unknown_slots
 from gradir.ir.text import printable
-from gradir.review.common_change import uniform
+from gradir.review.common_change import find_uniform_changes
 from gradir.review.kinds import TOTALS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _SETTINGS: Final = frozenset({"detail", "training"})
 _OF_NO_OPERATION: Final = {"id", "scope", "names", "source", "ext"}
 
 
-def computing(evidence: Evidence) -> Iterator[Finding]:
+def report_same_result(evidence: Evidence) -> Iterator[Finding]:
     """Report that two edited forward graphs compute the same result."""
     # `subjects` are the parameters that one graph has transposed, and `count` is the number of constants.
     is_forward = all(graph.producer.options.get("graph") == "forward" for graph in evidence.graphs)
@@ -47,11 +47,11 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("same-result", "note", same.transposed, count=same.constants)
 
 
-def graph_kinds(evidence: Evidence) -> Iterator[Finding]:
+def report_graph_kinds(evidence: Evidence) -> Iterator[Finding]:
     """Report graphs of two kinds, and settings of modules that one of the graphs does not state."""
     stated = [any(scope.detail for scope in graph.scopes.values()) for graph in evidence.graphs]
     scopes = [at for at in evidence.left if evidence.changes[at].subject == "scope" and stated[0] != stated[1]]
-    unknown = tuple(at for at in scopes if _is_of_settings(evidence.changes[at]))
+    unknown = tuple(at for at in scopes if _differs_in_settings(evidence.changes[at]))
     kinds = tuple(graph_kind(graph) for graph in evidence.graphs)
     if kinds[0] != kinds[1]:
         yield Finding("graph-kinds", "note", kinds)
@@ -59,13 +59,13 @@ def graph_kinds(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("without-settings", "note", changes=(unknown,), details={"side": stated.index(False)})
 
 
-def _is_of_settings(change: Change) -> bool:
+def _differs_in_settings(change: Change) -> bool:
     """Return whether a module has settings in one graph alone, and no other change."""
     are_lost = [each.path[0] in _SETTINGS and UNSET in (each.before, each.after) for each in change.fields]
     return change.kind == "changed" and all(are_lost)
 
 
-def frameworks(evidence: Evidence) -> Iterator[Finding]:
+def report_frameworks(evidence: Evidence) -> Iterator[Finding]:
     """Report what two frameworks share, a graph without data or flow, and graphs with hardly a node in common."""
     before, after = evidence.graphs
     producers = [graph.producer for graph in evidence.graphs]
@@ -75,7 +75,7 @@ def frameworks(evidence: Evidence) -> Iterator[Finding]:
     )
     sides = evidence.diff.sides
     if sides is not None and sides.in_shared_words:
-        yield Finding("shared-words", "note", names, details=_in_common(evidence))
+        yield Finding("shared-words", "note", names, details=_count_common(evidence))
     elif all(made) and made[0] != made[1]:
         yield Finding("frameworks", "note", names)
     without = [graph.producer.options.get("fake") is True for graph in evidence.graphs]
@@ -95,7 +95,7 @@ def frameworks(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("without-flow", "note", details={"side": int(lacking is after)})
 
 
-def totals(evidence: Evidence) -> Iterator[Finding]:
+def report_totals(evidence: Evidence) -> Iterator[Finding]:
     """Report each total that differs, or that may since it is unknown or beyond counting."""
     # `details` has the numbers of saved slots of unknown size, which no total counts.
     for kind, name in TOTALS.items():
@@ -106,7 +106,7 @@ def totals(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(kind, "note", before=before, after=after, details={"unknown": slots} if any(slots) else {})
 
 
-def _in_common(evidence: Evidence) -> dict[str, Any]:
+def _count_common(evidence: Evidence) -> dict[str, Any]:
     other = {each.id for each in evidence.changes if each.subject == "node" and each.kind in ("added", "changed")}
     after = evidence.graphs[1].nodes
     found = {}
@@ -123,9 +123,9 @@ _FEWEST_ALIKE: Final = 3
 _DESCRIBES: Final = frozenset({"class", "detail"})
 
 
-def for_all(evidence: Evidence) -> Iterator[Finding]:
+def report_common_change(evidence: Evidence) -> Iterator[Finding]:
     """Report the properties and sizes that most changed nodes share, with the changes that only follow from that."""
-    same = list(uniform(evidence.changes))
+    same = list(find_uniform_changes(evidence.changes))
     yield from same
     found = evidence.common
     following = tuple(at for at in evidence.left if at in found.follow)
@@ -137,7 +137,7 @@ def for_all(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("following", "note", changes=(following,), count=len(following))
 
 
-def hooked(evidence: Evidence) -> Iterator[Finding]:
+def report_hooked(evidence: Evidence) -> Iterator[Finding]:
     """Report nodes that changed only in that a hook holds what they saved, or holds it no more."""
     for kind in ("hooked", "unhooked"):
 
@@ -156,7 +156,7 @@ def hooked(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(kind, "note", modules, (tuple(found),), count=sum(found.values()))
 
 
-def tensors(evidence: Evidence) -> Iterator[Finding]:
+def report_tensor_changes(evidence: Evidence) -> Iterator[Finding]:
     """Report nodes that read something that changed and differ in the sizes, dtypes or devices of tensors alone."""
     # The parameters of a module with another description are among them. The node where such a change begins is not.
     changes = evidence.changes
@@ -177,7 +177,7 @@ def tensors(evidence: Evidence) -> Iterator[Finding]:
             "note",
             changes=(tuple(found),),
             count=len(found),
-            details=_values(field for at in found for field in changes[at].fields if field.path[0] == "out"),
+            details=_count_values(field for at in found for field in changes[at].fields if field.path[0] == "out"),
         )
 
 
@@ -185,7 +185,7 @@ def _is_changed_node(change: Change) -> bool:
     return (change.subject, change.kind) == ("node", "changed")
 
 
-def _values(fields: Iterable[FieldChange]) -> dict[str, list[list[object]]]:
+def _count_values(fields: Iterable[FieldChange]) -> dict[str, list[list[object]]]:
     """Return the pairs of values of each property of tensors, of shapes those of sizes; the commonest first."""
     found: dict[str, Counter[tuple[object, object]]] = {}
     for field in fields:

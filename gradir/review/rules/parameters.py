@@ -13,8 +13,8 @@ from gradir.ir.ids import accumulated
 from gradir.ir.module_tree import ModuleTree
 from gradir.ir.name_ranges import ranges
 from gradir.ir.totals import elements
-from gradir.review.evidence import serving
-from gradir.review.wording import stands_last
+from gradir.review.evidence import find_serving
+from gradir.review.wording import is_renumbering
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -29,11 +29,11 @@ _MAY_BE_REACHED: Final = "hidden"
 _OF_BACKWARD: Final = ("saved", "attrs")
 
 
-def cuts(evidence: Evidence) -> Iterator[Finding]:
+def report_cuts(evidence: Evidence) -> Iterator[Finding]:
     """Report whether there are more cuts, then those of each kind with the nodes that went or came with them."""
     # New cuts stand first, since their parameters lost their gradient.
     changes = evidence.changes
-    yield from _growth(evidence, [change for change in changes if change.subject == "cut"])
+    yield from _report_new_cuts(evidence, [change for change in changes if change.subject == "cut"])
     groups: dict[tuple[str, str | int], list[int]] = {}
     for at, change in enumerate(changes):
         if change.subject == "cut" and change.kind in CAME:
@@ -52,7 +52,7 @@ def cuts(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(f"cut-{key[0]}", level, tuple(names), (tuple(groups[key]), tuple(gone)), count=len(names))
 
 
-def inputs(evidence: Evidence) -> Iterator[Finding]:
+def report_inputs(evidence: Evidence) -> Iterator[Finding]:
     """Report input slots of matched nodes of one operation that lost their edge, and those that gained one."""
     # If a node has as many edges into other slots instead, its inputs only changed places. An edge that led to nothing
     # but parameters that left the graph is not lost: the cuts name them, or the model has them no more or does not
@@ -62,18 +62,18 @@ def inputs(evidence: Evidence) -> Iterator[Finding]:
         ("gained-inputs", "change", "after", "before"),
     )
     for kind, level, side, other in kinds:
-        found = [(change, slot) for change in evidence.changes for slot in _slots_of_one_side(change, side, other)]
-        explained = _explained(evidence, side) if found else ()
+        found = [(change, slot) for change in evidence.changes for slot in _find_one_sided_slots(change, side, other)]
+        explained = _find_explained(evidence, side) if found else ()
         slots = [(change.id, slot) for change, (slot, source) in found if source not in explained]
         if slots:
             nodes, numbers = zip(*slots, strict=True)
             yield Finding(kind, level, subjects=nodes, count=len(slots), details={"slots": list(numbers)})
 
 
-def _growth(evidence: Evidence, changes: list[Change]) -> Iterator[Finding]:
+def _report_new_cuts(evidence: Evidence, changes: list[Change]) -> Iterator[Finding]:
     """Count the unexpected cuts of both graphs, except for places that only one of them was asked for."""
     before, after = evidence.graphs
-    had_none = _without_gradient(before)
+    had_none = _find_names_without_gradient(before)
     new, places = [], []
     for change in changes:
         keys = {field.path[0] for field in change.fields}
@@ -100,12 +100,12 @@ def _growth(evidence: Evidence, changes: list[Change]) -> Iterator[Finding]:
         )
 
 
-def _without_gradient(graph: Graph) -> set[str]:
+def _find_names_without_gradient(graph: Graph) -> set[str]:
     names = {name for cut in graph.cuts if cut.is_place for name in cut.names}
     return names.difference(*(node.names for node in graph.nodes.values())) if names else names
 
 
-def _slots_of_one_side(change: Change, side: str, other: str) -> list[tuple[int, str]]:
+def _find_one_sided_slots(change: Change, side: str, other: str) -> list[tuple[int, str]]:
     """Return the slots of a changed node with an edge on one side alone, each with the node that it leads to."""
     if change.subject != "node" or change.kind in CAME or any(field.path == ("op",) for field in change.fields):
         return []
@@ -119,7 +119,7 @@ def _slots_of_one_side(change: Change, side: str, other: str) -> list[tuple[int,
     return slots if len(slots) > instead else []
 
 
-def _explained(evidence: Evidence, side: str) -> Collection[str]:
+def _find_explained(evidence: Evidence, side: str) -> Collection[str]:
     """Return the nodes of one graph that serve only parameters whose absence from the other is explained elsewhere."""
     is_first = side == "before"
     here, there = evidence.graphs if is_first else evidence.graphs[::-1]
@@ -132,10 +132,10 @@ def _explained(evidence: Evidence, side: str) -> Collection[str]:
     if not (here.scopes and there.scopes):
         # The parameter may still be there, and trained.
         gone.intersection_update(name for cut in there.cuts for name in cut.names)
-    return serving(here, lambda node: node.id in gone)
+    return find_serving(here, lambda node: node.id in gone)
 
 
-class _Frozen(NamedTuple):
+class _FrozenModule(NamedTuple):
     """A module of whose own parameters some require grad on one side alone: how many elements, and whether all.
 
     ``parameters`` and ``lost`` count the parameters and elements that only one graph has of it, and ``trained`` is its
@@ -155,22 +155,22 @@ class _Frozen(NamedTuple):
         return self.lost == self.elements
 
 
-def frozen(evidence: Evidence) -> Iterator[Finding]:
+def report_frozen(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters that were frozen and those that were unfrozen, with the changes that only follow from that."""
     # The tables of modules have to prove it: a module owns as many elements as before, and fewer of them require grad.
     # For a module with others in it, all of them have to be trained before and none now, or the other way round. The
     # figures are there if each graph lacks exactly these parameters.
-    modules = dict(_frozen_modules(evidence))
+    modules = dict(_find_frozen_modules(evidence))
     if not modules:
         return
-    explained = {word: _consequences(evidence, word, found) for word, found in modules.items()}
+    explained = {word: _find_consequences(evidence, word, found) for word, found in modules.items()}
     rest = set(evidence.left).difference(*explained.values())
-    if any(explained.values()) and all(stands_last(evidence.changes[at]) for at in rest):
+    if any(explained.values()) and all(is_renumbering(evidence.changes[at]) for at in rest):
         explained[next(iter(explained))] |= rest
     taken: set[int] = set()
     tree = ModuleTree(evidence.graphs[1].scopes.values())
     for word, found in modules.items():
-        whole = _topmost([module.path for module in found if module.whole], tree)
+        whole = _find_topmost([module.path for module in found if module.whole], tree)
         part = [module.path for module in found if not module.whole]
         figures = {"parameters": sum(each.parameters for each in found), "elements": sum(each.lost for each in found)}
         indices = explained[word] - taken
@@ -183,7 +183,7 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen]]]:
+def _find_frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_FrozenModule]]]:
     before, after = (graph.scopes for graph in evidence.graphs)
     matched = [
         (before[was], after[change.id])
@@ -193,19 +193,19 @@ def _frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen]]]:
     ]
     if not any(old.trainable != new.trainable for old, new in matched):
         return
-    owned, owned_after = (_parameters(graph) for graph in evidence.graphs)
+    owned, owned_after = (_count_parameters(graph) for graph in evidence.graphs)
     for word, found in (
-        ("frozen", [_frozen(old, new, owned, owned_after, new.path) for old, new in matched]),
-        ("unfrozen", [_frozen(new, old, owned_after, owned, new.path) for old, new in matched]),
+        ("frozen", [_compare_trainable(old, new, owned, owned_after, new.path) for old, new in matched]),
+        ("unfrozen", [_compare_trainable(new, old, owned_after, owned, new.path) for old, new in matched]),
     ):
         modules = [module for module in found if module is not None]
         if modules:
             yield word, modules
 
 
-def _frozen(
+def _compare_trainable(
     more: Scope, less: Scope, parameters: Counter[tuple[str, bool]], others: Counter[tuple[str, bool]], path: str
-) -> _Frozen | None:
+) -> _FrozenModule | None:
     """Return what was frozen between the table where more of a module is trained and the one where less is."""
     if (more.own, more.total) != (less.own, less.total) or not more.own:
         return None
@@ -214,10 +214,10 @@ def _frozen(
     if fewer <= 0 or not (everything or more.own == more.total):
         return None
     count, size = (parameters[more.path, is_size] - others[less.path, is_size] for is_size in (False, True))
-    return _Frozen(path, more.own if everything else fewer, everything, count, size, more.path)
+    return _FrozenModule(path, more.own if everything else fewer, everything, count, size, more.path)
 
 
-def _parameters(graph: Graph) -> Counter[tuple[str, bool]]:
+def _count_parameters(graph: Graph) -> Counter[tuple[str, bool]]:
     """Count by module the parameters of a graph (False) and their elements (True)."""
     found: Counter[tuple[str, bool]] = Counter()
     for node in graph.nodes.values():
@@ -227,7 +227,7 @@ def _parameters(graph: Graph) -> Counter[tuple[str, bool]]:
     return found
 
 
-def _topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
+def _find_topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
     """Return these modules, or those above them in which no other module owns parameters."""
     listed = set(paths)
     rows = [(row, scope.path in listed, scope.own > 0) for row, scope in enumerate(tree.scopes)]
@@ -241,7 +241,7 @@ def _topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
     ]
 
 
-def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> set[int]:
+def _find_consequences(evidence: Evidence, word: str, modules: Sequence[_FrozenModule]) -> set[int]:
     """Return the changes that only follow from parameters that were frozen or unfrozen, if the tables prove these."""
     # The parameter leaves the graph, or stays in it because an operation saved it. An operation goes when all its
     # inputs went so, and the others have no input there any more, with what they keep for that.
@@ -294,7 +294,7 @@ def _only_lost_inputs(evidence: Evidence, at: int, side: str, dead: Collection[s
     )
 
 
-def tied(evidence: Evidence) -> Iterator[Finding]:
+def report_tied(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters that became one, and those that became several."""
     fields = [
         field
@@ -319,7 +319,7 @@ def tied(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(kind, "change", tuple(found))
 
 
-def unowned(evidence: Evidence) -> Iterator[Finding]:
+def report_unowned(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters without an owner that only the second graph has, if both graphs know their modules."""
     # No optimizer and no checkpoint of the model has them. `subjects` are the names of the parameters that left the
     # model, if these are as many of the same sizes, and otherwise the ids of the new nodes.
