@@ -1,4 +1,4 @@
-"""The kinds of findings: where a report tells each, and in which words."""
+"""The kinds of findings: the section and the text of each in a report."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Kind as KindOfChange
 
 Section = Literal["top", "head", "note", "graph", "modules", "last"]
-# In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, what says least.
+# In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, and minor changes.
 SECTIONS: Final[tuple[Section, ...]] = ("top", "head", "note", "graph", "modules", "last")
-# A list in one line names no more than so many.
+# A list in one line names at most this many.
 _MOST: Final = 4
-# A longer list of modules says less than the count before it.
+# A longer list of modules is left out.
 _LONGEST: Final = 80
 _SAVED: Final = "saved-bytes"
-# The kinds of which the line of counts lists each.
+# The line of counts lists the text of these kinds.
 LISTED: Final = ("lost-inputs", "gained-inputs", "unowned")
-# The kinds that tell a total, and what that is called.
+# The kinds for a total, and its field in `gradir.ir.totals.Totals`.
 TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
 
 
 class Kind(NamedTuple):
-    """A kind of finding: its section, its text, and the kind of change whose sign and colour it has.
+    """A kind of finding: its section, its text, and the kind of change with the same sign and color.
 
     The text is a function, or a format of the finding.
     """
@@ -58,7 +58,7 @@ def text_of(finding: Finding, changes: Sequence[Change]) -> str:
 
 
 def new_places(finding: Finding) -> str:
-    """Return how many places newly cut a gradient against expectation, and the first."""
+    """Return the number of new unexpected cuts and the first one."""
     places = finding.subjects
     if not places:
         return ""
@@ -67,27 +67,26 @@ def new_places(finding: Finding) -> str:
 
 
 def share(before: int, after: int, digits: str = "+.1f") -> str:
-    """Return by how much a number grew as a suffix; nothing if it was 0."""
+    """Return the growth of a number in percent as a suffix, or an empty text if it was 0."""
     return f" ({100 * (after - before) / before:{digits}} %)" if before else ""
 
 
 def _write_cuts(finding: Finding, _: Sequence[Change]) -> str:
     texts = [
-        f"{count:,} {'parameter now gets' if count == 1 else 'parameters now get'} {what}"
-        for what, count in finding.details.items()
+        f"{count:,} {'parameter now gets' if count == 1 else 'parameters now get'} {lack}"
+        for lack, count in finding.details.items()
         if count
     ]
     return ", ".join(filter(None, (*texts, new_places(finding))))
 
 
 def _write_inputs(finding: Finding, _: Sequence[Change]) -> str:
-    together: dict[tuple[str, int], list[str]] = {}
+    slots: dict[tuple[str, int], list[str]] = {}
     for node_id, slot in zip(finding.subjects, finding.details["slots"], strict=True):
         path, name = split_id(node_id)
-        together.setdefault((name, slot), []).append(path)
-    texts = [f"in[{slot}] of {name} in {list_modules(paths)}" for (name, slot), paths in together.items()]
-    what = finding.kind.removesuffix("-inputs")
-    return f"{counted(finding.count, f'{what} input')}: {_join_first(texts, ', ')}"
+        slots.setdefault((name, slot), []).append(path)
+    texts = [f"in[{slot}] of {name} in {list_modules(paths)}" for (name, slot), paths in slots.items()]
+    return f"{counted(finding.count, finding.kind[:-1].replace('-', ' '))}: {_join_first(texts, ', ')}"
 
 
 def _write_unowned(finding: Finding, _: Sequence[Change]) -> str:
@@ -102,15 +101,15 @@ def _write_same_result(finding: Finding, _: Sequence[Change]) -> str:
 
 
 def _write_total(finding: Finding, _: Sequence[Change]) -> str:
-    grown = finding.after - finding.before
+    growth = finding.after - finding.before
     if finding.kind == _SAVED:
         slots = finding.details.get("unknown", (0, 0))
-        if not grown and slots[0] == slots[1]:
+        if not growth and slots[0] == slots[1]:
             return ""
-        more = f"{short_bytes(grown, signed=True)}{share(finding.before, finding.after, '+,.1f')}"
-        figure = f"saved bytes {more if grown else 'as before'}"
+        more = f"{short_bytes(growth, signed=True)}{share(finding.before, finding.after, '+,.1f')}"
+        figure = f"saved bytes {more if growth else 'as before'}"
         return ", ".join(filter(None, (figure, unknown_sizes(*slots))))
-    return f"{TOTALS[finding.kind]} {amount(grown, signed=True)}" if grown else ""
+    return f"{TOTALS[finding.kind]} {amount(growth, signed=True)}" if growth else ""
 
 
 def _write_shared_words(finding: Finding, _: Sequence[Change]) -> str:
@@ -143,17 +142,18 @@ def _write_frozen(finding: Finding, _: Sequence[Change]) -> str:
 
 
 def _write_uniform(finding: Finding, _: Sequence[Change]) -> str:
-    what, of, in_ratio = finding.subjects[0], finding.details["of"], finding.details["in_ratio"]
-    before, after = (field_value_text((what,), value) for value in (finding.before, finding.after))
-    change = f"is {after}, was {before}" if what.startswith("dimension") else f"{before} -> {after}"
+    subject, of, in_ratio = finding.subjects[0], finding.details["of"], finding.details["in_ratio"]
+    before, after = (field_value_text((subject,), value) for value in (finding.before, finding.after))
+    change = f"is {after}, was {before}" if subject.startswith("dimension") else f"{before} -> {after}"
     more = f"; in {in_ratio:,} more, other sizes changed in that ratio" if in_ratio else ""
     which = f"all {of:,}" if finding.count == of else f"{finding.count:,} of {of:,}"
-    return f"{which} changed nodes: {what} {change}{more}"
+    return f"{which} changed nodes: {subject} {change}{more}"
 
 
 def _write_cut(finding: Finding, changes: Sequence[Change]) -> str:
-    cuts, gone = finding.changes
-    nodes = f", {counted(len(gone), 'node')} {'removed' if finding.kind == 'cut-added' else 'added'}" if gone else ""
+    cuts, others = finding.changes
+    edit = "removed" if finding.kind == "cut-added" else "added"
+    nodes = f", {counted(len(others), 'node')} {edit}" if others else ""
     first = changes[cuts[0]]
     if len(cuts) == 1:
         return f"{change_text(first)}{nodes}"
@@ -168,8 +168,8 @@ def _write_renames(finding: Finding, changes: Sequence[Change]) -> str:
         return change_text(first, by=by)
     was, now = ranges(finding.before), ranges(finding.subjects)
     how = f", each {nesting(first)}{by}" if nesting(first) else ""
-    what = f"{len(finding.subjects):,} {role_text(first)}s"
-    return f"{what} {was} -> {now}{how}  {counted(finding.count, 'node')}".replace('"*"', "*")
+    subjects = f"{len(finding.subjects):,} {role_text(first)}s"
+    return f"{subjects} {was} -> {now}{how}  {counted(finding.count, 'node')}".replace('"*"', "*")
 
 
 def _write_change(finding: Finding, changes: Sequence[Change]) -> str:
@@ -179,7 +179,7 @@ def _write_change(finding: Finding, changes: Sequence[Change]) -> str:
 def _write_module(finding: Finding, changes: Sequence[Change]) -> str:
     count, details = len(finding.subjects), finding.details
     subject = "module" if count == 1 else f"{count:,} modules"
-    what = subject if details["itself"] else "all of" if count == 1 else f"all of {subject}"
+    title = subject if details["itself"] else "all of" if count == 1 else f"all of {subject}"
     first = [changes[at] for at in finding.changes[0]]
     own = next((each for each in first if each.subject == "scope" and each.id == finding.subjects[0]), None)
     name = f"  {word(details['class']) if own is None else operation_or_class(own)}" if details["class"] else ""
@@ -193,7 +193,7 @@ def _write_module(finding: Finding, changes: Sequence[Change]) -> str:
         parts.append(f"saved {f'{short_bytes(least)} to ' if least != most else ''}{short_bytes(most)}")
     parts.append(unknown_sizes(0, details["unknown"]))
     each = "each " if count > 1 else ""
-    return f"{what} {modules_text(finding.subjects)}{name}  {each}{', '.join(filter(None, parts))}"
+    return f"{title} {modules_text(finding.subjects)}{name}  {each}{', '.join(filter(None, parts))}"
 
 
 def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
@@ -212,25 +212,29 @@ def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
 def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:
     paths, count = finding.subjects, len(finding.changes[0])
     title = modules_text(paths, gone="gone" in finding.details)
-    what = "change" if count == 1 else f"{count:,} changes"
+    number = "change" if count == 1 else f"{count:,} changes"
     but = "but for sizes, " if "sizes" in finding.details else ""
-    same = f": {but}the same {what} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
+    same = f": {but}the same {number} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
     return f"{title}{same if len(paths) > 1 else ''}"
 
 
 def _write_hooked(finding: Finding, _: Sequence[Change]) -> str:
-    what = f"{counted(finding.count, 'saved tensor')} of {counted(len(finding.changes[0]), 'node')}"
-    where = list_modules(finding.subjects)
-    place = f" in {where}" if len(where) <= _LONGEST else ""
-    return f"held by hooks{' no more' if finding.kind == 'unhooked' else ''}: {what}{place}"
+    count = f"{counted(finding.count, 'saved tensor')} of {counted(len(finding.changes[0]), 'node')}"
+    modules = list_modules(finding.subjects)
+    place = f" in {modules}" if len(modules) <= _LONGEST else ""
+    return f"held by hooks{' no more' if finding.kind == 'unhooked' else ''}: {count}{place}"
 
 
 def _write_tensors(finding: Finding, _: Sequence[Change]) -> str:
-    what = " and ".join(finding.details) or "saved tensors"
+    properties = " and ".join(finding.details) or "saved tensors"
     pairs = [pair for found in finding.details.values() for pair in found]
     values = [" -> ".join("-" if each is None else size_text(each) for each in pair) for pair in pairs]
-    told = f" ({_join_first(values, ' and ')})" if values else ""
-    return f"{what} alone changed: {counted(finding.count, 'node')}{told}"
+    details = f" ({_join_first(values, ' and ')})" if values else ""
+    return f"{properties} alone changed: {counted(finding.count, 'node')}{details}"
+
+
+def _write_tied(finding: Finding, _: Sequence[Change]) -> str:
+    return f"{finding.kind}: {_join_first(finding.subjects, ' and ')}"
 
 
 def _join_first(texts: Sequence[str], before_rest: str) -> str:
@@ -259,8 +263,8 @@ KINDS: Final[dict[str, Kind]] = {
     "without-settings": Kind("note", _write_without),
     "frozen": Kind("note", _write_frozen),
     "unfrozen": Kind("note", _write_frozen),
-    "tied": Kind("note", lambda finding, _: f"{finding.kind}: {_join_first(finding.subjects, ' and ')}"),
-    "untied": Kind("note", lambda finding, _: f"{finding.kind}: {_join_first(finding.subjects, ' and ')}"),
+    "tied": Kind("note", _write_tied),
+    "untied": Kind("note", _write_tied),
     "uniform": Kind("note", _write_uniform),
     "sizes": Kind("note", "{0.details[sizes]}"),
     "casts": Kind("note", "{0.details[casts]}"),
@@ -288,12 +292,11 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def sections(diff: Diff) -> dict[Section, list[Finding]]:
-    """Return the findings of a diff by the section of a report that contains them."""
-    # There are none if they do not explain all changes, since the diff was edited.
+    """Return the findings of a diff by section; of an edited diff, whose findings do not cover all changes, none."""
     found: dict[Section, list[Finding]] = {kind.section: [] for kind in KINDS.values()}
-    told = sorted(at for finding in diff.findings for indices in finding.changes for at in indices)
-    for finding in diff.findings if told == list(range(len(diff.changes))) else ():
-        # A newer release may have found more.
+    covered = sorted(at for finding in diff.findings for indices in finding.changes for at in indices)
+    for finding in diff.findings if covered == list(range(len(diff.changes))) else ():
+        # A newer release may have further kinds.
         if finding.kind in KINDS:
             found[KINDS[finding.kind].section].append(finding)
     return found

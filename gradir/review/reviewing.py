@@ -1,4 +1,4 @@
-"""Review two graphs: what changed, and what that comes to."""
+"""Compare two graphs and report the changes as findings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gradir.diffs.modules import Outline
     from gradir.ir import Graph
 
-# In the order in which they may explain a change that stands in `Evidence.left`.
+# An earlier rule takes the changes that it explains out of `Evidence.left`.
 _RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
     graphs.report_same_result,
     graphs.report_graph_kinds,
@@ -73,18 +73,18 @@ def reviewed(
         diff = ignoring(diff, ignore)
         diff = normalized(diff, vocabulary_of(before, after)) if normalize else diff
     if before is not whole[0] or after is not whole[1]:
-        # A patch is made for the graphs as they are.
+        # A patch applies to the original graphs.
         diff = replace(diff, script=script(*whole))
     return add_findings(diff, Sides(before, after, names, vocabulary))
 
 
 def add_findings(diff: Diff, sides: Sides) -> Diff:
     """Return a diff with the findings of each rule, and with its graphs."""
-    known = diff.between(sides)
+    with_graphs = diff.between(sides)
     if not (diff.changes or diff.script or diff.before != diff.after or sides.in_shared_words):
-        return known
+        return with_graphs
     with stage("grouping the changes"), paused_gc():
-        evidence = Evidence.of(known)
+        evidence = Evidence.of(with_graphs)
         found: list[Finding] = []
         for rule in _RULES:
             findings = list(rule(evidence))
@@ -95,14 +95,14 @@ def add_findings(diff: Diff, sides: Sides) -> Diff:
             replace(each, text=text_of(each, evidence.changes))
             for each in _sort_findings(found, evidence.wholes.outline)
         ]
-        # The sentence is made of the other findings, and stands behind those at the top.
+        # The summary needs the other findings, and follows those of the section "top".
         at = sum(KINDS[finding.kind].section == "top" for finding in found)
         found[at:at] = summary(evidence, found)
     return replace(diff, findings=tuple(found)).between(sides)
 
 
 def _sort_findings(findings: Sequence[Finding], outline: Outline) -> list[Finding]:
-    """Sort what is about the whole graph first, then modules in the order of the model, each before its readers."""
+    """Sort findings about the whole graph first, then by module in the order of the model, each before its readers."""
     places: list[tuple[int, int]] = []
     for finding in findings:
         position = 0
@@ -121,7 +121,7 @@ def _match_names(before: Graph, after: Graph) -> Correspondence:
 
 
 def _translate(before: Graph, after: Graph) -> tuple[Graph, Graph]:
-    """Return both graphs in shared words, with modules if both know which one ran an operation."""
+    """Return both graphs with shared operation names, and with modules if both record which module ran an operation."""
     from gradir.passes.shared_words import in_shared_words, tells_modules
 
     with stage("translating operations"):
