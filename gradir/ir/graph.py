@@ -28,7 +28,7 @@ __all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
 Account: TypeAlias = Literal["scope", "op", "node"]
 
 
-# The dict holds cached properties and the mark of `gradir.ir.validate.vouch`.
+# The dict is for cached properties and the mark of `gradir.ir.validate.vouch`.
 class Graph(Head, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 
@@ -58,7 +58,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         return all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "unknown")
 
     def __ne__(self, other: object) -> bool:
-        # A msgspec.Struct has its own method, which does not call __eq__.
+        # The method of msgspec.Struct does not call __eq__.
         return not self == other
 
     __hash__ = None  # type: ignore[assignment]
@@ -112,7 +112,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> [node.id for node in g.producers("mul:1")], [node.id for node in g.consumers("x")]
         (['x'], ['mul:1'])
         """
-        found = dict.fromkeys(sources(self._known(node_id)))
+        found = dict.fromkeys(sources(self._find_node(node_id)))
         return tuple(self.nodes[source] for source in found if source in self.nodes)
 
     def consumers(self, node_id: str) -> tuple[Node, ...]:
@@ -121,16 +121,16 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         Raises:
             GraphError: the id is unknown.
         """
-        return tuple(map(self.nodes.__getitem__, self._takers.get(self._known(node_id).id, ())))
+        return tuple(map(self.nodes.__getitem__, self._consumers.get(self._find_node(node_id).id, ())))
 
-    def _known(self, node_id: str) -> Node:
+    def _find_node(self, node_id: str) -> Node:
         node = self.nodes.get(node_id)
         if node is None:
             raise GraphError(f"no node {node_id!r}{did_you_mean(str(node_id), self.nodes)}")
         return node
 
     @cached_property
-    def _takers(self) -> Mapping[str, Iterable[str]]:
+    def _consumers(self) -> Mapping[str, Iterable[str]]:
         found: defaultdict[str, list[str]] = defaultdict(list)
         for node in self.nodes.values():
             for source in dict.fromkeys(sources(node)):
@@ -168,7 +168,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         """
         if callable(wanted):
             return tuple(filter(wanted, self.nodes.values()))
-        found: set[str] = _upper("passes").matching(self, wanted)
+        found: set[str] = _import_later("passes").matching(self, wanted)
         return tuple(node for node in self.nodes.values() if node.id in found)
 
     def saved_bytes(self, by: Account = "scope") -> dict[str, int]:
@@ -186,17 +186,16 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> g.saved_bytes()
         {'fc': 8}
         """
-        # `gradir.ir.saved` is not needed to load and save a graph.
         if by not in (accounts := get_args(Account)):
             raise ValueError(f"saved bytes are counted by {', '.join(accounts)}, not by {by!r}")
-        kept: SavedBytes[str] = SavedBytes(self.nodes)
+        saved: SavedBytes[str] = SavedBytes(self.nodes)
         found: dict[str, int] = {}
         for node in self.nodes.values():
             account = {"scope": node.scope, "op": node.op, "node": node.id}[by]
             if node.saved:
-                kept.add(node, account)
+                saved.add(node, account)
             found[account] = found.get(account, 0) + bytes_told(node)
-        for account, size in kept.by_account().items():
+        for account, size in saved.by_account().items():
             found[account] += size
         return {account: bounded(size) for account, size in found.items() if size}
 
@@ -227,10 +226,9 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         for key, records in (("id", found["nodes"]), ("source", found["edges"]), ("target", found["edges"])):
             for record in records:
                 record[key] = _Id(record[key])
-        # The text says which kind of graph to make, and networkx's types cannot know that.
-        made: Any = nx.node_link_graph(found, edges="edges")
-        linked: nx.MultiDiGraph[str] = made
-        return linked
+        # The type of the result depends on the data, so mypy cannot infer it.
+        linked: Any = nx.node_link_graph(found, edges="edges")
+        return linked  # type: ignore[no-any-return]
 
     def to(self, exporter: str, **options: object) -> str:
         """Export to text: ``g.to("mermaid")``. The same as `gradir.export`.
@@ -239,7 +237,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             ExportError: there is no such exporter or option, or the format cannot hold the graph.
             PassError: a pattern names no node, or a pass does not take the value.
         """
-        text: str = _upper("api").export(self, exporter, **options)
+        text: str = _import_later("api").export(self, exporter, **options)
         return text
 
     def save(
@@ -257,13 +255,13 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             GradirError: the library of the compression is not installed.
             FormatError: there is no such format or compression, or a part of the graph would be lost.
         """
-        _upper("api").save(self, path, format=format, compress=compress, lossy=lossy)
+        _import_later("api").save(self, path, format=format, compress=compress, lossy=lossy)
 
     # IPython passes both arguments by name.
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
-        """Return the graph as a notebook shows it: a picture, folded by module if large."""
-        shown: dict[str, str] = _upper("display").mimebundle(self)
-        return shown
+        """Return the graph as a picture for a notebook, folded by module if large."""
+        bundle: dict[str, str] = _import_later("display").mimebundle(self)
+        return bundle
 
     def __repr__(self) -> str:
         outputs = len(self.outputs)
@@ -273,7 +271,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
 
 
 class _Id(str):
-    """The id of a node for a name in DOT: pydot takes text after a colon for a port, so an id with one has quotes."""
+    """An id that pydot can write, with quotes if it has a colon, since pydot would read the rest as a port."""
 
     __slots__ = ()
 
@@ -286,15 +284,15 @@ class _Id(str):
 
 
 def expect_graphs(*values: object) -> None:
-    """Raise TypeError if a value is no graph."""
+    """Raise TypeError if a value is not a graph."""
     for value in values:
         if not isinstance(value, Graph):
             hint = "; gradir.load reads a file" if isinstance(value, (str, PathLike)) else ""
             raise TypeError(f"expected a gradir.Graph, got {type(value).__name__}{hint}")
 
 
-def _upper(name: str) -> Any:
-    # What is above the graph may be imported when a method is called, and not before.
+def _import_later(name: str) -> Any:
+    # These modules import this one, so methods import them only when called.
     return import_module(f"gradir.{name}")
 
 

@@ -28,14 +28,14 @@ ROLES: Final = (
     "module",  # a whole module folded into one node
 )
 
-# The roles of tensors without a gradient, which are in a graph because an operation saved them.
+# Roles of tensors without a gradient, which are in a graph only because an operation saved them.
 BESIDE: Final = frozenset({"buffer", "input"})
-# msgspec leaves a field out when it holds the very object that is its default, so equal text has to be that object.
+# msgspec omits a field only if its value is the same object as the default.
 _FUNCTION: Final = "function"
 _CPU: Final = "cpu"
 _STRIDED: Final = "strided"
 _HELD: Final = "held"
-# Whether this Python makes empty tuples other than the one that is a field's default, which msgspec would write.
+# Whether this Python creates several empty tuples. msgspec would write those that are not the default.
 HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
 # The largest integer of a file, which also stands for any larger size or sum: msgspec writes and reads 64 bits.
 MOST: Final = 2**63 - 1
@@ -49,7 +49,7 @@ def bounded(count: int) -> int:
     >>> bounded(24), bounded(2**64), bounded(-(2**64))
     (24, 9223372036854775807, -9223372036854775807)
     """
-    # Most sizes are small, and each is looked at.
+    # This runs for every size, and most are small.
     return count if -MOST <= count <= MOST else max(-MOST, min(count, MOST))
 
 
@@ -57,8 +57,8 @@ class About(NamedTuple):
     """Properties of a field besides its name, type and default.
 
     ``compared`` is its class for comparisons: ``structure``, ``type``, ``detail``, ``place`` or ``free``. ``refers``
-    is set if the value is, or starts with, a node's id, and ``inside`` names the field with the node that the value
-    is a place in. ``since`` is the first version of the format with the field.
+    is set if the value is, or starts with, a node's id. ``inside`` names the field whose node contains the slot that
+    the value numbers. ``since`` is the first version of the format with the field.
 
     ``merged`` says how a merge treats a field of the head: ``both`` sides' edits, ``either``, or ``neither``.
     """
@@ -71,7 +71,7 @@ class About(NamedTuple):
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
-# A float that JSON can spell. Only MessagePack can spell NaN and infinity, so the encodings would differ.
+# A float that JSON can represent. NaN and infinity exist only in MessagePack, so the encodings would differ.
 Float64 = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
@@ -86,20 +86,20 @@ Shape = tuple[Size, ...]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base of the IR's records: immutable, compared by value, defaults left out of the file.
+    """Base of the IR's records: immutable, compared by value, written without defaults.
 
     `gradir.ir.json_documents` reports unknown keys of a document.
     """
 
 
 def share_empty_tuples(record: Record) -> None:
-    """Put the one empty tuple that is a field's default in place of others: see `HAS_MANY_EMPTY_TUPLES`."""
+    """Replace empty tuples by the default object, see `HAS_MANY_EMPTY_TUPLES`."""
     for field in record.__struct_fields__:
         if getattr(record, field) == ():
             force_setattr(record, field, ())
 
 
-# gc=False: immutable records form no cycles, and the garbage collector would visit each of them again and again.
+# gc=False: immutable records form no cycles, and the garbage collector would visit each repeatedly.
 class NonFinite(Record, frozen=True, gc=False):
     """A float that JSON cannot represent.
 
@@ -176,8 +176,8 @@ class Saved(Record, frozen=True, gc=False):
     key is the id of the leaf, parameter or buffer that owns the storage, or ``node_id.slot`` of the first slot that
     saved it.
 
-    ``state`` is ``held``, ``recomputed`` (by a checkpoint), ``freed`` (by a backward pass), ``hooked`` (packed by a
-    hook), ``stale`` (modified in place since) or ``unread`` (the framework hides it).
+    ``state`` is ``held``, ``recomputed`` (by a checkpoint), ``freed`` (by a backward pass) or ``hooked`` (packed by a
+    hook). It is ``stale`` after an in-place change, and ``unread`` if the framework hides the tensor.
     """
 
     slot: str
@@ -286,8 +286,9 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
 class Cut(Record, frozen=True, gc=False):
     """A place where gradient does not flow.
 
-    In every graph, ``kind`` is ``unreached`` (a parameter that requires grad is not in the graph) or ``hidden`` (the
-    same, but an opaque function may reach it). ``names`` are the parameter's names and ``scope`` its module.
+    In every graph, ``kind`` is ``unreached`` for a parameter that requires grad and is not in the graph. It is
+    ``hidden`` if an opaque function may reach the parameter. ``names`` are the parameter's names and ``scope`` its
+    module.
 
     A recorded forward pass adds places where a value continues without its gradient. ``kind`` is the reason
     (``detach``, ``no_grad``, ``nondifferentiable`` …), ``op`` the operation, ``names`` the leaves before it and

@@ -20,7 +20,7 @@ __all__ = ["Size", "Totals", "elements", "parameter_elements", "sizes", "tensor_
 class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Counts and sizes of one graph.
 
-    ``parameters`` counts elements, and ``saved_bytes`` the memory that lives for backward alone.
+    ``parameters`` counts elements, and ``saved_bytes`` the storages that exist only for the backward pass.
     """
 
     nodes: int = 0
@@ -30,7 +30,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 class Size(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """The size of a module by itself: functions, parameter elements and saved bytes."""
+    """The size of a module without submodules: functions, parameter elements and saved bytes."""
 
     nodes: int = 0
     parameters: int = 0
@@ -38,8 +38,8 @@ class Size(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unk
 
 
 def sizes(nodes: Collection[Node]) -> dict[str, Size]:
-    """Return the size of each module without those below it."""
-    # A storage counts where it was saved first, and the content of a folded module where that stands.
+    """Return the size of each module without its submodules."""
+    # A storage counts for the module that saved it first, and a folded module for the module around it.
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     saved: SavedBytes[str] = SavedBytes({node.id: node for node in nodes if node.role in OWNERS})
     for node in nodes:
@@ -65,7 +65,7 @@ def totals_of(nodes: Collection[Node], modules: Mapping[str, Size]) -> Totals:
 
 
 def totals(graph: Graph) -> Totals:
-    """Count a graph; sizes are those of all nodes that one stands for."""
+    """Count a graph; sizes include all nodes that one represents."""
     nodes = graph.nodes.values()
     return totals_of(nodes, sizes(nodes))
 
@@ -91,7 +91,7 @@ def _product(shape: Shape) -> int:
     for size in shape:
         if not isinstance(size, int):
             return 0
-        # Bounded each time: the product of a hostile shape could have thousands of digits.
+        # The product of a hostile shape could have thousands of digits.
         product = bounded(product * size)
     return product
 

@@ -1,4 +1,4 @@
-"""Check the rules that every graph follows, and the values of records: exactly those that reading a file returns.
+"""Check the rules of every graph, and that a file could return the values of its records.
 
 Records are created unchecked, for speed. All values of a field are checked at once, and one by one after an error.
 """
@@ -28,7 +28,7 @@ _NONE: Final = "None"
 
 
 class _Rule(NamedTuple):
-    """The values of a field: exactly these types, since a subclass would not be read back as itself."""
+    """The valid values of a field: exactly these types, since a file would not return a subclass."""
 
     kinds: frozenset[type]
     expected: str
@@ -113,28 +113,23 @@ def sound(records: Sequence[Any], kind: type) -> bool:
 
 
 def _is_field_valid(record: Record, kind: type[Record], field: str) -> bool:
-    """Return whether a field's value is valid."""
+    """Return whether the value of a field is valid."""
     return _all_follow((getattr(record, field),), rule_of(kind, field))
 
 
 def _all_follow(values: Sequence[Any], rule: _Rule) -> bool:
     """Check the values of a field in all records at once, which is faster than one record at a time."""
     kinds = set(map(type, values))
-    if not kinds <= rule.kinds:
-        return False
-    for kind in kinds:
-        if kind is NoneType or kind is bool:
-            continue
-        these = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
-        if not _follow(these, kind, rule):
-            return False
-    return True
+    return kinds <= rule.kinds and all(
+        _follow(values if len(kinds) == 1 else [value for value in values if type(value) is kind], kind, rule)
+        for kind in kinds - {NoneType, bool}
+    )
 
 
 def _follow(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
     if kind is str:
         texts = set(values)
-        # Encoding one joined text is faster than many.
+        # Encoding one joined text is faster.
         return is_unicode("".join(texts)) and (not rule.words or texts <= rule.words)
     if kind is int:
         return bool(rule.lowest <= min(values) and max(values) <= MOST)
@@ -157,8 +152,8 @@ def _first_fault(record: object, kind: type) -> Fault | None:
 
 
 def fault_in(value: Any, rule: _Rule, place: str) -> Fault | None:
-    """Return the first place in a value that breaks a rule."""
-    # The recursion is as deep as the declarations, and not as the data.
+    """Return the first place in a value that breaks a rule, or ``None``."""
+    # The depth of the recursion depends on the declarations, not on the data.
     problem = _problem(value, rule)
     if problem:
         return Fault(place, problem)
@@ -191,15 +186,15 @@ def _problem(value: Any, rule: _Rule) -> str:
         fits = value in rule.words
     if fits:
         return ""
-    made_of = "" if kind in (int, NoneType, bool, str, float) else f" of type {kind.__name__}"
-    return f"is {reprlib.repr(value)}{made_of}; expected {rule.expected}"
+    of_type = "" if kind in (int, NoneType, bool, str, float) else f" of type {kind.__name__}"
+    return f"is {reprlib.repr(value)}{of_type}; expected {rule.expected}"
 
 
 # Checking few nodes at a time keeps them in the processor's cache.
 _CHUNK: Final = 512
 _VOUCHED: Final = "_vouched"
 _FIELDS: Final = {kind: field for field, kind in KINDS.items()}
-_BESIDE_INPUTS: Final = tuple(field for field in KINDS if field != _FIELDS[DATA])
+_SLOTLESS: Final = tuple(field for field in KINDS if field != _FIELDS[DATA])
 
 
 def check(graph: Graph) -> None:
@@ -207,7 +202,7 @@ def check(graph: Graph) -> None:
 
     Raises:
         GraphError: an input, view base or saved origin names no node, names an output that the node does not have,
-            or stands after its consumer; an id is empty or holds an unprintable character.
+            or comes after its consumer; an id is empty or has an unprintable character.
     """
     found = by_id(list(graph.nodes.values()))
     if found is None or not all(map(eq, graph.nodes, found)):
@@ -227,17 +222,17 @@ def check_all(graph: Graph) -> None:
 
 
 def vouch(graph: Graph) -> None:
-    """Remember that `check_all` passes; a valid graph cannot change."""
+    """Record that `check_all` passes, since a graph cannot change."""
     graph.__dict__[_VOUCHED] = True
 
 
 def _check_records(graph: Graph) -> None:
     lists = (field.name for field in fields_of(Head) if is_list(field))
     for name, wanted in {"nodes": FrozenDict, "scopes": FrozenDict, **dict.fromkeys(lists, tuple)}.items():
-        held = getattr(graph, name)
-        if type(held) is not wanted:
+        value = getattr(graph, name)
+        if type(value) is not wanted:
             expected = "dict" if wanted is FrozenDict else "tuple"
-            raise GraphError(f"the {name} of the graph are of type {type(held).__name__}; expected {expected}")
+            raise GraphError(f"the {name} of the graph are of type {type(value).__name__}; expected {expected}")
     nodes = list(graph.nodes.values())
     for start in range(0, len(nodes), _CHUNK):
         chunk = nodes[start : start + _CHUNK]
@@ -270,33 +265,33 @@ def _raise_fault(name: str, fault: Fault | None) -> None:
 
 
 def _raise_field_fault(graph: Graph, field: Field) -> None:
-    held, rule = getattr(graph, field.name), rule_of(Head, field.name)
-    named = {f"the {field.key}": held}
+    value, rule = getattr(graph, field.name), rule_of(Head, field.name)
+    values = {f"the {field.key}": value}
     if is_list(field):
         rule = rule.entries or rule
-        named = {f"{noun(field)} {number}": value for number, value in enumerate(held)}
-    for name, value in named.items():
-        _raise_fault(name, fault_in(value, rule, ""))
+        values = {f"{noun(field)} {number}": entry for number, entry in enumerate(value)}
+    for name, each in values.items():
+        _raise_fault(name, fault_in(each, rule, ""))
 
 
 def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
     """Return nodes by their ids; ``None`` if they break a rule."""
     seen: dict[str, Node] = {}
     later: list[str] = []
-    # Few nodes have such an edge, so one look at all of them is faster than one at each.
-    beside = [field for field in _BESIDE_INPUTS if list(map(attrgetter(field), nodes)).count(None) < len(nodes)]
+    # Few nodes have such an edge, so one test for all nodes is faster.
+    slotless = [field for field in _SLOTLESS if list(map(attrgetter(field), nodes)).count(None) < len(nodes)]
     for node in nodes:
         for ref in node.inputs:
             if ref is not None and (
                 ref.id not in seen or (ref.output_nr and not _has_output(seen[ref.id], ref.output_nr))
             ):
                 return None
-        for field in beside:
+        for field in slotless:
             if getattr(node, field) is not None and any(_wrong_edges(node, seen, seen)):
                 return None
         for saved in node.saved:
             origin = saved.origin
-            # A saved tensor may come from a node that stands later.
+            # A saved tensor may come from a later node.
             if origin is not None and origin.id not in seen:
                 later.append(origin.id)
         seen[node.id] = node
@@ -327,17 +322,16 @@ def problems(graph: Graph) -> Iterator[str]:
 
 def _wrong_edges(node: Node, nodes: Mapping[str, Node], seen: Container[str]) -> Iterator[str]:
     for edge in edges_into(node):
-        what = (
-            f"node {node.id!r}: {f'input {edge.input_nr}' if edge.input_nr >= 0 else f'its {_FIELDS[edge.kind]}'} names"
-        )
+        field = f"input {edge.input_nr}" if edge.input_nr >= 0 else f"its {_FIELDS[edge.kind]}"
+        start = f"node {node.id!r}: {field} names"
         if edge.src not in nodes:
-            yield f"{what} {edge.src!r}, which is not a node"
+            yield f"{start} {edge.src!r}, which is not a node"
         elif edge.src not in seen:
-            yield f"{what} {edge.src!r}, which stands after it (a cycle, or not in topological order)"
+            yield f"{start} {edge.src!r}, which stands after it (a cycle, or not in topological order)"
         elif edge.output_nr and not _has_output(nodes[edge.src], edge.output_nr):
-            yield f"{what} output {edge.output_nr} of {edge.src!r}, which has no such output"
+            yield f"{start} output {edge.output_nr} of {edge.src!r}, which has no such output"
 
 
 def _has_output(node: Node, output_nr: int) -> bool:
-    # A front-end that knows nothing of a node's outputs records none.
+    # A front-end records no outputs if it does not know them.
     return output_nr >= 0 and (not node.outputs or output_nr < len(node.outputs))
