@@ -304,8 +304,8 @@ class IdAllocator:
         return f"output:{encode_component(path)}" if path else "output"
 
     def _claim(self, wanted: str) -> str:
-        times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
-        return wanted if times == 1 else _add_suffix(wanted, times)
+        self._claims[wanted] = times = self._claims.get(wanted, 0) + 1
+        return _add_suffix(wanted, times)
 
 
 class FreeIds:

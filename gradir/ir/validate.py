@@ -112,11 +112,6 @@ def sound(records: Sequence[Any], kind: type) -> bool:
     return _all_follow(records, _Rule(frozenset({kind}), ""))
 
 
-def _is_field_valid(record: Record, kind: type[Record], field: str) -> bool:
-    """Return whether the value of a field is valid."""
-    return _all_follow((getattr(record, field),), rule_of(kind, field))
-
-
 def _all_follow(values: Sequence[Any], rule: _Rule) -> bool:
     """Check the values of a field in all records at once, which is faster than one record at a time."""
     kinds = set(map(type, values))
@@ -144,11 +139,6 @@ def _follow(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
             [entry for value in full for entry in value.values()], rule.entries
         )
     return all(_all_follow(list(map(attrgetter(name), values)), field) for name, field in _fields(kind).items())
-
-
-def _first_fault(record: object, kind: type) -> Fault | None:
-    """Return the first invalid value of a record."""
-    return fault_in(record, _Rule(frozenset({kind}), f"a {kind.__name__}"), "")
 
 
 def fault_in(value: Any, rule: _Rule, place: str) -> Fault | None:
@@ -242,7 +232,7 @@ def _check_records(graph: Graph) -> None:
     if not sound(scopes, Scope):
         _raise_first_fault(scopes, Scope)
     for field in fields_of(Head):
-        if not _is_field_valid(graph, Head, field.name):
+        if not _all_follow((getattr(graph, field.name),), rule_of(Head, field.name)):
             _raise_field_fault(graph, field)
     for path, scope in graph.scopes.items():
         if path != scope.path:
@@ -256,7 +246,7 @@ def _raise_first_fault(records: Sequence[object], kind: type) -> None:
             name = f"node {record.id!r}"
         elif type(record) is Scope:
             name = f"scope {record.path!r}"
-        _raise_fault(name, _first_fault(record, kind))
+        _raise_fault(name, fault_in(record, _Rule(frozenset({kind}), f"a {kind.__name__}"), ""))
 
 
 def _raise_fault(name: str, fault: Fault | None) -> None:

@@ -31,11 +31,9 @@ _ANY: Final = "*"
 
 
 def list_changes(diff: Diff, sides: Sides, united: United) -> list[ListedChange]:
-    """Return the changes in the order of the text, with the affected nodes of the united graph.
-
-    Modules with changes only of inputs, outputs and saved tensors follow the others, which are the cause. Equal changes
-    of several modules are one, with the nodes of all.
-    """
+    """Return the changes in the order of the text, with the affected nodes of the united graph."""
+    # Modules with changes only of inputs, outputs and saved tensors follow the others, which are the cause. Equal
+    # changes of several modules are one, with the nodes of all.
     return list(_Listing(diff, sides, united).list_changes())
 
 

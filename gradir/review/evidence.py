@@ -14,13 +14,13 @@ from gradir.ir import Graph
 from gradir.ir.edges import sources
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
-from gradir.ir.totals import Size, elements
+from gradir.ir.totals import elements
 from gradir.review.common_change import CommonChange, find_common_change
 from gradir.review.wording import name_values
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from gradir.diffs.changes import Change, Diff, FieldChange
     from gradir.diffs.modules import ChangedModule
@@ -76,12 +76,18 @@ class WholeModules:
         self._saved: Counter[WholeModule] = Counter()
         self._tops: list[list[WholeModule | None]] = [[], []]
         for added in (False, True):
-            growths = list(_list_growth(diff, added=added))
-            self._find_tops(diff, {path: (other.nodes, other.parameters) for path, other, _ in growths}, added=added)
-            for path, _, size in growths:
+            growths = [
+                (growth.path, growth.after, growth.before)
+                if added
+                else (growth.was or growth.path, growth.before, growth.after)
+                for growth in diff.modules
+                if not (added and growth.gone)
+            ]
+            self._find_tops(diff, {path: (other.nodes, other.parameters) for path, _, other in growths}, added=added)
+            for path, own, other in growths:
                 top = self.find_top(path, added=added)
                 if top is not None:
-                    self._saved[top] += size
+                    self._saved[top] += own.saved_bytes - other.saved_bytes
 
     def find_top_of(self, change: Change) -> WholeModule | None:
         """Return the topmost module that was added or removed with a node or module."""
@@ -149,16 +155,6 @@ class WholeModules:
             if found is None and scope.path and every == new and (is_itself or is_emptied):
                 found = WholeModule(added, scope.path, is_itself)
             tops.append(found)
-
-
-def _list_growth(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
-    """Yield each module's path in one graph, its size in the other, and the difference of their saved bytes."""
-    for growth in diff.modules:
-        if added and not growth.gone:
-            yield growth.path, growth.before, growth.after.saved_bytes - growth.before.saved_bytes
-        elif not added:
-            more = growth.before.saved_bytes - growth.after.saved_bytes
-            yield growth.was or growth.path, growth.after, more
 
 
 _OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})

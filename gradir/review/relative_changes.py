@@ -81,10 +81,8 @@ def make_relative(changes: Iterable[Change], path: str, was: str | None = None) 
 def make_relative_without_feeds(
     changes: Iterable[Change], path: str, was: str, feeds: tuple[str, str]
 ) -> RelativeChanges:
-    """Return relative changes without the names of the nodes that feed the module, which differ by layer.
-
-    ``feeds`` are the only nodes, before and after, that the list entry around the module reads from outside.
-    """
+    """Return relative changes without the names of the nodes that feed the module, which differ by layer."""
+    # `feeds` are the only nodes, before and after, that the list entry around the module reads from outside.
     names = [relative_name(module, feed) if feed else None for module, feed in zip((was, path), feeds, strict=True)]
     return tuple(
         change._replace(fields=tuple([_drop_feed(*field, names) for field in change.fields]))

@@ -51,10 +51,8 @@ _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --form
 
 
 def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
-    """Return a report that fits into a comment: figures, a table by module, a picture, and folded details.
-
-    ``picture`` is Mermaid source, and ``unpictured`` says why there is none or which parts it lacks.
-    """
+    """Return a report that fits into a comment: figures, a table by module, a picture, and folded details."""
+    # `picture` is Mermaid source, and `unpictured` says why there is none or which parts it lacks.
     if not diff:
         return f"### {title}: {no_difference(diff)}\n"
     head = "\n".join([f"### {title}", "", *_figures(diff), "", *table(diff)])

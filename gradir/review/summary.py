@@ -24,20 +24,9 @@ if TYPE_CHECKING:
 # Further findings, and further operations of one finding, are counted.
 _MOST: Final = 3
 _SLOTS: Final = ("lost-inputs", "gained-inputs")
+_FREEZING: Final = ("frozen", "unfrozen")
 # Lost gradients come first, then frozen or tied parameters and changes of all operations.
-_FIRST: Final = (
-    "two-models",
-    "cuts",
-    *_SLOTS,
-    "unowned",
-    "frozen",
-    "unfrozen",
-    "tied",
-    "untied",
-    "uniform",
-    "sizes",
-    "casts",
-)
+_FIRST: Final = ("two-models", "cuts", *_SLOTS, "unowned", *_FREEZING, "tied", "untied", "uniform", "sizes", "casts")
 _WHOLE: Final = ("module-added", "module-removed")
 _LAST: Final = ("hooked", "unhooked", "tensors")
 # A report lists this many changes of one module without a summary.
@@ -126,7 +115,7 @@ class _Consequences:
     """Find changes that follow from others, such as those of readers of a new node or of nodes before a cut."""
 
     def __init__(self, evidence: Evidence, of_kind: Mapping[str, Sequence[Finding]]) -> None:
-        self._has_slots = any(of_kind[kind] for kind in (*_SLOTS, "cut-added", "cut-removed", "frozen", "unfrozen"))
+        self._has_slots = any(of_kind[kind] for kind in (*_SLOTS, *_FREEZING, "cut-added", "cut-removed"))
         edited = (
             change
             for change in evidence.changes
@@ -173,16 +162,21 @@ def _edits(
     for finding in findings:
         own = [evidence.changes[at] for at in finding.changes[0]]
         into = following if all(map(consequences.include, own)) else places
+        # The only change is an added or removed module, apart from nodes that moved.
+        is_whole = [(each.subject, each.kind in CAME) for each in own if not _is_moved(each)] == [("scope", True)]
         if all(map(_is_of_text, own)):
             edit = ("other source lines or variables in", "")
         elif all(each.kind == "changed" and each.subject == "node" and all(map(_is_edge, each.fields)) for each in own):
             edit = ("other inputs in", "")
-        elif finding.kind == "same" and not _is_whole(own):
+        elif finding.kind == "same" and not is_whole:
             if "sizes" in finding.details:
                 # The modules differ in sizes, but may share other settings.
                 descriptions = {_description([evidence.changes[at] for at in indices]) for indices in finding.changes}
                 differing = {"attrs"} if len(descriptions) == 1 else {"attrs", "detail"}
-                own = [_drop_fields(each, differing) for each in own]
+                own = [
+                    replace(each, fields=tuple(field for field in each.fields if field.path[0] not in differing))
+                    for each in own
+                ]
             edit = (_edit(own, evidence.words.accumulators), "")
         else:
             edit, described, of_class = _whole_module(own, itself=finding.details.get("itself", True))
@@ -198,10 +192,6 @@ def _edits(
     return found
 
 
-def _drop_fields(change: Change, names: Collection[str]) -> Change:
-    return replace(change, fields=tuple(field for field in change.fields if field.path[0] not in names))
-
-
 def _description(changes: Sequence[Change]) -> str:
     return settings(field for change in changes for field in change.fields if field.path == ("detail",))
 
@@ -215,11 +205,6 @@ def _is_of_text(change: Change) -> bool:
 
 def _is_edge(field: FieldChange) -> bool:
     return field.path[0] in {"in", "names"} or (field.path[0] == "saved" and field.path[-1] in {"origin", "storage"})
-
-
-def _is_whole(changes: Sequence[Change]) -> bool:
-    """Return whether the only change is an added or removed module, beside nodes that moved."""
-    return [(each.subject, each.kind in CAME) for each in changes if not _is_moved(each)] == [("scope", True)]
 
 
 def _is_moved(change: Change) -> bool:

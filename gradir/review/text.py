@@ -62,8 +62,8 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
     sentence = "".join([one_line(each.text) for each in found["top"]])
     notes = [each for each in found["note"] if one_line(each.text) not in sentence]
     head = _head(diff, [*found["top"], *notes], width)
-    if _is_other_model(diff):
-        return format_lines([*head, _count_changes(diff)], palette, width)
+    if summary := _summarize_other_model(diff):
+        return format_lines([*head, *summary], palette, width)
     lines = [*_whole_graph(found["graph"], changes), *_modules(found["modules"], changes)]
     # These changes are minor.
     lines = lines or ([] if found["note"] else _whole_graph(found["last"], changes))
@@ -77,27 +77,23 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
 
 
 def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the sentence and the counts, then the changes by module, in the order of the model.
-
-    Modules with the same changes form one group, after a list of all groups if these are long. The sentence, the counts
-    and the notes are wrapped at ``width``, and other lines are cut off there with ``…``.
-    """
+    """Return the sentence and the counts, then the changes by module, in the order of the model."""
+    # Modules with the same changes form one group, after a list of all groups if these are long. The sentence, the
+    # counts and the notes are wrapped at `width`, and other lines are cut off there with `…`.
     if not diff:
         return f"{no_difference(diff)}\n"
     found, changes = sections(diff), name_values(diff)
     head = _head(diff, [*found["top"], *found["note"]], width)
-    if _is_other_model(diff):
-        return format_lines([*head, _count_changes(diff)], palette, width)
+    if summary := _summarize_other_model(diff):
+        return format_lines([*head, *summary], palette, width)
     first, last = (_whole_graph(found[section], changes) for section in ("graph", "last"))
     return format_lines([*head, *first, *_modules(found["modules"], changes), *last], palette, width)
 
 
 def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the counts on the first line, then every change by module; ``width`` is that of `render_details`.
-
-    Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module. If the graphs are
-    known, modules are in the order of the model.
-    """
+    """Return the counts on the first line, then every change by module; ``width`` is that of `render_details`."""
+    # Signs: `+` added, `-` removed, `~` changed, `>` renamed, `^` moved to another module. If the graphs are known,
+    # modules are in the order of the model.
     if not diff:
         return f"{no_difference(diff)}\n"
     found = sections(diff)
@@ -143,12 +139,9 @@ def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Li
     return [Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wrap_text(text, width)]
 
 
-def _is_other_model(diff: Diff) -> bool:
-    return any(finding.kind == "two-models" for finding in diff.findings)
-
-
-def _count_changes(diff: Diff) -> Line:
-    return Line(f"{counted(len(diff.changes), 'change')}: --full lists them")
+def _summarize_other_model(diff: Diff) -> list[Line]:
+    are_two_models = any(finding.kind == "two-models" for finding in diff.findings)
+    return [Line(f"{counted(len(diff.changes), 'change')}: --full lists them")] if are_two_models else []
 
 
 def _list_every_change(diff: Diff) -> Iterator[Line]:

@@ -140,11 +140,9 @@ def drop_accumulators(union: Graph) -> DrawnUnion:
 
 
 def unite_graphs(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
-    """Return the nodes of ``b``, with those that only ``a`` has in their former places.
-
-    Each changed node has a mark, see `gradir.ir.marks`; a renamed or moved node counts as changed. An input that only
-    the node of ``a`` has becomes a further slot, unless its source comes later.
-    """
+    """Return the nodes of ``b``, with those that only ``a`` has in their former places."""
+    # Each changed node has a mark, see `gradir.ir.marks`; a renamed or moved node counts as changed. An input that only
+    # the node of `a` has becomes a further slot, unless its source comes later.
     names, shown = correspondence.union_ids, correspondence.union_paths
     # A removed node may have the name of a node of `b`.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
@@ -191,12 +189,10 @@ def _find_output(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) 
 
 
 def drawn_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
-    """Return the changes, as the findings report them, with neighbors at most ``hops`` edges away.
-
-    Of modules with the same changes and paths that differ only in numbers, the part has the first. Its ``ext["times"]``
-    is the number of these modules, and readers of the others read from it. An added or removed module of several nodes
-    is one node with the text of its finding. ``with_explained`` adds the nodes that a line at the top explains.
-    """
+    """Return the changes, as the findings report them, with neighbors at most ``hops`` edges away."""
+    # Of modules with the same changes and paths that differ only in numbers, the part has the first. Its `ext["times"]`
+    # is the number of these modules, and readers of the others read from it. An added or removed module of several
+    # nodes is one node with the text of its finding. `with_explained` adds the nodes that a line at the top explains.
     with paused_gc():
         return _Drawing(diff, united, with_explained=with_explained).make_graph(hops)
 

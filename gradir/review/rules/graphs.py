@@ -33,10 +33,8 @@ _OF_NO_OPERATION: Final = {"id", "scope", "names", "source", "ext"}
 
 
 def report_same_result(evidence: Evidence) -> Iterator[Finding]:
-    """Report that two edited forward graphs compute the same result.
-
-    ``subjects`` are the parameters that one graph transposes, and ``count`` is the number of constants.
-    """
+    """Report that two edited forward graphs compute the same result."""
+    # `subjects` are the parameters that one graph transposes, and `count` is the number of constants.
     is_forward = all(graph.producer.options.get("graph") == "forward" for graph in evidence.graphs)
     nodes = [change for change in evidence.changes if change.subject == "node"]
     is_edited = any(
@@ -98,10 +96,8 @@ def report_frameworks(evidence: Evidence) -> Iterator[Finding]:
 
 
 def report_totals(evidence: Evidence) -> Iterator[Finding]:
-    """Report each total that differs, or may differ since it is unknown or too large to count.
-
-    ``details`` has the numbers of saved slots of unknown size, which no total counts.
-    """
+    """Report each total that differs, or may differ since it is unknown or too large to count."""
+    # `details` has the numbers of saved slots of unknown size, which no total counts.
     for kind, name in TOTALS.items():
         before, after = (getattr(side, name) for side in (evidence.diff.before, evidence.diff.after))
         is_saved = kind == "saved-bytes"
@@ -164,10 +160,8 @@ def _packing(field: FieldChange) -> str:
 
 
 def report_tensor_changes(evidence: Evidence) -> Iterator[Finding]:
-    """Report nodes that read from a change and differ only in sizes, dtypes or devices of tensors.
-
-    Parameters of a module with another description belong to them, but not the first node of such a change.
-    """
+    """Report nodes that read from a change and differ only in sizes, dtypes or devices of tensors."""
+    # Parameters of a module with another description belong to them, but not the first node of such a change.
     changes = evidence.changes
     described = {
         change.id

@@ -32,11 +32,9 @@ _NO_EDGE: Final = (None, UNSET)
 
 
 def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
-    """Report added and removed modules, equal ones together, each before the nodes that read from it.
-
-    ``itself`` is false if only all nodes of the module were added or removed. ``saved`` has the bytes of the first of
-    equal modules, the fewest and the most, since only the first of those that save one tensor counts it.
-    """
+    """Report added and removed modules, equal ones together, each before the nodes that read from it."""
+    # `itself` is false if only all nodes of the module were added or removed. `saved` has the bytes of the first of
+    # equal modules, the fewest and the most, since only the first of those that save one tensor counts it.
     wholes = evidence.wholes
     owners = {at: whole for at in evidence.left if (whole := wholes.find_top_of(evidence.changes[at])) is not None}
     readers = _find_readers(evidence, owners)
@@ -67,10 +65,8 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
 
 
 def report_equal_modules(evidence: Evidence) -> Iterator[Finding]:
-    """Report the other changes by module, those of equal modules together.
-
-    ``gone`` is set if only the first graph has the modules, and ``sizes`` if their sizes differ.
-    """
+    """Report the other changes by module, those of equal modules together."""
+    # `gone` is set if only the first graph has the modules, and `sizes` if their sizes differ.
     if not evidence.left:
         return
     outline = evidence.wholes.outline
@@ -174,10 +170,8 @@ def _find_entry(path: str) -> str:
 
 
 def report_graph_changes(evidence: Evidence) -> Iterator[Finding]:
-    """Report renamed modules and tensors, equal renames together, and each other change that has no module.
-
-    The finding of a wrapped or unwrapped module includes its wrapper.
-    """
+    """Report renamed modules and tensors, equal renames together, and each other change that has no module."""
+    # The finding of a wrapped or unwrapped module includes its wrapper.
     grouped: dict[Hashable, list[int]] = {}
     for at in evidence.left:
         change = evidence.changes[at]

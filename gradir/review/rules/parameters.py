@@ -73,7 +73,9 @@ def report_inputs(evidence: Evidence) -> Iterator[Finding]:
 def _report_new_cuts(evidence: Evidence, changes: list[Change]) -> Iterator[Finding]:
     """Report the unexpected cuts of both graphs, without places if only one graph was captured with them."""
     before, after = evidence.graphs
-    had_no_gradient = _find_names_without_gradient(before)
+    had_no_gradient = {name for cut in before.cuts if cut.is_place for name in cut.names}
+    if had_no_gradient:
+        had_no_gradient.difference_update(*(node.names for node in before.nodes.values()))
     new, places = [], []
     for change in changes:
         keys = {field.path[0] for field in change.fields}
@@ -98,11 +100,6 @@ def _report_new_cuts(evidence: Evidence, changes: list[Change]) -> Iterator[Find
             count=max(len(new) + len(places), counts[1] - counts[0]),
             details={"no gradient": len(new) - unsure, "no gradient that can be seen": unsure},
         )
-
-
-def _find_names_without_gradient(graph: Graph) -> set[str]:
-    names = {name for cut in graph.cuts if cut.is_place for name in cut.names}
-    return names.difference(*(node.names for node in graph.nodes.values())) if names else names
 
 
 def _find_one_sided_slots(change: Change, side: str, other: str) -> list[tuple[int, str]]:
@@ -222,8 +219,7 @@ def _count_parameters(graph: Graph) -> Counter[tuple[str, bool]]:
     found: Counter[tuple[str, bool]] = Counter()
     for node in graph.nodes.values():
         if node.role == "parameter":
-            found[node.scope, False] += 1
-            found[node.scope, True] += elements(node)
+            found.update({(node.scope, False): 1, (node.scope, True): elements(node)})
     return found
 
 
