@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib import import_module
 from operator import attrgetter
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec.structs import force_setattr
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
 
+R = TypeVar("R")
 Account: TypeAlias = Literal["scope", "op", "node"]
 
 
@@ -81,13 +82,8 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             TypeError: the head has no such field.
             GraphError: two nodes share an id, or two scopes a path.
         """
-        node_list, scope_list = list(nodes), list(scopes)
-        by_id = FrozenDict(zip(map(_id_of, node_list), node_list, strict=True))
-        if len(by_id) != len(node_list):
-            raise GraphError(f"node id {excerpt(_first_repeated(map(_id_of, node_list)))} occurs twice")
-        by_path = FrozenDict(zip(map(_path_of, scope_list), scope_list, strict=True))
-        if len(by_path) != len(scope_list):
-            raise GraphError(f"scope {excerpt(_first_repeated(map(_path_of, scope_list)))} occurs twice")
+        by_id = _index_records(nodes, attrgetter("id"), "node id")
+        by_path = _index_records(scopes, attrgetter("path"), "scope")
         head |= {name: tuple(head[name]) for name in _LISTS & head.keys()}
         return cls(by_id, by_path, read_from, unknown, cuts=tuple(cuts), producer=producer, **head)
 
@@ -296,18 +292,17 @@ def _import_later(name: str) -> Any:
     return import_module(f"gradir.{name}")
 
 
-_id_of: Final = attrgetter("id")
-_path_of: Final = attrgetter("path")
-
 _DEFAULTS: Final = dict(zip(Head.__struct_fields__, Head.__struct_defaults__, strict=True))
 _LISTS: Final = frozenset(name for name, default in _DEFAULTS.items() if isinstance(default, tuple))
 _MAPPINGS: Final = ("nodes", "scopes", *(name for name, default in _DEFAULTS.items() if isinstance(default, Mapping)))
 
 
-def _first_repeated(keys: Iterable[str]) -> str:
-    seen: set[str] = set()
-    for key in keys:
-        if key in seen:
-            return key
-        seen.add(key)
-    raise AssertionError("no key is repeated")
+def _index_records(records: Iterable[R], key_of: Callable[[R], str], title: str) -> FrozenDict[str, R]:
+    values = list(records)
+    keys = list(map(key_of, values))
+    found = FrozenDict(zip(keys, values, strict=True))
+    if len(found) != len(keys):
+        places: dict[str, int] = {}
+        repeated = next(key for place, key in enumerate(keys) if places.setdefault(key, place) != place)
+        raise GraphError(f"{title} {excerpt(repeated)} occurs twice")
+    return found

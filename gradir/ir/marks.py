@@ -73,7 +73,6 @@ def _entry(node: Node, key: str, *types: type) -> Any:
 def status(node: Node) -> str:
     """Return the change of a node, or an empty text.
 
-    >>> from gradir.ir.model import Node
     >>> status(Node("x", ext={"diff": "added"})), status(Node("x", ext={"diff": 1}))
     ('added', '')
     """
@@ -100,7 +99,6 @@ def is_lost(tail: Node, head: Node, slot: int) -> bool:
 def operation_before(node: Node) -> str:
     """Return the former operation of a changed function, or an empty text.
 
-    >>> from gradir.ir.model import Node
     >>> operation_before(Node("x", op="relu", ext={"diff": "changed", "was": "gelu"}))
     'gelu'
     """
@@ -117,7 +115,6 @@ def times(node: Node) -> int:
 def flops(node: Node) -> int:
     """Return a node's floating-point operations in the forward pass, or 0 if unknown.
 
-    >>> from gradir.ir.model import Node
     >>> flops(Node("x", ext={"flops": 128})), flops(Node("x", ext={"flops": "many"}))
     (128, 0)
     """
@@ -160,7 +157,6 @@ def savings(graph: Graph) -> Iterator[tuple[str, str, int]]:
 def milliseconds(node: Node) -> tuple[float, float]:
     """Return the milliseconds of a node, forward and backward, or 0 if unknown.
 
-    >>> from gradir.ir.model import Node
     >>> milliseconds(Node("x", ext={"ms": (0.5, 1.5)})), milliseconds(Node("x", ext={"ms": 2.0}))
     ((0.5, 1.5), (0.0, 0.0))
     """
@@ -209,7 +205,6 @@ class Mark(NamedTuple):
 def overlay_mark(node: Node) -> Mark | None:
     """Return the mark of an overlay on a node, or ``None``.
 
-    >>> from gradir.ir.model import Node
     >>> overlay_mark(Node("x", ext={"overlay": ("alarm", "zero", "gradient", "zero", False)})).value
     'zero'
     >>> overlay_mark(Node("x", ext={"overlay": "alarm"}))
@@ -232,7 +227,6 @@ def _mark(found: object) -> Mark | None:
 def overlay_verdict(nodes: Iterable[Node]) -> tuple[str, str] | None:
     """Return the look and the sentence of an overlay for the whole graph, or ``None``.
 
-    >>> from gradir.ir.model import Node
     >>> overlay_verdict([Node("w"), Node("output", ext={"verdict": ("quiet", "Both parameters get a gradient.")})])
     ('quiet', 'Both parameters get a gradient.')
     >>> overlay_verdict([Node("output", ext={"verdict": "alarm"})])
@@ -247,7 +241,6 @@ def overlay_verdict(nodes: Iterable[Node]) -> tuple[str, str] | None:
 def failure(node: Node) -> str:
     """Return the error that ended the forward pass at a node, or an empty text.
 
-    >>> from gradir.ir.model import Node
     >>> failure(Node("x", ext={"failed": "ValueError: no"})), failure(Node("x", ext={"failed": True}))
     ('ValueError: no', '')
     """
@@ -258,7 +251,6 @@ def failure(node: Node) -> str:
 def unread(nodes: Collection[Node]) -> frozenset[str]:
     """Return the ids of outputs whose values were never read because the forward pass raised an error.
 
-    >>> from gradir.ir.model import Node
     >>> [*unread([Node("output", "output"), Node("mm:1", ext={"failed": "ValueError: no"})])]
     ['output']
     """
@@ -273,7 +265,6 @@ def is_focus(node: Node) -> bool:
 def left_out(node: Node) -> tuple[int, int]:
     """Return the numbers of omitted producers and consumers of a node.
 
-    >>> from gradir.ir.model import Node
     >>> left_out(Node("x", ext={"left_out": (0, 3)})), left_out(Node("x", ext={"left_out": "3"}))
     ((0, 3), (0, 0))
     """

@@ -293,7 +293,6 @@ def whole_tree(graph: Graph, *, like: ModuleTree | None = None) -> ModuleTree:
 
     ``like`` is the tree of a graph that probably has the same paths.
 
-    >>> from gradir.ir import Graph, Node
     >>> tree = whole_tree(Graph.of([Node("f:1", scope="a.b")], [Scope("c")]))
     >>> tree.names, tree.parents
     (['', 'c', 'a', 'b'], [-1, 0, 0, 2])

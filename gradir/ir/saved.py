@@ -48,7 +48,6 @@ class SavedBytes(Generic[K]):
     Each storage counts for the account that saved it first, with the largest size of its slots. ``owned`` are the bytes
     of storages that have an `owner`.
 
-    >>> from gradir.ir.model import Saved
     >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
     >>> saved = SavedBytes({"mul:1": a, "sin:1": b})
     >>> saved.add(a, "fc"), saved.add(b, "head"), saved.by_account()
@@ -116,7 +115,6 @@ class Merged(NamedTuple):
 def merged(node: Node) -> list[Merged]:
     """Return the saved slots of the omitted nodes that a node represents.
 
-    >>> from gradir.ir.model import Node
     >>> merged(Node("x", ext={"merged": ((None, "held", 11, 0, 88), "held")}))
     [Merged(path=None, state='held', slots=11, unsized=0, bytes=88)]
     """
@@ -132,7 +130,6 @@ def merged(node: Node) -> list[Merged]:
 def bytes_told(node: Node) -> int:
     """Return a node's saved bytes besides those of its own slots.
 
-    >>> from gradir.ir.model import Node
     >>> bytes_told(Node("fc", role="module", attrs={"saved_bytes": 96}))
     96
     >>> bytes_told(Node("x", ext={"merged": ((None, "held", 11, 0, 88), (None, "", 0, 0, 4))}))

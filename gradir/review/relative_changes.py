@@ -130,13 +130,12 @@ def relative_name(path: str, name: str) -> RelativeName:
 def names_a_record(field: Path) -> bool:
     """Return whether the values of a field are names of nodes or modules."""
     if field[0] == "saved":
-        return len(field) > _WITH_SLOT and field[-1] in _references(Saved)
-    return field[0] in _references(Node) or field == ("scope",)
+        return len(field) > _WITH_SLOT and field[-1] in _find_reference_keys(Saved)
+    return field[0] in _find_reference_keys(Node) or field == ("scope",)
 
 
 @cache
-def _references(record: type[Record]) -> frozenset[str]:
-    """Return the keys of the fields of a record that name nodes."""
+def _find_reference_keys(record: type[Record]) -> frozenset[str]:
     return frozenset(field.key for field in fields_of(record) if field.about.refers or records_in(field) is Ref)
 
 

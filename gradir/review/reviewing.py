@@ -121,7 +121,7 @@ def _match_names(before: Graph, after: Graph) -> Correspondence:
 
 
 def _translate(before: Graph, after: Graph) -> tuple[Graph, Graph]:
-    """Return both graphs with shared operation names, and with modules if both record which module ran an operation."""
+    """Return both graphs with shared operation names, and modules if both record them for operations."""
     from gradir.passes.shared_words import in_shared_words, tells_modules
 
     with stage("translating operations"):

@@ -171,7 +171,6 @@ def _section(lines: Sequence[Line], title: str = "(whole graph)") -> list[Line]:
 
 
 def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
-    """Return the lines of a finding, with the fields of a single change or all changes of a module."""
     if finding.kind == "same":
         own = [line for at in finding.changes[0] for line in change_lines(changes[at])]
         return [heading(finding.text), *own]
@@ -210,18 +209,16 @@ def _modules(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator
 
 def _overview(blocks: Iterable[tuple[Finding, list[Line]]], changes: Sequence[Change]) -> list[Line]:
     """Return the added and removed modules, and one line for all modules with equal counts of changes."""
-    grouped: dict[tuple[str, bool], list[Finding]] = {}
-    order: list[list[Line] | tuple[str, bool]] = []
-    for finding, lines in blocks:
-        if finding.kind != "same":
-            order.append(lines)
-            continue
-        key = _count_kinds([changes[at] for at in finding.changes[0]], {"class"}), "gone" in finding.details
-        if key not in grouped:
-            order.append(key)
-        grouped.setdefault(key, []).append(finding)
-    found = (each if isinstance(each, list) else [_overview_line(grouped[each], changes)] for each in order)
-    return [*chain.from_iterable(found)]
+    grouped: dict[object, list[Finding]] = {}
+    found: dict[object, list[Line]] = {}
+    for number, (finding, lines) in enumerate(blocks):
+        key: object = number
+        if finding.kind == "same":
+            key = _count_kinds([changes[at] for at in finding.changes[0]], {"class"}), "gone" in finding.details
+            grouped.setdefault(key, []).append(finding)
+        found.setdefault(key, lines)
+    found.update((key, [_overview_line(findings, changes)]) for key, findings in grouped.items())
+    return [*chain.from_iterable(found.values())]
 
 
 def _overview_line(findings: Sequence[Finding], changes: Sequence[Change]) -> Line:

@@ -44,7 +44,6 @@ class United:
     Raises:
         ExportError: the diff was read from a file or edited since, so its graphs are not known.
 
-    >>> from gradir.ir import Graph, Node
     >>> from gradir.review.reviewing import reviewed
     >>> united = United(reviewed(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
     >>> [(node.id, dict(node.ext)) for node in united.graph.nodes.values()]
@@ -72,7 +71,7 @@ class United:
         found = self._names.union_ids.get(change.id, change.id) if is_removed else change.id
         return found if found in self.graph.nodes else ""
 
-    def find_drawn_node(self, change: Change) -> str:
+    def drawn_node(self, change: Change) -> str:
         """Return the id of a changed or cut node in `drawn`, or an empty text."""
         found = self.node(change)
         return self.drawn.instead.get(found, found)
@@ -103,7 +102,6 @@ class United:
     def changed_part(self, hops: int = 1) -> Graph:
         """Return the changed nodes with neighbors at most ``hops`` edges away, without gradient accumulators.
 
-        >>> from gradir.ir import Graph, Node, Ref
         >>> from gradir.review.reviewing import reviewed
         >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
         >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
@@ -248,7 +246,7 @@ class _Drawing:
         """Draw changes that the text reports on one line, equal ones of several modules once."""
         grouped: dict[tuple[RelativeChanges, str], list[Change]] = {}
         for change in changes:
-            node = self._united.find_drawn_node(change)
+            node = self._united.drawn_node(change)
             # A parameter that was cut off may belong to a removed module.
             if node and node not in self._instead and node not in self._counts:
                 scope = self._union.nodes[node].scope
@@ -258,7 +256,7 @@ class _Drawing:
 
     def _draw(self, same: Sequence[Change]) -> str:
         """Draw the first of equal changes, and return its node or an empty text."""
-        first, *others = map(self._united.find_drawn_node, same)
+        first, *others = map(self._united.drawn_node, same)
         if not first or not status(self._union.nodes[first]):
             return ""
         self._counts[first] = len(same)
@@ -318,7 +316,7 @@ def _group_alike(
     """Group modules whose paths differ only in numbers, with the changes of each."""
     found: dict[str, tuple[list[str], list[Sequence[Change]]]] = {}
     for path, each in zip(paths, changes, strict=True):
-        alike = found.setdefault(without_numbers(path), ([], []))
-        alike[0].append(path)
-        alike[1].append(each)
+        alike_paths, alike_changes = found.setdefault(without_numbers(path), ([], []))
+        alike_paths.append(path)
+        alike_changes.append(each)
     return found.values()
