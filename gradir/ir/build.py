@@ -183,7 +183,7 @@ class Builder:
         """
         if not self._outputs:
             raise GraphError("a graph needs an output: call output() first")
-        order = postorder([output.index for output in self._outputs], self._dependencies)
+        order = postorder([output.index for output in self._outputs], self._find_dependencies)
         allocator = IdAllocator()
         ids: dict[int, str] = {}
         for index in order:
@@ -199,7 +199,7 @@ class Builder:
         found = [replace(cut, at=find_id(at) or cut.at, into=find_id(into) or cut.into) for cut, at, into in self._cuts]
         found += cuts
         storages: dict[Hashable, str] = {}
-        nodes = [self._finish(index, ids, storages) for index in order]
+        nodes = [self._make_node(index, ids, storages) for index in order]
         known = {name for node in nodes for name in node.names}
         known.update(name for cut in found for name in cut.names)
         for node, *_ in self._drafts:
@@ -221,13 +221,13 @@ class Builder:
         self._drafts.append(draft)
         return Value(len(self._drafts) - 1, 0, self._owner)
 
-    def _dependencies(self, index: int) -> list[int]:
+    def _find_dependencies(self, index: int) -> list[int]:
         draft = self._drafts[index]
         found = [value.index for value in (*draft.inputs, draft.base) if value is not None]
         origins = [origin.index for origin in draft.origins if origin is not None]
         return found + [index for index in origins if self._drafts[index].node.role in BESIDE]
 
-    def _finish(self, index: int, ids: Mapping[int, str], known: dict[Hashable, str]) -> Node:
+    def _make_node(self, index: int, ids: Mapping[int, str], known: dict[Hashable, str]) -> Node:
         """Return a node with its id and those of its producers; ``known`` has the keys of earlier storages."""
         node, inputs, origins, base, _, storages = self._drafts[index]
 
@@ -271,15 +271,15 @@ def _freeze_attributes(title: str, attributes: Mapping[str, AttrValue] | None) -
     owner, _, field = title.rpartition(": ")
     if not isinstance(attributes, Mapping):
         raise GraphError(f"{title}: expected a mapping, got {attributes!r}")
-    found = frozen({key: _to_tuples(value) for key, value in attributes.items()})
+    found = frozen({key: _convert_lists(value) for key, value in attributes.items()})
     fault = fault_in(found, rule_of(Node, "attrs"), field)
     if fault is not None:
         raise GraphError(f"{owner}: {fault.place} {fault.problem}")
     return found
 
 
-def _to_tuples(value: Any, deep: int = 3) -> Any:
+def _convert_lists(value: Any, deep: int = 3) -> Any:
     # An attribute has at most three levels of lists, and the check refuses deeper ones.
     if type(value) not in (list, tuple) or not deep:
         return value
-    return tuple([_to_tuples(entry, deep - 1) for entry in value])
+    return tuple([_convert_lists(entry, deep - 1) for entry in value])

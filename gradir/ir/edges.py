@@ -196,18 +196,18 @@ class EdgeColumns:
         """Return the producers of a node's edges."""
         return self.source[self.first[number] : self.first[number + 1]]
 
-    def standing(self, stands: Sequence[int]) -> EdgeColumns:
-        """Return the edges between nodes that represent themselves; ``stands`` has each node's representative."""
-        edges = [edge for edge, target in enumerate(self.target) if stands[target] == target]
+    def standing(self, representatives: Sequence[int]) -> EdgeColumns:
+        """Return the edges between representatives, given the representative of each node."""
+        edges = [edge for edge, target in enumerate(self.target) if representatives[target] == target]
         if len(edges) == len(self.target):
             return self
         # A shallow copy shares the other columns, which do not change.
         found = copy(self)
-        found.source = [stands[self.source[edge]] for edge in edges]
+        found.source = [representatives[self.source[edge]] for edge in edges]
         found.slot, found.output, found.kind, found.target = (
             [column[edge] for edge in edges] for column in (self.slot, self.output, self.kind, self.target)
         )
-        found.counts = [count if stands[node] == node else 0 for node, count in enumerate(self.counts)]
+        found.counts = [count if representatives[node] == node else 0 for node, count in enumerate(self.counts)]
         found.first = [0, *accumulate(found.counts)]
         return found
 

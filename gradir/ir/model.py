@@ -37,14 +37,14 @@ _STRIDED: Final = "strided"
 _HELD: Final = "held"
 # Whether this Python creates several empty tuples. msgspec would write those that are not the default.
 HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
-# The largest integer of a file, which also stands for any larger size or sum: msgspec writes and reads 64 bits.
+# The largest integer of a file, which also represents any larger size or sum: msgspec writes and reads 64 bits.
 MOST: Final = 2**63 - 1
 
 
 def bounded(count: int) -> int:
     """Limit a size, or a sum of sizes, to `MOST`.
 
-    A file may state sizes whose product Python does not print and no float can hold.
+    A file may state sizes whose product Python cannot print and no float can represent.
 
     >>> bounded(24), bounded(2**64), bounded(-(2**64))
     (24, 9223372036854775807, -9223372036854775807)

@@ -158,7 +158,8 @@ def scope_depth(path: str) -> int:
 class ModuleTree:
     """The modules of a scope table by number, each with the nearest module around it as parent.
 
-    A parent comes before its children. ``scopes``, ``parents``, ``children``, ``names`` and ``levels`` are by number.
+    A parent comes before its children. The number is the index of ``scopes``, ``parents``, ``children``, ``names`` and
+    ``levels``.
 
     >>> tree = ModuleTree([Scope("", "Model"), Scope("layers.0", "Block"), Scope("layers.0.fc", "Linear")])
     >>> tree.names, tree.parents, tree.place("layers.0.fc.hook"), tree.place("layers")

@@ -177,13 +177,13 @@ def modules_alone(node: Node) -> dict[str, AttrValue]:
 def counted(
     before: Mapping[str, Node],
     after: Mapping[str, Node],
-    gone: Mapping[str, str],
+    merged_into: Mapping[str, str],
     ids: Mapping[str, str],
     module_of: Callable[[Node], str] | None,
 ) -> dict[str, Node]:
     """Mark the nodes ``after`` with the slots of omitted nodes whose bytes count nowhere else.
 
-    ``gone`` has for each omitted node the node ``before`` that represents it, and ``ids`` has new ids.
+    ``merged_into`` has for each omitted node the node ``before`` that represents it, and ``ids`` has new ids.
     """
     # The mark has the slots of all nodes before, minus those that still count after.
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
@@ -191,7 +191,7 @@ def counted(
     listed: set[tuple[str, str]] = set()
     places: dict[str, tuple[str, str | None]] = {}
     for key, node in before.items():
-        first, path = gone.get(key, key), None
+        first, path = merged_into.get(key, key), None
         new = ids.get(first, first)
         if module_of is not None and first != key:
             own, other = module_of(before[first]), module_of(node)

@@ -34,7 +34,7 @@ class _Rule(NamedTuple):
     expected: str
     lowest: int = 0
     entries: _Rule | None = None
-    words: frozenset[str] = frozenset()
+    literals: frozenset[str] = frozenset()
 
 
 class Fault(NamedTuple):
@@ -76,8 +76,8 @@ def _rule(kind: Any) -> _Rule:
             expected = f"a tuple of {entries.expected.removeprefix('a ')}" if is_of_one_kind else "a tuple"
             rule = _Rule(frozenset({tuple}), expected, entries=entries)
         case inspect.LiteralType():
-            words = frozenset(map(str, kind.values))
-            rule = _Rule(frozenset({str}), " or ".join(map(repr, kind.values)), words=words)
+            literals = frozenset(map(str, kind.values))
+            rule = _Rule(frozenset({str}), " or ".join(map(repr, kind.values)), literals=literals)
         case inspect.IntType():
             lowest = -MOST - 1 if kind.ge is None else kind.ge
             expected = "an integer of 64 bits" if lowest else "an integer from 0 to 2**63 - 1"
@@ -92,13 +92,13 @@ def _rule(kind: Any) -> _Rule:
 
 
 def _join_rules(rules: Sequence[_Rule]) -> _Rule:
-    *most, last = sorted((rule.expected for rule in rules), key=lambda words: (words == _NONE, words == "a tuple"))
+    *most, last = sorted((rule.expected for rule in rules), key=lambda text: (text == _NONE, text == "a tuple"))
     return _Rule(
         frozenset().union(*(rule.kinds for rule in rules)),
         f"{', '.join(most)} or {last}",
         lowest=min(rule.lowest for rule in rules),
         entries=next((rule.entries for rule in rules if rule.entries), None),
-        words=frozenset().union(*(rule.words for rule in rules)),
+        literals=frozenset().union(*(rule.literals for rule in rules)),
     )
 
 
@@ -125,7 +125,7 @@ def _follow(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
     if kind is str:
         texts = set(values)
         # Encoding one joined text is faster.
-        return is_unicode("".join(texts)) and (not rule.words or texts <= rule.words)
+        return is_unicode("".join(texts)) and (not rule.literals or texts <= rule.literals)
     if kind is int:
         return bool(rule.lowest <= min(values) and max(values) <= MOST)
     if kind is float:
@@ -172,8 +172,8 @@ def _problem(value: Any, rule: _Rule) -> str:
     fits = kind in rule.kinds
     if fits and kind is int:
         fits = rule.lowest <= value <= MOST
-    if fits and kind is str and rule.words:
-        fits = value in rule.words
+    if fits and kind is str and rule.literals:
+        fits = value in rule.literals
     if fits:
         return ""
     of_type = "" if kind in (int, NoneType, bool, str, float) else f" of type {kind.__name__}"

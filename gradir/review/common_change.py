@@ -69,7 +69,7 @@ class CommonChange(NamedTuple):
 
 
 def find_common_change(
-    changes: Sequence[Change], graphs: tuple[Graph, Graph], matched: Mapping[str, str], words: Vocabulary
+    changes: Sequence[Change], graphs: tuple[Graph, Graph], matched: Mapping[str, str], vocabulary: Vocabulary
 ) -> CommonChange:
     """Return the change that explains nearly all of a diff.
 
@@ -87,9 +87,9 @@ def find_common_change(
     'sizes of all 6 changed nodes: 4 -> 6'
     """
     changed = [*filter(is_changed_node, changes)]
-    if len(changed) < _FEWEST or 2 * len(changed) <= _count_operations(graphs[1], words.accumulators):
+    if len(changed) < _FEWEST or 2 * len(changed) <= _count_operations(graphs[1], vocabulary.accumulators):
         return CommonChange()
-    found = _Common(changes, changed, graphs, matched, words)
+    found = _Common(changes, changed, graphs, matched, vocabulary)
     if not (found.same or found.ratios) or sum(map(found.explains, changed)) < _LEAST_SHARE * len(changed):
         return CommonChange()
     follow = frozenset(at for at, change in enumerate(changes) if found.explains(change))
@@ -128,11 +128,11 @@ class _Common:
         changed: Sequence[Change],
         graphs: tuple[Graph, Graph],
         matched: Mapping[str, str],
-        words: Vocabulary,
+        vocabulary: Vocabulary,
     ) -> None:
         self._graphs = graphs
         self._matched = matched
-        self._size_attributes = words.sizes
+        self._size_attributes = vocabulary.sizes
         properties: Counter[_ValueChange] = Counter()
         ratios: Counter[Fraction] = Counter()
         repeated: Counter[Fraction] = Counter()
@@ -158,7 +158,7 @@ class _Common:
         values = {value for _, *both in self.same for value in both}
         self._casts: tuple[set[str], set[str]] = (set(), set())
         for change in changes:
-            tensor = change.tensor if change.subject == "node" and change.what in words.casts else None
+            tensor = change.tensor if change.subject == "node" and change.what in vocabulary.casts else None
             # A cast to another dtype or device does not belong to this change.
             if tensor is not None and change.kind in CAME and not values.isdisjoint((tensor.dtype, tensor.device)):
                 self._casts[change.kind == "added"].add(change.id)

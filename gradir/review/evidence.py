@@ -169,10 +169,10 @@ class Evidence:
     diff: Diff
     graphs: tuple[Graph, Graph]
     matched: Mapping[str, str]
-    """The nodes of the first graph that are in the second, with their ids there."""
+    """The ids of matched nodes, from the first graph to the second."""
 
     changes: tuple[Change, ...]
-    words: Vocabulary
+    vocabulary: Vocabulary
     wholes: WholeModules
     common: CommonChange
     """The change of nearly all operations."""
@@ -189,10 +189,10 @@ class Evidence:
         # Equal graphs need no matching.
         are_equal = not diff and not (sides.in_shared_words and diff.script)
         matched = {name: name for name in sides.before.nodes} if are_equal else sides.names().matched
-        words = vocabulary_of(*graphs)
-        common = find_common_change(diff.changes, graphs, matched, words)
+        vocabulary = vocabulary_of(*graphs)
+        common = find_common_change(diff.changes, graphs, matched, vocabulary)
         changes = name_values(diff)
-        return cls(diff, graphs, matched, changes, words, WholeModules(diff), common, range(len(changes)))
+        return cls(diff, graphs, matched, changes, vocabulary, WholeModules(diff), common, range(len(changes)))
 
     @cached_property
     def _changed(self) -> frozenset[str]:
@@ -207,7 +207,7 @@ class Evidence:
         """Return whether a field is a size, dtype or device of a tensor, which follows from the inputs."""
         if field.path[0] in {"out", "saved"} and len(field.path) > _WHOLE_TENSOR:
             return field.path[-1] in _OF_TENSORS
-        return any(names_field(pattern, field.name) for pattern in self.words.sizes)
+        return any(names_field(pattern, field.name) for pattern in self.vocabulary.sizes)
 
 
 def find_serving(graph: Graph, is_chosen: Callable[[Node], bool]) -> set[str]:

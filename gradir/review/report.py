@@ -159,7 +159,7 @@ def table(diff: Diff) -> Iterator[str]:
     was.update(
         (module, scope.was) for module, scope in scopes.items() if scope.was and isinstance(module, ChangedModule)
     )
-    # The row of a renamed module explains these names.
+    # A renamed module explains these names in its own row.
     was = {
         module: before for module, before in was.items() if rename(pattern(before), pattern(module.path)) not in renamed
     }

@@ -177,7 +177,7 @@ def _edits(
                     replace(each, fields=tuple(field for field in each.fields if field.path[0] not in differing))
                     for each in own
                 ]
-            edit = (_edit(own, evidence.words.accumulators), "")
+            edit = (_edit(own, evidence.vocabulary.accumulators), "")
         else:
             edit, described, of_class = _whole_module(own, itself=finding.details.get("itself", True))
             with_settings.setdefault(edit, {})[described] = of_class

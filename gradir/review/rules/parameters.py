@@ -43,7 +43,7 @@ def report_cuts(evidence: Evidence) -> Iterator[Finding]:
     for at in evidence.left if groups else ():
         change = changes[at]
         if change.subject == "node" and change.kind in CAME:
-            nodes.setdefault((change.kind, accumulated(change.id, evidence.words.accumulators)), []).append(at)
+            nodes.setdefault((change.kind, accumulated(change.id, evidence.vocabulary.accumulators)), []).append(at)
     for key in sorted(groups, key=lambda key: key[0]):
         other = "removed" if key[0] == "added" else "added"
         names = [changes[at].id for at in groups[key]]
