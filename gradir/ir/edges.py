@@ -86,7 +86,7 @@ def edges_beside(node: Node) -> list[Edge]:
 
 
 def have_slotless_edges(nodes: Iterable[Node]) -> Iterator[bool]:
-    """Return for each node whether `edges_beside` returns any edge."""
+    """Return for each node whether it has edges without an input slot."""
     return map(ne, map(_get_slotless, nodes), repeat(_NO_SLOTLESS))
 
 
@@ -226,7 +226,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def postorder(roots: Iterable[K], children: Callable[[K], Sequence[K]]) -> list[K]:
-    """Return nodes in depth-first post-order from ``roots``, without recursion.
+    """Return nodes in depth-first post-order from ``roots``, children in the given order, without recursion.
 
     Every child comes before its parents. ``children`` is called once per node, so the time is linear (Tarjan, 1972).
 

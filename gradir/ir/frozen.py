@@ -39,7 +39,7 @@ NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()
 
 
 def frozen(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
-    """Return a read-only copy of a mapping, and any other value unchanged."""
+    """Return a mapping as a `FrozenDict`, and any other value unchanged."""
     value: Any = mapping
     # The first two tests are faster than the third.
     if type(value) is FrozenDict:

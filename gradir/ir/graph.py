@@ -29,7 +29,7 @@ R = TypeVar("R")
 Account: TypeAlias = Literal["scope", "op", "node"]
 
 
-# The dict is for cached properties and the mark of `gradir.ir.validate.vouch`.
+# The dict is for cached properties and for the mark of a valid graph.
 class Graph(Head, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 

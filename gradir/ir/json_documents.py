@@ -81,7 +81,7 @@ def tolerant(kind: Any) -> Any:
 
 
 def closed(kind: Any) -> Any:
-    """Return the twin of a record type whose keys are all optional, and which refuses unknown keys and entries."""
+    """Return the twin of a record type with optional keys, no unknown keys, and rows of exact length."""
     return _twin(kind, is_tolerant=False)
 
 

@@ -145,7 +145,7 @@ def is_too_deep(text: bytes) -> bool:
     if b"\\" in text:
         # An escape starts at the beginning of a run of backslashes or after another escape, as for a reader.
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # With only brackets and quotes left, most strings are two quotes, which is faster than the regular expression.
+    # With only brackets and quotes left, most strings are two quotes, and the regular expression has few to read.
     text = _QUOTED.sub(b"", text.translate(_AS_LISTS, _REST).replace(b'""', b""))
     # Each round removes the innermost level. After many rounds, the other brackets are counted one by one.
     for rounds in range(_ROUNDS):

@@ -54,7 +54,7 @@ VERDICT: Final = "verdict"
 STEPS: Final = ("step 1", "step 2", "step 3", "step 4", "step 5")
 # The looks of overlays in the order of their urgency.
 LOOKS: Final = ("quiet", "good", *STEPS, "caution", "alarm")
-# The text of an output that `unread` returns.
+# The text of an output whose value was never read.
 UNREAD: Final = "never read"
 
 _KINDS: Final = frozenset({"forward", "joint", "compiled"})

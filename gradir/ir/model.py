@@ -42,7 +42,7 @@ MOST: Final = 2**63 - 1
 
 
 def bounded(count: int) -> int:
-    """Limit a size, or a sum of sizes, to `MOST`.
+    """Limit a size, or a sum of sizes, to 64 bits.
 
     A file may state sizes whose product Python cannot print and no float can represent.
 

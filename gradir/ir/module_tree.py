@@ -94,11 +94,11 @@ def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str],
     if not any(not scope.class_name and _STEPS.search(scope.path) for scope in table):
         return table, str
 
-    def remove_steps(path: str) -> str:
+    def strip_steps(path: str) -> str:
         found = _STEPS.sub("", path)
         return found if found == path else found.removeprefix(".")
 
-    return [scope for scope in table if not _STEPS.search(scope.path)], remove_steps
+    return [scope for scope in table if not _STEPS.search(scope.path)], strip_steps
 
 
 def step_around(path: str) -> tuple[str, int]:

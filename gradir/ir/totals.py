@@ -58,7 +58,7 @@ def sizes(nodes: Collection[Node]) -> dict[str, Size]:
 
 
 def totals_of(nodes: Collection[Node], modules: Mapping[str, Size]) -> Totals:
-    """Return the totals of nodes, given the sizes of their modules; sums of sizes are `bounded`."""
+    """Return the totals of nodes, given the sizes of their modules; sums are limited to 64 bits."""
     parameters = sum(size.parameters for size in modules.values())
     saved = sum(size.saved_bytes for size in modules.values())
     return Totals(len(nodes), sum(map(number_into, nodes)), bounded(parameters), bounded(saved))
@@ -71,12 +71,12 @@ def totals(graph: Graph) -> Totals:
 
 
 def elements(node: Node) -> int:
-    """Return the number of elements of a node's first output, `bounded`, or 0 if unknown or symbolic."""
+    """Return the number of elements of a node's first output, or 0 if unknown or symbolic."""
     return tensor_elements(node.outputs[0]) if node.outputs else 0
 
 
 def tensor_elements(tensor: TensorMeta) -> int:
-    """Return the number of elements, `bounded`, or 0 if a size is unknown or symbolic.
+    """Return the number of elements, limited to 64 bits, or 0 if a size is unknown or symbolic.
 
     >>> tensor_elements(TensorMeta(shape=(2, 3))), tensor_elements(TensorMeta(shape=(2**62,) * 100 + (0,)))
     (6, 0)
