@@ -54,7 +54,7 @@ def report_cuts(evidence: Evidence) -> Iterator[Finding]:
 
 
 def report_inputs(evidence: Evidence) -> Iterator[Finding]:
-    """Report input slots of matched nodes that lost their edge, and those that gained one."""
+    """Report input slots of nodes with the same operation that lost their edge, and those that gained one."""
     # If a node gained as many edges as it lost, its inputs only changed places. Edges to removed parameters do not
     # count, since other findings report these parameters.
     kinds: tuple[tuple[str, Level, str, str], ...] = (
