@@ -130,7 +130,7 @@ class _Listing:
             return []
         if change.kind == "removed":
             return [self._united.path(change.id)]
-        if change.subject == "scope" or _ANY not in change.id.split("."):
+        if change.subject == "scope" or not _is_pattern(change.id):
             return [change.id]
         pairs = self._renamed.get(without_indices(change.id), ())
         return [new for old, new in pairs if _matches_pattern(change.was, old) and _matches_pattern(change.id, new)]
@@ -143,6 +143,10 @@ class _Listing:
             if old != new:
                 found.setdefault(without_indices(new), []).append((old, new))
         return found
+
+
+def _is_pattern(name: str) -> bool:
+    return _ANY in name.split(".")
 
 
 def _matches_pattern(pattern: str, path: str) -> bool:
