@@ -76,15 +76,14 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     """
     cuts = [*filter(_is_in_part(graph), graph.cuts)] if graph.cuts else []
     found: list[Stub] = []
+    names: dict[str, list[str]] = {}
+    has_flow = graph.producer.options.get(FLOW) is True
     for cut in cuts:
         if cut.is_place:
             into = graph.nodes.get(cut.into)
             has_end = into is not None and into.role not in BESIDE
             found.append(Stub(cut_text(cut), *((cut.into, cut.slot) if has_end else ("", None)), is_place=True))
-    has_flow = graph.producer.options.get(FLOW) is True
-    names: dict[str, list[str]] = {}
-    for cut in cuts:
-        if not cut.is_place and cut.names and (has_flow or cut.kind == "unreached"):
+        elif cut.names and (has_flow or cut.kind == "unreached"):
             names.setdefault(cut.kind, []).append(cut.names[0])
     found += [Stub(f"{_short(kind)}: {_join_names(own)}") for kind, own in names.items()]
     if most is not None and len(found) > most:

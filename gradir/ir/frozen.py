@@ -23,11 +23,10 @@ class FrozenDict(dict[K, V]):
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
-    def __copy__(self) -> FrozenDict[K, V]:
+    def __copy__(self, _memo: object = None) -> FrozenDict[K, V]:
         return self
 
-    def __deepcopy__(self, memo: object) -> FrozenDict[K, V]:
-        return self
+    __deepcopy__ = __copy__
 
     # By default, pickle would fill a new dict with __setitem__, which refuses.
     def __reduce__(self) -> tuple[Any, ...]:

@@ -164,21 +164,20 @@ _WHOLE_TENSOR: Final = 2
 
 @dataclass(frozen=True)
 class Evidence:
-    """A diff with facts that several rules need; in ``changes``, known numbers have names."""
+    """A diff with facts that several rules need; in ``changes``, known numbers have names.
+
+    ``matched`` has the ids of matched nodes, from the first graph to the second. ``common`` is the change of nearly all
+    operations, and ``left`` has the indices of the changes that no earlier rule has explained.
+    """
 
     diff: Diff
     graphs: tuple[Graph, Graph]
     matched: Mapping[str, str]
-    """The ids of matched nodes, from the first graph to the second."""
-
     changes: tuple[Change, ...]
     vocabulary: Vocabulary
     wholes: WholeModules
     common: CommonChange
-    """The change of nearly all operations."""
-
     left: Collection[int]
-    """The indices of the changes that no earlier rule has explained."""
 
     @classmethod
     def of(cls, diff: Diff) -> Evidence:

@@ -43,9 +43,8 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
         return
     phrases = _phrases(evidence, findings)
     are_two_models = any(each.kind == "two-models" for each in findings)
-    if len(phrases) < 2 and (
-        are_two_models or not (any(map(_is_long, findings)) or _find_replaced(evidence, findings))
-    ):
+    is_long = any(map(_is_long, findings)) or bool(_find_replaced(evidence, findings))
+    if len(phrases) < 2 and (are_two_models or not is_long):
         return
     level: Level = "error" if any(each.level == "error" for each in findings) else "change"
     yield Finding("summary", level, text=_sentence(phrases))
@@ -126,9 +125,7 @@ class _Consequences:
         names = {name for change in changes for name in (change.cut.names if change.cut else (change.id,))}
         self._evidence = evidence
         # The parameters that a new cut leaves without a gradient, and the nodes that depend only on them.
-        self._cut_off: set[str] = set()
-        if names:
-            self._cut_off = find_serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
+        self._cut_off = find_serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
 
     def include(self, change: Change) -> bool:
         if change.subject == "scope":
