@@ -176,8 +176,8 @@ class Saved(Record, frozen=True, gc=False):
     key is the id of the leaf, parameter or buffer that owns the storage, or ``node_id.slot`` of the first slot that
     saved it.
 
-    ``state`` is ``held``, ``recomputed`` (by a checkpoint), ``freed`` (by a backward pass) or ``hooked`` (packed by a
-    hook). It is ``stale`` after an in-place change, and ``unread`` if the framework hides the tensor.
+    ``state`` is ``held``, ``recomputed`` (by a checkpoint), ``freed`` (by a backward pass), ``hooked`` (packed by a
+    hook), ``stale`` (modified in place since) or ``unread`` (the framework hides it).
     """
 
     slot: str
@@ -286,9 +286,8 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
 class Cut(Record, frozen=True, gc=False):
     """A place where gradient does not flow.
 
-    In every graph, ``kind`` is ``unreached`` for a parameter that requires grad and is not in the graph. It is
-    ``hidden`` if an opaque function may reach the parameter. ``names`` are the parameter's names and ``scope`` its
-    module.
+    In every graph, ``kind`` is ``unreached`` (a parameter that requires grad is not in the graph) or ``hidden`` (the
+    same, but an opaque function may reach it). ``names`` are the parameter's names and ``scope`` its module.
 
     A recorded forward pass adds places where a value continues without its gradient. ``kind`` is the reason
     (``detach``, ``no_grad``, ``nondifferentiable`` …), ``op`` the operation, ``names`` the leaves before it and

@@ -19,17 +19,18 @@ class Rank(Record, frozen=True):
     ``coordinates`` its place in the mesh, and ``local`` the shapes of its shards by parameter. In a pipeline,
     ``stage`` is its first stage of ``stages``, with ``microbatches`` a step.
 
-    ``wrappers`` has the state of each module that reduces gradients, by path. The states are ``no_sync``, ``uncalled``
-    (only a submodule ran), ``unfinished`` (gradients are missing) and ``unused`` (it searches for unused parameters).
-    There are also ``static`` (a static graph) and ``hook:NAME``. ``unreduced`` has the parameters that the optimizer's
-    step changes without an exchange. ``values`` has a checksum of each parameter, or shard, whose gradient ranks sum.
+    ``wrappers`` has the state of each module that reduces gradients, by path: ``no_sync``, ``uncalled`` (only a
+    submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused parameters), ``static``
+    (a static graph) and ``hook:NAME``. ``unreduced`` has the
+    parameters that the optimizer's step changes without an exchange, and ``values`` a checksum of each parameter, or
+    shard, whose gradient ranks sum.
 
     ``offsets`` counts each group's collectives in earlier steps. ``accumulates`` is set if no optimizer's step
     followed.
 
     ``stopped`` says why there is no graph. The process ``starts`` (waits before its first module), ``waits`` (in its
-    last collective) or ``fails`` there. Or it has ``left`` (the others there were captured), ``raises`` an error,
-    ``joins`` (has no more data) or ``ends`` early.
+    last collective), ``fails`` there, has ``left`` (the others there were captured), ``raises`` an error, ``joins``
+    (has no more data) or ``ends`` early.
     """
 
     rank: Count
@@ -61,8 +62,8 @@ class Collective(Record, frozen=True, gc=False):
     ``tensors`` are those sent, or those received into. ``splits`` are unequal sizes sent and received.
 
     ``node`` is the node whose backward issued it. In a forward pass, ``scope`` is the module and ``source`` the line.
-    ``operands`` are the ids of the parameters or nodes that the tensors belong to. ``microbatch`` is the number that
-    a pipeline's schedule sends or receives, if known.
+    ``operands`` are the ids of the parameters or nodes that the tensors belong to, and ``microbatch`` is the one that a
+    pipeline's schedule sends or receives, if known.
     """
 
     phase: str

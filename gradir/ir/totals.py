@@ -20,7 +20,7 @@ __all__ = ["Size", "Totals", "elements", "parameter_elements", "sizes", "tensor_
 class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Counts and sizes of one graph.
 
-    ``parameters`` counts elements, and ``saved_bytes`` the storages that exist only for the backward pass.
+    ``parameters`` counts elements, and ``saved_bytes`` the memory that lives for backward alone.
     """
 
     nodes: int = 0
@@ -30,7 +30,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 class Size(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """The size of a module without submodules: functions, parameter elements and saved bytes."""
+    """The size of a module by itself: functions, parameter elements and saved bytes."""
 
     nodes: int = 0
     parameters: int = 0
