@@ -34,7 +34,7 @@ _NO_EDGE: Final = (None, UNSET)
 def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
     """Report added and removed modules, equal ones together, each before the nodes that read from it."""
     # `itself` is false if only all nodes of the module were added or removed. `saved` has the bytes of the first of
-    # equal modules, the fewest and the most, since only the first of those that save one tensor counts it.
+    # equal modules, the fewest and the most. These differ if equal modules save one tensor, which counts once.
     wholes = evidence.wholes
     owners = {at: whole for at in evidence.left if (whole := wholes.find_top_of(evidence.changes[at])) is not None}
     readers = _find_readers(evidence, owners)
@@ -170,7 +170,7 @@ def _find_entry(path: str) -> str:
 
 
 def report_graph_changes(evidence: Evidence) -> Iterator[Finding]:
-    """Report renamed modules and tensors, equal renames together, and each other change that has no module."""
+    """Report renamed modules and tensors, equal renames together, and each change that is not of a node or module."""
     # The finding of a wrapped or unwrapped module includes its wrapper.
     grouped: dict[Hashable, list[int]] = {}
     for at in evidence.left:

@@ -155,8 +155,8 @@ class _FrozenModule(NamedTuple):
 def report_frozen(evidence: Evidence) -> Iterator[Finding]:
     """Report frozen and unfrozen parameters, with the changes that only follow from them."""
     # The tables of modules must prove it: a module owns as many elements as before, and fewer of them require grad. In
-    # a module with submodules, all or none must require grad. The finding has figures if each graph lacks exactly these
-    # parameters.
+    # a module with submodules, all must require grad in one graph and none in the other. The finding has figures if
+    # each graph lacks exactly these parameters.
     modules = dict(_find_frozen_modules(evidence))
     if not modules:
         return
@@ -318,7 +318,7 @@ def report_tied(evidence: Evidence) -> Iterator[Finding]:
 def report_unowned(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters without an owner that only the second graph has, if both graphs list modules."""
     # An optimizer or checkpoint of the model lacks them. `subjects` are the names of the parameters that left the
-    # model, if these have the same number and sizes, or else the ids of the new nodes.
+    # model, if these have the same number and sizes. Otherwise they are the ids of the new nodes.
     before, after = evidence.graphs
     nameless = [node for node in after.nodes.values() if not (node.op or node.names)]
     if not (evidence.changes and before.scopes and after.scopes and nameless):
