@@ -19,7 +19,7 @@ from gradir.diffs.compare import compare
 from gradir.ir import Graph, Ref
 from gradir.ir.ids import numbered
 from gradir.ir.name_ranges import ranges
-from gradir.review.relative_changes import RelativeChanges, RelativeName, made_relative, names_a_record, relative_name
+from gradir.review.relative_changes import RelativeChanges, RelativeName, make_relative, names_a_record, relative_name
 
 components = st.sampled_from(
     [
@@ -168,7 +168,7 @@ def test_a_name_seen_from_a_module_is_that_name(path: str, name: str, tail: str)
 def test_a_quoted_name_seen_from_a_module_is_that_name(path: str, name: str) -> None:
     for ref in (Ref(name, 0), Ref(path, 0), Ref(f"{path}/f:1", 2)):
         change = Change("changed", "node", path, fields=(FieldChange(("in", 0), ref),))
-        assert made_absolute(made_relative([change], path), path) == (change,)
+        assert made_absolute(make_relative([change], path), path) == (change,)
 
 
 @pytest.mark.parametrize(
@@ -197,27 +197,27 @@ def told(path: str, fields: Mapping[tuple[str | int, ...], tuple[object, object]
 
 
 def test_only_names_of_records_are_seen_from_a_module() -> None:
-    one, other = (made_relative([told(path, {("in", 0): (Ref(f"{path}/a", 0), Ref("y", 0))})], path) for path in "xz")
+    one, other = (make_relative([told(path, {("in", 0): (Ref(f"{path}/a", 0), Ref("y", 0))})], path) for path in "xz")
     assert one == other
     for words in ("scope", "base", "saved x storage"):
         field = tuple(words.split())
-        one, other = (made_relative([told(path, {field: (f"{path}/a", "q")})], path) for path in "xz")
+        one, other = (make_relative([told(path, {field: (f"{path}/a", "q")})], path) for path in "xz")
         assert one == other, f"{field} names a record of the module"
     fields = ("class", "detail", "native", "names", "role", "attrs mode", "saved x bytes")
     for field in (tuple(words.split()) for words in fields):
-        one, other = (made_relative([told(path, {field: (path, "q")})], path) for path in "xz")
+        one, other = (make_relative([told(path, {field: (path, "q")})], path) for path in "xz")
         assert one != other, f"the value of {field} is its own, and no name of the module"
 
 
 def test_strings_as_hostile_as_names_are_told_apart() -> None:
     values = [Ref(label, 0) for label in HOSTILE_LABELS]
-    forms = {made_relative([told("x", {("in", 0): (value, Ref("y", 0))})], "x") for value in values}
+    forms = {make_relative([told("x", {("in", 0): (value, Ref("y", 0))})], "x") for value in values}
     assert len(forms) == len(values)
 
 
 def test_values_of_other_types_are_told_apart() -> None:
     values = [1, 1.0, True, "1", None, (1,), (1.0,), (True,)]
-    forms = {made_relative([told("x", {("attrs", "v"): (value, 0)})], "x") for value in values}
+    forms = {make_relative([told("x", {("attrs", "v"): (value, 0)})], "x") for value in values}
     assert len(forms) == len(values)
 
 
@@ -225,7 +225,7 @@ def test_values_of_other_types_are_told_apart() -> None:
 def test_changes_seen_from_a_module_are_those_changes(pair: tuple[Graph, Graph], path: str) -> None:
     changes = compare(*pair).changes
     for scope in {path, *(change.scope for change in changes)}:
-        assert made_absolute(made_relative(changes, scope), scope) == changes
+        assert made_absolute(make_relative(changes, scope), scope) == changes
 
 
 def test_a_slot_may_be_called_like_a_field_that_names_a_node() -> None:

@@ -17,7 +17,7 @@ from samples import HOSTILE_LABELS
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
-from gradir.review.wording import wrapped
+from gradir.review.wording import wrap_text
 
 
 def linear(*frozen: str, roles: bool = True) -> Graph:
@@ -173,10 +173,10 @@ def test_a_count_of_changed_nodes_is_that_of_the_headline(pair: tuple[Graph, Gra
 
 @given(st.lists(st.text("abc;:{}/.", min_size=1, max_size=30)).map(" ".join), st.integers(-1, 90))
 def test_wrapping_loses_nothing_at_any_width(text: str, width: int) -> None:
-    lines = wrapped(text, width)
+    lines = wrap_text(text, width)
     assert "".join("".join(lines).split()) == "".join(text.split())
     assert all(len(line) <= max(width, 1) for line in lines)
-    assert wrapped(text, None) == [text]
+    assert wrap_text(text, None) == [text]
 
 
 @pytest.mark.parametrize("width", [1, 8, 20, 40, 80])

@@ -19,7 +19,7 @@ from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
 from gradir.review.conditions import outcomes, parsed
 from gradir.review.evidence import Evidence
 from gradir.review.reviewing import reviewed
-from gradir.review.rules.parameters import unowned
+from gradir.review.rules.parameters import report_unowned
 
 Sizes = list[tuple[int, bool]]
 
@@ -67,7 +67,7 @@ def test_what_no_match_is_known_of_is_told_by_its_size(sizes: list[int], count: 
     sides = graph([(3, False), (4, False)]), graph([(2, True), *((size, False) for size in sizes)])
     evidence = Evidence.of(between(compare(*sides), sides))
     assert evidence.changes
-    assert sum(found.count for found in unowned(dataclasses.replace(evidence, matched={}))) == count
+    assert sum(found.count for found in report_unowned(dataclasses.replace(evidence, matched={}))) == count
 
 
 @given(*[st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=6)] * 2)

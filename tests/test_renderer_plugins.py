@@ -169,7 +169,7 @@ def test_a_report_makes_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for home, name in {
         "gradir.diffs.matching": "match",
         "gradir.diffs.compare": "compare",
-        "gradir.review.united": "marked_union",
+        "gradir.review.united": "unite_graphs",
     }.items():
         counted(home, name)
     monkeypatch.setattr(Correspondence, "__init__", _counted_init(counts))
@@ -179,7 +179,7 @@ def test_a_report_makes_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
         warnings.simplefilter("error")
         report = found.to("markdown")
     assert re.search("```mermaid\n.*<summary>What changed</summary>", report, re.DOTALL)
-    assert counts == {"match": 1, "compare": 1, "Correspondence": 1, "marked_union": 1}
+    assert counts == {"match": 1, "compare": 1, "Correspondence": 1, "unite_graphs": 1}
     before = Counter(counts)
     assert str(found)
     assert json.loads(found.to("json"))

@@ -15,16 +15,17 @@ from gradir.ir.graph import Graph
 from gradir.ir.ids import IdAllocator, storage_key
 from gradir.ir.model import BESIDE, AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.saved import OWNERS
+from gradir.ir.text import is_unicode
 from gradir.ir.validate import check_all, fault_in, rule_of
 
 T = TypeVar("T")
 
 SavedSlot = Union[tuple[Saved, "Value | int | None"], tuple[Saved, "Value | int | None", Hashable]]
-"""A saved slot with what was saved, and with what stands for its storage."""
+"""A saved slot, the saved value, and optionally a key of its storage."""
 
 
 class _Owner:
-    """Represent a builder in its values, which would otherwise keep the builder alive."""
+    """Represent a builder in its values, since a reference to the builder would keep it alive."""
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +82,7 @@ class Builder:
             GraphError: the name is not valid text, or ``tensor`` is not a `TensorMeta`.
         """
         _check_name("the name of a tensor", name)
-        # No subclass, since a file would return a plain record.
+        # A file would not return a subclass.
         if type(tensor) is not TensorMeta:
             raise GraphError(f"tensor {name!r}: expected a TensorMeta, got {tensor!r}")
         node = Node("", role=role, scope=scope, names=(name,) if name else (), outputs=(tensor,))
@@ -112,8 +113,8 @@ class Builder:
         """
         _check_name("an operation", op)
         owner = f"function {op!r}"
-        inputs = _sequence(inputs, f"{owner}: inputs", "a list of values")
-        slots: tuple[Any, ...] = _sequence(saved, f"{owner}: saved", "a list of pairs (Saved, value or None)")
+        inputs = _to_tuple(inputs, f"{owner}: inputs", "a list of values")
+        slots: tuple[Any, ...] = _to_tuple(saved, f"{owner}: saved", "a list of pairs (Saved, value or None)")
         for number, value in enumerate(inputs):
             self._check_value(value, f"{owner}: inputs[{number}]")
         for number, pair in enumerate(slots):
@@ -126,19 +127,18 @@ class Builder:
             op=op,
             native=native or op,
             scope=scope,
-            names=_sequence(names, f"{owner}: names", "a list of text"),
-            outputs=_sequence(outputs, f"{owner}: outputs", "a list of TensorMeta"),
-            attrs=_attributes(f"{owner}: attrs", attrs),
-            ext=_attributes(f"{owner}: ext", ext),
+            names=_to_tuple(names, f"{owner}: names", "a list of text"),
+            outputs=_to_tuple(outputs, f"{owner}: outputs", "a list of TensorMeta"),
+            attrs=_freeze_attributes(f"{owner}: attrs", attrs),
+            ext=_freeze_attributes(f"{owner}: ext", ext),
             saved=tuple(slot for slot, *_ in slots),
             opaque=opaque,
             source=source,
         )
-        here = len(self._drafts)
-        origins = tuple(Value(here, of, self._owner) if type(of) is int else of for _, of, *_ in slots)
-        return self._add(
-            _Draft(node, inputs, origins, None, "", tuple(shared[0] if shared else None for _, _, *shared in slots))
-        )
+        index = len(self._drafts)
+        origins = tuple(Value(index, of, self._owner) if type(of) is int else of for _, of, *_ in slots)
+        storages = tuple(storage[0] if storage else None for _, _, *storage in slots)
+        return self._add(_Draft(node, inputs, origins, None, "", storages))
 
     def output(self, value: Value, path: str = "", *, base: Value | None = None) -> None:
         """Add a captured output; ``path`` is its place among several, and ``base`` the value that it is a view of.
@@ -183,7 +183,7 @@ class Builder:
         """
         if not self._outputs:
             raise GraphError("a graph needs an output: call output() first")
-        order = postorder([output.index for output in self._outputs], self._dependencies)
+        order = postorder([output.index for output in self._outputs], self._find_dependencies)
         allocator = IdAllocator()
         ids: dict[int, str] = {}
         for index in order:
@@ -193,13 +193,13 @@ class Builder:
             else:
                 ids[index] = allocator.function(node.scope, node.op) if node.op else allocator.tensor(name)
 
-        def called(value: Value | None) -> str:
+        def find_id(value: Value | None) -> str:
             return "" if value is None else ids.get(value.index, "")
 
-        found = [replace(cut, at=called(at) or cut.at, into=called(into) or cut.into) for cut, at, into in self._cuts]
+        found = [replace(cut, at=find_id(at) or cut.at, into=find_id(into) or cut.into) for cut, at, into in self._cuts]
         found += cuts
         storages: dict[Hashable, str] = {}
-        nodes = [self._finish(index, ids, storages) for index in order]
+        nodes = [self._make_node(index, ids, storages) for index in order]
         known = {name for node in nodes for name in node.names}
         known.update(name for cut in found for name in cut.names)
         for node, *_ in self._drafts:
@@ -209,38 +209,32 @@ class Builder:
         check_all(graph)
         return graph
 
-    def _check_value(self, value: object, what: str) -> None:
+    def _check_value(self, value: object, title: str) -> None:
         if value is None:
             return
         if type(value) is not Value:
-            raise GraphError(f"{what} is {value!r}; expected a value that a method of this builder returned, or None")
+            raise GraphError(f"{title} is {value!r}; expected a value that a method of this builder returned, or None")
         if value.owner is not self._owner:
-            raise GraphError(f"{what} is not of this builder")
+            raise GraphError(f"{title} is not of this builder")
 
     def _add(self, draft: _Draft) -> Value:
         self._drafts.append(draft)
         return Value(len(self._drafts) - 1, 0, self._owner)
 
-    def _dependencies(self, index: int) -> list[int]:
+    def _find_dependencies(self, index: int) -> list[int]:
         draft = self._drafts[index]
-        found = [value.index for value in draft.inputs if value is not None]
-        if draft.base is not None:
-            found.append(draft.base.index)
-        found.extend(
-            origin.index
-            for origin in draft.origins
-            if origin is not None and self._drafts[origin.index].node.role in BESIDE
-        )
-        return found
+        found = [value.index for value in (*draft.inputs, draft.base) if value is not None]
+        origins = [origin.index for origin in draft.origins if origin is not None]
+        return found + [index for index in origins if self._drafts[index].node.role in BESIDE]
 
-    def _finish(self, index: int, ids: Mapping[int, str], known: dict[Hashable, str]) -> Node:
-        """Return a node with its id and those of its producers; ``known`` has the keys of storages so far."""
+    def _make_node(self, index: int, ids: Mapping[int, str], known: dict[Hashable, str]) -> Node:
+        """Return a node with its id and those of its producers; ``known`` has the keys of earlier storages."""
         node, inputs, origins, base, _, storages = self._drafts[index]
 
-        def ref(value: Value | None) -> Ref | None:
+        def make_ref(value: Value | None) -> Ref | None:
             return None if value is None or value.index not in ids else Ref(ids[value.index], value.output_nr)
 
-        def storage_of(slot: Saved, origin: Value | None, storage: Hashable) -> str:
+        def find_storage(slot: Saved, origin: Value | None, storage: Hashable) -> str:
             if storage is None:
                 return slot.storage
             is_owned = origin is not None and self._drafts[origin.index].node.role in OWNERS
@@ -250,44 +244,42 @@ class Builder:
             return "" if key == own else key
 
         saved = tuple(
-            replace(slot, origin=ref(origin), storage=storage_of(slot, origin, storage))
+            replace(slot, origin=make_ref(origin), storage=find_storage(slot, origin, storage))
             for slot, origin, storage in zip(node.saved, origins, storages, strict=True)
         )
         base_id = None if base is None else ids[base.index]
-        return replace(node, id=ids[index], inputs=tuple(map(ref, inputs)), saved=saved, base=base_id)
+        return replace(node, id=ids[index], inputs=tuple(map(make_ref, inputs)), saved=saved, base=base_id)
 
 
-def _check_name(what: str, name: object) -> None:
+def _check_name(title: str, name: object) -> None:
     # `build` makes ids of names before it checks the records.
     if not isinstance(name, str):
-        raise GraphError(f"{what} is {name!r}; expected text")
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise GraphError(f"{what} is {name!r}, with a lone surrogate, which a file cannot hold") from error
+        raise GraphError(f"{title} is {name!r}; expected text")
+    if not is_unicode(name):
+        raise GraphError(f"{title} is {name!r}, with a lone surrogate, which a file cannot hold")
 
 
-def _sequence(values: Iterable[T], what: str, expected: str) -> tuple[T, ...]:
+def _to_tuple(values: Iterable[T], title: str, expected: str) -> tuple[T, ...]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise GraphError(f"{what}: expected {expected}, got {values!r}")
+        raise GraphError(f"{title}: expected {expected}, got {values!r}")
     return tuple(values)
 
 
-def _attributes(what: str, attributes: Mapping[str, AttrValue] | None) -> Mapping[str, AttrValue]:
+def _freeze_attributes(title: str, attributes: Mapping[str, AttrValue] | None) -> Mapping[str, AttrValue]:
     if attributes is None:
         return NOTHING
-    owner, _, field = what.rpartition(": ")
+    owner, _, field = title.rpartition(": ")
     if not isinstance(attributes, Mapping):
-        raise GraphError(f"{what}: expected a mapping, got {attributes!r}")
-    kept = frozen({key: _tupled(value) for key, value in attributes.items()})
-    fault = fault_in(kept, rule_of(Node, "attrs"), field)
+        raise GraphError(f"{title}: expected a mapping, got {attributes!r}")
+    found = frozen({key: _convert_lists(value) for key, value in attributes.items()})
+    fault = fault_in(found, rule_of(Node, "attrs"), field)
     if fault is not None:
         raise GraphError(f"{owner}: {fault.place} {fault.problem}")
-    return kept
+    return found
 
 
-def _tupled(value: Any, deep: int = 3) -> Any:
-    # An attribute is at most three lists deep, so deeper ones are left for the check to refuse.
+def _convert_lists(value: Any, deep: int = 3) -> Any:
+    # An attribute has at most three levels of lists, and the check refuses deeper ones.
     if type(value) not in (list, tuple) or not deep:
         return value
-    return tuple([_tupled(entry, deep - 1) for entry in value])
+    return tuple([_convert_lists(entry, deep - 1) for entry in value])

@@ -1,4 +1,4 @@
-"""Write cuts as text, and find where to draw them."""
+"""Write cuts as text, and find their places in a picture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradir.ir.model import BESIDE, Cut
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.ir.text import counted, printable, shortened
 
-# The producer's option of a graph with a recorded forward pass.
+# An option of the producer: the forward pass was recorded.
 FLOW: Final = "flow"
 _MOST_NAMES: Final = 2
 # A file may have any number of kinds.
@@ -22,7 +22,7 @@ _LONGEST: Final = 60
 
 
 class Stub(NamedTuple):
-    """A cut to draw: its reason, and the node and slot without gradient, if known."""
+    """A cut to draw: its reason, and the node and slot without a gradient, if known."""
 
     reason: str
     into: str = ""
@@ -62,13 +62,13 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
         text += f", meant: {_short(cut.meant)}"
     if not cut.names:
         return text
-    return f"{text} ({counted(len(cut.names), 'parameter')})" if count else f"{text}: {_listed(cut.names)}"
+    return f"{text} ({counted(len(cut.names), 'parameter')})" if count else f"{text}: {_join_names(cut.names)}"
 
 
 def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     """Return the cuts to draw: each place, and the parameters of each kind together.
 
-    The last of more than ``most`` says how many are omitted. A part of a graph has only its own cuts.
+    If there are more than ``most``, the last one counts the omitted ones. A part of a graph has only its own cuts.
 
     >>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
     >>> [stub.reason for stub in stubs(graph)]
@@ -76,17 +76,16 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     """
     cuts = [*filter(_is_in_part(graph), graph.cuts)] if graph.cuts else []
     found: list[Stub] = []
+    names: dict[str, list[str]] = {}
+    has_flow = graph.producer.options.get(FLOW) is True
     for cut in cuts:
         if cut.is_place:
             into = graph.nodes.get(cut.into)
             has_end = into is not None and into.role not in BESIDE
             found.append(Stub(cut_text(cut), *((cut.into, cut.slot) if has_end else ("", None)), is_place=True))
-    has_flow = graph.producer.options.get(FLOW) is True
-    names: dict[str, list[str]] = {}
-    for cut in cuts:
-        if not cut.is_place and cut.names and (has_flow or cut.kind == "unreached"):
+        elif cut.names and (has_flow or cut.kind == "unreached"):
             names.setdefault(cut.kind, []).append(cut.names[0])
-    found += [Stub(f"{_short(kind)}: {_listed(these)}") for kind, these in names.items()]
+    found += [Stub(f"{_short(kind)}: {_join_names(own)}") for kind, own in names.items()]
     if most is not None and len(found) > most:
         is_place = any(stub.is_place for stub in found[most - 1 :])
         found[most - 1 :] = [Stub(f"{len(found) - most + 1:,} more cuts", is_place=is_place)]
@@ -94,7 +93,7 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
 
 
 def counts_text(graph: Graph) -> str:
-    """Return the number of cuts of each kind, for a graph with a recorded forward pass or a place of a cut."""
+    """Return the number of cuts of each kind, or an empty text without a recorded forward pass and places."""
     if graph.producer.options.get(FLOW) is not True and not any(cut.is_place for cut in graph.cuts):
         return ""
     kinds = Counter(cut.kind for cut in graph.cuts)
@@ -107,26 +106,25 @@ def counts_text(graph: Graph) -> str:
 
 
 def lacking_flow(a: Graph, b: Graph) -> Graph | None:
-    """Return the one of two graphs whose flow was not recorded, unlike the other's.
+    """Return the graph without a recorded forward pass, if the other one has it.
 
     >>> from gradir.ir.model import Producer
     >>> a, b = Graph.of([]), Graph.of([], producer=Producer(options={FLOW: True}))
     >>> lacking_flow(a, b) is a, lacking_flow(b, a) is a, lacking_flow(b, b)
     (True, True, None)
     """
-    has = [graph.producer.options.get(FLOW) is True for graph in (a, b)]
-    lacking = (a, b)[has.index(False)] if has[0] != has[1] else None
-    return None if lacking is None or any(cut.is_place for cut in lacking.cuts) else lacking
+    lacking = [graph for graph in (a, b) if graph.producer.options.get(FLOW) is not True]
+    return lacking[0] if len(lacking) == 1 and not any(cut.is_place for cut in lacking[0].cuts) else None
 
 
 def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
-    """Return a test for cuts in the part of a graph that the marks of `gradir.passes.focus` show."""
+    """Return a test for cuts that belong to a part of a graph, as marked by `gradir.passes.focus`."""
     nodes = graph.nodes
     if not any(node.ext and (is_focus(node) or any(left_out(node))) for node in nodes.values()):
         return lambda _: True
     modules = {module_of(node) for node in nodes.values()}
-    asked = common_path(module_of(node) for node in nodes.values() if is_focus(node))
-    whole = {asked, *(module_of(node) for node in nodes.values() if node.role == "module")}
+    wanted = common_path(module_of(node) for node in nodes.values() if is_focus(node))
+    whole = {wanted, *(module_of(node) for node in nodes.values() if node.role == "module")}
     return lambda cut: (
         cut.at in nodes
         or cut.into in nodes
@@ -134,9 +132,9 @@ def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
     )
 
 
-def _listed(names: Sequence[str]) -> str:
-    listed = ", ".join(map(_short, names[:_MOST_NAMES]))
-    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES:,} more"
+def _join_names(names: Sequence[str]) -> str:
+    text = ", ".join(map(_short, names[:_MOST_NAMES]))
+    return text if len(names) <= _MOST_NAMES else f"{text} and {len(names) - _MOST_NAMES:,} more"
 
 
 def _short(text: str) -> str:

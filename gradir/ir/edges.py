@@ -1,4 +1,4 @@
-"""Compute edges of all kinds from the nodes that they lead to, one by one or in columns, and the order of nodes."""
+"""Compute edges of all kinds from the nodes, one by one or in columns, and the order of nodes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gradir.ir.model import Node, Ref
 from gradir.ir.text import excerpt
 
 DATA: Final = "data"
-# The fields of a node that are edges into it, in the order of the edges, with their kind. A field holds references, or
+# The fields of a node that are edges into it, in the order of the edges, with their kind. A field has references, or
 # the id of a node for its output 0.
 KINDS: Final = {
     "inputs": DATA,
     "base": "view",
 }
-_HELD: Final = attrgetter(*KINDS)
+_get_edge_fields: Final = attrgetter(*KINDS)
 _INPUTS: Final = next(field for field, kind in KINDS.items() if kind == DATA)
-_BESIDE_INPUTS: Final = tuple((field, kind) for field, kind in KINDS.items() if kind != DATA)
-# Most nodes have no such edges, which one comparison of all these fields shows.
-_held_beside: Final = attrgetter(*(field for field, _ in _BESIDE_INPUTS))
-_NONE_BESIDE: Final = _held_beside(Node(""))
+_SLOTLESS: Final = tuple((field, kind) for field, kind in KINDS.items() if kind != DATA)
+# Most nodes have no such edges, which a single comparison finds out.
+_get_slotless: Final = attrgetter(*(field for field, _ in _SLOTLESS))
+_NO_SLOTLESS: Final = _get_slotless(Node(""))
 _NO_EDGE: Final = (None,)
-# Makes a named tuple in half the time that its own constructor takes.
-_made: Final = tuple.__new__
+# This is twice as fast as the constructor of a named tuple.
+_make_tuple: Final = tuple.__new__
 
 
 class Edge(NamedTuple):
@@ -60,60 +60,60 @@ def edges_into(node: Node) -> list[Edge]:
 
 def _edges_into(nodes: Iterable[Node]) -> Iterator[Edge]:
     for node in nodes:
-        # The tests save time: many nodes have no inputs, and few have kinds.
+        # These tests save time, since many nodes have no inputs, and few have kinds.
         if inputs := node.inputs:
             dst, kinds = node.id, node.kinds
             for slot, ref in enumerate(inputs):
                 if ref is not None:
                     kind = kinds[slot] if kinds and slot < len(kinds) else DATA
-                    yield _made(Edge, (ref.id, ref.output_nr, dst, slot, kind))
-        if _held_beside(node) != _NONE_BESIDE:
+                    yield _make_tuple(Edge, (ref.id, ref.output_nr, dst, slot, kind))
+        if _get_slotless(node) != _NO_SLOTLESS:
             yield from edges_beside(node)
 
 
 def edges_beside(node: Node) -> list[Edge]:
     """Return the edges into a node without an input slot."""
     found: list[Edge] = []
-    if _held_beside(node) == _NONE_BESIDE:
+    if _get_slotless(node) == _NO_SLOTLESS:
         return found
-    for field, kind in _BESIDE_INPUTS:
-        held = getattr(node, field)
-        if type(held) is tuple:
-            found += [Edge(ref.id, ref.output_nr, node.id, -1, kind) for ref in held]
-        elif held is not None:
-            found.append(Edge(held, 0, node.id, -1, kind))
+    for field, kind in _SLOTLESS:
+        value = getattr(node, field)
+        if type(value) is tuple:
+            found += [Edge(ref.id, ref.output_nr, node.id, -1, kind) for ref in value]
+        elif value is not None:
+            found.append(Edge(value, 0, node.id, -1, kind))
     return found
 
 
-def have_edges_beside(nodes: Iterable[Node]) -> Iterator[bool]:
-    """Return whether `edges_beside` of each node has any."""
-    return map(ne, map(_held_beside, nodes), repeat(_NONE_BESIDE))
+def have_slotless_edges(nodes: Iterable[Node]) -> Iterator[bool]:
+    """Return for each node whether it has edges without an input slot."""
+    return map(ne, map(_get_slotless, nodes), repeat(_NO_SLOTLESS))
 
 
 def references(node: Node) -> list[tuple[Ref | None, ...]]:
     """Return the sources of a node's edges by field, with ``None`` for an input slot without one."""
-    values: tuple[Any, ...] = _HELD(node)
-    return [held if type(held) is tuple else _NO_EDGE if held is None else (Ref(held, 0),) for held in values]
+    values: tuple[Any, ...] = _get_edge_fields(node)
+    return [value if type(value) is tuple else _NO_EDGE if value is None else (Ref(value, 0),) for value in values]
 
 
 def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:
-    """Return the fields of a node with its edges moved.
+    """Return the fields of a node with other sources of its edges.
 
     ``moved`` returns the new source of an edge, or ``None`` to remove it.
 
     >>> rewired(Node("y", inputs=(None, Ref("x", 0)), base="z"), lambda ref, kind: Ref(f"{kind} {ref.id}", 1))
     {'inputs': (None, Ref(id='data x', output_nr=1)), 'base': 'view z'}
     """
-    if _held_beside(node) == _NONE_BESIDE:
+    if _get_slotless(node) == _NO_SLOTLESS:
         return {_INPUTS: tuple([None if ref is None else moved(ref, DATA) for ref in node.inputs])}
     fields: dict[str, Any] = {}
-    values: tuple[Any, ...] = _HELD(node)
-    for held, (field, kind) in zip(values, KINDS.items(), strict=True):
-        if type(held) is tuple:
-            refs = [None if ref is None else moved(ref, kind) for ref in held]
+    values: tuple[Any, ...] = _get_edge_fields(node)
+    for value, (field, kind) in zip(values, KINDS.items(), strict=True):
+        if type(value) is tuple:
+            refs = [None if ref is None else moved(ref, kind) for ref in value]
             fields[field] = tuple(refs if kind == DATA else filter(None, refs))
-        elif held is not None:
-            ref = moved(Ref(held, 0), kind)
+        elif value is not None:
+            ref = moved(Ref(value, 0), kind)
             fields[field] = None if ref is None else ref.id
     return fields
 
@@ -142,17 +142,17 @@ class Edges(Collection[Edge]):
 def number_into(node: Node) -> int:
     """Return the number of edges into a node."""
     inputs = node.inputs
-    return len(inputs) - inputs.count(None) + (0 if _held_beside(node) == _NONE_BESIDE else len(edges_beside(node)))
+    return len(inputs) - inputs.count(None) + (0 if _get_slotless(node) == _NO_SLOTLESS else len(edges_beside(node)))
 
 
 def sources(node: Node) -> list[str]:
     """Return the sources of a node's edges in order, without creating edges."""
-    # Before Python 3.12, a comprehension is a call, which takes longer than the loop over one or two inputs.
+    # Before Python 3.12, a comprehension is a call, which is slower than a loop over one or two inputs.
     found: list[str] = []
     for ref in node.inputs:
         if ref is not None:
             found.append(ref.id)  # noqa: PERF401
-    return found if _held_beside(node) == _NONE_BESIDE else found + [edge.src for edge in edges_beside(node)]
+    return found if _get_slotless(node) == _NO_SLOTLESS else found + [edge.src for edge in edges_beside(node)]
 
 
 _NO_SLOT: Final = -1
@@ -171,14 +171,14 @@ class EdgeColumns:
         self.kinds: Table[str] = Table([DATA])
         numbers, source, slots, outputs = self.numbers, self.source, self.slot, self.output
         before = 0
-        for node, has_others in zip(nodes, have_edges_beside(nodes), strict=True):
+        for node, has_others in zip(nodes, have_slotless_edges(nodes), strict=True):
             try:
                 for slot, ref in enumerate(node.inputs):
                     if ref is not None:
                         source.append(numbers[ref.id])
                         outputs.append(ref.output_nr)
                         slots.append(slot)
-                # Few nodes have other kinds of edges than data.
+                # Few nodes have edges of other kinds.
                 if has_others or node.kinds:
                     self._read_others(node, len(source) - before)
             except KeyError as error:
@@ -196,18 +196,18 @@ class EdgeColumns:
         """Return the producers of a node's edges."""
         return self.source[self.first[number] : self.first[number + 1]]
 
-    def standing(self, stands: Sequence[int]) -> EdgeColumns:
-        """Return the edges between representatives, for nodes that represent themselves."""
-        kept = [edge for edge, target in enumerate(self.target) if stands[target] == target]
-        if len(kept) == len(self.target):
+    def standing(self, representatives: Sequence[int]) -> EdgeColumns:
+        """Return the edges between representatives, given the representative of each node."""
+        edges = [edge for edge, target in enumerate(self.target) if representatives[target] == target]
+        if len(edges) == len(self.target):
             return self
-        # A shallow copy: the other columns are shared, and nothing changes them.
+        # A shallow copy shares the other columns, which do not change.
         found = copy(self)
-        found.source = [stands[self.source[edge]] for edge in kept]
+        found.source = [representatives[self.source[edge]] for edge in edges]
         found.slot, found.output, found.kind, found.target = (
-            [column[edge] for edge in kept] for column in (self.slot, self.output, self.kind, self.target)
+            [column[edge] for edge in edges] for column in (self.slot, self.output, self.kind, self.target)
         )
-        found.counts = [count if stands[node] == node else 0 for node, count in enumerate(self.counts)]
+        found.counts = [count if representatives[node] == node else 0 for node, count in enumerate(self.counts)]
         found.first = [0, *accumulate(found.counts)]
         return found
 
@@ -226,9 +226,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 def postorder(roots: Iterable[K], children: Callable[[K], Sequence[K]]) -> list[K]:
-    """Return nodes in depth-first post-order from ``roots``, children in the order given, without recursion.
+    """Return nodes in depth-first post-order from ``roots``, children in the given order, without recursion.
 
-    Every child precedes its parents. ``children`` is called once per node, so the time is linear (Tarjan, 1972).
+    Every child comes before its parents. ``children`` is called once per node, so the time is linear (Tarjan, 1972).
 
     >>> postorder("c", {"a": "", "b": "a", "c": "ba"}.__getitem__)
     ['a', 'b', 'c']
@@ -240,7 +240,7 @@ def postorder(roots: Iterable[K], children: Callable[[K], Sequence[K]]) -> list[
     while stack:
         top = stack.pop()
         if top is None:
-            # Every child of the node below is done.
+            # All children of the next node on the stack are done.
             order.append(cast("K", stack.pop()))
             continue
         if top in seen:

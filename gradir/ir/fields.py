@@ -9,7 +9,7 @@ import msgspec
 
 from gradir.ir.model import About, Record
 
-_NOTHING_SAID: Final = About()
+_DEFAULT_ABOUT: Final = About()
 
 
 class Field(NamedTuple):
@@ -36,21 +36,21 @@ def fields_of(record: type[Record]) -> tuple[Field, ...]:
     hints = get_type_hints(record, include_extras=True)
     found = []
     for field in info.fields:
-        hint, made = hints[field.name], field.default_factory
-        said = (extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, About))
-        default = field.default if made is msgspec.NODEFAULT else made()
-        found.append(Field(field.name, field.encode_name, hint, field.type, default, next(said, _NOTHING_SAID)))
+        hint, make = hints[field.name], field.default_factory
+        about = next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, About)), _DEFAULT_ABOUT)
+        default = field.default if make is msgspec.NODEFAULT else make()
+        found.append(Field(field.name, field.encode_name, hint, field.type, default, about))
     return tuple(found)
 
 
 @cache
-def other_fields(record: type[Record], told: frozenset[str]) -> tuple[Field, ...]:
-    """Return the fields of a record whose names a writer does not know."""
-    return tuple(field for field in fields_of(record) if field.name not in told)
+def other_fields(record: type[Record], known: frozenset[str]) -> tuple[Field, ...]:
+    """Return the fields of a record that are not among the known ones."""
+    return tuple(field for field in fields_of(record) if field.name not in known)
 
 
 def records_in(field: Field) -> type[Record] | None:
-    """Return the record type of a field with one or several records, else ``None``.
+    """Return the record type of a field with one or several records, or ``None``.
 
     >>> from gradir.ir.model import Node
     >>> [field.name for field in fields_of(Node) if records_in(field)]
@@ -73,7 +73,7 @@ def records_in(field: Field) -> type[Record] | None:
 
 
 def noun(field: Field) -> str:
-    """Return the name of a list's entry for messages."""
+    """Return the name of an entry of a list, for messages."""
     kind = records_in(field)
     return field.key if kind is None else kind.__name__.lower()
 

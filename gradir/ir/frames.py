@@ -12,7 +12,7 @@ from gradir.ir.graph import Graph
 from gradir.ir.memo import Memo
 from gradir.ir.model import Node
 
-# Stands between a module's path and the number of its frame in the path of each frame but the first.
+# The text between a module's path and the number of a frame, in the path of each frame but the first.
 _PART: Final = "\0\0part"
 _NUMBERED: Final = re.compile(f"{_PART}\\d+")
 
@@ -31,27 +31,25 @@ def frames(graph: Graph, accumulators: Collection[str]) -> dict[str, str]:
     >>> [(node_id, module_of(frame), frame == "act") for node_id, frame in frames(graph, ()).items()]
     [('b', 'act', False)]
     """
-    again = {path: _Parts() for path, scope in graph.scopes.items() if path and scope.calls > 1}
-    if not again:
+    parts = {path: _Parts() for path, scope in graph.scopes.items() if path and scope.calls > 1}
+    if not parts:
         return {}
 
-    def called_again(scope: str) -> list[str]:
-        parts = scope.split(".", _MAX_DEPTH)[:_MAX_DEPTH]
-        return [path for path in accumulate(parts, "{}.{}".format) if path in again]
+    def find_repeated(scope: str) -> list[str]:
+        components = scope.split(".", _MAX_DEPTH)[:_MAX_DEPTH]
+        return [path for path in accumulate(components, "{}.{}".format) if path in parts]
 
-    around = Memo(called_again)
+    around = Memo(find_repeated)
     shared: set[str] = set()
     inside = [node for node in graph.nodes.values() if around[node.scope]]
     for node in inside:
-        feeding = sources(node)
-        if node.role == "parameter" or (node.op in accumulators and shared.issuperset(feeding)):
+        feeds = sources(node)
+        if node.role == "parameter" or (node.op in accumulators and shared.issuperset(feeds)):
             shared.add(node.id)
         for path in around[node.scope]:
-            again[path].add(node.id, feeding, shared)
-    numbered = {path: parts.numbered() for path, parts in again.items()}
-    numbers = {
-        path: found for path, found in numbered.items() if 1 < len({*found.values()}) <= graph.scopes[path].calls
-    }
+            parts[path].add(node.id, feeds, shared)
+    numbers = {path: each.number_nodes() for path, each in parts.items()}
+    numbers = {path: each for path, each in numbers.items() if 1 < len({*each.values()}) <= graph.scopes[path].calls}
     return {node.id: frame for node in inside if (frame := _frame(node, numbers)) != node.scope} if numbers else {}
 
 
@@ -66,19 +64,19 @@ class _Parts:
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
 
-    def add(self, node_id: str, feeding: Iterable[str], shared: set[str]) -> None:
+    def add(self, node_id: str, feeds: Iterable[str], shared: set[str]) -> None:
         self._above[node_id] = node_id
-        for source in feeding:
+        for source in feeds:
             if source in self._above and (source not in shared or self._above[source] == source):
-                # A shared parameter joins its first user, and must not join its users to each other.
+                # A shared parameter joins its first user, but must not connect its users.
                 self._above[self._top(source)] = self._top(node_id)
 
-    def numbered(self) -> dict[str, int]:
+    def number_nodes(self) -> dict[str, int]:
         numbers: dict[str, int] = {}
         return {node_id: numbers.setdefault(self._top(node_id), len(numbers)) for node_id in self._above}
 
     def _top(self, node_id: str) -> str:
-        # Halving the path on the way keeps later ways short (Tarjan and van Leeuwen, 1984).
+        # Path halving makes later searches short (Tarjan and van Leeuwen, 1984).
         above = self._above
         while above[node_id] != node_id:
             above[node_id] = node_id = above[above[node_id]]

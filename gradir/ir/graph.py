@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib import import_module
 from operator import attrgetter
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec.structs import force_setattr
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
 
+R = TypeVar("R")
 Account: TypeAlias = Literal["scope", "op", "node"]
 
 
-# The dict holds cached properties and the mark of `gradir.ir.validate.vouch`.
+# The dict is for cached properties and for the mark of a valid graph.
 class Graph(Head, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 
@@ -58,7 +59,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         return all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "unknown")
 
     def __ne__(self, other: object) -> bool:
-        # A msgspec.Struct has its own method, which does not call __eq__.
+        # The method of msgspec.Struct does not call __eq__.
         return not self == other
 
     __hash__ = None  # type: ignore[assignment]
@@ -81,13 +82,8 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             TypeError: the head has no such field.
             GraphError: two nodes share an id, or two scopes a path.
         """
-        node_list, scope_list = list(nodes), list(scopes)
-        by_id = FrozenDict(zip(map(_id_of, node_list), node_list, strict=True))
-        if len(by_id) != len(node_list):
-            raise GraphError(f"node id {excerpt(_first_repeated(map(_id_of, node_list)))} occurs twice")
-        by_path = FrozenDict(zip(map(_path_of, scope_list), scope_list, strict=True))
-        if len(by_path) != len(scope_list):
-            raise GraphError(f"scope {excerpt(_first_repeated(map(_path_of, scope_list)))} occurs twice")
+        by_id = _index_records(nodes, attrgetter("id"), "node id")
+        by_path = _index_records(scopes, attrgetter("path"), "scope")
         head |= {name: tuple(head[name]) for name in _LISTS & head.keys()}
         return cls(by_id, by_path, read_from, unknown, cuts=tuple(cuts), producer=producer, **head)
 
@@ -112,7 +108,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> [node.id for node in g.producers("mul:1")], [node.id for node in g.consumers("x")]
         (['x'], ['mul:1'])
         """
-        found = dict.fromkeys(sources(self._known(node_id)))
+        found = dict.fromkeys(sources(self._find_node(node_id)))
         return tuple(self.nodes[source] for source in found if source in self.nodes)
 
     def consumers(self, node_id: str) -> tuple[Node, ...]:
@@ -121,16 +117,16 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         Raises:
             GraphError: the id is unknown.
         """
-        return tuple(map(self.nodes.__getitem__, self._takers.get(self._known(node_id).id, ())))
+        return tuple(map(self.nodes.__getitem__, self._consumers.get(self._find_node(node_id).id, ())))
 
-    def _known(self, node_id: str) -> Node:
+    def _find_node(self, node_id: str) -> Node:
         node = self.nodes.get(node_id)
         if node is None:
             raise GraphError(f"no node {node_id!r}{did_you_mean(str(node_id), self.nodes)}")
         return node
 
     @cached_property
-    def _takers(self) -> Mapping[str, Iterable[str]]:
+    def _consumers(self) -> Mapping[str, Iterable[str]]:
         found: defaultdict[str, list[str]] = defaultdict(list)
         for node in self.nodes.values():
             for source in dict.fromkeys(sources(node)):
@@ -168,7 +164,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         """
         if callable(wanted):
             return tuple(filter(wanted, self.nodes.values()))
-        found: set[str] = _upper("passes").matching(self, wanted)
+        found: set[str] = _import_later("passes").matching(self, wanted)
         return tuple(node for node in self.nodes.values() if node.id in found)
 
     def saved_bytes(self, by: Account = "scope") -> dict[str, int]:
@@ -186,17 +182,16 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> g.saved_bytes()
         {'fc': 8}
         """
-        # `gradir.ir.saved` is not needed to load and save a graph.
         if by not in (accounts := get_args(Account)):
             raise ValueError(f"saved bytes are counted by {', '.join(accounts)}, not by {by!r}")
-        kept: SavedBytes[str] = SavedBytes(self.nodes)
+        saved: SavedBytes[str] = SavedBytes(self.nodes)
         found: dict[str, int] = {}
         for node in self.nodes.values():
             account = {"scope": node.scope, "op": node.op, "node": node.id}[by]
             if node.saved:
-                kept.add(node, account)
+                saved.add(node, account)
             found[account] = found.get(account, 0) + bytes_told(node)
-        for account, size in kept.by_account().items():
+        for account, size in saved.by_account().items():
             found[account] += size
         return {account: bounded(size) for account, size in found.items() if size}
 
@@ -227,10 +222,9 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         for key, records in (("id", found["nodes"]), ("source", found["edges"]), ("target", found["edges"])):
             for record in records:
                 record[key] = _Id(record[key])
-        # The text says which kind of graph to make, and networkx's types cannot know that.
-        made: Any = nx.node_link_graph(found, edges="edges")
-        linked: nx.MultiDiGraph[str] = made
-        return linked
+        # The type of the result depends on the data, so mypy cannot infer it.
+        linked: Any = nx.node_link_graph(found, edges="edges")
+        return linked  # type: ignore[no-any-return]
 
     def to(self, exporter: str, **options: object) -> str:
         """Export to text: ``g.to("mermaid")``. The same as `gradir.export`.
@@ -239,7 +233,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             ExportError: there is no such exporter or option, or the format cannot hold the graph.
             PassError: a pattern names no node, or a pass does not take the value.
         """
-        text: str = _upper("api").export(self, exporter, **options)
+        text: str = _import_later("api").export(self, exporter, **options)
         return text
 
     def save(
@@ -257,13 +251,13 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             GradirError: the library of the compression is not installed.
             FormatError: there is no such format or compression, or a part of the graph would be lost.
         """
-        _upper("api").save(self, path, format=format, compress=compress, lossy=lossy)
+        _import_later("api").save(self, path, format=format, compress=compress, lossy=lossy)
 
     # IPython passes both arguments by name.
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
-        """Return the graph as a notebook shows it: a picture, folded by module if large."""
-        shown: dict[str, str] = _upper("display").mimebundle(self)
-        return shown
+        """Return the graph as a picture for a notebook, folded by module if large."""
+        bundle: dict[str, str] = _import_later("display").mimebundle(self)
+        return bundle
 
     def __repr__(self) -> str:
         outputs = len(self.outputs)
@@ -273,7 +267,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
 
 
 class _Id(str):
-    """The id of a node for a name in DOT: pydot takes text after a colon for a port, so an id with one has quotes."""
+    """An id that pydot can write, with quotes if it has a colon, since pydot would read the rest as a port."""
 
     __slots__ = ()
 
@@ -286,30 +280,29 @@ class _Id(str):
 
 
 def expect_graphs(*values: object) -> None:
-    """Raise TypeError if a value is no graph."""
+    """Raise TypeError if a value is not a graph."""
     for value in values:
         if not isinstance(value, Graph):
             hint = "; gradir.load reads a file" if isinstance(value, (str, PathLike)) else ""
             raise TypeError(f"expected a gradir.Graph, got {type(value).__name__}{hint}")
 
 
-def _upper(name: str) -> Any:
-    # What is above the graph may be imported when a method is called, and not before.
+def _import_later(name: str) -> Any:
+    # These modules import this one, so methods import them only when called.
     return import_module(f"gradir.{name}")
 
-
-_id_of: Final = attrgetter("id")
-_path_of: Final = attrgetter("path")
 
 _DEFAULTS: Final = dict(zip(Head.__struct_fields__, Head.__struct_defaults__, strict=True))
 _LISTS: Final = frozenset(name for name, default in _DEFAULTS.items() if isinstance(default, tuple))
 _MAPPINGS: Final = ("nodes", "scopes", *(name for name, default in _DEFAULTS.items() if isinstance(default, Mapping)))
 
 
-def _first_repeated(keys: Iterable[str]) -> str:
-    seen: set[str] = set()
-    for key in keys:
-        if key in seen:
-            return key
-        seen.add(key)
-    raise AssertionError("no key is repeated")
+def _index_records(records: Iterable[R], key_of: Callable[[R], str], title: str) -> FrozenDict[str, R]:
+    values = list(records)
+    keys = list(map(key_of, values))
+    found = FrozenDict(zip(keys, values, strict=True))
+    if len(found) != len(keys):
+        places: dict[str, int] = {}
+        repeated = next(key for place, key in enumerate(keys) if places.setdefault(key, place) != place)
+        raise GraphError(f"{title} {excerpt(repeated)} occurs twice")
+    return found

@@ -26,8 +26,8 @@ from collections.abc import Collection
 from functools import lru_cache
 from itertools import count
 
-# Either may follow the path of a module in a name or an id: before a component, or before an operation.
-BEHIND_A_PATH = "./"
+# The characters after a module's path in a name or an id: before a component, or before an operation.
+PATH_SEPARATORS = "./"
 _ACCUMULATES = "accumulate_grad"
 _ROOT = "/"  # no path of a module encodes to it
 _REMOVED = "\0"  # no id of a graph ends in it
@@ -43,7 +43,7 @@ _RESERVED = frozenset(" /:%~\"'`<>\\|{}")
 
 
 def encode_component(text: str) -> str:
-    """Percent-encode what an id may not contain.
+    """Percent-encode the characters that an id may not contain.
 
     >>> encode_component("layers.0.weight"), encode_component("a/b c")
     ('layers.0.weight', 'a%2Fb%20c')
@@ -54,11 +54,11 @@ def encode_component(text: str) -> str:
 
 
 def _percent(char: str) -> str:
-    # A name may hold a lone surrogate, which plain UTF-8 refuses.
+    # A name may contain a lone surrogate, which plain UTF-8 refuses.
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
-# The names of modules and operations recur at every node. The size is bounded, since a file may have a million names.
+# The names of modules and operations repeat at every node. The size is limited, since a file may have a million names.
 _encoded = lru_cache(maxsize=4096)(encode_component)
 
 
@@ -74,13 +74,13 @@ def _prefix(scope: str, op: str) -> str:
 
 def claim(wanted: str, taken: set[str]) -> str:
     """Return an id, with the first free suffix if it is taken."""
-    # For a few names only: many equal ones would take quadratic time, which `FreeIds` avoids.
-    free = next(free for times in count(1) if (free := _again(wanted, times)) not in taken)
+    # Many equal names would take quadratic time, which `FreeIds` avoids.
+    free = next(free for times in count(1) if (free := _add_suffix(wanted, times)) not in taken)
     taken.add(free)
     return free
 
 
-def _again(wanted: str, times: int) -> str:
+def _add_suffix(wanted: str, times: int) -> str:
     return wanted if times == 1 else f"{wanted}~{times}"
 
 
@@ -100,12 +100,12 @@ def part_name(name: str, part: int) -> str:
 
 
 def whole_name(name: str) -> str:
-    """Return the name of the folded module that has a part of this name."""
+    """Return the name of a folded module from the name of a part."""
     return _PART.sub("", name)
 
 
 def removed(name: str) -> str:
-    """Return the id of a removed node whose own id another node has now."""
+    """Return an id for a removed node whose former id belongs to another node."""
     return name + _REMOVED
 
 
@@ -115,8 +115,8 @@ def renamed(name: str, before: str, after: str) -> str:
     >>> renamed("layers.0/tanh:1", "layers.0", "layers.0-11"), renamed("layers.01", "layers.0", "layers.0-11")
     ('layers.0-11/tanh:1', 'layers.01')
     """
-    behind = name[len(before) : len(before) + 1]
-    return after + name[len(before) :] if name.startswith(before) and behind in BEHIND_A_PATH else name
+    rest = name[len(before) :]
+    return after + rest if name.startswith(before) and rest[:1] in PATH_SEPARATORS else name
 
 
 def tells_module(node_id: str, path: str) -> bool:
@@ -129,12 +129,12 @@ def tells_module(node_id: str, path: str) -> bool:
 
 
 def output_path(node_id: str) -> str:
-    """Return the path of an output as its id spells it."""
+    """Return the encoded path in the id of an output."""
     return node_id.partition(":")[2]
 
 
 def within(node_id: str, module: str) -> str:
-    """Return the id of a node when its whole graph is below a module.
+    """Return the id of a node after its graph was put into a module.
 
     >>> within("h.0/mm:1", "stage1"), within("w", "stage1"), within("mm:1", "stage1"), within("output", "stage1")
     ('stage1.h.0/mm:1', 'stage1.w', 'stage1/mm:1', 'stage1/output')
@@ -155,20 +155,20 @@ def split_id(node_id: str) -> tuple[str, str]:
     >>> split_id("fc/addmm:1"), split_id("fc.weight"), split_id("fc.weight/accumulate_grad:1")[0]
     (('fc', 'addmm:1'), ('', 'fc.weight'), 'fc.weight')
     """
-    path, _, operation = node_id.rpartition("/")
-    return path, operation
+    path, _, rest = node_id.rpartition("/")
+    return path, rest
 
 
-def relative_id(node_id: str, above: str) -> str:
+def relative_id(node_id: str, base_id: str) -> str:
     """Return an id relative to another one, or unchanged if they share no path.
 
     >>> [relative_id(node_id, "h.0.fc/t:1") for node_id in ("h.0.fc/mm:1", "h.0.fc.bias", "h.1")]
     ['./mm:1', '.bias', '...1']
     """
     path, slash, name = node_id.partition("/")
-    above_path, above_slash, _ = above.partition("/")
-    parts, base = path.split("."), above_path.split(".")
-    if not above_slash:
+    base_path, base_slash, _ = base_id.partition("/")
+    parts, base = path.split("."), base_path.split(".")
+    if not base_slash:
         base.pop()
     most = min(len(base), len(parts) - (not slash))
     common = next((place for place in range(most) if parts[place] != base[place]), most)
@@ -243,9 +243,9 @@ def without_numbers(name: str) -> str:
 
 
 def numbered(component: str) -> tuple[str, int] | None:
-    """Return the list and the index that a path component such as ``h_2`` names, or ``None``.
+    """Split a path component such as ``h_2`` into a list and an index; return ``None`` if it is no list entry.
 
-    The entries of a list are called ``0``, ``1`` in the list, or ``h_0``, ``h_1`` in the module that holds it.
+    The entries of a list are ``0``, ``1`` inside the list, or ``h_0``, ``h_1`` in the module that owns it.
 
     >>> numbered("h_10"), numbered("3"), numbered("fc1"), numbered("h_01")
     (('h_', 10), ('', 3), None, None)
@@ -255,14 +255,14 @@ def numbered(component: str) -> tuple[str, int] | None:
 
 
 def storage_key(node_id: str, slot: str) -> str:
-    """Return the key of a storage without an owner in the graph: the first slot that saved it."""
+    """Return the key of a storage without an owner in the graph, from the first slot that saved it."""
     return f"{node_id}.{slot}"
 
 
 def split_last(name: str) -> tuple[str, str]:
     """Split a `storage_key` into node and slot, or a tensor's name into module and own name."""
-    before, _, last = name.rpartition(".")
-    return before, last
+    first, _, last = name.rpartition(".")
+    return first, last
 
 
 class IdAllocator:
@@ -304,8 +304,8 @@ class IdAllocator:
         return f"output:{encode_component(path)}" if path else "output"
 
     def _claim(self, wanted: str) -> str:
-        times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
-        return wanted if times == 1 else _again(wanted, times)
+        self._claims[wanted] = times = self._claims.get(wanted, 0) + 1
+        return _add_suffix(wanted, times)
 
 
 class FreeIds:
@@ -325,7 +325,7 @@ class FreeIds:
         claimed = wanted
         while claimed in self._taken:
             self._counts[wanted] += 1
-            claimed = _again(wanted, self._counts[wanted] + 1)
+            claimed = _add_suffix(wanted, self._counts[wanted] + 1)
         self._taken.add(claimed)
         return claimed
 

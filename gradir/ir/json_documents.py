@@ -1,6 +1,6 @@
-"""Read and write JSON documents of one record with a head, such as diffs and overlays, and remember unknown keys.
+"""Read and write JSON documents of one record with a head, such as diffs and overlays.
 
-Records accept only known keys. Other documents are read with tolerant twins of the records.
+Records accept only known keys. Documents with unknown keys are read with tolerant twins of the records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DocumentKind(NamedTuple):
         return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
 
     def decode(self, data: bytes, kind: type[T], complete: Callable[[T], T]) -> T:
-        """Return the record in a document, after ``complete`` finishes or refuses it."""
+        """Return the record in a document, as ``complete`` returns it."""
         if is_too_deep(data):
             raise FormatError(TOO_DEEP)
         try:
@@ -55,7 +55,7 @@ class DocumentKind(NamedTuple):
         version = document.get("version")
         if not isinstance(version, str) or not READABLE.fullmatch(version):
             raise FormatError(f"the {self.noun} has version {excerpt(version)}; this gradir reads {self.version}")
-        # The records have no fields for the head, which only the file needs.
+        # The records have no fields for the head.
         del document["format"], document["version"]
         try:
             record, surplus = converted(document, kind)
@@ -76,26 +76,26 @@ _CONTAINERS: Final = (*_UNIONS, tuple, Mapping)
 
 
 def tolerant(kind: Any) -> Any:
-    """Return a record type's twin that ignores unknown keys and entries."""
+    """Return the twin of a record type that ignores unknown keys and entries."""
     return _twin(kind, is_tolerant=True)
 
 
 def closed(kind: Any) -> Any:
-    """Return a record type's twin with optional keys and no others; the length of rows is exact."""
+    """Return the twin of a record type with optional keys, no unknown keys, and rows of exact length."""
     return _twin(kind, is_tolerant=False)
 
 
-def known(read: object, kind: type[T]) -> T:
+def drop_unknown(read: object, kind: type[T]) -> T:
     """Return the record that its tolerant twin read."""
     return msgspec.convert(msgspec.to_builtins(read), kind)
 
 
 def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
-    """Return the record in plain data, and the error about unknown parts, if any."""
+    """Return the record in plain data, and the error about unknown keys, if any."""
     try:
         return msgspec.convert(plain, kind), None
     except msgspec.ValidationError as error:
-        return known(msgspec.convert(plain, tolerant(kind)), kind), error
+        return drop_unknown(msgspec.convert(plain, tolerant(kind)), kind), error
 
 
 @cache
@@ -103,7 +103,7 @@ def _twin(kind: Any, *, is_tolerant: bool) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         twin = _twin(arguments[0], is_tolerant=is_tolerant)
-        # Readers ignore the annotations of a type with records in it, so the twin needs none.
+        # Readers ignore the annotations of types that contain records.
         return kind if twin is arguments[0] else twin
     if origin in _CONTAINERS:
         inner = tuple(_twin(entry, is_tolerant=is_tolerant) for entry in arguments)
@@ -116,18 +116,18 @@ def _twin(kind: Any, *, is_tolerant: bool) -> Any:
 
 def _twin_record(record: type[msgspec.Struct], arguments: Sequence[Any], *, is_tolerant: bool) -> Any:
     hints = get_type_hints(record, include_extras=True)
-    given = dict(zip(getattr(record, "__parameters__", ()), arguments, strict=False))
+    known = dict(zip(getattr(record, "__parameters__", ()), arguments, strict=False))
     types = []
     for field in fields(record):
         hint = hints[field.name]
         # Fill in the arguments of a generic record.
         if parameters := getattr(hint, "__parameters__", ()):
-            hint = hint[tuple(given.get(parameter, Any) for parameter in parameters)]
+            hint = hint[tuple(known.get(parameter, Any) for parameter in parameters)]
         types.append(_twin(hint, is_tolerant=is_tolerant))
     is_row = record.__struct_config__.array_like
     if is_row and not is_tolerant:
         return tuple[tuple(types)]  # type: ignore[misc]
-    # A key of a file such as "in" need not be a valid name in Python.
+    # A key such as "in" may be no valid name in Python.
     numbered = {f"field{number}": field for number, field in enumerate(fields(record))}
     return msgspec.defstruct(
         record.__name__,

@@ -13,7 +13,7 @@ from gradir.ir.fields import other_fields
 from gradir.ir.model import Cut, Node, Record, Saved, Scope, Source, TensorMeta
 from gradir.ir.text import is_unicode, quoted
 
-# Exporters have their own words for these fields, and write any other by its key.
+# Exporters have their own text for these fields, and write any other by its key.
 TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     Scope: frozenset({"path", "class_name", "detail", "training"}),
     Cut: frozenset({"kind", "names", "scope", "tensor", "op", "source", "via", "meant", "at", "into", "slot"}),
@@ -42,12 +42,12 @@ def json_text(value: object) -> str:
     try:
         data = _ENCODER.encode(value)
     except UnicodeEncodeError:
-        data = _ENCODER.encode(_spelled(msgspec.to_builtins(value)))
-    return _safe(data)
+        data = _ENCODER.encode(_escape_surrogates(msgspec.to_builtins(value)))
+    return _escape_html(data)
 
 
 def further_facts(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield the key and JSON value of each field that a writer lacks words for and that has no default value."""
+    """Yield the key and JSON value of each unknown field that differs from its default."""
     for field in other_fields(type(record), TOLD[type(record)]):
         value = getattr(record, field.name)
         if value != field.default:
@@ -85,8 +85,8 @@ def _chunks(values: Iterable[object]) -> Iterator[str]:
         try:
             data = _ENCODER.encode_lines(chunk)
         except UnicodeEncodeError:
-            data = _ENCODER.encode_lines([_spelled(msgspec.to_builtins(value)) for value in chunk])
-        yield _safe(data[:-1])
+            data = _ENCODER.encode_lines([_escape_surrogates(msgspec.to_builtins(value)) for value in chunk])
+        yield _escape_html(data[:-1])
 
 
 def printable_json(data: bytes) -> str:
@@ -104,22 +104,22 @@ def printable_json(data: bytes) -> str:
     return "".join([char if char.isprintable() or char == "\n" else quoted(char)[1:-1] for char in text])
 
 
-def _safe(data: bytes) -> str:
+def _escape_html(data: bytes) -> str:
     # In a web page, "<" could start "</script>" or "<!--".
     return printable_json(data.replace(b"<", b"\\u003c"))
 
 
-def _spelled(value: Any) -> Any:
-    # UTF-8 cannot encode a lone surrogate, but an escape in JSON can spell it.
+def _escape_surrogates(value: Any) -> Any:
+    # UTF-8 cannot encode a lone surrogate, but JSON can escape it.
     if isinstance(value, str):
         return value if is_unicode(value) else msgspec.Raw(quoted(value).encode())
     if isinstance(value, (list, tuple)):
-        return [_spelled(item) for item in value]
+        return [_escape_surrogates(item) for item in value]
     if not isinstance(value, dict):
         return value
     if all(map(is_unicode, value)):
-        return {key: _spelled(item) for key, item in value.items()}
-    items = [quoted(key).encode() + b":" + _ENCODER.encode(_spelled(value[key])) for key in sorted(value)]
+        return {key: _escape_surrogates(item) for key, item in value.items()}
+    items = [quoted(key).encode() + b":" + _ENCODER.encode(_escape_surrogates(value[key])) for key in sorted(value)]
     return msgspec.Raw(b"{%b}" % b",".join(items))
 
 
@@ -139,16 +139,15 @@ def is_too_deep(text: bytes) -> bool:
     >>> is_too_deep(b"[" * 1000), is_too_deep(b'{"":[' * 501), is_too_deep(rb'["\"' + b"[" * 1001 + b'"]')
     (False, True, False)
     """
-    # As few brackets cannot be nested too deeply, wherever they are.
+    # So few brackets cannot be nested too deeply.
     if text.count(b"[") + text.count(b"{") <= DEEPEST:
         return False
     if b"\\" in text:
-        # Each escape starts where a run of backslashes does or after another escape, so these are those of a reader.
+        # An escape starts at the beginning of a run of backslashes or after another escape, as for a reader.
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     # With only brackets and quotes left, most strings are two quotes, and the regular expression has few to read.
-    text = text.translate(_AS_LISTS, _REST).replace(b'""', b"")
-    text = _QUOTED.sub(b"", text)
-    # Each round removes the innermost level. If many rounds leave brackets, they are counted one by one.
+    text = _QUOTED.sub(b"", text.translate(_AS_LISTS, _REST).replace(b'""', b""))
+    # Each round removes the innermost level. After many rounds, the other brackets are counted one by one.
     for rounds in range(_ROUNDS):
         if text.count(b"[") <= DEEPEST - rounds:
             return False

@@ -1,4 +1,4 @@
-"""Marks of a node in ``ext`` for whoever draws it, set by passes, diffs and overlays."""
+"""Marks of a node in ``ext`` for drawing, set by passes, diffs and overlays."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from gradir.ir.graph import Graph
 from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, bounded
-from gradir.ir.saved import merged, merged_ext
+from gradir.ir.saved import merged, sum_merged
 
 # These are keys of ``ext`` unless a comment says otherwise.
-# In all equal blocks but the first, the previous block feeds these input slots.
+# The previous block feeds these input slots, in all equal blocks but the first.
 CARRIED: Final = "carried_inputs"
 # A pass omitted the sources of these input slots. Without the mark, they would look as if no gradient flowed.
 ELIDED: Final = "elided_inputs"
@@ -54,11 +54,11 @@ VERDICT: Final = "verdict"
 STEPS: Final = ("step 1", "step 2", "step 3", "step 4", "step 5")
 # The looks of overlays in the order of their urgency.
 LOOKS: Final = ("quiet", "good", *STEPS, "caution", "alarm")
-# The text of an output that `unread` returns.
+# The text of an output whose value was never read.
 UNREAD: Final = "never read"
 
 _KINDS: Final = frozenset({"forward", "joint", "compiled"})
-# Each way to train is a column in the table of modules, so a hostile file must not state many.
+# Each way to train is a column in the table of modules, and a hostile file could have many.
 _MOST_WAYS: Final = 8
 _MARK_TYPES: Final = ((str, str, str, str, bool), (str, float, str, str, bool))
 
@@ -66,14 +66,13 @@ _MARK_TYPES: Final = ((str, str, str, str, bool), (str, float, str, str, bool))
 def _entry(node: Node, key: str, *types: type) -> Any:
     """Return a tuple in ``ext`` if its entries have exactly these types, else ``None``."""
     found = node.ext.get(key) if node.ext else None
-    # A file may hold anything there.
+    # A file may have any value there.
     return found if isinstance(found, tuple) and tuple(map(type, found)) == types else None
 
 
 def status(node: Node) -> str:
-    """Return the mark of a node, or an empty text.
+    """Return the change of a node, or an empty text.
 
-    >>> from gradir.ir.model import Node
     >>> status(Node("x", ext={"diff": "added"})), status(Node("x", ext={"diff": 1}))
     ('added', '')
     """
@@ -93,14 +92,13 @@ def lost_slots(node: Node) -> tuple[object, ...]:
 
 
 def is_lost(tail: Node, head: Node, slot: int) -> bool:
-    """Return whether gradient no longer flows through a former edge."""
+    """Return whether an edge into a slot exists only in the first graph."""
     return "removed" in {status(tail), status(head)} or slot in lost_slots(head)
 
 
 def operation_before(node: Node) -> str:
     """Return the former operation of a changed function, or an empty text.
 
-    >>> from gradir.ir.model import Node
     >>> operation_before(Node("x", op="relu", ext={"diff": "changed", "was": "gelu"}))
     'gelu'
     """
@@ -117,7 +115,6 @@ def times(node: Node) -> int:
 def flops(node: Node) -> int:
     """Return a node's floating-point operations in the forward pass, or 0 if unknown.
 
-    >>> from gradir.ir.model import Node
     >>> flops(Node("x", ext={"flops": 128})), flops(Node("x", ext={"flops": "many"}))
     (128, 0)
     """
@@ -126,12 +123,12 @@ def flops(node: Node) -> int:
 
 
 def is_backward(node: Node) -> bool:
-    """Return whether a node is of the backward, in a graph of both passes."""
+    """Return whether a node belongs to the backward pass, in a graph of both passes."""
     return bool(node.ext) and node.ext.get(PHASE) == "backward"
 
 
 def graph_kind(graph: Graph) -> str:
-    """Return which graph it is: ``autograd``, ``forward``, ``joint`` or ``compiled``.
+    """Return the kind of a graph: ``autograd``, ``forward``, ``joint`` or ``compiled``.
 
     >>> from gradir.ir import Graph, Producer
     >>> graph_kind(Graph.of([])), graph_kind(Graph.of([], producer=Producer(options={"graph": "joint"})))
@@ -142,7 +139,7 @@ def graph_kind(graph: Graph) -> str:
 
 
 def savings(graph: Graph) -> Iterator[tuple[str, str, int]]:
-    """Yield what each of several ways to train keeps for its backward: its name, a module and the bytes.
+    """Yield the bytes that each way to train saves for its backward pass: its name, a module and the bytes.
 
     >>> from gradir.ir import Graph, Producer
     >>> [*savings(Graph.of([], producer=Producer(options={"savings": (("eager", "fc", 96), ("eager",))})))]
@@ -151,7 +148,7 @@ def savings(graph: Graph) -> Iterator[tuple[str, str, int]]:
     rows = graph.producer.options.get(SAVINGS)
     names = set[str]()
     for row in rows if isinstance(rows, tuple) else ():
-        # A file may hold anything there.
+        # A file may have any value there.
         if isinstance(row, tuple) and [*map(type, row)] == [str, str, int] and len(names | {row[0]}) <= _MOST_WAYS:
             names.add(row[0])  # type: ignore[arg-type]
             yield row  # type: ignore[misc]
@@ -160,7 +157,6 @@ def savings(graph: Graph) -> Iterator[tuple[str, str, int]]:
 def milliseconds(node: Node) -> tuple[float, float]:
     """Return the milliseconds of a node, forward and backward, or 0 if unknown.
 
-    >>> from gradir.ir.model import Node
     >>> milliseconds(Node("x", ext={"ms": (0.5, 1.5)})), milliseconds(Node("x", ext={"ms": 2.0}))
     ((0.5, 1.5), (0.0, 0.0))
     """
@@ -180,7 +176,7 @@ def stands_for_several(node: Node) -> bool:
 class ListedChange(NamedTuple):
     """A change to list beside the picture of a diff: its kind, its heading, its text.
 
-    ``fields`` has each changed field with both values as text, and ``slots`` the rewired input slots by node.
+    ``fields`` has each changed field with both values as text, and ``slots`` the changed input slots by node.
     """
 
     kind: str
@@ -196,7 +192,7 @@ class ListedChange(NamedTuple):
 class Mark(NamedTuple):
     """The mark of an overlay on a node: its look, its value, its channel, and the text of a legend.
 
-    ``is_mixed`` is set if the node stands for several that differ.
+    ``is_mixed`` is set if the node represents several with different values.
     """
 
     look: str
@@ -207,9 +203,8 @@ class Mark(NamedTuple):
 
 
 def overlay_mark(node: Node) -> Mark | None:
-    """Return the mark of an overlay, or ``None``.
+    """Return the mark of an overlay on a node, or ``None``.
 
-    >>> from gradir.ir.model import Node
     >>> overlay_mark(Node("x", ext={"overlay": ("alarm", "zero", "gradient", "zero", False)})).value
     'zero'
     >>> overlay_mark(Node("x", ext={"overlay": "alarm"}))
@@ -218,7 +213,7 @@ def overlay_mark(node: Node) -> Mark | None:
 
 
 def overlay_marks(node: Node) -> list[Mark]:
-    """Return the marks of all channels of an overlay for a node, the chosen one first."""
+    """Return the marks of all channels of an overlay on a node, the chosen one first."""
     others = node.ext.get(OVERLAYS)
     found = [node.ext.get(OVERLAY), *(others if isinstance(others, tuple) else ())]
     return [*filter(None, map(_mark, found))]
@@ -230,9 +225,8 @@ def _mark(found: object) -> Mark | None:
 
 
 def overlay_verdict(nodes: Iterable[Node]) -> tuple[str, str] | None:
-    """Return the look and the sentence that an overlay has for the whole graph.
+    """Return the look and the sentence of an overlay for the whole graph, or ``None``.
 
-    >>> from gradir.ir.model import Node
     >>> overlay_verdict([Node("w"), Node("output", ext={"verdict": ("quiet", "Both parameters get a gradient.")})])
     ('quiet', 'Both parameters get a gradient.')
     >>> overlay_verdict([Node("output", ext={"verdict": "alarm"})])
@@ -247,7 +241,6 @@ def overlay_verdict(nodes: Iterable[Node]) -> tuple[str, str] | None:
 def failure(node: Node) -> str:
     """Return the error that ended the forward pass at a node, or an empty text.
 
-    >>> from gradir.ir.model import Node
     >>> failure(Node("x", ext={"failed": "ValueError: no"})), failure(Node("x", ext={"failed": True}))
     ('ValueError: no', '')
     """
@@ -256,9 +249,8 @@ def failure(node: Node) -> str:
 
 
 def unread(nodes: Collection[Node]) -> frozenset[str]:
-    """Return the ids of outputs that only end the graph because the forward pass raised before it read their values.
+    """Return the ids of outputs whose values were never read because the forward pass raised an error.
 
-    >>> from gradir.ir.model import Node
     >>> [*unread([Node("output", "output"), Node("mm:1", ext={"failed": "ValueError: no"})])]
     ['output']
     """
@@ -266,14 +258,13 @@ def unread(nodes: Collection[Node]) -> frozenset[str]:
 
 
 def is_focus(node: Node) -> bool:
-    """Return whether a node was selected by the option ``focus``."""
+    """Return whether the option ``focus`` selected a node."""
     return bool(node.ext) and node.ext.get(FOCUS) is True
 
 
 def left_out(node: Node) -> tuple[int, int]:
     """Return the numbers of omitted producers and consumers of a node.
 
-    >>> from gradir.ir.model import Node
     >>> left_out(Node("x", ext={"left_out": (0, 3)})), left_out(Node("x", ext={"left_out": "3"}))
     ((0, 3), (0, 0))
     """
@@ -281,7 +272,7 @@ def left_out(node: Node) -> tuple[int, int]:
 
 
 def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
-    """Return the marks of a node that stands for several."""
+    """Return the marks of a node that represents several."""
     nodes = [node for node in nodes if node.ext]
     found: dict[str, AttrValue] = {
         FOCUS: any(map(is_focus, nodes)),
@@ -291,8 +282,8 @@ def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
         FLOPS: bounded(sum(map(flops, nodes))),
         MILLISECONDS: _sums(map(milliseconds, nodes)),
     }
-    gone = merged_ext(chain.from_iterable(map(merged, nodes)))
-    return {**{key: value for key, value in found.items() if value}, **gone, **_worst_overlay(nodes)}
+    slots = sum_merged(chain.from_iterable(map(merged, nodes)))
+    return {**{key: value for key, value in found.items() if value}, **slots, **_worst_overlay(nodes)}
 
 
 def _sums(pairs: Iterable[tuple[AttrScalar, ...]]) -> tuple[AttrScalar, ...]:

@@ -1,4 +1,4 @@
-"""Cache values computed from the few distinct words, shapes and attributes of many nodes."""
+"""Cache values computed from the few distinct names, shapes and attributes of many nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Memo(dict[K, V]):
     def __init__(self, make: Callable[[K], V]) -> None:
         self._make = make
 
-    # dict calls this for a missing key only, so a hit costs no Python call.
+    # dict calls this only for a missing key, so a hit needs no Python call.
     def __missing__(self, key: K) -> V:
         value = self[key] = self._make(key)
         return value
@@ -34,18 +34,16 @@ class MappingMemo(Generic[V]):
 
     def __init__(self, make: Callable[[Mapping[str, AttrValue]], V]) -> None:
         self._make = make
-        self._made: dict[bytes, V] = {}
+        self._cache: dict[bytes, V] = {}
 
     def __call__(self, values: Mapping[str, AttrValue]) -> V:
         """Return the value for a mapping."""
         key = exact_key(values)
         if key is None:
             return self._make(values)
-        try:
-            return self._made[key]
-        except KeyError:
-            made = self._made[key] = self._make(values)
-            return made
+        if key not in self._cache:
+            self._cache[key] = self._make(values)
+        return self._cache[key]
 
 
 class Table(dict[K, int]):
@@ -70,9 +68,9 @@ class Table(dict[K, int]):
 
 
 def exact_key(value: object) -> bytes | None:
-    """Return a key that differs if values or their types do; ``None`` for unhashable values.
+    """Return a key that differs if values or their types differ, or ``None`` if the value cannot be encoded.
 
-    ``==`` takes 1 for 1.0 and for true, and 0.0 for -0.0, whose texts differ.
+    In Python, 1 equals 1.0 and True, and 0.0 equals -0.0, although their texts differ.
 
     >>> len({exact_key(value) for value in (1, 1.0, True, "1", (1,), (1.0,), 0.0, -0.0)})
     8

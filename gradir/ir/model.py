@@ -28,28 +28,28 @@ ROLES: Final = (
     "module",  # a whole module folded into one node
 )
 
-# The roles of tensors without a gradient, which are in a graph because an operation saved them.
+# Roles of tensors without a gradient, which are in a graph only because an operation saved them.
 BESIDE: Final = frozenset({"buffer", "input"})
-# msgspec leaves a field out when it holds the very object that is its default, so equal text has to be that object.
+# msgspec omits a field only if its value is the same object as the default.
 _FUNCTION: Final = "function"
 _CPU: Final = "cpu"
 _STRIDED: Final = "strided"
 _HELD: Final = "held"
-# Whether this Python makes empty tuples other than the one that is a field's default, which msgspec would write.
+# Whether this Python creates several empty tuples. msgspec would write those that are not the default.
 HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
-# The largest integer of a file, which also stands for any larger size or sum: msgspec writes and reads 64 bits.
+# The largest integer of a file, which also represents any larger size or sum: msgspec writes and reads 64 bits.
 MOST: Final = 2**63 - 1
 
 
 def bounded(count: int) -> int:
-    """Limit a size, or a sum of sizes, to `MOST`.
+    """Limit a size, or a sum of sizes, to 64 bits.
 
-    A file may state sizes whose product Python does not print and no float can hold.
+    A file may state sizes whose product Python cannot print and no float can represent.
 
     >>> bounded(24), bounded(2**64), bounded(-(2**64))
     (24, 9223372036854775807, -9223372036854775807)
     """
-    # Most sizes are small, and each is looked at.
+    # This runs for every size, and most are small.
     return count if -MOST <= count <= MOST else max(-MOST, min(count, MOST))
 
 
@@ -57,8 +57,8 @@ class About(NamedTuple):
     """Properties of a field besides its name, type and default.
 
     ``compared`` is its class for comparisons: ``structure``, ``type``, ``detail``, ``place`` or ``free``. ``refers``
-    is set if the value is, or starts with, a node's id, and ``inside`` names the field with the node that the value
-    is a place in. ``since`` is the first version of the format with the field.
+    is set if the value is, or starts with, a node's id. ``inside`` names the field whose node contains the slot that
+    the value numbers. ``since`` is the first version of the format with the field.
 
     ``merged`` says how a merge treats a field of the head: ``both`` sides' edits, ``either``, or ``neither``.
     """
@@ -71,7 +71,7 @@ class About(NamedTuple):
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
-# A float that JSON can spell. Only MessagePack can spell NaN and infinity, so the encodings would differ.
+# A float that JSON can represent. NaN and infinity exist only in MessagePack, so the encodings would differ.
 Float64 = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
@@ -86,20 +86,20 @@ Shape = tuple[Size, ...]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base of the IR's records: immutable, compared by value, defaults left out of the file.
+    """Base of the IR's records: immutable, compared by value, written without defaults.
 
     `gradir.ir.json_documents` reports unknown keys of a document.
     """
 
 
 def share_empty_tuples(record: Record) -> None:
-    """Put the one empty tuple that is a field's default in place of others: see `HAS_MANY_EMPTY_TUPLES`."""
+    """Replace empty tuples by the default object, see `HAS_MANY_EMPTY_TUPLES`."""
     for field in record.__struct_fields__:
         if getattr(record, field) == ():
             force_setattr(record, field, ())
 
 
-# gc=False: immutable records form no cycles, and the garbage collector would visit each of them again and again.
+# gc=False: immutable records form no cycles, and the garbage collector would visit each repeatedly.
 class NonFinite(Record, frozen=True, gc=False):
     """A float that JSON cannot represent.
 

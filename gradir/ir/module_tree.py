@@ -1,4 +1,4 @@
-"""The scope table as a tree of modules."""
+"""Arrange the modules of a scope table as a tree."""
 
 from __future__ import annotations
 
@@ -17,33 +17,32 @@ from gradir.ir.model import Node, Scope, bounded
 
 _Number = TypeVar("_Number", int, float)
 
-# The number of no module: the parent of a topmost one, and the place of a node outside all.
+# The number of the missing parent of a topmost module, and of the module of a node outside all modules.
 OUTSIDE: Final = -1
 _STEPS: Final = re.compile(r"(?:^|\.)×(\d{1,18})(?: \(\d+\))?(?=\.|$)")
 # A component that `gradir.passes.once` or `gradir.passes.rollup` made of equal steps or layers.
-_ALIKE: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(?:[^.]*_)?(\d{1,18})-(\d{1,18}))(?=\.|$)")
-# More levels of a path count as one where code visits each, so that a hostile path takes no quadratic time. Models have
-# a dozen or two.
+_REPEATED: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(?:[^.]*_)?(\d{1,18})-(\d{1,18}))(?=\.|$)")
+# Deeper levels of a path count as one, so that a hostile path takes no quadratic time. Models have one or two dozen.
 DEEPEST: Final = 64
 
 
 def split_path(path: str) -> tuple[str, str]:
     """Split a path into the path of the parent module and the rest.
 
-    Components deeper than `DEEPEST` levels form one, so that climbing a path takes few steps.
+    Components below `DEEPEST` levels form one, so that a path has few parents.
 
     >>> split_path("layers.3.attn"), split_path("layers"), split_path(".".join("a" * 100))[1].count(".")
     (('layers.3', 'attn'), ('', 'layers'), 36)
     """
     if path.count(".") < DEEPEST:
-        above, _, name = path.rpartition(".")
-        return above, name
+        parent, _, name = path.rpartition(".")
+        return parent, name
     *components, name = path.split(".", DEEPEST - 1)
     return ".".join(components), name
 
 
 def upwards(path: str) -> Iterator[str]:
-    """Yield a path and those of the modules around it, without the root."""
+    """Yield a path and its parents, without the root."""
     while path:
         yield path
         path = split_path(path)[0]
@@ -63,7 +62,7 @@ def common_path(paths: Iterable[str]) -> str:
 
 
 class Above:
-    """Test whether a path is, or lies above, one of some paths.
+    """Test whether a path is equal to, or a parent of, one of several paths.
 
     >>> above = Above(["layers.3.attn"])
     >>> "layers.3" in above, "layers.3.attn" in above, "layers.3.att" in above, "" in above
@@ -76,7 +75,7 @@ class Above:
     def __contains__(self, path: str) -> bool:
         if not path:
             return True
-        # A name such as h-1 sorts between h and h.0, so both are looked for.
+        # A name such as h-1 sorts between h and h.0, so this searches for both.
         for first in (path, f"{path}."):
             at = bisect_left(self._paths, first)
             if at < len(self._paths) and (self._paths[at] == path or self._paths[at].startswith(f"{path}.")):
@@ -85,7 +84,7 @@ class Above:
 
 
 def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str], str]]:
-    """Return a program's own modules, and a function that finds the one for a path with steps.
+    """Return the modules without those of steps, and a function that removes steps from a path.
 
     >>> modules, path = without_steps([Scope("cell", "LSTMCell"), Scope("cell.×49"), Scope("×3.fc")])
     >>> [scope.path for scope in modules], path("cell.×49.fc"), path("×3")
@@ -95,15 +94,15 @@ def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str],
     if not any(not scope.class_name and _STEPS.search(scope.path) for scope in table):
         return table, str
 
-    def outside_steps(path: str) -> str:
+    def strip_steps(path: str) -> str:
         found = _STEPS.sub("", path)
         return found if found == path else found.removeprefix(".")
 
-    return [scope for scope in table if not _STEPS.search(scope.path)], outside_steps
+    return [scope for scope in table if not _STEPS.search(scope.path)], strip_steps
 
 
 def step_around(path: str) -> tuple[str, int]:
-    """Return the innermost module of equal steps around a path and their number, or no path.
+    """Return the innermost module of equal steps around a path and their number, or an empty path and 1.
 
     >>> step_around("cell.×49.fc"), step_around("cell")
     (('cell.×49', 49), ('', 1))
@@ -123,7 +122,7 @@ def class_text(scope: Scope) -> str:
 
 
 def rounds_around(scopes: Mapping[str, Scope]) -> Callable[[str], int]:
-    """Return a function from modules to their rounds in loops that the graph shows once.
+    """Return a function that returns the rounds of a module in loops whose body is in the graph once.
 
     >>> around = rounds_around({"scan": Scope("scan", rounds=5), "scan.scan": Scope("scan.scan", rounds=3)})
     >>> around("scan.scan.fc"), around("scan"), around("")
@@ -132,17 +131,17 @@ def rounds_around(scopes: Mapping[str, Scope]) -> Callable[[str], int]:
     loops = {path: scope.rounds for path, scope in scopes.items() if scope.rounds}
     if not loops:
         return lambda _: 1
-    return cache(lambda path: bounded(prod(loops.get(above, 1) for above in upwards(path))))
+    return cache(lambda path: bounded(prod(loops.get(module, 1) for module in upwards(path))))
 
 
 def rounds_of(path: str) -> int:
-    """Return the number of modules that one represents, as an equal step or layer.
+    """Return the number of equal steps or layers that a module represents.
 
     >>> rounds_of("h.0-11.mlp"), rounds_of("cell.×49"), rounds_of("h_0-1.×3"), rounds_of("h.0")
     (12, 49, 6, 1)
     """
     rounds = 1
-    for number, first, last in _ALIKE.findall(path):
+    for number, first, last in _REPEATED.findall(path):
         rounds = bounded(rounds * (int(number) if number else max(1, int(last) - int(first) + 1)))
     return rounds
 
@@ -157,9 +156,10 @@ def scope_depth(path: str) -> int:
 
 
 class ModuleTree:
-    """The modules of a scope table by number, each under the nearest module above it that the table has.
+    """The modules of a scope table by number, each with the nearest module around it as parent.
 
-    A parent comes before its children. ``scopes``, ``parents``, ``children``, ``names`` and ``levels`` are by number.
+    A parent comes before its children. The number is the index of ``scopes``, ``parents``, ``children``, ``names`` and
+    ``levels``.
 
     >>> tree = ModuleTree([Scope("", "Model"), Scope("layers.0", "Block"), Scope("layers.0.fc", "Linear")])
     >>> tree.names, tree.parents, tree.place("layers.0.fc.hook"), tree.place("layers")
@@ -172,25 +172,25 @@ class ModuleTree:
         table = list(scopes)
         rows = {scope.path: row for row, scope in enumerate(table)}
         self._prefixes = _Prefixes(rows)
-        above = [self._prefixes.above(scope.path) for scope in table]
-        below: list[list[int]] = [[] for _ in table]
+        parents = [self._prefixes.find_row(scope.path) for scope in table]
+        children: list[list[int]] = [[] for _ in table]
         tops: list[int] = []
-        for row, parent in enumerate(above):
-            (tops if parent == OUTSIDE else below[parent]).append(row)
-        for rows_below in (tops, *below):
-            if len(rows_below) > 1:
-                _sort_entries(rows_below, table)
+        for row, parent in enumerate(parents):
+            (tops if parent == OUTSIDE else children[parent]).append(row)
+        for siblings in (tops, *children):
+            if len(siblings) > 1:
+                _sort_entries(siblings, table)
         order: list[int] = []
         stack = tops[::-1]
         while stack:
             order.append(row := stack.pop())
-            stack.extend(reversed(below[row]))
+            stack.extend(reversed(children[row]))
         number = {row: place for place, row in enumerate(order)}
         self._number = number
         self._places = {path: number[row] for path, row in rows.items()}
         self.scopes = [table[row] for row in order]
-        self.parents = [number.get(above[row], OUTSIDE) for row in order]
-        self.children = [[number[child] for child in below[row]] for row in order]
+        self.parents = [number.get(parents[row], OUTSIDE) for row in order]
+        self.children = [[number[child] for child in children[row]] for row in order]
         self.tops = [number[row] for row in tops]
         self.names: list[str] = []
         self.levels: list[int] = []
@@ -200,7 +200,7 @@ class ModuleTree:
             self.levels.append(0 if parent == OUTSIDE else self.levels[parent] + 1)
 
     def of(self, table: Mapping[str, Scope]) -> ModuleTree:
-        """Return the tree of another table, sooner if it has the same paths in the same order."""
+        """Return the tree of another table, faster if it has the same paths in the same order."""
         if [*table] != [*self._prefixes.rows]:
             return ModuleTree(table.values())
         tree = copy(self)
@@ -208,29 +208,29 @@ class ModuleTree:
         return tree
 
     def place(self, path: str) -> int:
-        """Return the number of the module at or nearest above a path, or `OUTSIDE`."""
+        """Return the number of the module at a path or nearest around it, or `OUTSIDE`."""
         found = self._places.get(path)
         if found is None:
-            found = self._places[path] = self._number.get(self._prefixes.above(path), OUTSIDE)
+            found = self._places[path] = self._number.get(self._prefixes.find_row(path), OUTSIDE)
         return found
 
     def with_below(self, own: Sequence[_Number]) -> list[_Number]:
-        """Return the sum of each module's number and those of all modules below it."""
+        """Return for each module the sum of its own number and those of all its submodules."""
         sums = list(own)
-        # A parent comes before its children, so each is complete before it is added.
+        # A parent comes before its children, so each sum is complete before it is added.
         for place in range(len(sums) - 1, -1, -1):
             if self.parents[place] != OUTSIDE:
                 sums[self.parents[place]] += sums[place]
         return sums
 
     def and_above(self, place: int) -> Iterator[int]:
-        """Yield a module and those above it, from the inside out."""
+        """Yield a module and its parents, from the inside out."""
         while place != OUTSIDE:
             yield place
             place = self.parents[place]
 
     def with_above(self, places: Iterable[int], known: Collection[int] = ()) -> set[int]:
-        """Return modules and those above them, up to the first that is in a set of ``known`` ones."""
+        """Return modules and their parents, each up to the first one in ``known``."""
         found: set[int] = set()
         for inner in places:
             for place in self.and_above(inner):
@@ -241,17 +241,17 @@ class ModuleTree:
 
 
 class _Prefixes:
-    """Find the row of a table with the longest path above another path, in linear time."""
+    """Find the row of a table with the nearest parent of a path, in linear time."""
 
     def __init__(self, rows: Mapping[str, int]) -> None:
         self.rows = rows
         self._steps: dict[tuple[int, str], int] = {}
         self._ends: dict[int, int] = {}
 
-    def above(self, path: str) -> int:
+    def find_row(self, path: str) -> int:
         if not path:
             return OUTSIDE
-        # Most tables have the module right above, so the trie is built only for others.
+        # Most tables have the direct parent, so the trie is built only if one is missing.
         row = self.rows.get(path.rpartition(".")[0])
         if row is not None:
             return row
@@ -272,7 +272,7 @@ class _Prefixes:
 
 
 def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
-    """Put the entries of each list in the order of their numbers, at the places that they have."""
+    """Sort the entries of each list by their numbers, within the places of that list."""
     lists: dict[str, list[tuple[int, int, str]]] = {}
     for at, row in enumerate(rows):
         name = split_path(table[row].path)[1]
@@ -281,7 +281,7 @@ def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
             lists.setdefault(found[0], []).append((found[1], at, name))
     for entries in lists.values():
         by_number = sorted(entries)
-        # A front-end may sort the keys of a dict as text, h_10 before h_2. Any other order is the program's own.
+        # A front-end may sort the keys of a dict as text, h_10 before h_2. Any other order comes from the program.
         if by_number == entries or any(one[2] > other[2] for one, other in pairwise(entries)):
             continue
         moved = [rows[at] for _, at, _ in by_number]
@@ -294,7 +294,6 @@ def whole_tree(graph: Graph, *, like: ModuleTree | None = None) -> ModuleTree:
 
     ``like`` is the tree of a graph that probably has the same paths.
 
-    >>> from gradir.ir import Graph, Node
     >>> tree = whole_tree(Graph.of([Node("f:1", scope="a.b")], [Scope("c")]))
     >>> tree.names, tree.parents
     (['', 'c', 'a', 'b'], [-1, 0, 0, 2])
@@ -302,9 +301,8 @@ def whole_tree(graph: Graph, *, like: ModuleTree | None = None) -> ModuleTree:
     scopes = {"": graph.scopes.get("", Scope("")), **graph.scopes}
     named = [*[node.scope for node in graph.nodes.values()], *[cut.scope for cut in graph.cuts]]
     for path in dict.fromkeys([*graph.scopes, *named]):
-        above = path
-        if path not in scopes:
-            scopes[path] = Scope(path)
-        while (above := split_path(above)[0]) not in scopes:
-            scopes[above] = Scope(above)
+        scopes.setdefault(path, Scope(path))
+        parent = path
+        while (parent := split_path(parent)[0]) not in scopes:
+            scopes[parent] = Scope(parent)
     return ModuleTree(scopes.values()) if like is None else like.of(scopes)

@@ -14,7 +14,7 @@ from gradir.ir.text import quoted
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
 _LEAST_RUN: Final = 3
 _FEWEST: Final = 2
-# Equal last components are looked for this many times, since each time reads every name again.
+# The limit of searches for equal last components, since each reads every name again.
 _MOST_ENDS: Final = 4
 
 
@@ -26,8 +26,8 @@ class _Shape(NamedTuple):
 def ranges(names: Iterable[str]) -> str:
     """Write a set of dotted names with the shell's alternatives: ``{a,b}``, and ``{0..3}`` for indices.
 
-    Expanding every brace yields exactly these names. A component that is no plain word is a JSON string. Equal
-    suffixes are found bottom-up, as in the minimization of acyclic automata (Revuz, 1992).
+    Expanding every brace yields exactly these names. A component that is no plain word is a JSON string. Equal suffixes
+    are merged from the leaves up, as in the minimization of acyclic automata (Revuz, 1992).
 
     >>> ranges(["h.0.attn", "h.1.attn", "h.2.attn", "h.0.mlp.fc", "h.1.mlp.fc", "h.2.mlp.fc"])
     'h.{0..2}.{attn,mlp.fc}'
@@ -38,19 +38,19 @@ def ranges(names: Iterable[str]) -> str:
     >>> ranges(["h.0", "h.1", "h.3", "h", "a b.{c}"])
     '{h{,.{0,1,3}},"a b"."{c}"}'
     """
-    listed, ends = list(dict.fromkeys(names)), ""
-    if not listed:
+    rest, ends = list(dict.fromkeys(names)), ""
+    if not rest:
         return ""
     for _ in range(_MOST_ENDS):
-        split = _product(listed)
+        split = _split_common_ends(rest)
         if split is None:
             break
-        listed, last = split
-        ends = f".{_written(last)}{ends}"
-    return f"{_written(listed)}{ends}"
+        rest, last = split
+        ends = f".{_write_names(last)}{ends}"
+    return f"{_write_names(rest)}{ends}"
 
 
-def _product(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
+def _split_common_ends(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
     ends: dict[str, list[str]] = {}
     for name in names:
         before, dot, last = name.rpartition(".")
@@ -60,27 +60,26 @@ def _product(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
     if len(ends) < _FEWEST:
         return None
     first, *others = ends.values()
-    same = set(first)
-    return (list(ends), first) if all(set(found) == same for found in others) else None
+    wanted = set(first)
+    return (list(ends), first) if all(set(each) == wanted for each in others) else None
 
 
-def _written(names: Iterable[str]) -> str:
-    shapes, root = _shapes(names)
-    written: list[str] = []
-    pending: list[str | int] = [*_alternatives(shapes[root], shapes)]
-    pending.reverse()
+def _write_names(names: Iterable[str]) -> str:
+    shapes, root = _share_subtrees(names)
+    texts: list[str] = []
+    pending: list[str | int] = _alternatives(shapes[root], shapes)[::-1]
     while pending:
-        found = pending.pop()
-        if isinstance(found, str):
-            written.append(found)
+        top = pending.pop()
+        if isinstance(top, str):
+            texts.append(top)
         else:
-            shape = shapes[found]
+            shape = shapes[top]
             further = [".", *_alternatives(shape, shapes)] if shape.branches else []
             pending.extend(reversed(["{,", *further, "}"] if further and shape.ends else further))
-    return "".join(written)
+    return "".join(texts)
 
 
-def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
+def _share_subtrees(names: Iterable[str]) -> tuple[list[_Shape], int]:
     children: list[dict[str, int]] = [{}]
     ends: set[int] = set()
     for name in names:
@@ -94,7 +93,7 @@ def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
         ends.add(vertex)
     known: dict[_Shape, int] = {}
     numbers = [0] * len(children)
-    # A vertex has a smaller number than those below it, so this visits children first.
+    # A child has a larger number than its parent, so this visits children first.
     for vertex in range(len(children) - 1, -1, -1):
         branches = tuple([(component, numbers[below]) for component, below in children[vertex].items()])
         numbers[vertex] = known.setdefault(_Shape(vertex in ends, branches), len(known))
@@ -102,34 +101,34 @@ def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
 
 
 def _alternatives(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
-    together: dict[int, list[str]] = {}
+    grouped: dict[int, list[str]] = {}
     for component, below in shape.branches:
-        together.setdefault(below, []).append(component)
-    if len(together) == 1:
-        ((below, components),) = together.items()
-        return [_braced(list(_listed(components))), below]
-    written: list[str | int] = ["{"]
-    for below, components in together.items():
-        listed = list(_listed(components))
-        written += [","] if len(written) > 1 else []
-        # Where nothing follows, the braces around are enough.
-        written += [_braced(listed) if shapes[below].branches else ",".join(listed), below]
-    return [*written, "}"]
+        grouped.setdefault(below, []).append(component)
+    if len(grouped) == 1:
+        ((below, components),) = grouped.items()
+        return [_add_braces(list(_group_components(components))), below]
+    parts: list[str | int] = ["{"]
+    for below, components in grouped.items():
+        texts = list(_group_components(components))
+        parts += [","] if len(parts) > 1 else []
+        # If nothing follows, the outer braces are enough.
+        parts += [_add_braces(texts) if shapes[below].branches else ",".join(texts), below]
+    return [*parts, "}"]
 
 
-def _braced(listed: Sequence[str]) -> str:
-    is_run = ".." in listed[0] and "{" not in listed[0]
-    return f"{{{','.join(listed)}}}" if len(listed) > 1 or is_run else listed[0]
+def _add_braces(texts: Sequence[str]) -> str:
+    is_run = ".." in texts[0] and "{" not in texts[0]
+    return f"{{{','.join(texts)}}}" if len(texts) > 1 or is_run else texts[0]
 
 
-def _listed(components: Iterable[str]) -> Iterator[str]:
+def _group_components(components: Iterable[str]) -> Iterator[str]:
     indices: list[int] = []
     others: dict[str, list[int]] = {}
     for component in components:
         list_, number = numbered(component) or ("", None)
         is_plain = _PLAIN.fullmatch(component) is not None
         if number is None or not is_plain:
-            # A name that is only written like an entry is itself.
+            # A quoted name is never a list entry.
             others.setdefault(component if is_plain else quoted(component), [])
         elif list_:
             others.setdefault(list_, []).append(number)
@@ -137,13 +136,13 @@ def _listed(components: Iterable[str]) -> Iterator[str]:
             indices.append(number)
     yield from _runs(indices)
     for text, numbers in others.items():
-        listed = list(_runs(numbers))
-        if not listed:
+        runs = list(_runs(numbers))
+        if not runs:
             yield text
         elif len(numbers) < _LEAST_RUN:
-            yield from (f"{text}{number}" for number in listed)
+            yield from (f"{text}{number}" for number in runs)
         else:
-            yield f"{text}{_braced(listed)}"
+            yield f"{text}{_add_braces(runs)}"
 
 
 def _runs(indices: Iterable[int]) -> Iterator[str]:

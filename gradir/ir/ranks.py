@@ -85,8 +85,10 @@ class Collective(Record, frozen=True, gc=False):
 
 
 def summed_by(issued: Collective, wrappers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return parameters whose gradients a message sums: of what a wrapper's hook sends, the last."""
+    """Return the parameters whose gradients a message sums; for a wrapper's communication hook, the last one."""
     last = accumulated(issued.node, {"accumulate_grad"})
-    is_hooked = last != issued.node and any(word.startswith("hook:") for words in wrappers.values() for word in words)
+    is_hooked = last != issued.node and any(
+        state.startswith("hook:") for states in wrappers.values() for state in states
+    )
     is_sum = issued.op == "all_reduce" and issued.reduce in ("", "avg", "premul_sum", "sum")
     return (issued.operands or (last,) * is_hooked) if is_sum else ()

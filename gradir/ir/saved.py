@@ -1,4 +1,4 @@
-"""Count storages that saved slots keep, each once, with their bytes and owners, also of nodes that a pass removed."""
+"""Count the bytes of saved storages, each once, also for nodes that a pass removed."""
 
 from __future__ import annotations
 
@@ -21,34 +21,33 @@ OWNERS = frozenset({"leaf", "parameter", "buffer", "input"})
 
 
 def owner(key: str, nodes: Mapping[str, Node]) -> Node | None:
-    """Return the node that owns a storage and keeps it alive, or ``None`` if only backward does."""
+    """Return the node that owns a storage, or ``None`` if it exists only for the backward pass."""
     node = nodes.get(key)
     return node if node is not None and node.role in OWNERS else None
 
 
 def unknown_slots(nodes: Iterable[Node]) -> int:
-    """Return the saved slots of unknown size."""
+    """Count the saved slots of unknown size."""
     return sum(is_unsized(saved) for node in nodes for saved in node.saved)
 
 
 def is_unsized(saved: Saved) -> bool:
-    """Return whether a slot keeps an unknown number of bytes; recomputed slots keep none."""
+    """Return whether the size of a slot is unknown; recomputed slots have no bytes."""
     return saved.bytes is None and saved.state != _RECOMPUTED
 
 
 def whole_number(attrs: Mapping[str, object], name: str) -> int:
-    """Return an attribute as an integer, or 0 if it is none."""
+    """Return an attribute, or 0 if it is not an integer."""
     value = attrs.get(name)
     return value if isinstance(value, int) else 0
 
 
 class SavedBytes(Generic[K]):
-    """The bytes that nodes keep alive, by account and by state of the slot.
+    """The bytes that nodes save, by account and by state of the slot.
 
-    Each storage counts where it was saved first, with the largest size that a slot gives it. ``owned`` are the bytes of
-    those that have an `owner`.
+    Each storage counts for the account that saved it first, with the largest size of its slots. ``owned`` are the bytes
+    of storages that have an `owner`.
 
-    >>> from gradir.ir.model import Saved
     >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
     >>> saved = SavedBytes({"mul:1": a, "sin:1": b})
     >>> saved.add(a, "fc"), saved.add(b, "head"), saved.by_account()
@@ -71,7 +70,7 @@ class SavedBytes(Generic[K]):
                 continue
             if not key:
                 key = storage_key(node.id, saved.slot)
-                # Two slots of a node may share a name, and are two storages all the same.
+                # Slots of one name are different storages.
                 if key in own:
                     self.bytes[account, saved.state] += size
                     continue
@@ -80,11 +79,11 @@ class SavedBytes(Generic[K]):
             if known is not None and size <= known:
                 continue
             self._sizes[key] = size
-            more = size - (known or 0)
+            growth = size - (known or 0)
             if owner(key, self._nodes):
-                self.owned[account] += more
+                self.owned[account] += growth
             else:
-                self.bytes[self._first.setdefault(key, (account, saved.state))] += more
+                self.bytes[self._first.setdefault(key, (account, saved.state))] += growth
 
     def by_account(self) -> dict[K, int]:
         """Return the bytes of slots of any state."""
@@ -116,12 +115,11 @@ class Merged(NamedTuple):
 def merged(node: Node) -> list[Merged]:
     """Return the saved slots of the omitted nodes that a node represents.
 
-    >>> from gradir.ir.model import Node
     >>> merged(Node("x", ext={"merged": ((None, "held", 11, 0, 88), "held")}))
     [Merged(path=None, state='held', slots=11, unsized=0, bytes=88)]
     """
     found: Any = node.ext.get(MERGED) if node.ext else None
-    # A file may hold anything there.
+    # A file may have any value there.
     return [
         Merged._make(entry)
         for entry in (found if isinstance(found, tuple) else ())
@@ -130,9 +128,8 @@ def merged(node: Node) -> list[Merged]:
 
 
 def bytes_told(node: Node) -> int:
-    """Return a node's bytes besides its own slots.
+    """Return a node's saved bytes besides those of its own slots.
 
-    >>> from gradir.ir.model import Node
     >>> bytes_told(Node("fc", role="module", attrs={"saved_bytes": 96}))
     96
     >>> bytes_told(Node("x", ext={"merged": ((None, "held", 11, 0, 88), (None, "", 0, 0, 4))}))
@@ -144,8 +141,8 @@ def bytes_told(node: Node) -> int:
 
 
 def bytes_gone(node: Node) -> int:
-    """Return the bytes in a node's mark."""
-    return sum(gone.bytes for gone in merged(node) if gone.state) if node.ext else 0
+    """Return the saved bytes of the omitted nodes that a node represents."""
+    return sum(each.bytes for each in merged(node) if each.state)
 
 
 class _Sums(dict["tuple[str | None, str]", "list[int]"]):
@@ -155,80 +152,82 @@ class _Sums(dict["tuple[str | None, str]", "list[int]"]):
         known = self.get((path, state))
         self[path, state] = [*numbers] if known is None else [*map(add, known, numbers)]
 
-    def ext(self) -> dict[str, AttrValue]:
-        left = tuple(
+    def make_ext(self) -> dict[str, AttrValue]:
+        rows = tuple(
             (path, state, *map(bounded, numbers))
             for (path, state), numbers in self.items()
             if any(numbers) or (path and not state)
         )
-        return {MERGED: left} if left else {}
+        return {MERGED: rows} if rows else {}
 
 
-def merged_ext(entries: Iterable[Merged]) -> dict[str, AttrValue]:
-    """Return the entry of ``ext`` for slots, summed by module and state."""
+def sum_merged(entries: Iterable[Merged]) -> dict[str, AttrValue]:
+    """Return the entry of ``ext`` for slots, with sums by module and state."""
     sums = _Sums()
     for each in entries:
         sums.add(*each)
-    return sums.ext()
+    return sums.make_ext()
 
 
 def modules_alone(node: Node) -> dict[str, AttrValue]:
-    """Return ``ext`` of a node without its saved slots, but with the modules that it represents."""
-    return _with(node, merged_ext(Merged(each.path, "", 0, 0, 0) for each in merged(node) if each.path))
+    """Return ``ext`` of a node without saved slots, but with the modules that it represents."""
+    return _replace_merged(node, sum_merged(Merged(each.path, "", 0, 0, 0) for each in merged(node) if each.path))
 
 
 def counted(
     before: Mapping[str, Node],
     after: Mapping[str, Node],
-    gone: Mapping[str, str],
+    merged_into: Mapping[str, str],
     ids: Mapping[str, str],
     module_of: Callable[[Node], str] | None,
 ) -> dict[str, Node]:
     """Mark the nodes ``after`` with the slots of omitted nodes whose bytes count nowhere else.
 
-    ``gone`` has the node ``before`` that represents each, and ``ids`` new ids.
+    ``merged_into`` has for each omitted node the node ``before`` that represents it, and ``ids`` has new ids.
     """
-    # The mark has the slots of all nodes before, less those that still count after.
+    # The mark has the slots of all nodes before, minus those that still count after.
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     _add_slots(sums, after, {}, -1)
-    told: set[tuple[str, str]] = set()
+    listed: set[tuple[str, str]] = set()
     places: dict[str, tuple[str, str | None]] = {}
     for key, node in before.items():
-        first, path = gone.get(key, key), None
+        first, path = merged_into.get(key, key), None
         new = ids.get(first, first)
         if module_of is not None and first != key:
             own, other = module_of(before[first]), module_of(node)
             path = None if other == own else other
-            if path is not None and (own, path) not in told:
-                told.add((own, path))
+            if path is not None and (own, path) not in listed:
+                listed.add((own, path))
                 sums[new].add(path, "", 0, 0, 0)
         if new != key or path is not None:
             places[key] = new, path
         for each in merged(node):
             sums[new].add((each.path or path) if module_of else None, *each[1:])
     _add_slots(sums, before, places, 1)
-    found = {key: entries.ext() for key, entries in sums.items()}
+    found = {key: entries.make_ext() for key, entries in sums.items()}
     return {
-        key: replace(node, ext=_with(node, found.get(key, {}))) if found.get(key) or MERGED in node.ext else node
+        key: replace(node, ext=_replace_merged(node, found.get(key, {})))
+        if found.get(key) or MERGED in node.ext
+        else node
         for key, node in after.items()
     }
 
 
-def _with(node: Node, entry: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+def _replace_merged(node: Node, entry: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
     return {**{key: value for key, value in node.ext.items() if key != MERGED}, **entry}
 
 
 def _add_slots(
     sums: defaultdict[str, _Sums], nodes: Mapping[str, Node], places: Mapping[str, tuple[str, str | None]], sign: int
 ) -> None:
-    kept: SavedBytes[tuple[str, str | None]] = SavedBytes(nodes)
+    saved: SavedBytes[tuple[str, str | None]] = SavedBytes(nodes)
     for node in nodes.values():
         if node.saved:
             key, path = place = places.get(node.id) or (node.id, None)
-            kept.add(node, place)
+            saved.add(node, place)
             for slot in node.saved:
                 sums[key].add(path, slot.state, sign, sign * is_unsized(slot), 0)
-    for ((key, path), state), size in kept.bytes.items():
+    for ((key, path), state), size in saved.bytes.items():
         sums[key].add(path, state, 0, 0, sign * size)
-    for (key, path), size in kept.owned.items():
+    for (key, path), size in saved.owned.items():
         sums[key].add(path, "", 0, 0, sign * size)

@@ -30,7 +30,7 @@ def quoted(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text on one line, with unprintable characters spelled as in Python. It cannot be read back."""
+    """Return text on one line, with unprintable characters escaped as in Python, but not reversibly."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
@@ -58,7 +58,7 @@ def tensor_text(tensor: TensorMeta) -> str:
 
 
 def size_text(size: int | str) -> str:
-    """Return one size; a symbol that starts with a digit has quotes, unlike a number."""
+    """Return one size; a symbol that starts with a digit has quotes."""
     if isinstance(size, int):
         return str(size)
     return quoted(size) if size[:1].isdigit() else word(size)
@@ -84,13 +84,13 @@ def value_text(value: AttrValue) -> str:
 
 
 def amount(count: int, *, signed: bool = False) -> str:
-    """Return a size or sum in digits, or as too large to count; ``signed`` adds a plus.
+    """Return a size or sum in digits, with ``≥`` or ``≤`` if too large to count; ``signed`` adds a plus.
 
     >>> amount(2_000), amount(2_000, signed=True), amount(2**63 - 1), amount(-(2**63), signed=True)
     ('2,000', '+2,000', '≥ 9,223,372,036,854,775,807', '≤ -9,223,372,036,854,775,807')
     """
     sign = "+" if signed else ""
-    return f"{_beyond(count)}{bounded(count):{sign},}"
+    return f"{_limit_sign(count)}{bounded(count):{sign},}"
 
 
 def number_text(number: float) -> str:
@@ -98,7 +98,7 @@ def number_text(number: float) -> str:
     return f"{number:.3g}"
 
 
-def _beyond(count: int) -> str:
+def _limit_sign(count: int) -> str:
     return "≥ " if count >= MOST else "≤ " if count <= -MOST else ""
 
 
@@ -118,7 +118,7 @@ def short_bytes(count: int, *, signed: bool = False) -> str:
     ('1.5 MB', '+12 B')
     """
     sign = "+" if signed else ""
-    beyond, count = _beyond(count), bounded(count)
+    beyond, count = _limit_sign(count), bounded(count)
     if abs(count) < 1000:
         return f"{count:{sign}} B"
     size, unit = count / 1000, 0
@@ -132,7 +132,7 @@ def _json_escape(char: str) -> str:
         return _SHORT_ESCAPES[char]
     if char.isprintable():
         return char
-    # JSON spells a character beyond U+FFFF as two UTF-16 units.
+    # JSON escapes a character beyond U+FFFF as two UTF-16 units.
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
@@ -140,7 +140,7 @@ def _json_escape(char: str) -> str:
 _QUOTED: Final = 60
 _LINE: Final = 300
 
-# Not repr alone: what stands in the place of a text may be large, or nested deeply.
+# Unlike repr, this limits large and deeply nested values.
 _BEGINNING: Final = reprlib.Repr()
 _BEGINNING.maxlevel = 3
 _BEGINNING.maxlist = _BEGINNING.maxdict = _BEGINNING.maxtuple = 20
@@ -148,14 +148,14 @@ _BEGINNING.maxstring = _BEGINNING.maxlong = _BEGINNING.maxother = 2 * _QUOTED
 
 
 def excerpt(value: object) -> str:
-    """Return a document's value in quotes, shortened."""
+    """Return the beginning of a document's value, in quotes."""
     if isinstance(value, str):
         return repr(value[:_QUOTED]) + "…" * (len(value) > _QUOTED)
     return shortened(_BEGINNING.repr(value), _QUOTED)
 
 
 def said(error: Exception) -> str:
-    r"""Return a library's error, which may quote a document, on one short line.
+    r"""Return the message of an error, which may quote a document, on one short line.
 
     >>> said(ValueError("no such\n key \x1b"))
     'no such key \\x1b'
@@ -164,7 +164,7 @@ def said(error: Exception) -> str:
 
 
 def shortened(text: str, most: int = _LINE) -> str:
-    """Return a text without its middle if it is long.
+    """Replace the middle of a long text by ``…``.
 
     >>> shortened("a long message", 9)
     'a lo…sage'

@@ -38,8 +38,8 @@ class Size(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unk
 
 
 def sizes(nodes: Collection[Node]) -> dict[str, Size]:
-    """Return the size of each module without those below it."""
-    # A storage counts where it was saved first, and the content of a folded module where that stands.
+    """Return the size of each module without its submodules."""
+    # A storage counts for the module that saved it first, and a folded module for the module around it.
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     saved: SavedBytes[str] = SavedBytes({node.id: node for node in nodes if node.role in OWNERS})
     for node in nodes:
@@ -58,25 +58,25 @@ def sizes(nodes: Collection[Node]) -> dict[str, Size]:
 
 
 def totals_of(nodes: Collection[Node], modules: Mapping[str, Size]) -> Totals:
-    """Return the totals of nodes, given the sizes of their modules; sums of sizes are `bounded`."""
+    """Return the totals of nodes, given the sizes of their modules; sums are limited to 64 bits."""
     parameters = sum(size.parameters for size in modules.values())
     saved = sum(size.saved_bytes for size in modules.values())
     return Totals(len(nodes), sum(map(number_into, nodes)), bounded(parameters), bounded(saved))
 
 
 def totals(graph: Graph) -> Totals:
-    """Count a graph; sizes are those of all nodes that one stands for."""
+    """Count a graph; sizes include all nodes that one represents."""
     nodes = graph.nodes.values()
     return totals_of(nodes, sizes(nodes))
 
 
 def elements(node: Node) -> int:
-    """Return the number of elements of a node's first output, `bounded`, or 0 if unknown or symbolic."""
+    """Return the number of elements of a node's first output, or 0 if unknown or symbolic."""
     return tensor_elements(node.outputs[0]) if node.outputs else 0
 
 
 def tensor_elements(tensor: TensorMeta) -> int:
-    """Return the number of elements, `bounded`, or 0 if a size is unknown or symbolic.
+    """Return the number of elements, limited to 64 bits, or 0 if a size is unknown or symbolic.
 
     >>> tensor_elements(TensorMeta(shape=(2, 3))), tensor_elements(TensorMeta(shape=(2**62,) * 100 + (0,)))
     (6, 0)
@@ -91,7 +91,7 @@ def _product(shape: Shape) -> int:
     for size in shape:
         if not isinstance(size, int):
             return 0
-        # Bounded each time: the product of a hostile shape could have thousands of digits.
+        # The product of a hostile shape could have thousands of digits.
         product = bounded(product * size)
     return product
 

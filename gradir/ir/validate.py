@@ -1,4 +1,4 @@
-"""Check the rules that every graph follows, and the values of records: exactly those that reading a file returns.
+"""Check the rules of every graph, and that a file could return the values of its records.
 
 Records are created unchecked, for speed. All values of a field are checked at once, and one by one after an error.
 """
@@ -28,13 +28,13 @@ _NONE: Final = "None"
 
 
 class _Rule(NamedTuple):
-    """The values of a field: exactly these types, since a subclass would not be read back as itself."""
+    """The valid values of a field: exactly these types, since a file would not return a subclass."""
 
     kinds: frozenset[type]
     expected: str
     lowest: int = 0
     entries: _Rule | None = None
-    words: frozenset[str] = frozenset()
+    literals: frozenset[str] = frozenset()
 
 
 class Fault(NamedTuple):
@@ -69,15 +69,15 @@ def _rule(kind: Any) -> _Rule:
             plain = _rule(kind.type)
             rule = plain._replace(expected=(kind.extra or {}).get("expected", plain.expected))
         case inspect.UnionType():
-            rule = _either([*map(_rule, kind.types)])
+            rule = _join_rules([*map(_rule, kind.types)])
         case inspect.VarTupleType():
             entries = _rule(kind.item_type)
             is_of_one_kind = len(entries.kinds - {NoneType}) == 1
             expected = f"a tuple of {entries.expected.removeprefix('a ')}" if is_of_one_kind else "a tuple"
             rule = _Rule(frozenset({tuple}), expected, entries=entries)
         case inspect.LiteralType():
-            words = frozenset(map(str, kind.values))
-            rule = _Rule(frozenset({str}), " or ".join(map(repr, kind.values)), words=words)
+            literals = frozenset(map(str, kind.values))
+            rule = _Rule(frozenset({str}), " or ".join(map(repr, kind.values)), literals=literals)
         case inspect.IntType():
             lowest = -MOST - 1 if kind.ge is None else kind.ge
             expected = "an integer of 64 bits" if lowest else "an integer from 0 to 2**63 - 1"
@@ -91,14 +91,14 @@ def _rule(kind: Any) -> _Rule:
     return rule
 
 
-def _either(rules: Sequence[_Rule]) -> _Rule:
-    *most, last = sorted((rule.expected for rule in rules), key=lambda words: (words == _NONE, words == "a tuple"))
+def _join_rules(rules: Sequence[_Rule]) -> _Rule:
+    *most, last = sorted((rule.expected for rule in rules), key=lambda text: (text == _NONE, text == "a tuple"))
     return _Rule(
         frozenset().union(*(rule.kinds for rule in rules)),
         f"{', '.join(most)} or {last}",
         lowest=min(rule.lowest for rule in rules),
         entries=next((rule.entries for rule in rules if rule.entries), None),
-        words=frozenset().union(*(rule.words for rule in rules)),
+        literals=frozenset().union(*(rule.literals for rule in rules)),
     )
 
 
@@ -109,61 +109,48 @@ def sound(records: Sequence[Any], kind: type) -> bool:
     >>> sound([TensorMeta("float32", ("batch", 3))], TensorMeta), sound([TensorMeta("float32", (-1, 3))], TensorMeta)
     (True, False)
     """
-    return _all_keep(records, _Rule(frozenset({kind}), ""))
+    return _all_follow(records, _Rule(frozenset({kind}), ""))
 
 
-def _has_sound(record: Record, kind: type[Record], field: str) -> bool:
-    """Return whether a field's value is valid."""
-    return _all_keep((getattr(record, field),), rule_of(kind, field))
-
-
-def _all_keep(values: Sequence[Any], rule: _Rule) -> bool:
+def _all_follow(values: Sequence[Any], rule: _Rule) -> bool:
     """Check the values of a field in all records at once, which is faster than one record at a time."""
     kinds = set(map(type, values))
-    if not kinds <= rule.kinds:
-        return False
-    for kind in kinds:
-        if kind is NoneType or kind is bool:
-            continue
-        these = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
-        if not _keep(these, kind, rule):
-            return False
-    return True
+    return kinds <= rule.kinds and all(
+        _follow(values if len(kinds) == 1 else [value for value in values if type(value) is kind], kind, rule)
+        for kind in kinds - {NoneType, bool}
+    )
 
 
-def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
+def _follow(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
     if kind is str:
         texts = set(values)
-        # Encoding one joined text is faster than many.
-        return is_unicode("".join(texts)) and (not rule.words or texts <= rule.words)
+        # Encoding one joined text is faster.
+        return is_unicode("".join(texts)) and (not rule.literals or texts <= rule.literals)
     if kind is int:
         return bool(rule.lowest <= min(values) and max(values) <= MOST)
     if kind is float:
         return all(map(math.isfinite, values))
     if kind is tuple and rule.entries:
-        return _all_keep([entry for value in values if value for entry in value], rule.entries)
+        return _all_follow([entry for value in values if value for entry in value], rule.entries)
     if kind is FrozenDict and rule.entries:
         full = [value for value in values if value]
         keys = [key for value in full for key in value]
-        return _all_keep(keys, _TEXT) and _all_keep([entry for value in full for entry in value.values()], rule.entries)
-    return all(_all_keep(list(map(attrgetter(name), values)), field) for name, field in _fields(kind).items())
-
-
-def _first_fault(record: object, kind: type) -> Fault | None:
-    """Return the first invalid value of a record."""
-    return fault_in(record, _Rule(frozenset({kind}), f"a {kind.__name__}"), "")
+        return _all_follow(keys, _TEXT) and _all_follow(
+            [entry for value in full for entry in value.values()], rule.entries
+        )
+    return all(_all_follow(list(map(attrgetter(name), values)), field) for name, field in _fields(kind).items())
 
 
 def fault_in(value: Any, rule: _Rule, place: str) -> Fault | None:
-    """Return the first place in a value that breaks a rule."""
-    # The recursion is as deep as the declarations, and not as the data.
+    """Return the first place in a value that breaks a rule, or ``None``."""
+    # The depth of the recursion depends on the declarations, not on the data.
     problem = _problem(value, rule)
     if problem:
         return Fault(place, problem)
-    return next((found for part in _parts(value, rule, place) if (found := fault_in(*part))), None)
+    return next((found for part in _list_parts(value, rule, place) if (found := fault_in(*part))), None)
 
 
-def _parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rule, str]]:
+def _list_parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rule, str]]:
     kind = type(value)
     if issubclass(kind, Record):
         prefix = place and f"{place}."
@@ -185,19 +172,19 @@ def _problem(value: Any, rule: _Rule) -> str:
     fits = kind in rule.kinds
     if fits and kind is int:
         fits = rule.lowest <= value <= MOST
-    if fits and kind is str and rule.words:
-        fits = value in rule.words
+    if fits and kind is str and rule.literals:
+        fits = value in rule.literals
     if fits:
         return ""
-    made_of = "" if kind in (int, NoneType, bool, str, float) else f" of type {kind.__name__}"
-    return f"is {reprlib.repr(value)}{made_of}; expected {rule.expected}"
+    of_type = "" if kind in (int, NoneType, bool, str, float) else f" of type {kind.__name__}"
+    return f"is {reprlib.repr(value)}{of_type}; expected {rule.expected}"
 
 
 # Checking few nodes at a time keeps them in the processor's cache.
 _CHUNK: Final = 512
 _VOUCHED: Final = "_vouched"
 _FIELDS: Final = {kind: field for field, kind in KINDS.items()}
-_BESIDE_INPUTS: Final = tuple(field for field in KINDS if field != _FIELDS[DATA])
+_SLOTLESS: Final = tuple(field for field in KINDS if field != _FIELDS[DATA])
 
 
 def check(graph: Graph) -> None:
@@ -205,7 +192,7 @@ def check(graph: Graph) -> None:
 
     Raises:
         GraphError: an input, view base or saved origin names no node, names an output that the node does not have,
-            or stands after its consumer; an id is empty or holds an unprintable character.
+            or comes after its consumer; an id is empty or has an unprintable character.
     """
     found = by_id(list(graph.nodes.values()))
     if found is None or not all(map(eq, graph.nodes, found)):
@@ -225,76 +212,76 @@ def check_all(graph: Graph) -> None:
 
 
 def vouch(graph: Graph) -> None:
-    """Remember that `check_all` passes; a valid graph cannot change."""
+    """Record that `check_all` passes, since a graph cannot change."""
     graph.__dict__[_VOUCHED] = True
 
 
 def _check_records(graph: Graph) -> None:
     lists = (field.name for field in fields_of(Head) if is_list(field))
     for name, wanted in {"nodes": FrozenDict, "scopes": FrozenDict, **dict.fromkeys(lists, tuple)}.items():
-        held = getattr(graph, name)
-        if type(held) is not wanted:
+        value = getattr(graph, name)
+        if type(value) is not wanted:
             expected = "dict" if wanted is FrozenDict else "tuple"
-            raise GraphError(f"the {name} of the graph are of type {type(held).__name__}; expected {expected}")
+            raise GraphError(f"the {name} of the graph are of type {type(value).__name__}; expected {expected}")
     nodes = list(graph.nodes.values())
     for start in range(0, len(nodes), _CHUNK):
         chunk = nodes[start : start + _CHUNK]
         if not sound(chunk, Node):
-            _refuse_first(chunk, Node)
+            _raise_first_fault(chunk, Node)
     scopes = list(graph.scopes.values())
     if not sound(scopes, Scope):
-        _refuse_first(scopes, Scope)
+        _raise_first_fault(scopes, Scope)
     for field in fields_of(Head):
-        if not _has_sound(graph, Head, field.name):
-            _refuse_field(graph, field)
+        if not _all_follow((getattr(graph, field.name),), rule_of(Head, field.name)):
+            _raise_field_fault(graph, field)
     for path, scope in graph.scopes.items():
         if path != scope.path:
             raise GraphError(f"scope {scope.path!r} is stored under the path {path!r}")
 
 
-def _refuse_first(records: Sequence[object], kind: type) -> None:
+def _raise_first_fault(records: Sequence[object], kind: type) -> None:
     for number, record in enumerate(records):
         name = f"{kind.__name__.lower()} {number}"
         if type(record) is Node:
             name = f"node {record.id!r}"
         elif type(record) is Scope:
             name = f"scope {record.path!r}"
-        _refuse(name, _first_fault(record, kind))
+        _raise_fault(name, fault_in(record, _Rule(frozenset({kind}), f"a {kind.__name__}"), ""))
 
 
-def _refuse(name: str, fault: Fault | None) -> None:
+def _raise_fault(name: str, fault: Fault | None) -> None:
     if fault is not None:
         raise GraphError(" ".join(filter(None, (f"{name}:", fault.place, fault.problem))))
 
 
-def _refuse_field(graph: Graph, field: Field) -> None:
-    held, rule = getattr(graph, field.name), rule_of(Head, field.name)
-    named = {f"the {field.key}": held}
+def _raise_field_fault(graph: Graph, field: Field) -> None:
+    value, rule = getattr(graph, field.name), rule_of(Head, field.name)
+    values = {f"the {field.key}": value}
     if is_list(field):
         rule = rule.entries or rule
-        named = {f"{noun(field)} {number}": value for number, value in enumerate(held)}
-    for name, value in named.items():
-        _refuse(name, fault_in(value, rule, ""))
+        values = {f"{noun(field)} {number}": entry for number, entry in enumerate(value)}
+    for name, each in values.items():
+        _raise_fault(name, fault_in(each, rule, ""))
 
 
 def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
     """Return nodes by their ids; ``None`` if they break a rule."""
     seen: dict[str, Node] = {}
     later: list[str] = []
-    # Few nodes have such an edge, so one look at all of them is faster than one at each.
-    beside = [field for field in _BESIDE_INPUTS if list(map(attrgetter(field), nodes)).count(None) < len(nodes)]
+    # Few nodes have such an edge, so one test for all nodes is faster.
+    slotless = [field for field in _SLOTLESS if list(map(attrgetter(field), nodes)).count(None) < len(nodes)]
     for node in nodes:
         for ref in node.inputs:
             if ref is not None and (
                 ref.id not in seen or (ref.output_nr and not _has_output(seen[ref.id], ref.output_nr))
             ):
                 return None
-        for field in beside:
+        for field in slotless:
             if getattr(node, field) is not None and any(_wrong_edges(node, seen, seen)):
                 return None
         for saved in node.saved:
             origin = saved.origin
-            # A saved tensor may come from a node that stands later.
+            # A saved tensor may come from a later node.
             if origin is not None and origin.id not in seen:
                 later.append(origin.id)
         seen[node.id] = node
@@ -325,17 +312,16 @@ def problems(graph: Graph) -> Iterator[str]:
 
 def _wrong_edges(node: Node, nodes: Mapping[str, Node], seen: Container[str]) -> Iterator[str]:
     for edge in edges_into(node):
-        what = (
-            f"node {node.id!r}: {f'input {edge.input_nr}' if edge.input_nr >= 0 else f'its {_FIELDS[edge.kind]}'} names"
-        )
+        field = f"input {edge.input_nr}" if edge.input_nr >= 0 else f"its {_FIELDS[edge.kind]}"
+        start = f"node {node.id!r}: {field} names"
         if edge.src not in nodes:
-            yield f"{what} {edge.src!r}, which is not a node"
+            yield f"{start} {edge.src!r}, which is not a node"
         elif edge.src not in seen:
-            yield f"{what} {edge.src!r}, which stands after it (a cycle, or not in topological order)"
+            yield f"{start} {edge.src!r}, which stands after it (a cycle, or not in topological order)"
         elif edge.output_nr and not _has_output(nodes[edge.src], edge.output_nr):
-            yield f"{what} output {edge.output_nr} of {edge.src!r}, which has no such output"
+            yield f"{start} output {edge.output_nr} of {edge.src!r}, which has no such output"
 
 
 def _has_output(node: Node, output_nr: int) -> bool:
-    # A front-end that knows nothing of a node's outputs records none.
+    # A front-end records no outputs if it does not know them.
     return output_nr >= 0 and (not node.outputs or output_nr < len(node.outputs))

@@ -1,1 +1,1 @@
-"""A diff as a person reads it: equal changes told once, whole modules as one line, the text itself."""
+"""Reports of a diff for people: findings, their text, and the changes in a picture."""

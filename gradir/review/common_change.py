@@ -1,9 +1,10 @@
-"""What changed for nearly all operations, as the batch, the dtype or the width, and what follows from that alone."""
+"""Find the change of nearly all operations, such as another batch, dtype or width, and its consequences."""
 
 from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.diffs.changes import CAME, Finding
@@ -20,46 +21,45 @@ if TYPE_CHECKING:
 
 # Reports list fewer changed nodes one by one.
 _FEWEST: Final = 5
-# This share of the changed nodes has to say nothing else; otherwise a report lists each change.
+# Without this share of changed nodes that have no other change, a report lists each change.
 _LEAST_SHARE: Final = Fraction(3, 4)
-# More ratios at once are no single edit, and more pairs of sizes in a line say nothing further.
+# More ratios at once are no single edit.
 _MOST_RATIOS: Final = 2
 _MOST_SIZES: Final = 3
-# A number of bytes or a stride may have so many sizes as factors that changed.
+# A number of bytes or a stride may be a product of this many changed sizes.
 _POWERS: Final = 3
 _PROPERTIES: Final = ("dtype", "device", "layout", "shape")
 
 
-class _Same(NamedTuple):
-    what: str
+class _ValueChange(NamedTuple):
+    key: str
     before: Any
     after: Any
 
 
-def uniform(changes: Sequence[Change]) -> Iterator[Finding]:
+def find_uniform_changes(changes: Sequence[Change]) -> Iterator[Finding]:
     """Yield each change of outputs that more than half of the changed nodes have."""
-    # A node counts if the property became the same other one for each of its outputs that changed in it, and of shapes
-    # if they differ in one dimension alone. `in_ratio` counts nodes of which other sizes changed in the same ratio, as
-    # those of a batch that is folded into another dimension.
-    changed = _changed_nodes(changes)
+    # All changed outputs of a node must change alike, and shapes in one dimension only. `in_ratio` counts nodes with
+    # other sizes in the same ratio, such as a batch that is folded into another dimension.
+    changed = [*filter(is_changed_node, changes)]
     if len(changed) < _FEWEST:
         return
-    of_each = [[*_same_for_outputs(change)] for change in changed]
-    for same, count in Counter(same for found in of_each for same in found).items():
+    outputs = [[*_find_output_changes(change)] for change in changed]
+    for same, count in Counter(chain.from_iterable(outputs)).items():
         if 2 * count > len(changed):
-            other = (change for change, found in zip(changed, of_each, strict=True) if same not in found)
+            others = (change for change, found in zip(changed, outputs, strict=True) if same not in found)
             has_sizes = isinstance(same.before, int) and same.before and same.after
-            in_ratio = sum(_is_in_ratio(each, same.before, same.after) for each in other) if has_sizes else 0
+            in_ratio = sum(_is_in_ratio(each, same.before, same.after) for each in others) if has_sizes else 0
             details = {"of": len(changed), "in_ratio": in_ratio}
-            yield Finding("uniform", "change", (same.what,), (), same.before, same.after, count, details)
+            yield Finding("uniform", "change", (same.key,), (), same.before, same.after, count, details)
 
 
 class CommonChange(NamedTuple):
-    """What changed for more than half of all operations, and the changes that say nothing else.
+    """The change of more than half of all operations, and its consequences.
 
-    ``sizes`` names those in one ratio, and ``casts`` counts those that came or went. ``follow`` has the indices of the
-    changes. ``partly`` has, for other changed nodes, the index of the change and that of a field that says nothing
-    else.
+    ``sizes`` is a text of sizes that changed in one ratio, and ``casts`` counts added and removed casts. ``follow`` has
+    the indices of the changes that only follow from it. ``partly`` has, for other changed nodes, the index of the
+    change and of a field that follows from it.
     """
 
     sizes: str = ""
@@ -68,14 +68,14 @@ class CommonChange(NamedTuple):
     partly: frozenset[tuple[int, int]] = frozenset()
 
 
-def common_change(
-    changes: Sequence[Change], graphs: tuple[Graph, Graph], matched: Mapping[str, str], words: Vocabulary
+def find_common_change(
+    changes: Sequence[Change], graphs: tuple[Graph, Graph], matched: Mapping[str, str], vocabulary: Vocabulary
 ) -> CommonChange:
-    """Return the change that nearly all of a diff follows from.
+    """Return the change that explains nearly all of a diff.
 
-    More than half of the operations that handle more than parameters have to have it. A change follows from it if each
-    of its fields does: a property that became the same other one, a size in one ratio, a size in an attribute or in the
-    description of a module, the bytes of what is saved, an input with a cast between.
+    More than half of the operations that do not only prepare a parameter must have it. A change follows from it if each
+    field does: the same change of a property, or a size in the same ratio. Such a size may be in an attribute or a
+    description of a module. The bytes of saved tensors and an input behind a cast may follow too.
 
     >>> from gradir.ir import Graph, Node, TensorMeta
     >>> from gradir.diffs.compare import compare
@@ -83,32 +83,33 @@ def common_change(
     >>> def graph(size):
     ...     return Graph.of([Node(f"f:{n}", op="f", outputs=(TensorMeta("f4", (9, size)),)) for n in range(6)])
     >>> graphs = graph(4), graph(6)
-    >>> common_change(compare(*graphs).changes, graphs, {}, Vocabulary()).sizes
+    >>> find_common_change(compare(*graphs).changes, graphs, {}, Vocabulary()).sizes
     'sizes of all 6 changed nodes: 4 -> 6'
     """
-    changed = _changed_nodes(changes)
-    if len(changed) < _FEWEST or 2 * len(changed) <= _operations(graphs[1], words.accumulators):
+    changed = [*filter(is_changed_node, changes)]
+    if len(changed) < _FEWEST or 2 * len(changed) <= _count_operations(graphs[1], vocabulary.accumulators):
         return CommonChange()
-    found = _Common(changes, changed, graphs, matched, words)
+    found = _Common(changes, changed, graphs, matched, vocabulary)
     if not (found.same or found.ratios) or sum(map(found.explains, changed)) < _LEAST_SHARE * len(changed):
         return CommonChange()
     follow = frozenset(at for at, change in enumerate(changes) if found.explains(change))
     partly = frozenset(
         (at, number)
         for at, change in enumerate(changes)
-        if at not in follow and (change.subject, change.kind) == ("node", "changed")
+        if at not in follow and is_changed_node(change)
         for number, field in enumerate(change.fields)
         if found.explains_field(field)
     )
-    return CommonChange(found.sizes_text(changed), found.casts_text(), follow, partly)
+    return CommonChange(found.describe_sizes(changed), found.describe_casts(), follow, partly)
 
 
-def _changed_nodes(changes: Sequence[Change]) -> list[Change]:
-    return [change for change in changes if (change.subject, change.kind) == ("node", "changed")]
+def is_changed_node(change: Change) -> bool:
+    """Return whether a change is of kind ``changed`` and about a node."""
+    return (change.subject, change.kind) == ("node", "changed")
 
 
-def _operations(graph: Graph, accumulators: Collection[str]) -> int:
-    """Count the operations that take something beside one parameter and what is made of it alone."""
+def _count_operations(graph: Graph, accumulators: Collection[str]) -> int:
+    """Count the operations that do not depend on a single parameter alone."""
     of_parameters: set[str] = set()
     count = 0
     for node in graph.nodes.values():
@@ -127,62 +128,64 @@ class _Common:
         changed: Sequence[Change],
         graphs: tuple[Graph, Graph],
         matched: Mapping[str, str],
-        words: Vocabulary,
+        vocabulary: Vocabulary,
     ) -> None:
         self._graphs = graphs
         self._matched = matched
-        self._size_attributes = words.sizes
-        properties: Counter[_Same] = Counter()
+        self._size_attributes = vocabulary.sizes
+        properties: Counter[_ValueChange] = Counter()
         ratios: Counter[Fraction] = Counter()
-        twice: Counter[Fraction] = Counter()
+        repeated: Counter[Fraction] = Counter()
         self._sizes: Counter[tuple[int, int]] = Counter()
         for change in changed:
-            outputs = [(what, field) for field in change.fields if (what := _property(field))]
-            properties.update({_Same(what, field.before, field.after) for what, field in outputs if what != "shape"})
-            shapes = [[*_pairs(field)] for what, field in outputs if what == "shape"]
+            outputs = [(key, field) for field in change.fields if (key := _property(field))]
+            properties.update(
+                {_ValueChange(key, field.before, field.after) for key, field in outputs if key != "shape"}
+            )
+            shapes = [[*_list_number_pairs(field)] for key, field in outputs if key == "shape"]
             sizes = {pair for pairs in shapes for pair in pairs if pair[0]}
             self._sizes.update(sizes)
             ratios.update({Fraction(after, before) for before, after in sizes})
             in_shapes = [Counter(Fraction(after, before) for before, after in pairs if before) for pairs in shapes]
-            twice.update({ratio for found in in_shapes for ratio, count in found.items() if count > 1})
+            repeated.update({ratio for found in in_shapes for ratio, count in found.items() if count > 1})
         self.same = {found for found, count in properties.items() if 2 * count > len(changed)}
         often = [ratio for ratio, count in ratios.most_common() if 2 * count > len(changed)]
-        # Batch and length may both be twice what they were: a size that is their product is then four times as much.
-        often += [ratio for ratio in often if 2 * (twice[ratio] + ratios[ratio**2]) > len(changed)]
+        # Batch and length may both double, so a size that is their product grows to four times as much.
+        often += [ratio for ratio in often if 2 * (repeated[ratio] + ratios[ratio**2]) > len(changed)]
         self.ratios = often[:_MOST_RATIOS]
-        self._products = _products(self.ratios, 1)
-        self._powers = _products(self.ratios, _POWERS)
+        self._products = _multiply_powers(self.ratios, 1)
+        self._powers = _multiply_powers(self.ratios, _POWERS)
         values = {value for _, *both in self.same for value in both}
         self._casts: tuple[set[str], set[str]] = (set(), set())
         for change in changes:
-            tensor = change.tensor if change.subject == "node" and change.what in words.casts else None
-            # A cast to something else is no part of this.
+            tensor = change.tensor if change.subject == "node" and change.what in vocabulary.casts else None
+            # A cast to another dtype or device does not belong to this change.
             if tensor is not None and change.kind in CAME and not values.isdisjoint((tensor.dtype, tensor.device)):
                 self._casts[change.kind == "added"].add(change.id)
 
-    def sizes_text(self, changed: Sequence[Change]) -> str:
-        """Return the sizes that became others most often; nothing if none did for more than half."""
+    def describe_sizes(self, changed: Sequence[Change]) -> str:
+        """Return the most frequent changes of sizes as text, or an empty text without a common ratio."""
         if not self.ratios:
             return ""
-        having = sum(
+        count = sum(
             any(_property(field) == "shape" and self._are_in_ratio(field, self._products) for field in change.fields)
             for change in changed
         )
-        which = f"all {having:,}" if having == len(changed) else f"{having:,} of {len(changed):,}"
+        which = f"all {count:,}" if count == len(changed) else f"{count:,} of {len(changed):,}"
         pairs = [pair for pair, _ in self._sizes.most_common() if Fraction(pair[1], pair[0]) in self._products]
         texts = [f"{before} -> {after}" for before, after in pairs[:_MOST_SIZES]]
         texts += [f"{len(pairs) - _MOST_SIZES:,} more in that ratio"] if len(pairs) > _MOST_SIZES else []
         return f"sizes of {which} changed nodes: {', '.join(texts)}"
 
-    def casts_text(self) -> str:
+    def describe_casts(self) -> str:
         counts = zip(map(len, self._casts), ("left out", "put in"), strict=True)
-        texts = [f"{count:,} {what}" for count, what in counts if count]
+        texts = [f"{count:,} {edit}" for count, edit in counts if count]
         return f"casts: {', '.join(texts)}" if texts else ""
 
     def explains(self, change: Change) -> bool:
-        """Return whether a change says nothing beside what changed for all."""
+        """Return whether a change only follows from the common change."""
         if change.subject == "scope" and change.kind == "changed":
-            # Parameters of another size change the counts; a description that changed alone is an edit.
+            # Parameters of another size change the counts. A change of a description alone is an edit.
             names = {field.path[0] for field in change.fields}
             return (
                 bool(self.ratios)
@@ -203,27 +206,27 @@ class _Common:
         of_tensors = (field.path for field in explained if field.path[-1] in {"dtype", "shape"})
         slots = {path[:-1] for path in of_tensors if path[0] == "saved"}
         # The bytes of a slot follow from its dtype and shape.
-        rest = [field for field in change.fields if field not in explained]
         return all(
             field.path[0] == "saved" and field.path[-1] in {"bytes", "storage"} and field.path[:-1] in slots
-            for field in rest
+            for field in change.fields
+            if field not in explained
         )
 
     def explains_field(self, field: FieldChange) -> bool:
-        what = field.path[-1]
+        key = field.path[-1]
         if field.path[0] in {"out", "saved"} and len(field.path) > 2:
-            if what == "shape":
+            if key == "shape":
                 return self._are_in_ratio(field, self._products)
-            if what == "origin":
+            if key == "origin":
                 return self._is_cast(field)
-            return _Same(str(what), field.before, field.after) in self.same
+            return _ValueChange(str(key), field.before, field.after) in self.same
         if field.path[0] == "in":
             return self._is_cast(field)
         is_size = any(names_field(pattern, field.name) for pattern in self._size_attributes)
         return is_size and self._are_in_ratio(field, self._powers)
 
     def _describes(self, before: object, after: object) -> bool:
-        """Return whether two descriptions of a module differ in whole numbers alone, all in the ratio."""
+        """Return whether two descriptions of a module differ only in integers, all in the common ratios."""
         if not (isinstance(before, str) and isinstance(after, str)):
             return False
         if WHOLE_NUMBER.sub("#", before) != WHOLE_NUMBER.sub("#", after):
@@ -232,11 +235,11 @@ class _Common:
         return all(one == other or (one and Fraction(other, one) in self._products) for one, other in pairs)
 
     def _are_in_ratio(self, field: FieldChange, allowed: set[Fraction]) -> bool:
-        pairs = list(_pairs(field))
+        pairs = list(_list_number_pairs(field))
         return bool(pairs) and all(before and Fraction(after, before) in allowed for before, after in pairs)
 
     def _is_cast(self, field: FieldChange) -> bool:
-        """Return whether a reference became one to a cast of the same node, or is read without its cast now."""
+        """Return whether the two references differ only by casts of the same node."""
         if not (isinstance(field.before, Ref) and isinstance(field.after, Ref)):
             return False
         ends = []
@@ -250,46 +253,46 @@ class _Common:
 
 
 def _property(field: FieldChange) -> str:
-    """Return the property of an output that a field is; nothing for any other field."""
+    """Return the property of an output, or an empty text for another field."""
     is_output = field.path[0] == "out" and len(field.path) > 2
     return str(field.path[-1]) if is_output and field.path[-1] in _PROPERTIES else ""
 
 
-def _same_for_outputs(change: Change) -> Iterator[_Same]:
-    found: dict[str, set[_Same | None]] = {}
+def _find_output_changes(change: Change) -> Iterator[_ValueChange]:
+    found: dict[str, set[_ValueChange | None]] = {}
     for field in change.fields:
-        what = _property(field)
-        if what:
-            known = isinstance(field.before, str) and isinstance(field.after, str)
-            same = _Same(what, field.before, field.after) if known else None
-            found.setdefault(what, set()).add(_dimension(field) if what == "shape" else same)
+        key = _property(field)
+        if key:
+            are_known = isinstance(field.before, str) and isinstance(field.after, str)
+            value = _ValueChange(key, field.before, field.after) if are_known else None
+            found.setdefault(key, set()).add(_find_only_dimension(field) if key == "shape" else value)
     for values in found.values():
         if len(values) == 1:
             yield from filter(None, values)
 
 
-def _dimension(field: FieldChange) -> _Same | None:
-    """Return the only dimension in which two shapes differ, with both sizes."""
-    pairs = [*_pairs(field)]
+def _find_only_dimension(field: FieldChange) -> _ValueChange | None:
+    """Return both sizes of the only dimension that differs, or ``None``."""
+    pairs = [*_list_number_pairs(field)]
     if len(pairs) != 1 or pairs == [(0, 0)]:
         return None
-    both = zip(field.before, field.after, strict=True)
-    return _Same(f"dimension {next(at for at, (was, now) in enumerate(both) if was != now)}", *pairs[0])
+    sizes = enumerate(zip(field.before, field.after, strict=True))
+    return _ValueChange(f"dimension {next(at for at, (before, after) in sizes if before != after)}", *pairs[0])
 
 
 def _is_in_ratio(change: Change, before: int, after: int) -> bool:
-    """Return whether every size of outputs that changed is a multiple, and as many times another as this one."""
-    pairs = [pair for field in change.fields if _property(field) == "shape" for pair in _pairs(field)]
-    return bool(pairs) and all(was and was % before == 0 and was * after == now * before for was, now in pairs)
+    """Return whether every changed size of outputs is a multiple of ``before`` and changed in the same ratio."""
+    pairs = [pair for field in change.fields if _property(field) == "shape" for pair in _list_number_pairs(field)]
+    return bool(pairs) and all(old and old % before == 0 and old * after == new * before for old, new in pairs)
 
 
-def _pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
-    """Yield the whole numbers of a field that became others; zeros if the values are not as many numbers."""
-    before, after = (_numbers(value) for value in (field.before, field.after))
+def _list_number_pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
+    """Yield the integers of a field that differ, or zeros if the values are not as many integers."""
+    before, after = _numbers(field.before), _numbers(field.after)
     if len(before) != len(after) or not before:
         yield 0, 0
         return
-    yield from ((was, now) for was, now in zip(before, after, strict=True) if was != now)
+    yield from ((old, new) for old, new in zip(before, after, strict=True) if old != new)
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
@@ -297,8 +300,8 @@ def _numbers(value: Any) -> tuple[int, ...]:
     return values if all(isinstance(each, int) and not isinstance(each, bool) for each in values) else ()
 
 
-def _products(ratios: Sequence[Fraction], most: int) -> set[Fraction]:
-    """Return the products of up to so many powers of each ratio, except 1."""
+def _multiply_powers(ratios: Sequence[Fraction], most: int) -> set[Fraction]:
+    """Return the products of the ratios' powers, each up to ``most``, except 1."""
     found = {Fraction(1)}
     for ratio in ratios:
         found = {each * ratio**power for each in found for power in range(most + 1)}

@@ -1,4 +1,4 @@
-"""Conditions under which a difference is too much: ``cuts``, ``params``, ``saved-bytes>5%``, ``nodes>10``."""
+"""Conditions that fail a comparison: ``cuts``, ``params``, ``saved-bytes>5%``, ``nodes>10``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Diff, Finding
 
 _CUTS: Final = "cuts"
-# The kinds of findings of which a report without conditions says that they can fail.
+# Findings of these kinds get a hint if no condition names them.
 _NEW: Final = (_CUTS, "lost-inputs", "unowned")
 # The kinds of findings that a condition may name.
 METRICS: Final = (_CUTS, *TOTALS, *_NEW[1:])
@@ -28,10 +28,9 @@ _CONDITION: Final = re.compile(
 
 
 class Condition(NamedTuple):
-    """One condition: a metric, and by how much it may grow; without a limit it must not change at all.
+    """One condition: a metric and its largest allowed growth; without a limit, it must not change.
 
-    The metric ``cuts`` is about single parameters, not their number: it grows by each that newly gets no gradient, even
-    where another gets one again.
+    The metric ``cuts`` grows by each parameter that newly gets no gradient, even if another gets one again.
     """
 
     text: str
@@ -46,10 +45,10 @@ def parsed(text: str) -> tuple[Condition, ...]:
     Raises:
         GradirError: one is not METRIC, METRIC>NUMBER or METRIC>NUMBER%.
     """
-    return tuple(_condition(word.strip()) for word in text.split(","))
+    return tuple(_parse_condition(word.strip()) for word in text.split(","))
 
 
-def _condition(text: str) -> Condition:
+def _parse_condition(text: str) -> Condition:
     match = _CONDITION.fullmatch(text)
     if match is None or match["metric"] not in METRICS:
         raise GradirError(
@@ -64,7 +63,7 @@ def _condition(text: str) -> Condition:
 
 
 class Outcome(NamedTuple):
-    """What a condition comes to: a line that says it, and whether it fails."""
+    """The result of a condition: its line, and whether it fails."""
 
     text: str
     fails: bool
@@ -72,10 +71,8 @@ class Outcome(NamedTuple):
 
 def outcomes(diff: Diff, conditions: Sequence[Condition]) -> Iterator[Outcome]:
     """Yield each condition that fails, or that may fail since a size is unknown."""
-    # Saved bytes leave out the slots of unknown size. If there are more of these than before, a condition on saved
-    # bytes fails, since they may have any size. A figure that is beyond counting on both sides fails if anything
-    # changed. New findings of `cuts`, `lost-inputs` and `unowned` that no condition names fail nothing, and have a line
-    # of their own.
+    # Slots of unknown size may have any size, so a condition on saved bytes fails if their number grows. A figure too
+    # large to count on both sides fails if anything changed. New findings that no condition names only get a line.
     found = {finding.kind: finding for finding in diff.findings if finding.kind in METRICS}
     named = {condition.metric for condition in conditions}
     for kind in _NEW:
@@ -83,23 +80,23 @@ def outcomes(diff: Diff, conditions: Sequence[Condition]) -> Iterator[Outcome]:
             yield Outcome(f"{found[kind].text}; --fail-on {kind} fails on that", fails=False)
     for condition in sorted(conditions, key=lambda condition: condition.metric in TOTALS):
         if condition.metric in found:
-            outcome = _of_total if condition.metric in TOTALS else _of_new
+            outcome = _judge_total if condition.metric in TOTALS else _judge_new
             yield from outcome(condition, found[condition.metric])
 
 
-def _of_new(condition: Condition, finding: Finding) -> Iterator[Outcome]:
+def _judge_new(condition: Condition, finding: Finding) -> Iterator[Outcome]:
     before = finding.before if finding.kind == _CUTS else 0
-    if condition.limit is None or _holds(condition, before, before + finding.count):
+    if condition.limit is None or _is_exceeded(condition, before, before + finding.count):
         numbers = f"{finding.before:,} -> {finding.after:,}" if finding.kind == _CUTS else ""
         yield Outcome(f"{condition.text}: {', '.join(filter(None, (numbers, finding.text)))}", fails=True)
 
 
-def _of_total(condition: Condition, finding: Finding) -> Iterator[Outcome]:
+def _judge_total(condition: Condition, finding: Finding) -> Iterator[Outcome]:
     before, after = finding.before, finding.after
     slots = finding.details.get("unknown", (0, 0))
-    # Slots of unknown size may hold more than they may; without a limit, their number must not change.
+    # Without a limit, the number of slots of unknown size must not change.
     more_unknown = slots[0] != slots[1] if condition.limit is None else slots[1] > slots[0]
-    fails = _holds(condition, before, after) or more_unknown or min(before, after) >= MOST
+    fails = _is_exceeded(condition, before, after) or more_unknown or min(before, after) >= MOST
     unknown = unknown_sizes(*slots)
     if fails or unknown:
         figure = f"{condition.text}: {amount(before)} -> {amount(after)}{share(before, after)}"
@@ -107,7 +104,7 @@ def _of_total(condition: Condition, finding: Finding) -> Iterator[Outcome]:
         yield Outcome(", ".join(filter(None, (figure, rest))), fails)
 
 
-def _holds(condition: Condition, before: int, after: int) -> bool:
+def _is_exceeded(condition: Condition, before: int, after: int) -> bool:
     if condition.limit is None:
         return before != after
     if condition.relative:

@@ -1,4 +1,4 @@
-"""What the rules read: a diff, its graphs, and where in the model each change stands."""
+"""The input of the rules: a diff, its graphs, and the module of each change."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gradir.ir import Graph
 from gradir.ir.edges import sources
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
-from gradir.ir.totals import Size, elements
-from gradir.review.common_change import CommonChange, common_change
-from gradir.review.wording import named_changes
+from gradir.ir.totals import elements
+from gradir.review.common_change import CommonChange, find_common_change
+from gradir.review.wording import name_values
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from gradir.diffs.changes import Change, Diff, FieldChange
     from gradir.diffs.modules import ChangedModule
@@ -28,26 +28,27 @@ if TYPE_CHECKING:
     from gradir.vocabulary import Vocabulary
 
 
-def outline_of(diff: Diff) -> Outline:
-    """Return the modules of a diff; of one that was read, those that its changes name."""
+def find_outline(diff: Diff) -> Outline:
+    """Return the modules of a diff, or those that its changes name if it was read from a file."""
     if diff and diff.sides is not None:
         return diff.sides.names().outline
     removed = [change for change in diff.changes if change.kind == "removed"]
     paths = {change.scope: change.scope for change in removed}
     paths.update((growth.was or growth.path, growth.path) for growth in diff.modules)
-    gone = {change.id for change in removed if change.subject == "scope"}
-    gone.update(growth.path for growth in diff.modules if growth.gone)
-    return Outline((ModuleTree([]), ModuleTree([])), {was: now for was, now in paths.items() if was not in gone})
+    without_pair = {change.id for change in removed if change.subject == "scope"}
+    without_pair.update(growth.path for growth in diff.modules if growth.gone)
+    matched = {before: after for before, after in paths.items() if before not in without_pair}
+    return Outline((ModuleTree([]), ModuleTree([])), matched)
 
 
-# One node that came or went in a module that is still there is reported as a node.
+# Reports list a single added or removed node as a node if its module is in both graphs.
 _FEWEST_NODES: Final = 2
 
 
 class WholeModule(NamedTuple):
-    """A module of one side, of which all changes are of one kind.
+    """A module that was added or removed with all its nodes.
 
-    ``itself`` says that the module came or went too; else it is there on both sides, and without a node on the other.
+    ``itself`` is false if both graphs have the module, and one has no node in it.
     """
 
     added: bool
@@ -56,7 +57,7 @@ class WholeModule(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """How much is in a module that came or went; ``modules`` are those in it, ``unknown`` slots of unknown size."""
+    """Counts of an added or removed module; ``modules`` are submodules, and ``unknown`` slots of unknown size."""
 
     nodes: int
     modules: int
@@ -67,33 +68,39 @@ class Contents(NamedTuple):
 
 
 class WholeModules:
-    """Finds the topmost modules that came or went as a whole, and what belongs to them."""
+    """Find the topmost added and removed modules, and their contents."""
 
     def __init__(self, diff: Diff) -> None:
-        self.outline = outline_of(diff)
+        self.outline = find_outline(diff)
         self._graphs = (diff.sides.before, diff.sides.after) if diff.sides else (Graph.of([]), Graph.of([]))
         self._saved: Counter[WholeModule] = Counter()
         self._tops: list[list[WholeModule | None]] = [[], []]
         for added in (False, True):
-            grown = list(_grown(diff, added=added))
-            self._find_tops(diff, {path: (other.nodes, other.parameters) for path, other, _ in grown}, added=added)
-            for path, _, size in grown:
-                top = self.at(path, added=added)
+            growths = [
+                (growth.path, growth.after, growth.before)
+                if added
+                else (growth.was or growth.path, growth.before, growth.after)
+                for growth in diff.modules
+                if not (added and growth.gone)
+            ]
+            self._find_tops(diff, {path: (other.nodes, other.parameters) for path, _, other in growths}, added=added)
+            for path, own, other in growths:
+                top = self.find_top(path, added=added)
                 if top is not None:
-                    self._saved[top] += size
+                    self._saved[top] += own.saved_bytes - other.saved_bytes
 
-    def of(self, change: Change) -> WholeModule | None:
-        """Return the module that came or went with a node or a module."""
+    def find_top_of(self, change: Change) -> WholeModule | None:
+        """Return the topmost module that was added or removed with a node or module."""
         if change.subject in {"node", "scope"} and change.kind in CAME:
-            return self.at(change.scope, added=change.kind == "added")
+            return self.find_top(change.scope, added=change.kind == "added")
         return None
 
-    def row(self, change: Change) -> ChangedModule | WholeModule:
-        """Return the module that a change belongs to, or the one that came or went with it."""
-        return self.of(change) or self.outline.module(change.scope, added=change.kind != "removed")
+    def find_row(self, change: Change) -> ChangedModule | WholeModule:
+        """Return the whole module that was added or removed with a change, or else the module of the change."""
+        return self.find_top_of(change) or self.outline.module(change.scope, added=change.kind != "removed")
 
-    def at(self, path: str, *, added: bool) -> WholeModule | None:
-        """Return the topmost module that came or went at or above a path of the second graph, or of the first."""
+    def find_top(self, path: str, *, added: bool) -> WholeModule | None:
+        """Return the topmost added module at or above a path of the second graph, or removed one of the first."""
         row = self.outline.trees[added].place(path)
         return None if row == OUTSIDE else self._tops[added][row]
 
@@ -103,61 +110,51 @@ class WholeModules:
             module = self.outline.module(module.path, added=module.added)
         return self.outline.position(module)
 
-    def contents(self, whole: WholeModule, changes: Sequence[Change]) -> Contents:
-        """Return how much is in a module, given its changes."""
+    def count_contents(self, whole: WholeModule, changes: Sequence[Change]) -> Contents:
+        """Count the contents of a module, given its changes."""
         nodes = [self._graphs[whole.added].nodes[change.id] for change in changes if change.subject == "node"]
         modules = sum(change.subject == "scope" and change.id != whole.path for change in changes)
         sizes = [elements(node) for node in nodes if node.role == "parameter"]
         return Contents(len(nodes), modules, len(sizes), sum(sizes), self._saved[whole], unknown_slots(nodes))
 
     def class_name(self, whole: WholeModule) -> str:
-        """Return the class of a module, if it is known."""
+        """Return the class of a module, or an empty text if unknown."""
         scope = self._graphs[whole.added].scopes.get(whole.path)
         return "" if scope is None else scope.class_name
 
     def _find_tops(self, diff: Diff, sizes: Mapping[str, tuple[int, int]], *, added: bool) -> None:
-        """Find for each module of one graph the topmost whole one that it lies in; ``sizes`` are those of the other."""
+        """Find the topmost whole module around each module of one graph; ``sizes`` are those in the other graph."""
         graph, tree, tops = self._graphs[added], self.outline.trees[added], self._tops[added]
-        mine = [change for change in diff.changes if change.kind == ("added" if added else "removed")]
-        if not mine:
+        changes = [change for change in diff.changes if change.kind == ("added" if added else "removed")]
+        if not changes:
             tops += [None] * len(tree.scopes)
             return
-        own = {change.id for change in mine if change.subject == "scope"}
-        changed = Counter(change.scope for change in mine if change.subject == "node")
+        own = {change.id for change in changes if change.subject == "scope"}
+        changed = Counter(change.scope for change in changes if change.subject == "node")
         nodes = Counter(node.scope for node in graph.nodes.values())
 
-        def below(count: Callable[[str], int]) -> list[int]:
+        def sum_below(count: Callable[[str], int]) -> list[int]:
             return tree.with_below([count(scope.path) for scope in tree.scopes])
 
         counts = zip(
-            below(lambda path: nodes[path]),
-            below(lambda path: changed[path]),
-            # Nodes in modules that are changes themselves, and listed modules that are no change.
-            below(lambda path: nodes[path] if path in own else 0),
-            below(lambda path: path in graph.scopes and path not in own),
-            # Modules with operations or parameters on the other side.
-            below(lambda path: bool(nodes[path]) and sizes.get(path, (1, 0)) != (0, 0)),
+            sum_below(lambda path: nodes[path]),
+            sum_below(lambda path: changed[path]),
+            # Nodes in modules that were added or removed, and listed modules that were not.
+            sum_below(lambda path: nodes[path] if path in own else 0),
+            sum_below(lambda path: path in graph.scopes and path not in own),
+            # Modules with operations or parameters in the other graph.
+            sum_below(lambda path: bool(nodes[path]) and sizes.get(path, (1, 0)) != (0, 0)),
             strict=True,
         )
         for scope, above, (every, new, in_new, old, busy) in zip(tree.scopes, tree.parents, counts, strict=True):
             found = tops[above] if above != OUTSIDE else None
             is_itself = scope.path in own and not old
-            # A path that only lies above modules is one where no table lists the modules.
+            # Without a table of modules, a path above nodes counts as a module.
             is_module = bool(nodes[scope.path]) or scope.path in graph.scopes or not graph.scopes
             is_emptied = is_module and not busy and every >= _FEWEST_NODES and in_new < every
             if found is None and scope.path and every == new and (is_itself or is_emptied):
                 found = WholeModule(added, scope.path, is_itself)
             tops.append(found)
-
-
-def _grown(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
-    """Yield by path in one graph the size in the other, and the bytes that the module saves beyond those there."""
-    for growth in diff.modules:
-        if added and not growth.gone:
-            yield growth.path, growth.before, growth.after.saved_bytes - growth.before.saved_bytes
-        elif not added:
-            more = growth.before.saved_bytes - growth.after.saved_bytes
-            yield growth.was or growth.path, growth.after, more
 
 
 _OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})
@@ -167,57 +164,56 @@ _WHOLE_TENSOR: Final = 2
 
 @dataclass(frozen=True)
 class Evidence:
-    """A diff with all that several rules ask of it; ``changes`` are those of the diff, with numbers by their names."""
+    """A diff with facts that several rules need; in ``changes``, known numbers have names.
+
+    ``matched`` has the ids of matched nodes, from the first graph to the second. ``common`` is the change of nearly all
+    operations, and ``left`` has the indices of the changes that no earlier rule has explained.
+    """
 
     diff: Diff
     graphs: tuple[Graph, Graph]
     matched: Mapping[str, str]
-    """The nodes of the first graph that are in the second, with their ids there."""
-
     changes: tuple[Change, ...]
-    words: Vocabulary
+    vocabulary: Vocabulary
     wholes: WholeModules
     common: CommonChange
-    """What changed for nearly all operations."""
-
     left: Collection[int]
-    """The indices of the changes that no rule before has explained."""
 
     @classmethod
     def of(cls, diff: Diff) -> Evidence:
-        """Return the evidence in a diff that knows its graphs."""
+        """Return the evidence in a diff with graphs."""
         sides = diff.sides
-        assert sides is not None  # noqa: S101 (the caller has looked)
+        assert sides is not None  # noqa: S101 (checked by the caller)
         graphs = sides.before, sides.after
-        # Equal graphs are not matched, since nobody has to know more of them.
-        is_known = not diff and not (sides.in_shared_words and diff.script)
-        matched = {name: name for name in sides.before.nodes} if is_known else sides.names().matched
-        words = vocabulary_of(*graphs)
-        common = common_change(diff.changes, graphs, matched, words)
-        changes = named_changes(diff)
-        return cls(diff, graphs, matched, changes, words, WholeModules(diff), common, range(len(changes)))
+        # Equal graphs need no matching.
+        are_equal = not diff and not (sides.in_shared_words and diff.script)
+        matched = {name: name for name in sides.before.nodes} if are_equal else sides.names().matched
+        vocabulary = vocabulary_of(*graphs)
+        common = find_common_change(diff.changes, graphs, matched, vocabulary)
+        changes = name_values(diff)
+        return cls(diff, graphs, matched, changes, vocabulary, WholeModules(diff), common, range(len(changes)))
 
     @cached_property
     def _changed(self) -> frozenset[str]:
         return frozenset(change.id for change in self.changes if change.subject == "node")
 
     def reads_a_change(self, change: Change) -> bool:
-        """Return whether a node of the second graph reads from one that is another one or changed."""
+        """Return whether a node of the second graph reads from a changed or added one."""
         node = self.graphs[1].nodes.get(change.id)
         return node is not None and not self._changed.isdisjoint(sources(node))
 
     def is_of_tensors(self, field: FieldChange) -> bool:
-        """Return whether a field of a node is a size, dtype or device of a tensor, which follows from the inputs."""
+        """Return whether a field is a size, dtype or device of a tensor, which follows from the inputs."""
         if field.path[0] in {"out", "saved"} and len(field.path) > _WHOLE_TENSOR:
             return field.path[-1] in _OF_TENSORS
-        return any(names_field(pattern, field.name) for pattern in self.words.sizes)
+        return any(names_field(pattern, field.name) for pattern in self.vocabulary.sizes)
 
 
-def serving(graph: Graph, is_one: Callable[[Node], bool]) -> set[str]:
-    """Return some of the parameters of a graph, and the nodes that serve the gradients of these alone."""
+def find_serving(graph: Graph, is_chosen: Callable[[Node], bool]) -> set[str]:
+    """Return the chosen parameters of a graph, and the nodes that only depend on these."""
     found: set[str] = set()
     for node in graph.nodes.values():
         feeding = sources(node)
-        if is_one(node) if node.role == "parameter" else bool(feeding) and found.issuperset(feeding):
+        if is_chosen(node) if node.role == "parameter" else bool(feeding) and found.issuperset(feeding):
             found.add(node.id)
     return found

@@ -1,4 +1,4 @@
-"""The kinds of findings: where a report tells each, and in which words."""
+"""The kinds of findings: the section and the text of each in a report."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from gradir.ir.ids import split_id
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, counted, short_bytes, size_text, word
 from gradir.review.wording import (
-    both_words,
     change_text,
+    field_value_text,
+    field_value_texts,
     list_modules,
     module_name,
     modules_text,
     nesting,
     one_line,
-    renamed_text,
+    operation_or_class,
+    role_text,
     unknown_sizes,
-    what_text,
-    words,
 )
 
 if TYPE_CHECKING:
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Kind as KindOfChange
 
 Section = Literal["top", "head", "note", "graph", "modules", "last"]
-# In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, what says least.
+# In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, and minor changes.
 SECTIONS: Final[tuple[Section, ...]] = ("top", "head", "note", "graph", "modules", "last")
-# A list in one line names no more than so many.
+# A list in one line names at most this many.
 _MOST: Final = 4
-# A longer list of modules says less than the count before it.
+# A longer list of modules is left out.
 _LONGEST: Final = 80
 _SAVED: Final = "saved-bytes"
-# The kinds of which the line of counts lists each.
+# The line of counts lists the text of these kinds.
 LISTED: Final = ("lost-inputs", "gained-inputs", "unowned")
-# The kinds that tell a total, and what that is called.
+# The kinds for a total, and its field in `gradir.ir.totals.Totals`.
 TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
 
 
 class Kind(NamedTuple):
-    """A kind of finding: its section, its text, and the kind of change whose sign and colour it has.
+    """A kind of finding: its section, its text, and the kind of change with the same sign and color.
 
     The text is a function, or a format of the finding.
     """
@@ -58,7 +58,7 @@ def text_of(finding: Finding, changes: Sequence[Change]) -> str:
 
 
 def new_places(finding: Finding) -> str:
-    """Return how many places newly cut a gradient against expectation, and the first."""
+    """Return the number of new unexpected cuts and the first one."""
     places = finding.subjects
     if not places:
         return ""
@@ -67,53 +67,52 @@ def new_places(finding: Finding) -> str:
 
 
 def share(before: int, after: int, digits: str = "+.1f") -> str:
-    """Return by how much a number grew as a suffix; nothing if it was 0."""
+    """Return the growth of a number in percent as a suffix, or an empty text if it was 0."""
     return f" ({100 * (after - before) / before:{digits}} %)" if before else ""
 
 
-def _cuts(finding: Finding, _: Sequence[Change]) -> str:
+def _write_cuts(finding: Finding, _: Sequence[Change]) -> str:
     texts = [
-        f"{count:,} {'parameter now gets' if count == 1 else 'parameters now get'} {what}"
-        for what, count in finding.details.items()
+        f"{count:,} {'parameter now gets' if count == 1 else 'parameters now get'} {lack}"
+        for lack, count in finding.details.items()
         if count
     ]
     return ", ".join(filter(None, (*texts, new_places(finding))))
 
 
-def _inputs(finding: Finding, _: Sequence[Change]) -> str:
-    together: dict[tuple[str, int], list[str]] = {}
+def _write_inputs(finding: Finding, _: Sequence[Change]) -> str:
+    slots: dict[tuple[str, int], list[str]] = {}
     for node_id, slot in zip(finding.subjects, finding.details["slots"], strict=True):
         path, name = split_id(node_id)
-        together.setdefault((name, slot), []).append(path)
-    texts = [f"in[{slot}] of {name} in {list_modules(paths)}" for (name, slot), paths in together.items()]
-    what = finding.kind.removesuffix("-inputs")
-    return f"{counted(finding.count, f'{what} input')}: {_first(texts, ', ')}"
+        slots.setdefault((name, slot), []).append(path)
+    texts = [f"in[{slot}] of {name} in {list_modules(paths)}" for (name, slot), paths in slots.items()]
+    return f"{counted(finding.count, finding.kind[:-1].replace('-', ' '))}: {_join_first(texts, ', ')}"
 
 
-def _unowned(finding: Finding, _: Sequence[Change]) -> str:
+def _write_unowned(finding: Finding, _: Sequence[Change]) -> str:
     size = counted(finding.details["elements"], "element")
     return f"{counted(finding.count, 'parameter')} not in the model: {ranges(finding.subjects)} ({size})"
 
 
-def _same_result(finding: Finding, _: Sequence[Change]) -> str:
+def _write_same_result(finding: Finding, _: Sequence[Change]) -> str:
     but = f", with {ranges(finding.subjects)} transposed" if finding.subjects else ""
     constants = f", if its {counted(finding.count, 'constant')} {'is' if finding.count == 1 else 'are'} equal too"
     return f"computes the same result in other operations{but}{constants if finding.count else ''}"
 
 
-def _total(finding: Finding, _: Sequence[Change]) -> str:
-    grown = finding.after - finding.before
+def _write_total(finding: Finding, _: Sequence[Change]) -> str:
+    growth = finding.after - finding.before
     if finding.kind == _SAVED:
         slots = finding.details.get("unknown", (0, 0))
-        if not grown and slots[0] == slots[1]:
+        if not growth and slots[0] == slots[1]:
             return ""
-        more = f"{short_bytes(grown, signed=True)}{share(finding.before, finding.after, '+,.1f')}"
-        figure = f"saved bytes {more if grown else 'as before'}"
+        more = f"{short_bytes(growth, signed=True)}{share(finding.before, finding.after, '+,.1f')}"
+        figure = f"saved bytes {more if growth else 'as before'}"
         return ", ".join(filter(None, (figure, unknown_sizes(*slots))))
-    return f"{TOTALS[finding.kind]} {amount(grown, signed=True)}" if grown else ""
+    return f"{TOTALS[finding.kind]} {amount(growth, signed=True)}" if growth else ""
 
 
-def _shared_words(finding: Finding, _: Sequence[Change]) -> str:
+def _write_shared_words(finding: Finding, _: Sequence[Change]) -> str:
     texts = []
     for role, (same, before, after) in finding.details.items():
         of = f"{before:,}" if before == after else f"{before:,} -> {after:,}"
@@ -130,11 +129,11 @@ _WITHOUT: Final = {
 }
 
 
-def _without(finding: Finding, _: Sequence[Change]) -> str:
+def _write_without(finding: Finding, _: Sequence[Change]) -> str:
     return _WITHOUT[finding.kind].format(("first", "second")[finding.details["side"]], *finding.subjects)
 
 
-def _frozen(finding: Finding, _: Sequence[Change]) -> str:
+def _write_frozen(finding: Finding, _: Sequence[Change]) -> str:
     part, parameters = finding.details.get("part"), finding.details.get("parameters")
     size = counted(finding.details.get("elements", 0), "element")
     figure = "" if parameters is None else f" ({counted(parameters, 'parameter')}, {size})"
@@ -142,25 +141,26 @@ def _frozen(finding: Finding, _: Sequence[Change]) -> str:
     return f"{finding.kind}: {', '.join(filter(None, names))}{figure}"
 
 
-def _uniform(finding: Finding, _: Sequence[Change]) -> str:
-    what, of, in_ratio = finding.subjects[0], finding.details["of"], finding.details["in_ratio"]
-    before, after = (words((what,), value) for value in (finding.before, finding.after))
-    change = f"is {after}, was {before}" if what.startswith("dimension") else f"{before} -> {after}"
+def _write_uniform(finding: Finding, _: Sequence[Change]) -> str:
+    subject, of, in_ratio = finding.subjects[0], finding.details["of"], finding.details["in_ratio"]
+    before, after = (field_value_text((subject,), value) for value in (finding.before, finding.after))
+    change = f"is {after}, was {before}" if subject.startswith("dimension") else f"{before} -> {after}"
     more = f"; in {in_ratio:,} more, other sizes changed in that ratio" if in_ratio else ""
     which = f"all {of:,}" if finding.count == of else f"{finding.count:,} of {of:,}"
-    return f"{which} changed nodes: {what} {change}{more}"
+    return f"{which} changed nodes: {subject} {change}{more}"
 
 
-def _cut(finding: Finding, changes: Sequence[Change]) -> str:
-    cuts, gone = finding.changes
-    nodes = f", {counted(len(gone), 'node')} {'removed' if finding.kind == 'cut-added' else 'added'}" if gone else ""
+def _write_cut(finding: Finding, changes: Sequence[Change]) -> str:
+    cuts, others = finding.changes
+    edit = "removed" if finding.kind == "cut-added" else "added"
+    nodes = f", {counted(len(others), 'node')} {edit}" if others else ""
     first = changes[cuts[0]]
     if len(cuts) == 1:
         return f"{change_text(first)}{nodes}"
     return f"{counted(len(cuts), 'cut')}, {word(first.what)}{nodes}: {ranges(finding.subjects)}"
 
 
-def _renamed(finding: Finding, changes: Sequence[Change]) -> str:
+def _write_renames(finding: Finding, changes: Sequence[Change]) -> str:
     first = changes[finding.changes[0][0]]
     by = ", ".join(map(word, finding.details.get("class", ())))
     by = f" {'by' if nesting(first) == 'wrapped' else 'from'} {by}" if by else ""
@@ -168,21 +168,21 @@ def _renamed(finding: Finding, changes: Sequence[Change]) -> str:
         return change_text(first, by=by)
     was, now = ranges(finding.before), ranges(finding.subjects)
     how = f", each {nesting(first)}{by}" if nesting(first) else ""
-    what = f"{len(finding.subjects):,} {renamed_text(first)}s"
-    return f"{what} {was} -> {now}{how}  {counted(finding.count, 'node')}".replace('"*"', "*")
+    subjects = f"{len(finding.subjects):,} {role_text(first)}s"
+    return f"{subjects} {was} -> {now}{how}  {counted(finding.count, 'node')}".replace('"*"', "*")
 
 
-def _change(finding: Finding, changes: Sequence[Change]) -> str:
+def _write_change(finding: Finding, changes: Sequence[Change]) -> str:
     return change_text(changes[finding.changes[0][0]])
 
 
-def _module(finding: Finding, changes: Sequence[Change]) -> str:
+def _write_module(finding: Finding, changes: Sequence[Change]) -> str:
     count, details = len(finding.subjects), finding.details
     subject = "module" if count == 1 else f"{count:,} modules"
-    what = subject if details["itself"] else "all of" if count == 1 else f"all of {subject}"
+    title = subject if details["itself"] else "all of" if count == 1 else f"all of {subject}"
     first = [changes[at] for at in finding.changes[0]]
     own = next((each for each in first if each.subject == "scope" and each.id == finding.subjects[0]), None)
-    name = f"  {word(details['class']) if own is None else what_text(own)}" if details["class"] else ""
+    name = f"  {word(details['class']) if own is None else operation_or_class(own)}" if details["class"] else ""
     parts = [counted(details["nodes"], "node")]
     if details["parameters"]:
         parts.append(f"{counted(details['parameters'], 'parameter')} ({amount(details['elements'])})")
@@ -193,107 +193,101 @@ def _module(finding: Finding, changes: Sequence[Change]) -> str:
         parts.append(f"saved {f'{short_bytes(least)} to ' if least != most else ''}{short_bytes(most)}")
     parts.append(unknown_sizes(0, details["unknown"]))
     each = "each " if count > 1 else ""
-    return f"{what} {modules_text(finding.subjects)}{name}  {each}{', '.join(filter(None, parts))}"
+    return f"{title} {modules_text(finding.subjects)}{name}  {each}{', '.join(filter(None, parts))}"
 
 
-def _reads(finding: Finding, changes: Sequence[Change]) -> str:
+def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
     paths, of = finding.subjects, finding.details["of"]
     rest = "" if len(paths) == 1 else ", and so for each" if list(paths) == of else f", and so for {ranges(paths)}"
     texts = []
     for change in (changes[at] for at in finding.changes[0]):
         fields: dict[tuple[str, str], list[str]] = {}
         for field in change.fields:
-            fields.setdefault(both_words(field), []).append(one_line(field.name))
+            fields.setdefault(field_value_texts(field), []).append(one_line(field.name))
         edges = "; ".join(f"{', '.join(names)}: {before} -> {after}" for (before, after), names in fields.items())
         texts.append(f"{change_text(change, summary=False)}  {edges}{rest}")
     return "\n".join(texts)
 
 
-def _same(finding: Finding, _: Sequence[Change]) -> str:
+def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:
     paths, count = finding.subjects, len(finding.changes[0])
     title = modules_text(paths, gone="gone" in finding.details)
-    what = "change" if count == 1 else f"{count:,} changes"
+    number = "change" if count == 1 else f"{count:,} changes"
     but = "but for sizes, " if "sizes" in finding.details else ""
-    same = f": {but}the same {what} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
+    same = f": {but}the same {number} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
     return f"{title}{same if len(paths) > 1 else ''}"
 
 
-def _hooked(finding: Finding, _: Sequence[Change]) -> str:
-    what = f"{counted(finding.count, 'saved tensor')} of {counted(len(finding.changes[0]), 'node')}"
-    where = list_modules(finding.subjects)
-    place = f" in {where}" if len(where) <= _LONGEST else ""
-    return f"held by hooks{' no more' if finding.kind == 'unhooked' else ''}: {what}{place}"
+def _write_hooked(finding: Finding, _: Sequence[Change]) -> str:
+    count = f"{counted(finding.count, 'saved tensor')} of {counted(len(finding.changes[0]), 'node')}"
+    modules = list_modules(finding.subjects)
+    place = f" in {modules}" if len(modules) <= _LONGEST else ""
+    return f"held by hooks{' no more' if finding.kind == 'unhooked' else ''}: {count}{place}"
 
 
-def _tensors(finding: Finding, _: Sequence[Change]) -> str:
-    what = " and ".join(finding.details) or "saved tensors"
+def _write_tensors(finding: Finding, _: Sequence[Change]) -> str:
+    properties = " and ".join(finding.details) or "saved tensors"
     pairs = [pair for found in finding.details.values() for pair in found]
     values = [" -> ".join("-" if each is None else size_text(each) for each in pair) for pair in pairs]
-    told = f" ({_first(values, ' and ')})" if values else ""
-    return f"{what} alone changed: {counted(finding.count, 'node')}{told}"
+    details = f" ({_join_first(values, ' and ')})" if values else ""
+    return f"{properties} alone changed: {counted(finding.count, 'node')}{details}"
 
 
-def _first(texts: Sequence[str], before_rest: str) -> str:
+def _write_tied(finding: Finding, _: Sequence[Change]) -> str:
+    return f"{finding.kind}: {_join_first(finding.subjects, ' and ')}"
+
+
+def _join_first(texts: Sequence[str], before_rest: str) -> str:
     more = f"{before_rest}{len(texts) - _MOST:,} more" if len(texts) > _MOST else ""
     return f"{', '.join(texts[:_MOST])}{more}"
 
 
 KINDS: Final[dict[str, Kind]] = {
     "graph-kinds": Kind("top", "two kinds of graphs: {0.subjects[0]} and {0.subjects[1]}, whose operations differ"),
-    "same-result": Kind("top", _same_result),
+    "same-result": Kind("top", _write_same_result),
     "summary": Kind("top", "{0.text}"),
-    "cuts": Kind("head", _cuts),
-    "lost-inputs": Kind("head", _inputs),
-    "gained-inputs": Kind("head", _inputs),
-    "unowned": Kind("head", _unowned),
-    **dict.fromkeys(TOTALS, Kind("head", _total)),
-    "shared-words": Kind("note", _shared_words),
+    "cuts": Kind("head", _write_cuts),
+    **dict.fromkeys(("lost-inputs", "gained-inputs"), Kind("head", _write_inputs)),
+    "unowned": Kind("head", _write_unowned),
+    **dict.fromkeys(TOTALS, Kind("head", _write_total)),
+    "shared-words": Kind("note", _write_shared_words),
     "frameworks": Kind(
         "note",
         "the frameworks differ: {0.subjects[0]} and {0.subjects[1]} have other words; "
         "--vocabulary compares in words that both share",
     ),
-    "without-data": Kind("note", _without),
+    **dict.fromkeys(_WITHOUT, Kind("note", _write_without)),
     "two-models": Kind("note", "two different models: {0.count:,} of {0.before:,} -> {0.after:,} nodes in common"),
-    "without-flow": Kind("note", _without),
-    "without-settings": Kind("note", _without),
-    "frozen": Kind("note", _frozen),
-    "unfrozen": Kind("note", _frozen),
-    "tied": Kind("note", lambda finding, _: f"{finding.kind}: {_first(finding.subjects, ' and ')}"),
-    "untied": Kind("note", lambda finding, _: f"{finding.kind}: {_first(finding.subjects, ' and ')}"),
-    "uniform": Kind("note", _uniform),
+    **dict.fromkeys(("frozen", "unfrozen"), Kind("note", _write_frozen)),
+    **dict.fromkeys(("tied", "untied"), Kind("note", _write_tied)),
+    "uniform": Kind("note", _write_uniform),
     "sizes": Kind("note", "{0.details[sizes]}"),
     "casts": Kind("note", "{0.details[casts]}"),
-    "hooked": Kind("note", _hooked),
-    "unhooked": Kind("note", _hooked),
-    "tensors": Kind("note", _tensors),
+    **dict.fromkeys(("hooked", "unhooked"), Kind("note", _write_hooked)),
+    "tensors": Kind("note", _write_tensors),
     "following": Kind(
         "note",
         lambda finding, _: f"{counted(finding.count, 'change')} that only follow from that: --full lists them",
     ),
-    "cut-added": Kind("graph", _cut, "added"),
-    "cut-removed": Kind("graph", _cut, "removed"),
-    "cut-changed": Kind("graph", _change),
-    "renamed": Kind("graph", _renamed, "renamed"),
-    "wrapped": Kind("graph", _renamed, "renamed"),
-    "unwrapped": Kind("graph", _renamed, "renamed"),
-    "graph": Kind("graph", _change),
-    "module-added": Kind("modules", _module, "added"),
-    "module-removed": Kind("modules", _module, "removed"),
-    "reads": Kind("modules", _reads),
-    "same": Kind("modules", _same),
-    "order": Kind("last", _change),
-    "indices": Kind("last", _change),
+    "cut-added": Kind("graph", _write_cut, "added"),
+    "cut-removed": Kind("graph", _write_cut, "removed"),
+    "cut-changed": Kind("graph", _write_change),
+    **dict.fromkeys(("renamed", "wrapped", "unwrapped"), Kind("graph", _write_renames, "renamed")),
+    "graph": Kind("graph", _write_change),
+    "module-added": Kind("modules", _write_module, "added"),
+    "module-removed": Kind("modules", _write_module, "removed"),
+    "reads": Kind("modules", _write_readers),
+    "same": Kind("modules", _write_equal_modules),
+    **dict.fromkeys(("order", "indices"), Kind("last", _write_change)),
 }
 
 
 def sections(diff: Diff) -> dict[Section, list[Finding]]:
-    """Return the findings of a diff by the section of a report that contains them."""
-    # There are none if they do not explain all changes, since the diff was edited.
+    """Return the findings of a diff by section; of an edited diff, whose findings do not cover all changes, none."""
     found: dict[Section, list[Finding]] = {kind.section: [] for kind in KINDS.values()}
-    told = sorted(at for finding in diff.findings for indices in finding.changes for at in indices)
-    for finding in diff.findings if told == list(range(len(diff.changes))) else ():
-        # A newer release may have found more.
+    covered = sorted(at for finding in diff.findings for indices in finding.changes for at in indices)
+    for finding in diff.findings if covered == list(range(len(diff.changes))) else ():
+        # A newer release may have further kinds.
         if finding.kind in KINDS:
             found[KINDS[finding.kind].section].append(finding)
     return found

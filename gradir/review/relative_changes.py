@@ -1,4 +1,4 @@
-"""Changes as a module sees them: what is equal in equal modules once the module's own path is taken out."""
+"""Changes with names relative to their module, which are equal in equal modules."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gradir.diffs.changes import UNSET
 from gradir.ir import Node, Ref, Saved, TensorMeta
 from gradir.ir.fields import fields_of, records_in
-from gradir.ir.ids import BEHIND_A_PATH
-from gradir.review.wording import words
+from gradir.ir.ids import PATH_SEPARATORS
+from gradir.review.wording import field_value_text
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from gradir.ir.model import Record
 
 _OWN_INDEX: Final = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
-_INDEX: Final = re.compile(rf"([^{BEHIND_A_PATH}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{BEHIND_A_PATH}]|\Z)", re.ASCII)
-_ELSEWHERE: Final = -1
+_INDEX: Final = re.compile(rf"([^{PATH_SEPARATORS}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{PATH_SEPARATORS}]|\Z)", re.ASCII)
+_ABSOLUTE: Final = -1
 # The fields of a module that count its parameters.
 COUNTS: Final = frozenset({"own", "total", "trainable"})
-# A whole number, which in a description is a size more often than not.
+# An integer, which in a description is usually a size.
 WHOLE_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
-# Keys in the path of a saved slot; of slots with one name there are more.
+# The length of the path of a saved slot, without the number of a repeated slot.
 _WITH_SLOT: Final = 2
 
 
 class RelativeName(NamedTuple):
-    """A name as a module sees it.
+    """A name relative to a module.
 
-    ``above`` levels up from the module lies the path that the name starts with; ``rest`` is what follows it, and
-    ``step`` how far the first index behind it lies from the module's own (-1 for the layer before). A name that starts
-    with no path above the module is all ``rest``.
+    The name starts with the path ``above`` levels up from the module, and ``rest`` follows. ``step`` is the distance of
+    the first index after that path from the module's own (-1 for the previous layer). A name that shares no path with
+    the module is all ``rest``.
     """
 
     above: int
@@ -46,7 +46,7 @@ class RelativeName(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """A value of a field: ``name`` is what it calls a node or a module, else its text tells apart what is equal."""
+    """A value of a field: ``name`` of a node or module, else ``text``, which separates equal values of other types."""
 
     name: RelativeName | None
     text: str
@@ -57,7 +57,7 @@ _FEED: Final = _Value(None, "", None)
 
 
 class _RelativeChange(NamedTuple):
-    """A change; ``rest`` is what it says beside names and fields."""
+    """A change; ``rest`` is the change without names and fields."""
 
     id: RelativeName
     scope: RelativeName
@@ -66,50 +66,52 @@ class _RelativeChange(NamedTuple):
     rest: Change
 
 
-_NO_NAME: Final = RelativeName(_ELSEWHERE, "")
+_NO_NAME: Final = RelativeName(_ABSOLUTE, "")
 
-# Changes as a module sees them. Two modules have the same changes exactly when these are equal.
+# Two modules have the same changes exactly if these are equal.
 RelativeChanges = tuple[_RelativeChange, ...]
 
 
-def made_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:
-    """Return changes as the module at ``path`` sees them, and the first graph's names as the one at ``was`` does."""
+def make_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:
+    """Return changes relative to the module at ``path``, which the first graph has at ``was``."""
     before = path if was is None else was
-    return tuple([_relative(change, before if change.kind == "removed" else path, before) for change in changes])
+    return tuple([_make_relative(change, before if change.kind == "removed" else path, before) for change in changes])
 
 
-def alike(changes: Iterable[Change], path: str, was: str, entering: tuple[str, str]) -> RelativeChanges:
-    """Return the same without the names of the nodes that feed the module, which differ by layer."""
-    # These are what a node read from outside of the module, if it reads from within or nothing now, and `entering`: the
-    # only node that the list entry around the module reads from outside, before and after.
-    feeds = [relative_name(at, name) if name else None for at, name in zip((was, path), entering, strict=True)]
-    relative = made_relative(changes, path, was)
-    of_each = (tuple([_without_feed(*field, feeds) for field in change.fields]) for change in relative)
-    return tuple([change._replace(fields=fields) for change, fields in zip(relative, of_each, strict=True)])
+def make_relative_without_feeds(
+    changes: Iterable[Change], path: str, was: str, feeds: tuple[str, str]
+) -> RelativeChanges:
+    """Return relative changes without the names of the nodes that feed the module, which differ by layer."""
+    # `feeds` are the only nodes, before and after, that the list entry around the module reads from outside.
+    names = [relative_name(module, feed) if feed else None for module, feed in zip((was, path), feeds, strict=True)]
+    return tuple(
+        change._replace(fields=tuple([_drop_feed(*field, names) for field in change.fields]))
+        for change in make_relative(changes, path, was)
+    )
 
 
-def but_for_sizes(changes: RelativeChanges) -> Hashable:
-    """Return what is equal in modules whose changes differ only in sizes of tensors and descriptions."""
-    # The numbers of a description count, unless the module became one of another class.
-    became = any(path == ("class",) for change in changes for path, _, _ in change.fields)
+def drop_sizes(changes: RelativeChanges) -> Hashable:
+    """Return a key that is equal for changes that differ only in sizes of tensors and descriptions."""
+    # The numbers of a description count, unless the class of the module changed.
+    has_new_class = any(path == ("class",) for change in changes for path, _, _ in change.fields)
     found = []
     for change in changes:
-        fields = tuple([(field[0], _but_for_sizes(*field, became=became)) for field in change.fields])
+        fields = tuple([(field[0], _drop_sizes_of_field(*field, has_new_class)) for field in change.fields])
         found.append((change.id, change.scope, change.was, fields, replace(change.rest, tensor=None)))
     return tuple(found)
 
 
-def _but_for_sizes(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashable:
+def _drop_sizes_of_field(path: Path, before: _Value, after: _Value, has_new_class: bool) -> Hashable:
     is_tensor = isinstance(before.value, TensorMeta) or isinstance(after.value, TensorMeta)
     if is_tensor or path[0] in COUNTS or path[-1] in {"shape", "bytes"}:
         return ()
-    if path == ("detail",) and became:
+    if path == ("detail",) and has_new_class:
         return WHOLE_NUMBER.sub("#", before.text), WHOLE_NUMBER.sub("#", after.text)
     return before, after
 
 
 def relative_name(path: str, name: str) -> RelativeName:
-    """Return a name as the module at ``path`` sees it.
+    """Return a name relative to the module at ``path``.
 
     >>> relative_name("h.1.fc", "h.1.fc/exp:1"), relative_name("h.1.fc", "h.0/add:2")
     (RelativeName(above=0, rest='/exp:1', step=0), RelativeName(above=2, rest='/add:2', step=-1))
@@ -122,62 +124,64 @@ def relative_name(path: str, name: str) -> RelativeName:
     is_entry = own and other and own[1] == other[1] and own[2] != other[2]
     if own and other and is_entry and (not common or name[common] == "."):
         return RelativeName(path.count(".", at) + 1, name[other.end() :], int(other[2]) - int(own[2]))
-    return RelativeName(path.count(".", common), name[common:]) if common else RelativeName(_ELSEWHERE, name)
+    return RelativeName(path.count(".", common), name[common:]) if common else RelativeName(_ABSOLUTE, name)
 
 
 def names_a_record(field: Path) -> bool:
     """Return whether the values of a field are names of nodes or modules."""
     if field[0] == "saved":
-        return len(field) > _WITH_SLOT and field[-1] in _references(Saved)
-    return field[0] in _references(Node) or field == ("scope",)
+        return len(field) > _WITH_SLOT and field[-1] in _find_reference_keys(Saved)
+    return field[0] in _find_reference_keys(Node) or field == ("scope",)
 
 
 @cache
-def _references(record: type[Record]) -> frozenset[str]:
-    """Return the keys of the fields of a record that name nodes."""
+def _find_reference_keys(record: type[Record]) -> frozenset[str]:
     return frozenset(field.key for field in fields_of(record) if field.about.refers or records_in(field) is Ref)
 
 
-def _relative(change: Change, path: str, was: str) -> _RelativeChange:
+def _make_relative(change: Change, path: str, was: str) -> _RelativeChange:
     return _RelativeChange(
         relative_name(path, change.id),
         relative_name(path, change.scope),
         relative_name(was, change.was) if change.was else _NO_NAME,
         tuple(
-            [(field.path, _seen(field, field.before, was), _seen(field, field.after, path)) for field in change.fields]
+            [
+                (field.path, _make_value(field, field.before, was), _make_value(field, field.after, path))
+                for field in change.fields
+            ]
         ),
         replace(change, id="", scope="", was="", fields=()),
     )
 
 
-def _seen(field: FieldChange, value: Any, path: str) -> _Value:
+def _make_value(field: FieldChange, value: Any, path: str) -> _Value:
     if names_a_record(field.path):
         if isinstance(value, Ref):
             return _Value(relative_name(path, value.id), "", value.output_nr)
         if isinstance(value, str):
             return _Value(relative_name(path, value), "", None)
-    return _Value(None, words(field.path, value), value)
+    return _Value(None, field_value_text(field.path, value), value)
 
 
-def _without_feed(
+def _drop_feed(
     path: Path, before: _Value, after: _Value, feeds: Sequence[RelativeName | None]
 ) -> tuple[Path, _Value, _Value]:
-    is_own = after.name.above == 0 if after.name is not None else after.value in (None, UNSET)
-    is_fed = before.name is not None and before.name.above != 0 and is_own
-    one, other = (
+    is_inside_now = after.name.above == 0 if after.name is not None else after.value in (None, UNSET)
+    was_outside = before.name is not None and before.name.above != 0
+    old, new = (
         _FEED if feed is not None and value.name == feed else value
         for value, feed in zip((before, after), feeds, strict=True)
     )
-    return path, _FEED if is_fed else one, other
+    return path, _FEED if was_outside and is_inside_now else old, new
 
 
 def _common_path(path: str, name: str) -> int:
-    """Return the length of the whole components that a path and a name start with."""
+    """Return the length of the common components at the start of a path and a name."""
     if name.startswith(path):
         same = len(path)
     else:
         same = next(at for at, char in enumerate(path) if at == len(name) or name[at] != char)
     ends_in_path = same == len(path) or path[same] == "."
-    if ends_in_path and (same == len(name) or name[same] in BEHIND_A_PATH):
+    if ends_in_path and (same == len(name) or name[same] in PATH_SEPARATORS):
         return same
     return max(path.rfind(".", 0, same), 0)

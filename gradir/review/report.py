@@ -18,7 +18,7 @@ from gradir.review.evidence import WholeModules
 from gradir.review.kinds import KINDS, LISTED, sections, share
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
 from gradir.review.text import no_difference, render_details, render_text
-from gradir.review.wording import SIGNS, settings, unknown_sizes, what_text
+from gradir.review.wording import SIGNS, operation_or_class, settings, unknown_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
     Module = ChangedModule | WholeModule
 
-# A comment on GitHub holds 65,536 characters, other places as many bytes; what surrounds the report has to fit too.
+# A comment on GitHub has at most 65,536 characters, elsewhere bytes, with the text around the report.
 _MOST_BYTES: Final = 60_000
 # A longer range in a report is cut in its middle.
 LONGEST_RANGE: Final = 400
-# A table of more rows is longer than the picture, and rows of long names may take no more bytes than the next.
+# A longer table would hide the picture. Rows of long names are limited by the bytes below.
 _MOST_ROWS: Final = 40
 _MOST_OF_ROWS: Final = 24_000
 _MOST_LISTED: Final = 10
-# Fewer bytes of a folded text are not worth its frame.
+# A folded text of fewer bytes is left out.
 _LEAST_ROOM: Final = 200
 _MOST_FOLLOWING: Final = 8_000
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
-# What stands before findings of the whole graph.
+# The labels of findings about the whole graph.
 _HEADS: Final = {
     "cut-added": "Cuts",
     "cut-removed": "Cuts",
@@ -52,16 +52,16 @@ _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --form
 
 def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
     """Return a report that fits into a comment: figures, a table by module, a picture, and folded details."""
-    # `picture` is Mermaid source of what changed; `unpictured` says why there is none, or what is not in it.
+    # `picture` is Mermaid source, and `unpictured` says why there is none or which parts it lacks.
     if not diff:
         return f"### {title}: {no_difference(diff)}\n"
     head = "\n".join([f"### {title}", "", *_figures(diff), "", *table(diff)])
     drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
-    if _size(head) + _size(drawn) > _MOST_BYTES - _LEAST_ROOM:
+    if _count_bytes(head) + _count_bytes(drawn) > _MOST_BYTES - _LEAST_ROOM:
         drawn, unpictured = "", _TOO_LONG
     drawn += f"\n{unpictured}\n" if unpictured else ""
-    room = _MOST_BYTES - _size(f"{head}\n{drawn}")
-    details = _folded("What changed", render_details(diff), room)
+    room = _MOST_BYTES - _count_bytes(f"{head}\n{drawn}")
+    details = _fold_text("What changed", render_details(diff), room)
     kinds = {finding.kind for finding in diff.findings}
     is_folded = any(
         sum(map(len, each.changes)) > 1 and (each.kind not in {"same", "reads", "graph"} or len(each.subjects) > 1)
@@ -69,9 +69,9 @@ def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", un
     )
     if is_folded and "two-models" not in kinds:
         every = render_text(diff)
-        # What follows from a change of everything is as long as the graph, and says nothing more.
+        # The consequences of one change of all operations may be as long as the graph.
         if "following" not in kinds or len(every) <= _MOST_FOLLOWING:
-            details += _folded("Every change by itself", every, room - _size(details))
+            details += _fold_text("Every change by itself", every, room - _count_bytes(details))
     return f"{head}\n{drawn}{details}"
 
 
@@ -87,8 +87,8 @@ def _figures(diff: Diff) -> Iterator[str]:
         yield f"**Cuts and names:** {len(listed) - _MOST_LISTED:,} more  "
     kinds = {finding.kind: finding for finding in diff.findings}
     for finding in (*(kinds[kind] for kind in LISTED if kind in kinds), *found["note"]):
-        what, _, text = finding.text.partition(": ")
-        yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
+        title, _, text = finding.text.partition(": ")
+        yield f"**{title.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
     counts = Counter(change.kind for change in diff.changes if change.subject == "node")
     nodes = ", ".join(f"{counts[kind]:,} {kind}" for kind in _KINDS if counts[kind])
     yield f"**Nodes:** {nodes or 'none'} ({diff.before.nodes:,} → {diff.after.nodes:,})  "
@@ -106,34 +106,34 @@ def _figure(before: int, after: int, text: Callable[[int], str]) -> str:
     return f"{text(before)} → {text(after)}{share(before, after)}" if after != before else f"{text(before)}, as before"
 
 
-def _folded(title: str, text: str, room: int) -> str:
-    """Return a folded text, shortened to so many bytes; nothing if hardly any of it would be left."""
+def _fold_text(title: str, text: str, room: int) -> str:
+    """Return a folded text of at most ``room`` bytes, or an empty text if too little would be left."""
     frame = f"\n<details><summary>{title}</summary>\n\n{{}}\n</details>\n"
     whole = frame.format(fenced(text, "text"))
-    if _size(whole) <= room:
+    if _count_bytes(whole) <= room:
         return whole
     more = "… {:,} more lines: gradir diff --full shows them all\n"
-    left = room - (_size(whole) - _size(text)) - _size(more.format(text.count("\n")))
+    left = room - (_count_bytes(whole) - _count_bytes(text)) - _count_bytes(more.format(text.count("\n")))
     if left < _LEAST_ROOM:
         return ""
-    kept = text.encode()[:left].decode(errors="ignore")
-    kept = kept[: kept.rfind("\n") + 1]
-    return frame.format(fenced(kept + more.format(text.count("\n") - kept.count("\n")), "text"))
+    beginning = text.encode()[:left].decode(errors="ignore")
+    beginning = beginning[: beginning.rfind("\n") + 1]
+    return frame.format(fenced(beginning + more.format(text.count("\n") - beginning.count("\n")), "text"))
 
 
-def _size(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text.encode())
 
 
 class _Row(NamedTuple):
-    """What a row says of each of its modules; ``was`` is the path in the first graph, as the module sees it."""
+    """A row for modules with equal values; ``was`` is the path in the first graph, relative to the module."""
 
     note: str
     was: RelativeName
     added: int
     removed: int
     changed: int
-    grown: Size
+    growth: Size
     settings: str
 
 
@@ -144,28 +144,28 @@ def table(diff: Diff) -> Iterator[str]:
     counts: dict[Module, Counter[str]] = {}
     for change in changes:
         if change.subject == "node":
-            counts.setdefault(wholes.row(change), Counter())[change.kind] += 1
+            counts.setdefault(wholes.find_row(change), Counter())[change.kind] += 1
     scopes = {
-        wholes.row(change): change for change in changes if change.subject == "scope" and _has_row(change, wholes)
+        wholes.find_row(change): change for change in changes if change.subject == "scope" and _has_row(change, wholes)
     }
-    grown: dict[Module, Size] = {}
+    growths: dict[Module, Size] = {}
     was: dict[Module, str] = {}
     for growth in diff.modules:
-        module = _module(growth, wholes)
-        sizes = map(astuple, (grown.get(module, Size()), growth.before, growth.after))
-        grown[module] = Size(*(so_far + after - before for so_far, before, after in zip(*sizes, strict=True)))
+        module = _find_module(growth, wholes)
+        sizes = map(astuple, (growths.get(module, Size()), growth.before, growth.after))
+        growths[module] = Size(*(so_far + after - before for so_far, before, after in zip(*sizes, strict=True)))
         if growth.was and isinstance(module, ChangedModule):
             was[module] = growth.was
     was.update(
         (module, scope.was) for module, scope in scopes.items() if scope.was and isinstance(module, ChangedModule)
     )
-    # What a renamed module explains is said of that module.
+    # A renamed module explains these names in its own row.
     was = {
         module: before for module, before in was.items() if rename(pattern(before), pattern(module.path)) not in renamed
     }
-    together: dict[_Row, list[Module]] = {}
-    for module in sorted(dict.fromkeys((*counts, *grown, *scopes)), key=wholes.position):
-        found, size = counts.get(module, Counter()), grown.get(module, Size())
+    grouped: dict[_Row, list[Module]] = {}
+    for module in sorted(dict.fromkeys((*counts, *growths, *scopes)), key=wholes.position):
+        found, size = counts.get(module, Counter()), growths.get(module, Size())
         row = _Row(
             _note(module, scopes.get(module)),
             relative_name(module.path, was.get(module, module.path)),
@@ -175,71 +175,70 @@ def table(diff: Diff) -> Iterator[str]:
             size,
             _settings(scopes.get(module), size),
         )
-        together.setdefault(row, []).append(module)
-    if not together:
+        grouped.setdefault(row, []).append(module)
+    if not grouped:
         return
-    rows, last = list(together.items()), any(row.settings for row in together)
-    yield f"| module | + | - | ~ | operations | parameters | saved |{' settings |' if last else ''}"
-    yield f"|---|--:|--:|--:|--:|--:|--:|{'---|' if last else ''}"
+    rows, has_settings = list(grouped.items()), any(row.settings for row in grouped)
+    yield f"| module | + | - | ~ | operations | parameters | saved |{' settings |' if has_settings else ''}"
+    yield f"|---|--:|--:|--:|--:|--:|--:|{'---|' if has_settings else ''}"
     written = length = 0
     for row, modules in rows[:_MOST_ROWS]:
         paths = [module.path for module in modules]
         cells = [
             _title(row, paths, [was.get(module, module.path) for module in modules]),
             *_cells(row, len(paths)),
-            *([row.settings and code_span(row.settings)] if last else []),
+            *([row.settings and code_span(row.settings)] if has_settings else []),
         ]
         line = f"| {' | '.join(cells)} |"
-        length += _size(line)
+        length += _count_bytes(line)
         if length > _MOST_OF_ROWS:
             break
         written += 1
         yield line
     if len(rows) > written:
         more = sum(len(modules) for _, modules in rows[written:])
-        yield f"| … {more:,} more modules |{' |' * (6 + last)}"
+        yield f"| … {more:,} more modules |{' |' * (6 + has_settings)}"
 
 
-def _module(growth: Growth, wholes: WholeModules) -> Module:
-    here = ChangedModule(growth.path, growth.gone)
-    whole = None if growth.gone else wholes.at(growth.path, added=True)
-    # The first graph may have another module at this path, which is gone.
+def _find_module(growth: Growth, wholes: WholeModules) -> Module:
+    module = ChangedModule(growth.path, growth.gone)
+    whole = None if growth.gone else wholes.find_top(growth.path, added=True)
+    # The first graph may have another module at this path that was removed.
     was = growth.was or growth.path
-    if whole is None and wholes.outline.module(was, added=False) == here:
-        whole = wholes.at(was, added=False)
-    return whole or here
+    if whole is None and wholes.outline.module(was, added=False) == module:
+        whole = wholes.find_top(was, added=False)
+    return whole or module
 
 
 def _note(module: Module, scope: Change | None) -> str:
     if isinstance(module, ChangedModule):
-        came = scope is not None and scope.kind == "added"
-        return "removed" if module.gone else "added" if came else ""
+        is_added = scope is not None and scope.kind == "added"
+        return "removed" if module.gone else "added" if is_added else ""
     kind = "added" if module.added else "removed"
     return kind if module.itself else f"all of it {kind}"
 
 
 def _has_row(change: Change, wholes: WholeModules) -> bool:
-    """Return whether the table says what changed of a module itself, and not in the row of one that it lies in."""
-    whole = wholes.of(change)
+    """Return whether a change of a module has its own row, and does not belong to the row of an outer module."""
+    whole = wholes.find_top_of(change)
     if change.kind in CAME or not all(field.path[0] in COUNTS for field in change.fields):
         return whole is None or whole.path == change.id
-    return not (wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
+    return not (wholes.find_top(change.id, added=True) or wholes.find_top(change.was or change.id, added=False))
 
 
-def _settings(scope: Change | None, grown: Size) -> str:
-    """Return the settings of a module that differ; its counts only if the column of parameters is empty."""
+def _settings(scope: Change | None, growth: Size) -> str:
+    """Return the changed settings of a module; its counts only if the column of parameters is empty."""
     fields = () if scope is None else scope.fields
     if scope is not None and scope.kind in CAME:
-        return what_text(scope) if fields else ""
-    return settings(field for field in fields if not (grown.parameters and field.path[0] in COUNTS))
+        return operation_or_class(scope) if fields else ""
+    return settings(field for field in fields if not (growth.parameters and field.path[0] in COUNTS))
 
 
 def _title(row: _Row, paths: Sequence[str], before: Sequence[str]) -> str:
     notes = [f"{len(paths):,} modules"] if len(paths) > 1 else []
     notes += [row.note] if row.note else []
     notes += [f"was {_names(before)}"] if before != paths else []
-    said = ", ".join(notes)
-    return f"{_names(paths)} ({said})" if said else _names(paths)
+    return f"{_names(paths)} ({', '.join(notes)})" if notes else _names(paths)
 
 
 def _names(paths: Sequence[str]) -> str:
@@ -251,6 +250,6 @@ def _names(paths: Sequence[str]) -> str:
 def _cells(row: _Row, modules: int) -> Iterator[str]:
     for number in (row.added, row.removed, row.changed):
         yield f"{number * modules:,}" if number else ""
-    for number in (row.grown.nodes, row.grown.parameters):
+    for number in (row.growth.nodes, row.growth.parameters):
         yield amount(number * modules, signed=True) if number else ""
-    yield short_bytes(row.grown.saved_bytes * modules, signed=True) if row.grown.saved_bytes else ""
+    yield short_bytes(row.growth.saved_bytes * modules, signed=True) if row.growth.saved_bytes else ""

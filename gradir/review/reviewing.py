@@ -1,4 +1,4 @@
-"""Review two graphs: what changed, and what that comes to."""
+"""Compare two graphs and report the changes as findings."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from gradir.diffs.modules import Outline
     from gradir.ir import Graph
 
-# In the order in which they may explain a change that stands in `Evidence.left`.
+# An earlier rule takes the changes that it explains out of `Evidence.left`.
 _RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
-    graphs.computing,
-    graphs.graph_kinds,
-    parameters.inputs,
-    parameters.unowned,
-    graphs.frameworks,
-    parameters.frozen,
-    parameters.tied,
-    graphs.for_all,
-    modules.modules,
-    parameters.cuts,
-    modules.whole_graph,
-    graphs.hooked,
-    graphs.tensors,
-    modules.layers,
-    graphs.totals,
+    graphs.report_same_result,
+    graphs.report_graph_kinds,
+    parameters.report_inputs,
+    parameters.report_unowned,
+    graphs.report_frameworks,
+    parameters.report_frozen,
+    parameters.report_tied,
+    graphs.report_common_change,
+    modules.report_whole_modules,
+    parameters.report_cuts,
+    modules.report_graph_changes,
+    graphs.report_hooked,
+    graphs.report_tensor_changes,
+    modules.report_equal_modules,
+    graphs.report_totals,
 )
 
 
@@ -60,11 +60,11 @@ def reviewed(
     """
     check_names(ignore)
     if vocabulary:
-        before, after = _in_shared_words(before, after)
+        before, after = _translate(before, after)
     whole = before, after
     if normalize:
         before, after = map(without_identities, whole)
-    names = cache(partial(_names_between, before, after))
+    names = cache(partial(_match_names, before, after))
     with stage("comparing the nodes"):
         diff = compare.compare(before, after, names)
     if vocabulary:
@@ -73,18 +73,18 @@ def reviewed(
         diff = ignoring(diff, ignore)
         diff = normalized(diff, vocabulary_of(before, after)) if normalize else diff
     if before is not whole[0] or after is not whole[1]:
-        # A patch is made for the graphs as they are.
+        # A patch applies to the original graphs.
         diff = replace(diff, script=script(*whole))
-    return with_findings(diff, Sides(before, after, names, vocabulary))
+    return add_findings(diff, Sides(before, after, names, vocabulary))
 
 
-def with_findings(diff: Diff, sides: Sides) -> Diff:
+def add_findings(diff: Diff, sides: Sides) -> Diff:
     """Return a diff with the findings of each rule, and with its graphs."""
-    known = diff.between(sides)
+    with_graphs = diff.between(sides)
     if not (diff.changes or diff.script or diff.before != diff.after or sides.in_shared_words):
-        return known
+        return with_graphs
     with stage("grouping the changes"), paused_gc():
-        evidence = Evidence.of(known)
+        evidence = Evidence.of(with_graphs)
         found: list[Finding] = []
         for rule in _RULES:
             findings = list(rule(evidence))
@@ -92,16 +92,17 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
             evidence = dataclasses.replace(evidence, left=[at for at in evidence.left if at not in explained])
             found += findings
         found = [
-            replace(each, text=text_of(each, evidence.changes)) for each in _in_order(found, evidence.wholes.outline)
+            replace(each, text=text_of(each, evidence.changes))
+            for each in _sort_findings(found, evidence.wholes.outline)
         ]
-        # The sentence is made of the other findings, and stands behind those at the top.
+        # The summary needs the other findings, and follows those of the section "top".
         at = sum(KINDS[finding.kind].section == "top" for finding in found)
         found[at:at] = summary(evidence, found)
     return replace(diff, findings=tuple(found)).between(sides)
 
 
-def _in_order(findings: Sequence[Finding], outline: Outline) -> list[Finding]:
-    """Sort what is about the whole graph first, then modules in the order of the model, each before its readers."""
+def _sort_findings(findings: Sequence[Finding], outline: Outline) -> list[Finding]:
+    """Sort findings about the whole graph first, then by module in the order of the model, each before its readers."""
     places: list[tuple[int, int]] = []
     for finding in findings:
         position = 0
@@ -114,13 +115,13 @@ def _in_order(findings: Sequence[Finding], outline: Outline) -> list[Finding]:
     return [findings[at] for at in sorted(range(len(findings)), key=places.__getitem__)]
 
 
-def _names_between(before: Graph, after: Graph) -> Correspondence:
+def _match_names(before: Graph, after: Graph) -> Correspondence:
     with stage("matching the nodes"), paused_gc():
         return Correspondence(before, after, matching.match(before, after))
 
 
-def _in_shared_words(before: Graph, after: Graph) -> tuple[Graph, Graph]:
-    """Return both graphs in shared words, with modules if both know which one ran an operation."""
+def _translate(before: Graph, after: Graph) -> tuple[Graph, Graph]:
+    """Return both graphs with shared operation names, and modules if both record them for operations."""
     from gradir.passes.shared_words import in_shared_words, tells_modules
 
     with stage("translating operations"):

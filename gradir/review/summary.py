@@ -1,4 +1,4 @@
-"""One sentence that says what a change was for, made of the findings."""
+"""Summarize the findings of a diff in one sentence."""
 
 from __future__ import annotations
 
@@ -11,36 +11,25 @@ from gradir.diffs.changes import CAME, Finding
 from gradir.ir import Ref
 from gradir.ir.model import ROLES
 from gradir.ir.text import counted, word
-from gradir.review.evidence import Evidence, serving
+from gradir.review.evidence import Evidence, find_serving
 from gradir.review.kinds import KINDS
 from gradir.review.relative_changes import WHOLE_NUMBER
-from gradir.review.wording import list_modules, operation_text, settings, what_text, words
+from gradir.review.wording import field_value_text, list_modules, operation_or_class, operation_text, settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, Diff, FieldChange, Level
 
-# Findings beyond these, and operations beyond these of one finding, are counted.
+# Further findings, and further operations of one finding, are counted.
 _MOST: Final = 3
 _SLOTS: Final = ("lost-inputs", "gained-inputs")
-# What costs gradient stands first, then what was frozen, tied or changed for all.
-_FIRST: Final = (
-    "two-models",
-    "cuts",
-    *_SLOTS,
-    "unowned",
-    "frozen",
-    "unfrozen",
-    "tied",
-    "untied",
-    "uniform",
-    "sizes",
-    "casts",
-)
+_FREEZING: Final = ("frozen", "unfrozen")
+# Lost gradients come first, then frozen or tied parameters and changes of all operations.
+_FIRST: Final = ("two-models", "cuts", *_SLOTS, "unowned", *_FREEZING, "tied", "untied", "uniform", "sizes", "casts")
 _WHOLE: Final = ("module-added", "module-removed")
 _LAST: Final = ("hooked", "unhooked", "tensors")
-# So many changes of one module are read as they are.
+# A report lists this many changes of one module without a summary.
 _FEW: Final = 3
 # Longer settings are counted.
 _LONGEST: Final = 80
@@ -48,22 +37,23 @@ _COUNTS: Final = frozenset({"own", "total", "trainable", "calls"})
 
 
 def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield the sentence, if it says more than the only change that there is."""
+    """Yield the sentence if it says more than the text of a single change."""
     if any(each.kind == "nodes" and not (each.before and each.after) for each in findings):
-        # Of an empty graph all of the other one came or went.
+        # If one graph is empty, all of the other one was added or removed.
         return
     phrases = _phrases(evidence, findings)
     are_two_models = any(each.kind == "two-models" for each in findings)
-    if len(phrases) < 2 and (are_two_models or not (any(map(_is_long, findings)) or _replaced(evidence, findings))):
+    is_long = any(map(_is_long, findings)) or bool(_find_replaced(evidence, findings))
+    if len(phrases) < 2 and (are_two_models or not is_long):
         return
     level: Level = "error" if any(each.level == "error" for each in findings) else "change"
     yield Finding("summary", level, text=_sentence(phrases))
 
 
 def sentence(diff: Diff) -> str:
-    """Return the sentence of a diff that knows its graphs, also if its report needs none; empty if nothing differs."""
-    made = next((each.text for each in diff.findings if each.kind == "summary"), "")
-    return made or _sentence(_phrases(Evidence.of(diff), diff.findings))
+    """Return the sentence of a diff with graphs, also if its report needs none; empty if nothing differs."""
+    text = next((each.text for each in diff.findings if each.kind == "summary"), "")
+    return text or _sentence(_phrases(Evidence.of(diff), diff.findings))
 
 
 def _sentence(phrases: Sequence[str]) -> str:
@@ -73,7 +63,7 @@ def _sentence(phrases: Sequence[str]) -> str:
 
 
 def _phrases(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
-    """Return what changed, one phrase each, without what surely follows from something else in the sentence."""
+    """Return a phrase for each change, without changes that surely follow from others in the sentence."""
     of_kind = {kind: [each for each in findings if each.kind == kind] for kind in KINDS}
     phrases = [each.text for kind in _FIRST for each in of_kind[kind] if each.text]
     for each in of_kind["cut-removed"]:
@@ -84,15 +74,15 @@ def _phrases(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
     if not of_kind["two-models"]:
         phrases += [_renames(of_kind[kind]) for kind in ("renamed", "wrapped", "unwrapped") if of_kind[kind]]
         phrases += [f"{word(each.subjects[0])} changed" for each in of_kind["graph"]]
-        replaced = _replaced(evidence, findings)
+        replaced = _find_replaced(evidence, findings)
         modules = [each for each in findings if each.kind in {"same", *_WHOLE} and each not in replaced]
-        phrases += _edits(modules, evidence, _Following(evidence, of_kind), phrases)
+        phrases += _edits(modules, evidence, _Consequences(evidence, of_kind), phrases)
     return phrases + [each.text for kind in _LAST for each in of_kind[kind]]
 
 
-def _replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Finding]:
-    """Return modules with other nodes since they are of another class now, which another phrase tells."""
-    became = {
+def _find_replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Finding]:
+    """Return the modules whose nodes differ because their class changed, which has its own phrase."""
+    with_new_class = {
         name
         for change in evidence.changes
         if change.subject == "scope" and any(field.path == ("class",) for field in change.fields)
@@ -101,7 +91,7 @@ def _replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Finding]:
     return [
         each
         for each in findings
-        if each.kind in _WHOLE and not each.details["itself"] and became.issuperset(each.subjects)
+        if each.kind in _WHOLE and not each.details["itself"] and with_new_class.issuperset(each.subjects)
     ]
 
 
@@ -116,15 +106,15 @@ def _renames(findings: Sequence[Finding]) -> str:
     by = dict.fromkeys(word(name) for finding in findings for name in finding.details.get("class", ()))
     how = f", {'in' if findings[0].kind == 'wrapped' else 'without'} {', '.join(by)}" if by else ""
     both = f"{list_modules(was)} {'is' if len(now) == 1 else 'are'} now {list_modules(now)}{how}"
-    # The star stands for every index and is no name.
+    # The star means every index and is not a name.
     return both.replace('"*"', "*")
 
 
-class _Following:
-    """Knows the changes that others bring about: what reads from what came or went, and what lies before a cut."""
+class _Consequences:
+    """Find changes that follow from others, such as those of readers of a new node or of nodes before a cut."""
 
     def __init__(self, evidence: Evidence, of_kind: Mapping[str, Sequence[Finding]]) -> None:
-        self._has_slots = any(of_kind[kind] for kind in (*_SLOTS, "cut-added", "cut-removed", "frozen", "unfrozen"))
+        self._has_slots = any(of_kind[kind] for kind in (*_SLOTS, *_FREEZING, "cut-added", "cut-removed"))
         edited = (
             change
             for change in evidence.changes
@@ -134,68 +124,69 @@ class _Following:
         changes = [evidence.changes[at] for each in of_kind["cut-added"] for at in each.changes[0]]
         names = {name for change in changes for name in (change.cut.names if change.cut else (change.id,))}
         self._evidence = evidence
-        # What served only parameters that a new cut leaves without a gradient.
-        self._behind: set[str] = set()
-        if names:
-            self._behind = serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
+        # The parameters that a new cut leaves without a gradient, and the nodes that depend only on them.
+        self._cut_off = find_serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
 
-    def has(self, change: Change) -> bool:
+    def include(self, change: Change) -> bool:
         if change.subject == "scope":
             return change.kind == "changed" and all(field.path[0] in _COUNTS for field in change.fields)
         if change.kind == "removed":
-            return change.id in self._behind
+            return change.id in self._cut_off
         lost = [field.before.id for field in change.fields if field.after is None and isinstance(field.before, Ref)]
-        if (lost and self._behind.issuperset(lost)) or _is_of_text(change):
+        if (lost and self._cut_off.issuperset(lost)) or _is_of_text(change):
             return True
         edges = [field for field in change.fields if _is_edge(field)]
         rest = [field for field in change.fields if field not in edges and field.path != ("source",)]
         if change.kind != "changed" or not all(map(self._evidence.is_of_tensors, rest)):
             return False
-        return all(map(self._explains, edges)) if edges else self._evidence.reads_a_change(change)
+        return all(map(self._is_consequence, edges)) if edges else self._evidence.reads_a_change(change)
 
-    def _explains(self, field: FieldChange) -> bool:
+    def _is_consequence(self, field: FieldChange) -> bool:
         ends = [value.id for value in (field.before, field.after) if isinstance(value, Ref)]
         if field.path[0] == "in" and None in (field.before, field.after):
             return self._has_slots
         return not ends or not self._edited.isdisjoint(ends)
 
 
-def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Following, phrases: Sequence[str]) -> list[str]:
-    """Return what was done in which modules; what only follows stands there if nothing else does."""
+def _edits(
+    findings: Sequence[Finding], evidence: Evidence, consequences: _Consequences, phrases: Sequence[str]
+) -> list[str]:
+    """Return phrases for the edits of modules; consequences only if there is nothing else to say."""
     places: dict[tuple[str, str], list[str]] = {}
-    left_out: dict[tuple[str, str], list[str]] = {}
-    # Modules that came or went and differ in sizes alone are told together by their class.
+    following: dict[tuple[str, str], list[str]] = {}
+    # Added or removed modules that differ only in sizes share a phrase with their class.
     with_settings: dict[tuple[str, str], dict[tuple[str, str], tuple[str, str]]] = {}
     for finding in findings:
         own = [evidence.changes[at] for at in finding.changes[0]]
-        into = left_out if all(map(following.has, own)) else places
+        into = following if all(map(consequences.include, own)) else places
+        # The only change is an added or removed module, apart from nodes that moved.
+        is_whole = [(each.subject, each.kind in CAME) for each in own if not _is_moved(each)] == [("scope", True)]
         if all(map(_is_of_text, own)):
             edit = ("other source lines or variables in", "")
         elif all(each.kind == "changed" and each.subject == "node" and all(map(_is_edge, each.fields)) for each in own):
             edit = ("other inputs in", "")
-        elif finding.kind == "same" and not _is_whole(own):
+        elif finding.kind == "same" and not is_whole:
             if "sizes" in finding.details:
-                # The sizes of the first module are not those of the others, but what else is set may be.
-                alike = {_description([evidence.changes[at] for at in places]) for places in finding.changes}
-                differing = {"attrs"} if len(alike) == 1 else {"attrs", "detail"}
-                own = [_without(each, differing) for each in own]
-            edit = (_edit(own, evidence.words.accumulators), "")
+                # The modules differ in sizes, but may share other settings.
+                descriptions = {_description([evidence.changes[at] for at in indices]) for indices in finding.changes}
+                differing = {"attrs"} if len(descriptions) == 1 else {"attrs", "detail"}
+                own = [
+                    replace(each, fields=tuple(field for field in each.fields if field.path[0] not in differing))
+                    for each in own
+                ]
+            edit = (_edit(own, evidence.vocabulary.accumulators), "")
         else:
             edit, described, of_class = _whole_module(own, itself=finding.details.get("itself", True))
             with_settings.setdefault(edit, {})[described] = of_class
         into.setdefault(edit, []).extend(finding.subjects)
     if not (places or phrases):
-        places = left_out
-    phrases = []
+        places = following
+    found = []
     for edit, paths in places.items():
-        told = with_settings.get(edit, {edit: edit})
-        before, after = next(iter(told if len(told) == 1 else told.values()))
-        phrases.append(f"{before} {list_modules(dict.fromkeys(paths))}{after}")
-    return phrases
-
-
-def _without(change: Change, names: Collection[str]) -> Change:
-    return replace(change, fields=tuple(field for field in change.fields if field.path[0] not in names))
+        texts = with_settings.get(edit, {edit: edit})
+        before, after = next(iter(texts if len(texts) == 1 else texts.values()))
+        found.append(f"{before} {list_modules(dict.fromkeys(paths))}{after}")
+    return found
 
 
 def _description(changes: Sequence[Change]) -> str:
@@ -203,7 +194,7 @@ def _description(changes: Sequence[Change]) -> str:
 
 
 def _is_of_text(change: Change) -> bool:
-    """Return whether only the line or the variable of an operation is another."""
+    """Return whether only the line or the variable name of an operation changed."""
     paths = {field.path[0] for field in change.fields}
     is_of_names = paths <= {"source", "names"} and change.what not in ROLES
     return change.kind == "changed" and (paths == {"source"} or is_of_names)
@@ -213,49 +204,44 @@ def _is_edge(field: FieldChange) -> bool:
     return field.path[0] in {"in", "names"} or (field.path[0] == "saved" and field.path[-1] in {"origin", "storage"})
 
 
-def _is_whole(changes: Sequence[Change]) -> bool:
-    """Return whether a module came or went that has no nodes, or those of others."""
-    return [(each.subject, each.kind in CAME) for each in changes if not _is_moved(each)] == [("scope", True)]
-
-
 def _is_moved(change: Change) -> bool:
     return change.kind == "moved" and not change.fields
 
 
 def _whole_module(changes: Sequence[Change], *, itself: bool) -> list[tuple[str, str]]:
-    """Return words around the path of a module that came or went: but for sizes, with settings, and with its class."""
-    is_gone = any(each.kind == "removed" for each in changes)
+    """Return the text around the path of an added or removed module: without sizes, with settings, with its class."""
+    is_removed = any(each.kind == "removed" for each in changes)
     if not itself:
-        return [("all of", " left out" if is_gone else " put in")] * 3
+        return [("all of", " left out" if is_removed else " put in")] * 3
     module = min((change for change in changes if change.subject == "scope"), key=lambda change: len(change.id))
-    whole = what_text(module) if module.what else "module"
+    whole = operation_or_class(module) if module.what else "module"
     names = (WHOLE_NUMBER.sub("#", whole), whole, word(module.what or "module"))
-    return [(name, " left out") if is_gone else (f"{name} put in as", "") for name in names]
+    return [(name, " left out") if is_removed else (f"{name} put in as", "") for name in names]
 
 
 def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
-                return _became(change, field)
+                return _write_became(change, field)
     if all(map(_is_moved, changes)):
-        return f"{_counted([what_text(each) for each in changes])} moved into"
-    gone, came = (
-        [what_text(each) for each in changes if each.kind == kind and each.what not in accumulators]
+        return f"{_count_operations([operation_or_class(each) for each in changes])} moved into"
+    removed, added = (
+        [operation_or_class(each) for each in changes if each.kind == kind and each.what not in accumulators]
         for kind in ("removed", "added")
     )
-    became = [(change, field) for change in changes for field in change.fields if field.path == ("op",)]
-    if became and len({(field.before, field.after) for _, field in became}) == 1 and not (gone or came):
-        return _became(*became[0])
-    gone += [words(field.path, field.before) for _, field in became]
-    came += [words(field.path, field.after) for _, field in became]
-    described = _description(changes)
-    if gone or came:
-        first = f"{described}, " if 0 < len(described) <= _LONGEST else ""
-        texts = [_counted(names) for names in (gone, came) if names]
-        how = "in" if gone and came else "put into" if came else "left out of"
-        if sorted(gone) == sorted(came):
-            # They are not the ones that were there.
+    replaced = [(change, field) for change in changes for field in change.fields if field.path == ("op",)]
+    if len({(field.before, field.after) for _, field in replaced}) == 1 and not (removed or added):
+        return _write_became(*replaced[0])
+    removed += [field_value_text(field.path, field.before) for _, field in replaced]
+    added += [field_value_text(field.path, field.after) for _, field in replaced]
+    description = _description(changes)
+    if removed or added:
+        first = f"{description}, " if 0 < len(description) <= _LONGEST else ""
+        texts = [_count_operations(names) for names in (removed, added) if names]
+        how = "in" if removed and added else "put into" if added else "left out of"
+        if sorted(removed) == sorted(added):
+            # The new operations only have the same names.
             texts, how = texts[:1], "replaced in"
         return f"{first}{' became '.join(texts)} {how}"
     fields = [
@@ -264,18 +250,18 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
         for field in change.fields
         if not _is_edge(field) and (change.subject == "node" or field.path[0] not in _COUNTS)
     ]
-    # Settings that have a name say more than a count; what else changed follows from them more often than not.
-    ways = (settings(fields), described if "=" in described else "", counted(len(changes), "change"))
-    return f"{next(text for text in ways if 0 < len(text) <= _LONGEST)} in"
+    # Named settings say more than a count, and usually cause the other changes.
+    texts = [settings(fields), description if "=" in description else "", counted(len(changes), "change")]
+    return f"{next(text for text in texts if 0 < len(text) <= _LONGEST)} in"
 
 
-def _became(change: Change, field: FieldChange) -> str:
+def _write_became(change: Change, field: FieldChange) -> str:
     before = operation_text(change, field.before, before=True)
     return f"{before} became {operation_text(change, field.after, before=False)} in"
 
 
-def _counted(names: Sequence[str]) -> str:
-    """Return operations with how often each is there: ``mul ×3, tanh and 2 more``."""
+def _count_operations(names: Sequence[str]) -> str:
+    """Return operations with their counts: ``mul ×3, tanh and 2 more``."""
     counts = Counter(names).most_common()
     texts = [f"{name} ×{count}" if count > 1 else name for name, count in counts[:_MOST]]
     more = sum(count for _, count in counts[_MOST:])

@@ -1,14 +1,15 @@
-"""A diff, and the conflicts of a merge, as text for a terminal or a review."""
+"""Write a diff, or the conflicts of a merge, as text for a terminal or a review."""
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.compare import compare
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
-from gradir.review.evidence import outline_of
+from gradir.review.evidence import find_outline
 from gradir.review.kinds import KINDS, LISTED, new_places, sections
 from gradir.review.reviewing import reviewed
 from gradir.review.wording import (
@@ -19,18 +20,18 @@ from gradir.review.wording import (
     Palette,
     change_lines,
     field_texts,
-    fields_below,
+    format_lines,
     heading,
+    is_renumbering,
     module_name,
     modules_text,
-    named_changes,
+    name_values,
     nesting,
     one_line,
-    renamed_text,
+    role_text,
     sign_line,
-    stands_last,
-    wrapped,
-    written,
+    visible_fields,
+    wrap_text,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from gradir.diffs.merging import Conflict
     from gradir.ir import Graph
 
-# A text with all details that takes no more lines is short enough to be read as it is.
+# A longer text is replaced by a list of modules.
 _MOST_LINES: Final = 12
 _MOST_LISTED: Final = 40
 _HOW: Final = ("renamed", "wrapped", "unwrapped")
@@ -48,23 +49,23 @@ _SINGLE: Final = frozenset({"graph", "cut-changed", "order", "indices"})
 
 
 def no_difference(diff: Diff) -> str:
-    """Return that there is no difference, and in shared words of how much."""
+    """Return the text for equal graphs, with the share that could be compared across frameworks."""
     shared = (finding.text for finding in diff.findings if finding.kind == "shared-words")
     return " ".join(["no difference", *shared])
 
 
 def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the details without repetition or, if that is long, a list of what changed in which modules."""
+    """Return the details without repetition, or a list of changed modules if that is long."""
     if not diff:
         return f"{no_difference(diff)}\n"
-    found, changes = sections(diff), named_changes(diff)
+    found, changes = sections(diff), name_values(diff)
     sentence = "".join([one_line(each.text) for each in found["top"]])
     notes = [each for each in found["note"] if one_line(each.text) not in sentence]
     head = _head(diff, [*found["top"], *notes], width)
-    if _is_other_model(diff):
-        return written([*head, _counted_changes(diff)], palette, width)
+    if summary := _summarize_other_model(diff):
+        return format_lines([*head, *summary], palette, width)
     lines = [*_whole_graph(found["graph"], changes), *_modules(found["modules"], changes)]
-    # What says least follows from something else.
+    # These changes are minor.
     lines = lines or ([] if found["note"] else _whole_graph(found["last"], changes))
     if len(head) + len(lines) > _MOST_LINES:
         blocks = [(finding, _finding_lines(finding, changes)) for finding in found["modules"]]
@@ -72,40 +73,40 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
         left = len(lines) - _MOST_LISTED
         lines[_MOST_LISTED:] = [Line(f"… {counted(left, 'more line')}")] if left > 0 else []
         lines.append(Line("--details shows these changes, of equal modules once"))
-    return written([*head, *lines], palette, width)
+    return format_lines([*head, *lines], palette, width)
 
 
 def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the sentence and the counts, then what a reviewer has to know, in the order of the model."""
-    # Modules with the same changes are one group, after a list of all groups if these are long. The sentence, the
-    # counts and the notes are wrapped at `width`, and any other line is cut short there with `…`.
+    """Return the sentence and the counts, then the changes by module, in the order of the model."""
+    # Modules with the same changes form one group, after a list of all groups if these are long. The sentence, the
+    # counts and the notes are wrapped at `width`, and other lines are cut off there with `…`.
     if not diff:
         return f"{no_difference(diff)}\n"
-    found, changes = sections(diff), named_changes(diff)
+    found, changes = sections(diff), name_values(diff)
     head = _head(diff, [*found["top"], *found["note"]], width)
-    if _is_other_model(diff):
-        return written([*head, _counted_changes(diff)], palette, width)
+    if summary := _summarize_other_model(diff):
+        return format_lines([*head, *summary], palette, width)
     first, last = (_whole_graph(found[section], changes) for section in ("graph", "last"))
-    return written([*head, *first, *_modules(found["modules"], changes), *last], palette, width)
+    return format_lines([*head, *first, *_modules(found["modules"], changes), *last], palette, width)
 
 
 def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
     """Return the counts on the first line, then every change by module; ``width`` is that of `render_details`."""
-    # Signs: `+` added, `-` removed, `~` changed, `>` renamed, `^` moved to another module. Modules stand in the order
-    # of the model if the graphs are known.
+    # Signs: `+` added, `-` removed, `~` changed, `>` renamed, `^` moved to another module. If the graphs are known,
+    # modules are in the order of the model.
     if not diff:
         return f"{no_difference(diff)}\n"
     found = sections(diff)
     head = [*found["top"], *(each for each in found["note"] if each.kind != "following")]
-    return written([*_head(diff, head, width), *_every_change(diff)], palette, width)
+    return format_lines([*_head(diff, head, width), *_list_every_change(diff)], palette, width)
 
 
 def headline(diff: Diff) -> str:
-    """Return in one line how much changed; cuts first, since their parameters lost their gradient."""
+    """Return the numbers of changes on one line; cuts first, since their parameters lost their gradient."""
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     found = {finding.kind: finding for finding in sections(diff)["head"]}
     renames = Counter(
-        (renamed_text(change), nesting(change) or change.kind) for change in diff.changes if change.subject == "module"
+        (role_text(change), nesting(change) or change.kind) for change in diff.changes if change.subject == "module"
     )
     by_way = sorted(renames.items(), key=lambda item: _HOW.index(item[0][1]))
     texts = [
@@ -114,7 +115,7 @@ def headline(diff: Diff) -> str:
         *(one_line(found[kind].text) for kind in LISTED if kind in found),
         _counts(counts, "node"),
         _counts(counts, "scope"),
-        *(f"{counted(count, what)} {how}" for (what, how), count in by_way),
+        *(f"{counted(count, role)} {how}" for (role, how), count in by_way),
         *(one_line(found[kind].text) for kind in ("edges", "params", "saved-bytes") if kind in found),
         "order changed" if any(change.id == "order" for change in diff.changes if change.subject == "graph") else "",
     ]
@@ -122,7 +123,7 @@ def headline(diff: Diff) -> str:
 
 
 def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
-    """Count the changes of a subject by sign; of nodes also that there are none."""
+    """Count the changes of a subject by sign; without any, return an empty text, except for nodes."""
     if subject != "node" and not any(counts[subject, kind] for kind in SIGNS):
         return ""
     always = ("added", "removed", "changed")
@@ -135,29 +136,26 @@ def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
 def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Line]:
     texts = [one_line(each.text) for each in findings]
     at = sum(KINDS[each.kind].section == "top" for each in findings)
-    return [Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wrapped(text, width)]
+    return [Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wrap_text(text, width)]
 
 
-def _is_other_model(diff: Diff) -> bool:
-    return any(finding.kind == "two-models" for finding in diff.findings)
+def _summarize_other_model(diff: Diff) -> list[Line]:
+    are_two_models = any(finding.kind == "two-models" for finding in diff.findings)
+    return [Line(f"{counted(len(diff.changes), 'change')}: --full lists them")] if are_two_models else []
 
 
-def _counted_changes(diff: Diff) -> Line:
-    return Line(f"{counted(len(diff.changes), 'change')}: --full lists them")
-
-
-def _every_change(diff: Diff) -> Iterator[Line]:
-    changes = named_changes(diff)
+def _list_every_change(diff: Diff) -> Iterator[Line]:
+    changes = name_values(diff)
     facts = [change for change in changes if change.subject not in {"node", "scope"}]
-    # Parameters that lost their gradient before all else.
+    # Parameters that lost their gradient come first.
     facts.sort(key=lambda change: (change.subject != "cut", change.kind != "added"))
     first, last = (
-        [line for change in facts if stands_last(change) == is_last for line in change_lines(change)]
+        [line for change in facts if is_renumbering(change) == is_last for line in change_lines(change)]
         for is_last in (False, True)
     )
     yield from _section(first)
     rest = [at for at, change in enumerate(changes) if change.subject in {"node", "scope"}]
-    for module, indices in outline_of(diff).sections(changes, rest):
+    for module, indices in find_outline(diff).sections(changes, rest):
         yield from (BLANK, heading(module_name(module.path, gone=module.gone)))
         for at in indices:
             yield from change_lines(changes[at])
@@ -173,7 +171,6 @@ def _section(lines: Sequence[Line], title: str = "(whole graph)") -> list[Line]:
 
 
 def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
-    """Return the lines of a finding: the fields of a single change, or all changes of a module."""
     if finding.kind == "same":
         own = [line for at in finding.changes[0] for line in change_lines(changes[at])]
         return [heading(finding.text), *own]
@@ -185,9 +182,9 @@ def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
     return [sign_line(KINDS[finding.kind].sign, finding.text)]
 
 
-# Modules that take no more lines are read as they are; more are preceded by a list of what changed in which.
+# More lines are preceded by a list of the changed modules.
 _SHORT: Final = 10
-# The changes have to take so many times as many lines as their list.
+# The list must have this many times fewer lines than the changes.
 _LEAST_GAIN: Final = 3
 
 
@@ -201,7 +198,7 @@ def _modules(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator
         for lines in layers:
             yield from (BLANK, *lines)
         return
-    # Modules that came or went have no heading; those side by side are one block.
+    # Added and removed modules have no heading, and adjoining ones form one block.
     within = False
     for finding, lines in blocks:
         if finding.kind == "same" or not within:
@@ -211,40 +208,38 @@ def _modules(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator
 
 
 def _overview(blocks: Iterable[tuple[Finding, list[Line]]], changes: Sequence[Change]) -> list[Line]:
-    """Return modules that came or went, and one line for all modules with as many of the same kinds of changes."""
-    together: dict[tuple[str, bool], list[Finding]] = {}
-    order: list[list[Line] | tuple[str, bool]] = []
-    for finding, lines in blocks:
-        if finding.kind != "same":
-            order.append(lines)
-            continue
-        key = _kinds([changes[at] for at in finding.changes[0]], {"class"}), "gone" in finding.details
-        if key not in together:
-            order.append(key)
-        together.setdefault(key, []).append(finding)
-    of_each = (each if isinstance(each, list) else [_overview_line(together[each], changes)] for each in order)
-    return [line for lines in of_each for line in lines]
+    """Return the added and removed modules, and one line for all modules with equal counts of changes."""
+    grouped: dict[object, list[Finding]] = {}
+    found: dict[object, list[Line]] = {}
+    for number, (finding, lines) in enumerate(blocks):
+        key: object = number
+        if finding.kind == "same":
+            key = _count_kinds([changes[at] for at in finding.changes[0]], {"class"}), "gone" in finding.details
+            grouped.setdefault(key, []).append(finding)
+        found.setdefault(key, lines)
+    found.update((key, [_overview_line(findings, changes)]) for key, findings in grouped.items())
+    return [*chain.from_iterable(found.values())]
 
 
 def _overview_line(findings: Sequence[Finding], changes: Sequence[Change]) -> Line:
     own = [changes[at] for at in findings[0].changes[0]]
     kinds = {change.kind for change in own}
-    is_one = len(findings) == 1 and sum(len(fields_below(change)) for change in own) == 1
+    is_one = len(findings) == 1 and sum(len(visible_fields(change)) for change in own) == 1
     with_values = {str(field.path[0]) for change in own for field in change.fields} if is_one else {"class", "op"}
-    text = _kinds(own, with_values if len(findings) == 1 else {"class"})
+    text = _count_kinds(own, with_values if len(findings) == 1 else {"class"})
     paths = [path for finding in findings for path in finding.subjects]
     count, each = (f"{len(paths):,} modules ", "each ") if len(paths) > 1 else ("", "")
     kind = kinds.pop() if len(kinds) == 1 else "changed"
     return sign_line(kind, f"{count}{modules_text(paths, gone='gone' in findings[0].details)}  {each}{text}")
 
 
-def _kinds(changes: Sequence[Change], with_values: Collection[str]) -> str:
+def _count_kinds(changes: Sequence[Change], with_values: Collection[str]) -> str:
     """Count the changes of each kind and name the fields: ``~1 scope (detail), -2 ~1 nodes (in, out)``."""
     counts: dict[str, Counter[str]] = {}
     fields: dict[str, dict[str, None]] = {}
     for change in changes:
         counts.setdefault(change.subject, Counter())[change.kind] += 1
-        for field, (name, before, after) in zip(fields_below(change), field_texts(change), strict=True):
+        for field, (name, before, after) in zip(visible_fields(change), field_texts(change), strict=True):
             key = str(field.path[0])
             text = f"{name}: {before} -> {after}" if key in with_values else one_line(key)
             fields.setdefault(change.subject, {})[text] = None
@@ -258,12 +253,12 @@ def _kinds(changes: Sequence[Change], with_values: Collection[str]) -> str:
 
 _MOST_MODULES: Final = 12
 _MOST_IN_ONE: Final = 8
-# By subject, whether it is new, and what it was called, or is called where it is new.
+# Changes by subject, whether it is new, and its former name, or its name if it is new.
 Changes = dict[tuple[str, bool, str], "Change"]
 
 
 def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, theirs: Graph) -> str:
-    """Return each module with the reason, and what each side changed there; of many modules only the names."""
+    """Return each module with the reason and the changes of each side; of further modules only the names."""
     if all(conflict.subject == "graph" for conflict in conflicts):
         reasons = "".join(f"{conflict.reason}; from ours to theirs:\n" for conflict in conflicts)
         return reasons + render_brief(reviewed(ours, theirs))
@@ -277,12 +272,11 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
         }
         for side in (ours, theirs)
     ]
-    shown = list(modules)[:_MOST_MODULES]
-    lines = [line for module in shown for line in _module_lines(module, modules[module], sides)]
-    rest = list(modules)[_MOST_MODULES:]
+    first, rest = list(modules)[:_MOST_MODULES], list(modules)[_MOST_MODULES:]
+    lines = [line for module in first for line in _module_lines(module, modules[module], sides)]
     if rest:
         lines.append(Line(f"and {counted(len(rest), 'module')} more: {ranges(rest)}"))
-    return written(lines, NO_COLOUR, None)
+    return format_lines(lines, NO_COLOUR, None)
 
 
 def _module_lines(module: str, conflicts: Sequence[Conflict], sides: Sequence[Changes]) -> Iterator[Line]:
@@ -301,12 +295,12 @@ def _module_lines(module: str, conflicts: Sequence[Conflict], sides: Sequence[Ch
         yield Line(f"and {len(conflicts) - _MOST_IN_ONE:,} more here", indent=2)
 
 
-def _side_lines(conflict: Conflict, called: str, changes: Changes) -> Iterator[Line]:
+def _side_lines(conflict: Conflict, name: str, changes: Changes) -> Iterator[Line]:
     is_new = not conflict.base
-    change = changes.get((conflict.subject, is_new, called if is_new else conflict.base))
+    change = changes.get((conflict.subject, is_new, name if is_new else conflict.base))
     if change is None and conflict.subject == "cut":
-        change = changes.get(("cut", True, called))
+        change = changes.get(("cut", True, name))
     if change is not None:
         yield from change_lines(change)
-    elif called and called != conflict.base:
-        yield Line(f"{conflict.subject} {word(called)}", indent=2)
+    elif name and name != conflict.base:
+        yield Line(f"{conflict.subject} {word(name)}", indent=2)

@@ -1,4 +1,4 @@
-"""Both graphs of a diff in one, where each change stands in it, and the part of it that is drawn."""
+"""Unite both graphs of a diff, find each change in the union, and choose the part to draw."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from gradir.passes import around, within
 from gradir.passes.contraction import contracted
 from gradir.passes.focus import near
 from gradir.passes.wiring import has_one_input, without
-from gradir.review.relative_changes import made_relative
-from gradir.review.wording import named_changes
+from gradir.review.relative_changes import make_relative
+from gradir.review.wording import name_values
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -39,12 +39,11 @@ _CHANGED: Final = "changed"
 
 
 class United:
-    """Both graphs of a diff as one; ``graph`` has every node marked with what became of it, see `gradir.ir.marks`.
+    """Both graphs of a diff as one; each node of ``graph`` has a mark of its change, see `gradir.ir.marks`.
 
     Raises:
         ExportError: the diff was read from a file or edited since, so its graphs are not known.
 
-    >>> from gradir.ir import Graph, Node
     >>> from gradir.review.reviewing import reviewed
     >>> united = United(reviewed(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
     >>> [(node.id, dict(node.ext)) for node in united.graph.nodes.values()]
@@ -56,54 +55,53 @@ class United:
         if sides is None:
             raise ExportError("a picture needs both graphs, and a diff that was read has none: compare them again")
         self._before, self._after, self._names = sides.before, sides.after, sides.names()
-        self.graph: Graph = marked_union(sides.before, sides.after, diff, self._names)
+        self.graph: Graph = unite_graphs(sides.before, sides.after, diff, self._names)
 
     @cached_property
     def drawn(self) -> DrawnUnion:
-        """The same as pictures show it, and what stands for the nodes that are not in it."""
-        return drawn_union(self.graph)
+        """The union for pictures, and the nodes that represent hidden ones."""
+        return drop_accumulators(self.graph)
 
     def node(self, change: Change) -> str:
-        """Return the node of a change of a node or a cut; nothing if there is none."""
+        """Return the id of a changed or cut node, or an empty text."""
         if change.subject not in {"node", "cut"}:
             return ""
-        # A cut that came is a node that went.
-        is_gone = (change.kind == "removed") == (change.subject == "node")
-        found = self._names.union_ids.get(change.id, change.id) if is_gone else change.id
+        # An added cut removes a node.
+        is_removed = (change.kind == "removed") == (change.subject == "node")
+        found = self._names.union_ids.get(change.id, change.id) if is_removed else change.id
         return found if found in self.graph.nodes else ""
 
     def drawn_node(self, change: Change) -> str:
-        """Return the same in `drawn`."""
+        """Return the id of a changed or cut node in `drawn`, or an empty text."""
         found = self.node(change)
         return self.drawn.instead.get(found, found)
 
     def cut(self, change: Change) -> Cut | None:
-        """Return the cut that came or went with the ids and paths of the union; nothing for another change."""
+        """Return an added or removed cut with the ids and paths of the union, or ``None`` for another change."""
         if change.subject != "cut" or change.kind not in CAME:
             return None
-        is_gone = change.kind == "removed"
-        cut = change.cut or self._cuts[is_gone].get((change.what, change.id))
-        if cut is None or not is_gone:
+        is_removed = change.kind == "removed"
+        cut = change.cut or self._cuts[is_removed].get((change.what, change.id))
+        if cut is None or not is_removed:
             return cut
         at, into = (self._names.union_ids.get(node, "") for node in (cut.at, cut.into))
         return replace(cut, at=at, into=into, scope=self.path(cut.scope))
 
     @cached_property
     def _cuts(self) -> tuple[Mapping[tuple[str, str], Cut], ...]:
-        """The cuts of parameters of the second graph and of the first, by their kinds and first names."""
+        """The cuts of parameters of the second graph and of the first, by kind and first name."""
         return tuple(
             {(cut.kind, cut.names[0]): cut for cut in graph.cuts if cut.names and not cut.is_place}
             for graph in (self._after, self._before)
         )
 
     def path(self, path: str) -> str:
-        """Return the path in the union of a module of the first graph."""
+        """Return the path of a module of the first graph in the union."""
         return self._names.union_paths.get(path, path)
 
     def changed_part(self, hops: int = 1) -> Graph:
-        """Return the changed nodes with what is at most ``hops`` edges away, without gradient accumulators.
+        """Return the changed nodes with neighbors at most ``hops`` edges away, without gradient accumulators.
 
-        >>> from gradir.ir import Graph, Node, Ref
         >>> from gradir.review.reviewing import reviewed
         >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
         >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
@@ -115,13 +113,13 @@ class United:
 
 
 class DrawnUnion(NamedTuple):
-    """The graph, and ``instead`` by each node that is not in it the one that stands for it."""
+    """The graph, and ``instead`` with the node that represents each hidden one."""
 
     graph: Graph
     instead: Mapping[str, str]
 
 
-def drawn_union(union: Graph) -> DrawnUnion:
+def drop_accumulators(union: Graph) -> DrawnUnion:
     """Return a marked union without its gradient accumulators."""
     # If only the accumulator of a tensor changed, the tensor is marked as changed.
     accumulators = vocabulary_of(union).accumulators
@@ -139,61 +137,62 @@ def drawn_union(union: Graph) -> DrawnUnion:
     return DrawnUnion(replace(graph, nodes={**graph.nodes, **marked}), instead)
 
 
-def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
-    """Return the nodes of ``b``, and where they stood those that only ``a`` has."""
+def unite_graphs(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
+    """Return the nodes of ``b``, with those that only ``a`` has in their former places."""
     # Each changed node has a mark, see `gradir.ir.marks`; a renamed or moved node counts as changed. An input that only
-    # the node of `a` had is a further slot of it, unless it would lead backwards.
+    # the node of `a` has becomes a further slot, unless its source comes later.
     names, shown = correspondence.union_ids, correspondence.union_paths
-    # A removed node may have the name of another that is there.
+    # A removed node may have the name of a node of `b`.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
     nodes: dict[str, Node] = {}
     for _, old, node in matched(correspondence.nodes(a.nodes), b.nodes):
         if node is None:
             if old is not None:
-                removed = _removed(old, names, nodes)
+                removed = _mark_removed(old, names, nodes)
                 nodes[removed.id] = replace(removed, scope=shown.get(old.scope, old.scope))
             continue
-        lost = list(_lost(old, node, names, nodes)) if old else []
-        kind = kinds.get(node.id, "")
-        ext = node.ext if not kind else {**node.ext, STATUS: "added" if kind == "added" else _CHANGED}
+        lost = list(_find_lost(old, node, names, nodes)) if old else []
+        kind = kinds.get(node.id)
+        ext = {**node.ext, STATUS: "added" if kind == "added" else _CHANGED} if kind else node.ext
         if kind and old is not None and old.op and node.op and old.op != node.op:
             ext = {**ext, WAS: old.op}
         if lost:
             ext = {**ext, LOST: tuple(range(len(node.inputs), len(node.inputs) + len(lost)))}
         nodes[node.id] = replace(node, inputs=(*node.inputs, *lost), ext=ext)
-    gone = [replace(scope, path=shown[path]) for path, scope in a.scopes.items() if shown[path] not in b.scopes]
-    return replace(b, nodes=nodes, scopes={**b.scopes, **{scope.path: scope for scope in gone}})
+    removed_scopes = {
+        shown[path]: replace(scope, path=shown[path]) for path, scope in a.scopes.items() if shown[path] not in b.scopes
+    }
+    return replace(b, nodes=nodes, scopes={**b.scopes, **removed_scopes})
 
 
-def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
-    edges = rewired(node, lambda ref, kind: _known(ref, names, nodes) if kind == DATA else None)
+def _mark_removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
+    edges = rewired(node, lambda ref, kind: _find_output(ref, names, nodes) if kind == DATA else None)
     saved = tuple(replace(slot, origin=None, storage="") for slot in node.saved)
     return replace(node, id=names[node.id], saved=saved, ext={**node.ext, STATUS: "removed"}, **edges)
 
 
-def _lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
+def _find_lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
     present = {edge.src for edge in edges_into(new) if edge.input_nr >= 0}
     for edge in edges_into(old):
-        found = _known(edge.ref, names, nodes) if edge.input_nr >= 0 else None
+        found = _find_output(edge.ref, names, nodes) if edge.input_nr >= 0 else None
         if found is not None and found.id not in present:
             present.add(found.id)
             yield found
 
 
-def _known(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref | None:
+def _find_output(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref | None:
     source = nodes.get(names[ref.id])
     fits = source is not None and (not source.outputs or ref.output_nr < len(source.outputs))
     return Ref(source.id, ref.output_nr) if source is not None and fits else None
 
 
 def drawn_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
-    """Return what changed, as the findings report it, with what is at most ``hops`` edges away."""
-    # Of modules with the same changes, whose paths differ in numbers alone, the first is drawn. Its `ext["times"]` is
-    # the number of these modules, and what took from one of the others takes from it. A module that came or went as a
-    # whole, with more than one node, is one node with the text of its finding. `with_explained` adds the nodes of which
-    # a line at the top says everything.
+    """Return the changes, as the findings report them, with neighbors at most ``hops`` edges away."""
+    # Of modules with the same changes and paths that differ only in numbers, the part has the first. Its `ext["times"]`
+    # is the number of these modules, and readers of the others read from it. An added or removed module of several
+    # nodes is one node with the text of its finding. `with_explained` adds the nodes that a line at the top explains.
     with paused_gc():
-        return _Drawing(diff, united, with_explained=with_explained).graph(hops)
+        return _Drawing(diff, united, with_explained=with_explained).make_graph(hops)
 
 
 class _Whole(NamedTuple):
@@ -205,88 +204,87 @@ class _Drawing:
     def __init__(self, diff: Diff, united: United, *, with_explained: bool) -> None:
         self._united = united
         self._union = united.drawn.graph
-        # How many nodes each node that is drawn as changed stands for.
-        self._shown: dict[str, int] = {}
-        # The node that stands for each one that is not drawn.
+        # The number of changed nodes that each drawn one represents.
+        self._counts: dict[str, int] = {}
+        # The node that represents each hidden one.
         self._instead: dict[str, str] = {}
-        # The modules that came or went by their places, and the place of each node in them.
+        # The added and removed modules by path, and the path for each node in them.
         self._whole: dict[str, _Whole] = {}
         self._places: dict[str, str] = {}
-        changes = named_changes(diff)
-        of_each = [
+        changes = name_values(diff)
+        findings = [
             (finding, [[changes[at] for at in indices] for indices in finding.changes]) for finding in diff.findings
         ]
-        for finding, found in of_each:
+        for finding, found in findings:
             if finding.kind in {"same", "reads", "module-added", "module-removed"}:
-                for paths, alike in _alike(finding.subjects, found):
-                    shown = [self._show(same) for same in zip(*alike, strict=True)]
-                    # A tensor and what takes its gradient are one.
-                    nodes = dict.fromkeys(filter(None, shown))
+                for paths, alike in _group_alike(finding.subjects, found):
+                    # The changes of a tensor and of its accumulator have the same node.
+                    nodes = dict.fromkeys(filter(None, [self._draw(same) for same in zip(*alike, strict=True)]))
                     if finding.kind in {"module-added", "module-removed"} and len(nodes) > 1:
                         place = paths[0] if finding.kind == "module-added" else united.path(paths[0])
                         self._whole[place] = _Whole(finding, paths)
                         self._places.update(dict.fromkeys(nodes, place))
-        for finding, found in of_each:
+        for finding, found in findings:
             if finding.kind in {"cut-added", "cut-removed"}:
                 cuts, nodes_of_cuts = found
-                self._show_each([*nodes_of_cuts, *cuts])
-        for finding, found in of_each if with_explained else ():
+                self._draw_once([*nodes_of_cuts, *cuts])
+        for finding, found in findings if with_explained else ():
             if finding.kind in {"frozen", "unfrozen", "following"}:
-                self._show_each(chain.from_iterable(found))
+                self._draw_once(chain.from_iterable(found))
 
-    def graph(self, hops: int) -> Graph:
-        kept = near(self._union, self._shown, hops, self._instead)
-        part = within(self._with_standing(kept), kept)
-        counted = {
+    def make_graph(self, hops: int) -> Graph:
+        chosen = near(self._union, self._counts, hops, self._instead)
+        part = within(self._redirect_inputs(chosen), chosen)
+        repeated = {
             key: replace(node, ext={**node.ext, TIMES: bounded(count * times(node))})
             for key, node in part.nodes.items()
-            if (count := self._shown.get(key, 1)) > 1
+            if (count := self._counts.get(key, 1)) > 1
         }
-        return self._folded(replace(part, nodes={**part.nodes, **counted}))
+        return self._fold_modules(replace(part, nodes={**part.nodes, **repeated}))
 
-    def _show_each(self, changes: Iterable[Change]) -> None:
-        """Draw changes that the text reports in one line, equal ones of several modules once."""
-        together: dict[tuple[RelativeChanges, str], list[Change]] = {}
+    def _draw_once(self, changes: Iterable[Change]) -> None:
+        """Draw changes that the text reports on one line, equal ones of several modules once."""
+        grouped: dict[tuple[RelativeChanges, str], list[Change]] = {}
         for change in changes:
             node = self._united.drawn_node(change)
-            # A parameter that was cut off may lie in a module that is gone.
-            if node and node not in self._instead and node not in self._shown:
+            # A parameter that was cut off may belong to a removed module.
+            if node and node not in self._instead and node not in self._counts:
                 scope = self._union.nodes[node].scope
-                together.setdefault((made_relative([change], scope), without_numbers(scope)), []).append(change)
-        for same in together.values():
-            self._show(same)
+                grouped.setdefault((make_relative([change], scope), without_numbers(scope)), []).append(change)
+        for same in grouped.values():
+            self._draw(same)
 
-    def _show(self, same: Sequence[Change]) -> str:
-        """Draw the first of some equal changes, and return its node if one is drawn."""
+    def _draw(self, same: Sequence[Change]) -> str:
+        """Draw the first of equal changes, and return its node or an empty text."""
         first, *others = map(self._united.drawn_node, same)
         if not first or not status(self._union.nodes[first]):
             return ""
-        self._shown[first] = len(same)
+        self._counts[first] = len(same)
         self._instead.update(dict.fromkeys(filter(None, others), first))
         return first
 
-    def _with_standing(self, kept: Iterable[str]) -> Graph:
-        """Return the union in which each kept node takes from what is drawn, if that stands before it."""
+    def _redirect_inputs(self, chosen: Iterable[str]) -> Graph:
+        """Return the union in which the chosen nodes read from drawn nodes, if these come earlier."""
         if not self._instead:
             return self._union
         nodes = dict(self._union.nodes)
         place = {key: at for at, key in enumerate(nodes)}
-        for key in kept:
+        for key in chosen:
             instead = {
                 source: other
                 for source in sources(nodes[key])
                 if (other := self._instead.get(source)) and place[other] < place[key]
             }
             if instead:
-                nodes[key] = replace(nodes[key], **rewired(nodes[key], partial(self._standing, instead)))
+                nodes[key] = replace(nodes[key], **rewired(nodes[key], partial(self._redirect, instead)))
         return replace(self._union, nodes=nodes)
 
-    def _standing(self, instead: Mapping[str, str], ref: Ref, _: str) -> Ref:
+    def _redirect(self, instead: Mapping[str, str], ref: Ref, _: str) -> Ref:
         other = instead.get(ref.id, ref.id)
         outputs = self._union.nodes[other].outputs
         return Ref(other, ref.output_nr) if not outputs or ref.output_nr < len(outputs) else ref
 
-    def _folded(self, part: Graph) -> Graph:
+    def _fold_modules(self, part: Graph) -> Graph:
         if not self._places:
             return part
         small, called = contracted(part, [self._places.get(key) for key in part.nodes])
@@ -297,12 +295,12 @@ class _Drawing:
         for place, keys in folded.items():
             whole = self._whole[place]
             for number, key in enumerate(keys, 1):
-                nodes[key] = _described(nodes[key], whole, number if len(keys) > 1 else None)
+                nodes[key] = _describe_folded(nodes[key], whole, number if len(keys) > 1 else None)
         return replace(small, nodes=nodes)
 
 
-def _described(node: Node, whole: _Whole, part: int | None) -> Node:
-    """Return a folded module with the text of its finding; one of several parts has its own counts."""
+def _describe_folded(node: Node, whole: _Whole, part: int | None) -> Node:
+    """Return a folded module with the text of its finding; each of several parts has its own counts."""
     details, ext = whole.finding.details, node.ext
     if len(whole.paths) > 1:
         ext = {**ext, TIMES: len(whole.paths)}
@@ -312,13 +310,13 @@ def _described(node: Node, whole: _Whole, part: int | None) -> Node:
     return replace(node, names=(part_name(ranges(whole.paths), part or 1),), native=details["class"], ext=ext)
 
 
-def _alike(
+def _group_alike(
     paths: Sequence[str], changes: Sequence[Sequence[Change]]
 ) -> Iterable[tuple[list[str], list[Sequence[Change]]]]:
-    """Return modules whose paths differ in numbers alone together, with the changes of each."""
+    """Group modules whose paths differ only in numbers, with the changes of each."""
     found: dict[str, tuple[list[str], list[Sequence[Change]]]] = {}
     for path, each in zip(paths, changes, strict=True):
-        alike = found.setdefault(without_numbers(path), ([], []))
-        alike[0].append(path)
-        alike[1].append(each)
+        alike_paths, alike_changes = found.setdefault(without_numbers(path), ([], []))
+        alike_paths.append(path)
+        alike_changes.append(each)
     return found.values()

@@ -1,4 +1,4 @@
-"""How values, changes and modules are written, and how lines are fitted to a terminal."""
+"""Write values, changes and modules as text, and fit lines to a terminal."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "moved": "^"}
 _LAST: Final = frozenset({"order", "indices"})
-# The fields with values of any type, of which a text is told from a name by its quotes.
+# Fields with values of any type, where text has quotes, unlike names.
 _OF_VALUES: Final = frozenset(
     field.key for kind in (Node, Scope, Cut) for field in fields_of(kind) if isinstance(field.default, dict)
 )
 _OPERATION: Final = ("op",)
 _DESCRIPTION: Final = ("detail",)
 # Descriptions leave out a setting with its default value.
-_UNSAID: Final = "default"
+_DEFAULT: Final = "default"
 _ATTRIBUTES: Final = "attrs"
-# Descriptions of these characters are shown without quotes.
-_DESCRIBES: Final = re.compile(r"[\w=.,'()\[\]{}:<> +*/-]*", re.ASCII)
-# The shared words of operations with a number beside their input.
+# Descriptions with only these characters need no quotes.
+_PLAIN_DESCRIPTION: Final = re.compile(r"[\w=.,'()\[\]{}:<> +*/-]*", re.ASCII)
+# Operations, by their shared names, with a number as second operand.
 _BY: Final = frozenset({"mul", "div"})
-# In this slot the number is what is divided, so "div by 2" would be wrong.
+# In this slot the number is the dividend, so "div by 2" would be wrong.
 _DIVIDED: Final = frozenset({("div", "in0")})
 _MOST_OF_SETTINGS: Final = 80
 # Further lines of a narrower terminal are not indented.
@@ -50,45 +50,45 @@ _END_OF_PHRASE: Final = re.compile(r"(?<=;) ")
 
 
 class NamedValue(int):
-    """A number that is written as its ``name``; it is equal to the number."""
+    """A number with a ``name`` to show instead."""
 
     name: str = ""
 
 
-def both_words(field: FieldChange) -> tuple[str, str]:
-    """Return both values of a field that differs; a node that left its name to another one is told apart.
+def field_value_texts(field: FieldChange) -> tuple[str, str]:
+    """Return both values of a field as text; the second of two nodes with one name becomes ``another NAME``.
 
-    >>> both_words(FieldChange(("in", 0), Ref("h.5/add:1", 0), Ref("h.5/add:1", 0)))
+    >>> field_value_texts(FieldChange(("in", 0), Ref("h.5/add:1", 0), Ref("h.5/add:1", 0)))
     ('h.5/add:1', 'another h.5/add:1')
     """
-    before, after = words(field.path, field.before), words(field.path, field.after)
+    before, after = field_value_text(field.path, field.before), field_value_text(field.path, field.after)
     return before, f"another {after}" if before == after else after
 
 
-def words(path: Path, value: Any) -> str:
-    """Return the value of a field as text: names as they are or, if they are no plain word, as JSON strings."""
+def field_value_text(path: Path, value: Any) -> str:
+    """Return the value of a field as text: a name that is no plain word is a JSON string."""
     if value is UNSET:
         return "(absent)"
     if isinstance(value, Record) and not isinstance(value, NonFinite):
-        return _record_words(value)
+        return _record_text(value)
     if path[0] in _OF_VALUES and len(path) > 1:
         return value.name if isinstance(value, NamedValue) else value_text(value)
     if isinstance(value, str):
         return word(value)
     if isinstance(value, tuple):
-        return f"[{', '.join(_all_words(path, value))}]"
-    # An input slot without an edge takes no gradient.
+        return f"[{', '.join(_item_texts(path, value))}]"
+    # The value None means an input slot without a gradient.
     return "-" if value is None else value_text(value)
 
 
 def one_line(text: str) -> str:
-    """Return one printable line; a Diff read from a file may contain anything."""
+    """Return text as one printable line, in quotes if needed, as for a Diff that was read from a file."""
     return text if text.isprintable() else quoted(text)
 
 
-def _all_words(path: Path, values: Iterable[Any]) -> Iterable[str]:
+def _item_texts(path: Path, values: Iterable[Any]) -> Iterable[str]:
     if path == ("saved",):
-        # Slots that stand in another order.
+        # The order of the slots differs.
         return (FieldChange(("saved", *key)).name.partition(".")[2] for key in numbered(values))
     if path[-1] == "shape":
         return map(size_text, values)
@@ -96,30 +96,33 @@ def _all_words(path: Path, values: Iterable[Any]) -> Iterable[str]:
     return (word(value) if isinstance(value, str) else value_text(value) for value in values)
 
 
-def _record_words(record: Record) -> str:
+def _record_text(record: Record) -> str:
     if isinstance(record, Ref):
         return ref_text(record)
     if isinstance(record, TensorMeta):
         return tensor_text(record)
     if isinstance(record, Source):
         function = f" {word(record.function)}" if record.function else ""
-        # A field of a newer version follows.
-        rest = "".join(f" {text}" for text in _parts(record, frozenset({"file", "line", "function"})))
+        # These are fields of newer versions.
+        rest = "".join(f" {text}" for text in _part_texts(record, frozenset({"file", "line", "function"})))
         return f"{word(record.file)}:{record.line}{function}{rest}"
     if isinstance(record, Saved):
         if record.state != "held" and record == Saved(record.slot, state=record.state):
             return word(record.state)
         size = "" if record.bytes is None else f" {record.bytes} bytes"
         return f"{tensor_text(record.tensor)}{size}"
-    return f"[{', '.join(_parts(record, frozenset()))}]"
+    return f"[{', '.join(_part_texts(record, frozenset()))}]"
 
 
-def _parts(record: Record, but: frozenset[str]) -> Iterable[str]:
-    return (f"{FieldChange(path).name}: {words(path, value)}" for path, value in further_parts(record, but).items())
+def _part_texts(record: Record, known: frozenset[str]) -> Iterable[str]:
+    return (
+        f"{FieldChange(path).name}: {field_value_text(path, value)}"
+        for path, value in further_parts(record, known).items()
+    )
 
 
 class Palette(NamedTuple):
-    """What to write before each kind of line; ``reset`` follows it. Colour is never the only sign."""
+    """The escape code before each kind of line, and ``reset`` after it. Color is never the only sign."""
 
     added: str = ""
     removed: str = ""
@@ -133,7 +136,7 @@ ANSI: Final = Palette("\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
 
 
 class Line(NamedTuple):
-    """One line; ``colour`` names a field of a `Palette`, which holds for what stands behind ``indent`` blanks."""
+    """One line; ``colour`` names a field of a `Palette`, which applies after ``indent`` spaces."""
 
     text: str
     colour: str = ""
@@ -143,17 +146,17 @@ class Line(NamedTuple):
 BLANK: Final = Line("")
 
 
-def written(lines: Iterable[Line], palette: Palette, width: int | None) -> str:
-    """Return lines as text; one longer than ``width`` is cut short with ``…``."""
+def format_lines(lines: Iterable[Line], palette: Palette, width: int | None) -> str:
+    """Return lines as text, cut off at ``width`` with ``…``."""
     texts = []
     for line in lines:
-        blanks = " " * line.indent
-        text = f"{blanks}{line.text}"
+        spaces = " " * line.indent
+        text = f"{spaces}{line.text}"
         if width is not None and len(text) > width:
             text = f"{text[: max(width - 1, 0)]}…"
         if line.colour:
-            # The codes of a colour take no place in the line, so they come after the cut.
-            text = f"{blanks}{getattr(palette, line.colour)}{text[line.indent :]}{palette.reset}"
+            # Color codes have no width, so they are added after the text is cut off.
+            text = f"{spaces}{getattr(palette, line.colour)}{text[line.indent :]}{palette.reset}"
         texts.append(f"{text}\n")
     return "".join(texts)
 
@@ -164,24 +167,22 @@ def heading(text: str) -> Line:
 
 
 def module_name(path: str, *, gone: bool = False) -> str:
-    """Return a module as a heading names it; ``gone`` if only the first graph has it."""
+    """Return the name of a module in a heading; ``gone`` if only the first graph has it."""
     return f"{word(path) if path else '(top level)'}{' (removed)' if gone else ''}"
 
 
 def list_modules(paths: Collection[str]) -> str:
-    """Return modules as a range, or one after the other if the root is among them."""
+    """Return modules as a range, or as a list if one is the root."""
     return ranges(paths) if len(paths) > 1 and all(paths) else ", ".join(map(module_name, paths))
 
 
 def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
-    """Return one module by its path, several by a range; ``gone`` if only the first graph has them."""
-    if len(paths) == 1:
-        return module_name(paths[0], gone=gone)
-    return f"{ranges(paths)}{' (removed)' if gone else ''}"
+    """Return one module by its path, several as a range; ``gone`` if only the first graph has them."""
+    return module_name(paths[0], gone=gone) if len(paths) == 1 else f"{ranges(paths)}{' (removed)' if gone else ''}"
 
 
 def unknown_sizes(before: int, after: int) -> str:
-    """Return how many saved slots a figure of saved bytes leaves out, if any.
+    """Return the number of saved slots that a figure of saved bytes leaves out, or an empty text.
 
     >>> unknown_sizes(0, 3), unknown_sizes(58, 0)
     ('unknown for 3 slots', 'unknown for 58 slots before')
@@ -194,31 +195,29 @@ def unknown_sizes(before: int, after: int) -> str:
 
 
 def sign_line(kind: Kind, text: str) -> Line:
-    """Return a line with the sign and the colour of a kind of change."""
+    """Return a line with the sign and color of a kind of change."""
     return Line(f"{SIGNS[kind]} {text}", kind if kind in {"added", "removed"} else "changed", indent=2)
 
 
 def change_lines(change: Change) -> Iterator[Line]:
-    """Yield a change, and below it each field that differs."""
+    """Yield the line of a change, and a line for each of its `visible_fields`."""
     yield change_line(change)
     for name, before, after in field_texts(change):
         yield Line(f"{name}: {before} -> {after}", indent=6)
 
 
 def field_texts(change: Change) -> Iterator[tuple[str, str, str]]:
-    """Yield the name and both values of each field of `fields_below`; an operation has its settings."""
-    for field in fields_below(change):
+    """Yield the name and both values of each of the `visible_fields`; an operation has its settings."""
+    for field in visible_fields(change):
         if field.path == _OPERATION:
-            before, after = (
-                operation_text(change, name, before=name is field.before) for name in (field.before, field.after)
-            )
-            yield field.name, before, after
+            before = operation_text(change, field.before, before=True)
+            yield field.name, before, operation_text(change, field.after, before=False)
         else:
-            yield one_line(field.name), *both_words(field)
+            yield one_line(field.name), *field_value_texts(field)
 
 
-def fields_below(change: Change) -> tuple[FieldChange, ...]:
-    """Return the fields of a change that stand below its line: no settings of a node put in, or of a new operation."""
+def visible_fields(change: Change) -> tuple[FieldChange, ...]:
+    """Return the fields to list below a change, without the settings of an added node or another operation."""
     if change.kind in CAME:
         return ()
     if not any(field.path == _OPERATION for field in change.fields):
@@ -227,35 +226,35 @@ def fields_below(change: Change) -> tuple[FieldChange, ...]:
 
 
 def change_line(change: Change) -> Line:
-    """Return a change in one line, without its fields."""
+    """Return a change on one line, without its fields."""
     return sign_line(change.kind, change_text(change))
 
 
 def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
-    """Return a change in one line without its sign; ``by`` follows the word for a wrapper."""
+    """Return a change on one line without its sign; ``by`` names the wrapper of a wrapped module."""
     if change.cut is not None:
         return f"cut {cut_text(change.cut)}"
-    subject = f"{renamed_text(change) if change.subject == 'module' else change.subject} "
+    subject = f"{role_text(change) if change.subject == 'module' else change.subject} "
     subject = subject if change.subject in {"scope", "cut", "module"} else ""
-    named = module_name if change.subject in {"module", "scope"} else word
-    was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""
+    write_name = module_name if change.subject in {"module", "scope"} else word
+    was = f"{write_name(change.was)} -> " if change.was or change.subject == "module" else ""
     about, how = change_summary(change) if summary else "", nesting(change)
     how = f", {how}{by}" if how else ""
-    return f"{subject}{was}{named(change.id)}{how}{f'  {about}' if about else ''}"
+    return f"{subject}{was}{write_name(change.id)}{how}{f'  {about}' if about else ''}"
 
 
-def renamed_text(change: Change) -> str:
-    """Return the role of a renamed tensor, or "module"."""
+def role_text(change: Change) -> str:
+    """Return the role of a renamed tensor, or ``module``."""
     return word(change.what) if change.subject == "module" and change.what else "module"
 
 
-def stands_last(change: Change) -> bool:
-    """Return whether a change says only that records have another place or number."""
+def is_renumbering(change: Change) -> bool:
+    """Return whether a change is only of the order or numbers of records."""
     return change.subject == "graph" and change.id in _LAST
 
 
 def nesting(change: Change) -> str:
-    """Return whether a renamed module lies in another one of its former name now, or did before."""
+    """Return ``wrapped`` for a renamed module that now is inside its former name, ``unwrapped`` for the reverse."""
     if change.kind != "renamed" or change.subject not in {"module", "scope"} or change.was == change.id:
         return ""
     inner, outer = (f"{name}." if name else "" for name in (change.id, change.was))
@@ -263,16 +262,16 @@ def nesting(change: Change) -> str:
 
 
 def change_summary(change: Change) -> str:
-    """Return the subject of a change in a few words: ``addmm float32[8, 3]``."""
+    """Return the operation and tensor of a change: ``addmm float32[8, 3]``."""
     if change.subject == "module":
         return counted(change.nodes, "node") if change.nodes else ""
     tensor = "" if change.tensor is None else tensor_text(change.tensor)
-    what = what_text(change) if change.what or change.subject in {"cut", "node"} else ""
-    return " ".join(filter(None, (what, tensor)))
+    name = operation_or_class(change) if change.what or change.subject in {"cut", "node"} else ""
+    return " ".join(filter(None, (name, tensor)))
 
 
-def what_text(change: Change) -> str:
-    """Return the operation or class of a change; of what came or went with its settings: ``Dropout(p=0.1)``."""
+def operation_or_class(change: Change) -> str:
+    """Return the operation or class of a change, with settings if it was added or removed: ``Dropout(p=0.1)``."""
     if change.kind not in CAME:
         return word(change.what)
     return operation_text(change, change.what, before=change.kind == "removed")
@@ -284,25 +283,25 @@ def operation_text(change: Change, name: object, *, before: bool) -> str:
     for field in change.fields:
         value = field.before if before else field.after
         if value is not UNSET and field.path == _DESCRIPTION:
-            is_plain = isinstance(value, str) and _DESCRIBES.fullmatch(value)
+            is_plain = isinstance(value, str) and _PLAIN_DESCRIPTION.fullmatch(value)
             settings.append(("", value if is_plain else value_text(value)))
         elif value is not UNSET and field.path[0] == _ATTRIBUTES:
-            settings.append((word(str(field.path[-1])), words(field.path, value)))
-    text = words(_OPERATION, name)
+            settings.append((word(str(field.path[-1])), field_value_text(field.path, value)))
+    text = field_value_text(_OPERATION, name)
     if len(settings) == 1 and (name, settings[0][0]) not in _DIVIDED and name in _BY:
         return _short(f"{text} by {settings[0][1]}")
-    said = ", ".join(f"{key}={value}" if key else value for key, value in settings)
-    return f"{text}({_short(said)})" if said else text
+    arguments = ", ".join(f"{key}={value}" if key else value for key, value in settings)
+    return f"{text}({_short(arguments)})" if arguments else text
 
 
 def _short(text: str) -> str:
     return text if len(text) <= _MOST_OF_SETTINGS else f"{text[: _MOST_OF_SETTINGS - 1]}…"
 
 
-def wrapped(text: str, width: int | None) -> list[str]:
-    """Return a text in lines of at most ``width`` characters, which end behind ``;`` if they can.
+def wrap_text(text: str, width: int | None) -> list[str]:
+    """Return a text in lines of at most ``width`` characters, which end after ``;`` if possible.
 
-    >>> wrapped("+1 -0 ~0 cuts; +0 -1 ~0 nodes; edges -1", 26)
+    >>> wrap_text("+1 -0 ~0 cuts; +0 -1 ~0 nodes; edges -1", 26)
     ['+1 -0 ~0 cuts;', '  +0 -1 ~0 nodes; edges -1']
     """
     if width is None or len(text) <= width:
@@ -321,66 +320,62 @@ def wrapped(text: str, width: int | None) -> list[str]:
     return lines
 
 
-def named_changes(diff: Diff) -> tuple[Change, ...]:
-    """Return the changes of a diff, in which numbers that stand for something have its name."""
+def name_values(diff: Diff) -> tuple[Change, ...]:
+    """Return the changes of a diff, with names for numbers that the vocabulary knows."""
     if diff.sides is None:
         return diff.changes
-    words = vocabulary_of(diff.sides.before, diff.sides.after)
-    return tuple([_with_names(change, words) for change in diff.changes])
+    vocabulary = vocabulary_of(diff.sides.before, diff.sides.after)
+    return tuple([_name_values_of(change, vocabulary) for change in diff.changes])
 
 
-def _with_names(change: Change, words: Vocabulary) -> Change:
+def _name_values_of(change: Change, vocabulary: Vocabulary) -> Change:
     if change.subject != "node" or not any(field.path[0] == _ATTRIBUTES for field in change.fields):
         return change
     was = next((str(field.before) for field in change.fields if field.path == _OPERATION), change.what)
 
-    def named(operation: str, path: Path, value: Any) -> Any:
-        name = words.value_name(operation, str(path[1]), value)
+    def name_value(operation: str, path: Path, value: Any) -> Any:
+        name = vocabulary.value_name(operation, str(path[1]), value)
         if not name:
             return value
-        made = NamedValue(value)
-        made.name = name
-        return made
+        named = NamedValue(value)
+        named.name = name
+        return named
 
-    fields = [
-        replace(field, before=named(was, field.path, field.before), after=named(change.what, field.path, field.after))
-        if field.path[0] == _ATTRIBUTES and len(field.path) > 1
-        else field
-        for field in change.fields
-    ]
-    return replace(change, fields=tuple(fields))
+    def name_both(field: FieldChange) -> FieldChange:
+        if field.path[0] != _ATTRIBUTES or len(field.path) == 1:
+            return field
+        before, after = name_value(was, field.path, field.before), name_value(change.what, field.path, field.after)
+        return replace(field, before=before, after=after)
+
+    return replace(change, fields=tuple(map(name_both, change.fields)))
 
 
 def settings(fields: Iterable[FieldChange]) -> str:
-    """Return the fields of a module that differ, those of equal values together; of a description what differs."""
-    together: dict[tuple[str, str], list[str]] = {}
+    """Return the changed fields of a module, those with equal values together; of a description, its changed parts."""
+    grouped: dict[tuple[str, str], list[str]] = {}
     for field in fields:
-        before, after = both_words(field)
+        before, after = field_value_texts(field)
         if field.path == _DESCRIPTION:
-            # A description is shown as it is, if it is one printable line.
+            # A description on one printable line has no quotes.
             plain = [
                 value if isinstance(value, str) and value.isprintable() else text
                 for value, text in ((field.before, before), (field.after, after))
             ]
-            before, after = _differing(*plain)
-        together.setdefault((before, after), []).append(one_line(field.name))
+            before, after = _find_differing_parts(*plain)
+        grouped.setdefault((before, after), []).append(one_line(field.name))
     return "; ".join(
         f"{before} → {after}" if names[0] in {"class", "detail"} else f"{', '.join(names)}: {before} → {after}"
-        for (before, after), names in together.items()
+        for (before, after), names in grouped.items()
     )
 
 
-def _differing(before: str, after: str) -> tuple[str, str]:
-    """Return the parts of two descriptions that differ; both whole if the numbers of parts without a name differ."""
-    parts = parts_of(before), parts_of(after)
-    if len(parts[0]) != len(parts[1]):
-        unnamed = [[part for part in each if "=" not in part] for each in parts]
-        own = [[part for part in each if part not in other] for each, other in (parts, parts[::-1])]
-        return (
-            (before, after)
-            if unnamed[0] != unnamed[1]
-            else (", ".join(own[0]) or _UNSAID, ", ".join(own[1]) or _UNSAID)
-        )
-    other = [(was, now) for was, now in zip(*parts, strict=True) if was != now]
-    was, now = zip(*other, strict=True) if other else ((before,), (after,))
-    return ", ".join(was), ", ".join(now)
+def _find_differing_parts(before: str, after: str) -> tuple[str, str]:
+    """Return the parts of two descriptions that differ, or both whole if they cannot be paired."""
+    old, new = parts_of(before), parts_of(after)
+    if len(old) == len(new):
+        pairs = [(was, now) for was, now in zip(old, new, strict=True) if was != now] or [(before, after)]
+        return ", ".join(was for was, _ in pairs), ", ".join(now for _, now in pairs)
+    if [part for part in old if "=" not in part] != [part for part in new if "=" not in part]:
+        return before, after
+    only_old, only_new = ([part for part in own if part not in other] for own, other in ((old, new), (new, old)))
+    return ", ".join(only_old) or _DEFAULT, ", ".join(only_new) or _DEFAULT

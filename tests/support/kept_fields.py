@@ -50,7 +50,7 @@ from gradir.passes.shared_words import in_shared_words
 from gradir.passes.wiring import mark_focus, within, without
 from gradir.registry import run_pass
 from gradir.review.reviewing import reviewed
-from gradir.review.united import United, drawn_part, drawn_union, marked_union
+from gradir.review.united import United, drawn_part, drop_accumulators, unite_graphs
 
 KEPT: Final = tuple(name for name in Graph.__struct_fields__ if name not in ("nodes", "scopes"))
 """All fields of a graph but those that passes are there to change."""
@@ -148,8 +148,8 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
                 replace(graph, nodes={**graph.nodes, NODE: replace(graph.nodes[NODE], op="slice")})
             )
         ),
-        "gradir.review.united.marked_union": Operation(
-            lambda graph: marked_union(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
+        "gradir.review.united.unite_graphs": Operation(
+            lambda graph: unite_graphs(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
         ),
         "gradir.diffs.matching.search.find_differing_parts": Operation(lambda graph: _part(graph, changed)),
         "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _graph_of(merged(graph, changed, again))),
@@ -178,7 +178,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.exporting.applied": Operation(partial(applied, planned({"depth": 1}))),
         "gradir.exporting.with_costs": Operation(lambda graph: with_costs(_costed(graph), "flops", "dot")),
         "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
-        "gradir.review.united.drawn_union": Operation(lambda graph: drawn_union(graph).graph),
+        "gradir.review.united.drop_accumulators": Operation(lambda graph: drop_accumulators(graph).graph),
         "gradir.distributed.linking.joined": Operation(
             lambda graph: joined({0: ("a", graph)}, []), frozenset({"rank", "collectives", "cuts"})
         ),

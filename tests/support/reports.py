@@ -17,9 +17,9 @@ from gradir.ir import Graph, Node
 from gradir.review import conditions, report, text
 from gradir.review.change_list import list_changes
 from gradir.review.kinds import sections
-from gradir.review.reviewing import with_findings
+from gradir.review.reviewing import add_findings
 from gradir.review.united import United
-from gradir.review.wording import NO_COLOUR, Palette, words
+from gradir.review.wording import NO_COLOUR, Palette, field_value_text
 
 Graphs = tuple[Graph, Graph]
 UNKNOWN: Graphs = (Graph.of([]), Graph.of([]))
@@ -28,7 +28,7 @@ MODULES = frozenset({"same", "module-added", "module-removed"})
 
 def between(diff: Diff, graphs: Graphs) -> Diff:
     """A diff that there is already, with its findings and both graphs."""
-    return with_findings(diff, Sides(*graphs, lambda: Correspondence(*graphs, match(*graphs))))
+    return add_findings(diff, Sides(*graphs, lambda: Correspondence(*graphs, match(*graphs))))
 
 
 def of_kind(diff: Diff, *kinds: str) -> list[Finding]:
@@ -59,7 +59,7 @@ def all_changes(diff: Diff) -> Iterator[Change]:
 def words_of(field: FieldChange) -> tuple[str | None, str | None]:
     """Both values of a field as text; nothing where it is absent."""
     both = (field.before, field.after)
-    return tuple(None if value is UNSET else words(field.path, value) for value in both)  # type: ignore[return-value]
+    return tuple(None if value is UNSET else field_value_text(field.path, value) for value in both)  # type: ignore[return-value]
 
 
 def without_sentence(diff: Diff) -> Diff:

@@ -1,4 +1,4 @@
-"""Rules about whole graphs: what they compute, how they were made, their totals, and changes that most nodes have."""
+"""Rules about whole graphs: their results, producers and totals, and changes that most nodes share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradir.ir.marks import graph_kind
 from gradir.ir.model import MOST
 from gradir.ir.saved import unknown_slots
 from gradir.ir.text import printable
-from gradir.review.common_change import uniform
+from gradir.review.common_change import find_uniform_changes, is_changed_node
 from gradir.review.kinds import TOTALS
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change, FieldChange
     from gradir.review.evidence import Evidence
 
-# Two graphs of fewer nodes are never two different models.
+# Smaller graphs never count as two different models.
 _FEWEST: Final = 20
-# Two different models have less than one node in so many in common.
+# Two different models share less than one node in this many.
 _IN_COMMON: Final = 10
 _OTHER: Final = {("op",), ("role",)}
 _SETTINGS: Final = frozenset({"detail", "training"})
-# Fields in which nodes of one operation may differ.
+# Fields that do not change the computation.
 _OF_NO_OPERATION: Final = {"id", "scope", "names", "source", "ext"}
 
 
-def computing(evidence: Evidence) -> Iterator[Finding]:
+def report_same_result(evidence: Evidence) -> Iterator[Finding]:
     """Report that two edited forward graphs compute the same result."""
-    # `subjects` are the parameters that one graph has transposed, and `count` is the number of constants.
+    # `subjects` are the parameters that one graph transposes, and `count` is the number of constants.
     is_forward = all(graph.producer.options.get("graph") == "forward" for graph in evidence.graphs)
     nodes = [change for change in evidence.changes if change.subject == "node"]
     is_edited = any(
@@ -47,41 +47,41 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("same-result", "note", same.transposed, count=same.constants)
 
 
-def graph_kinds(evidence: Evidence) -> Iterator[Finding]:
-    """Report graphs of two kinds, and settings of modules that one of the graphs does not state."""
-    stated = [any(scope.detail for scope in graph.scopes.values()) for graph in evidence.graphs]
-    scopes = [at for at in evidence.left if evidence.changes[at].subject == "scope" and stated[0] != stated[1]]
-    unknown = tuple(at for at in scopes if _is_of_settings(evidence.changes[at]))
+def report_graph_kinds(evidence: Evidence) -> Iterator[Finding]:
+    """Report graphs of two kinds, and settings of modules that one of the graphs lacks."""
+    have_settings = [any(scope.detail for scope in graph.scopes.values()) for graph in evidence.graphs]
+    scopes = [at for at in evidence.left if evidence.changes[at].subject == "scope"]
+    unknown = tuple(at for at in scopes if _lacks_settings(evidence.changes[at]))
     kinds = tuple(graph_kind(graph) for graph in evidence.graphs)
     if kinds[0] != kinds[1]:
         yield Finding("graph-kinds", "note", kinds)
-    if unknown:
-        yield Finding("without-settings", "note", changes=(unknown,), details={"side": stated.index(False)})
+    if unknown and have_settings[0] != have_settings[1]:
+        yield Finding("without-settings", "note", changes=(unknown,), details={"side": have_settings.index(False)})
 
 
-def _is_of_settings(change: Change) -> bool:
-    """Return whether a module has settings in one graph alone, and no other change."""
+def _lacks_settings(change: Change) -> bool:
+    """Return whether a module has settings in one graph only, and no other change."""
     are_lost = [each.path[0] in _SETTINGS and UNSET in (each.before, each.after) for each in change.fields]
     return change.kind == "changed" and all(are_lost)
 
 
-def frameworks(evidence: Evidence) -> Iterator[Finding]:
-    """Report what two frameworks share, a graph without data or flow, and graphs with hardly a node in common."""
+def report_frameworks(evidence: Evidence) -> Iterator[Finding]:
+    """Report two frameworks, a graph without data or flow, and graphs with few nodes in common."""
     before, after = evidence.graphs
     producers = [graph.producer for graph in evidence.graphs]
-    made = [producer.framework for producer in producers]
+    frameworks = [producer.framework for producer in producers]
     names = tuple(
         printable(f"{each.framework} {each.framework_version}".strip() or "a graph made by hand") for each in producers
     )
     sides = evidence.diff.sides
     if sides is not None and sides.in_shared_words:
-        yield Finding("shared-words", "note", names, details=_in_common(evidence))
-    elif all(made) and made[0] != made[1]:
+        yield Finding("shared-words", "note", names, details=_count_common(evidence))
+    elif all(frameworks) and frameworks[0] != frameworks[1]:
         yield Finding("frameworks", "note", names)
-    without = [graph.producer.options.get("fake") is True for graph in evidence.graphs]
-    if without[0] != without[1]:
-        at = without.index(True)
-        yield Finding("without-data", "note", (made[at] or "the framework",), details={"side": at})
+    are_fake = [producer.options.get("fake") is True for producer in producers]
+    if are_fake[0] != are_fake[1]:
+        side = are_fake.index(True)
+        yield Finding("without-data", "note", (frameworks[side] or "the framework",), details={"side": side})
     common = len(after.nodes) - sum(
         change.kind == "added" or (change.kind != "removed" and any(field.path in _OTHER for field in change.fields))
         for change in evidence.changes
@@ -95,8 +95,8 @@ def frameworks(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("without-flow", "note", details={"side": int(lacking is after)})
 
 
-def totals(evidence: Evidence) -> Iterator[Finding]:
-    """Report each total that differs, or that may since it is unknown or beyond counting."""
+def report_totals(evidence: Evidence) -> Iterator[Finding]:
+    """Report each total that differs, or may differ since it is unknown or too large to count."""
     # `details` has the numbers of saved slots of unknown size, which no total counts.
     for kind, name in TOTALS.items():
         before, after = (getattr(side, name) for side in (evidence.diff.before, evidence.diff.after))
@@ -106,7 +106,7 @@ def totals(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(kind, "note", before=before, after=after, details={"unknown": slots} if any(slots) else {})
 
 
-def _in_common(evidence: Evidence) -> dict[str, Any]:
+def _count_common(evidence: Evidence) -> dict[str, Any]:
     other = {each.id for each in evidence.changes if each.subject == "node" and each.kind in ("added", "changed")}
     after = evidence.graphs[1].nodes
     found = {}
@@ -118,14 +118,14 @@ def _in_common(evidence: Evidence) -> dict[str, Any]:
     return found
 
 
-# Fewer nodes are read as they are.
+# Reports list fewer nodes one by one.
 _FEWEST_ALIKE: Final = 3
 _DESCRIBES: Final = frozenset({"class", "detail"})
 
 
-def for_all(evidence: Evidence) -> Iterator[Finding]:
-    """Report the properties and sizes that most changed nodes share, with the changes that only follow from that."""
-    same = list(uniform(evidence.changes))
+def report_common_change(evidence: Evidence) -> Iterator[Finding]:
+    """Report changes of properties and sizes that most changed nodes share, with changes that only follow from them."""
+    same = list(find_uniform_changes(evidence.changes))
     yield from same
     found = evidence.common
     following = tuple(at for at in evidence.left if at in found.follow)
@@ -137,28 +137,31 @@ def for_all(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("following", "note", changes=(following,), count=len(following))
 
 
-def hooked(evidence: Evidence) -> Iterator[Finding]:
-    """Report nodes that changed only in that a hook holds what they saved, or holds it no more."""
+def report_hooked(evidence: Evidence) -> Iterator[Finding]:
+    """Report nodes whose only change is that a hook packs their saved tensors, or no longer does."""
     for kind in ("hooked", "unhooked"):
-
-        def is_hooked(field: FieldChange, kind: str = kind) -> bool:
-            both = field.after, field.before
-            here, there = both if kind == "hooked" else both[::-1]
-            return isinstance(here, Saved) and isinstance(there, Saved) and here.state == "hooked" != there.state
-
         found = {
             at: len(change.fields)
             for at in evidence.left
-            if _is_changed_node(change := evidence.changes[at]) and all(map(is_hooked, change.fields))
+            if is_changed_node(change := evidence.changes[at])
+            and all(_packing(field) == kind for field in change.fields)
         }
         if len(found) >= _FEWEST_ALIKE:
             modules = tuple(dict.fromkeys(evidence.changes[at].scope for at in found))
             yield Finding(kind, "note", modules, (tuple(found),), count=sum(found.values()))
 
 
-def tensors(evidence: Evidence) -> Iterator[Finding]:
-    """Report nodes that read something that changed and differ in the sizes, dtypes or devices of tensors alone."""
-    # The parameters of a module with another description are among them. The node where such a change begins is not.
+def _packing(field: FieldChange) -> str:
+    """Return ``hooked`` for a saved tensor that only the second graph packs by a hook, ``unhooked`` for the reverse."""
+    if not (isinstance(field.before, Saved) and isinstance(field.after, Saved)):
+        return ""
+    was, now = field.before.state == "hooked", field.after.state == "hooked"
+    return "" if was == now else "hooked" if now else "unhooked"
+
+
+def report_tensor_changes(evidence: Evidence) -> Iterator[Finding]:
+    """Report nodes that read from a change and differ only in sizes, dtypes or devices of tensors."""
+    # Parameters of a module with another description belong to them, but not the first node of such a change.
     changes = evidence.changes
     described = {
         change.id
@@ -169,7 +172,7 @@ def tensors(evidence: Evidence) -> Iterator[Finding]:
     def follows(change: Change) -> bool:
         return change.scope in described if change.what == "parameter" else evidence.reads_a_change(change)
 
-    nodes = [at for at in evidence.left if _is_changed_node(changes[at])]
+    nodes = [at for at in evidence.left if is_changed_node(changes[at])]
     found = [at for at in nodes if all(map(evidence.is_of_tensors, changes[at].fields)) and follows(changes[at])]
     if len(found) >= _FEWEST_ALIKE:
         yield Finding(
@@ -177,16 +180,12 @@ def tensors(evidence: Evidence) -> Iterator[Finding]:
             "note",
             changes=(tuple(found),),
             count=len(found),
-            details=_values(field for at in found for field in changes[at].fields if field.path[0] == "out"),
+            details=_count_values(field for at in found for field in changes[at].fields if field.path[0] == "out"),
         )
 
 
-def _is_changed_node(change: Change) -> bool:
-    return (change.subject, change.kind) == ("node", "changed")
-
-
-def _values(fields: Iterable[FieldChange]) -> dict[str, list[list[object]]]:
-    """Return the pairs of values of each property of tensors, of shapes those of sizes; the commonest first."""
+def _count_values(fields: Iterable[FieldChange]) -> dict[str, list[list[object]]]:
+    """Return the pairs of values of each property of tensors, for shapes those of sizes, the most frequent first."""
     found: dict[str, Counter[tuple[object, object]]] = {}
     for field in fields:
         before, after = (None if value is UNSET else value for value in (field.before, field.after))
@@ -197,4 +196,4 @@ def _values(fields: Iterable[FieldChange]) -> dict[str, list[list[object]]]:
             found.setdefault("sizes", Counter()).update(pairs)
         else:
             found.setdefault("dimensions", Counter())
-    return {what: [[*pair] for pair, _ in pairs.most_common()] for what, pairs in found.items()}
+    return {key: [[*pair] for pair, _ in pairs.most_common()] for key, pairs in found.items()}

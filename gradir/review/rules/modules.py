@@ -1,4 +1,4 @@
-"""Rules about modules that came or went, that have another name, and about the changes within the others."""
+"""Rules about added, removed and renamed modules, and about changes inside the others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from gradir.ir import Ref
 from gradir.ir.edges import sources
 from gradir.ir.ids import numbered, split_last, without_indices
 from gradir.ir.module_tree import upwards
-from gradir.review.relative_changes import alike, but_for_sizes, made_relative, names_a_record
-from gradir.review.wording import nesting, stands_last
+from gradir.review.common_change import is_changed_node
+from gradir.review.relative_changes import drop_sizes, make_relative, make_relative_without_feeds, names_a_record
+from gradir.review.wording import is_renumbering, nesting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -25,47 +26,47 @@ if TYPE_CHECKING:
     from gradir.review.evidence import Contents, Evidence, WholeModule
     from gradir.review.relative_changes import RelativeChanges
 
-# More readers of one module are changes of their own modules, where equal ones are reported together.
+# More readers of one module are reported with their own modules.
 _MOST: Final = 4
 _NO_EDGE: Final = (None, UNSET)
 
 
-def modules(evidence: Evidence) -> Iterator[Finding]:
-    """Report modules that came or went, equal ones together, each before the nodes that read from it now or before."""
-    # `itself` says that the module came or went too, not only all nodes in it. `saved` has the bytes of the first of
-    # equal modules, the fewest and the most: the first of those that save one tensor counts it.
+def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
+    """Report added and removed modules, equal ones together, each before the nodes that read from it."""
+    # `itself` is false if only all nodes of the module were added or removed. `saved` has the bytes of the first of
+    # equal modules, the fewest and the most. These differ if equal modules save one tensor, which counts once.
     wholes = evidence.wholes
-    owners = {at: whole for at in evidence.left if (whole := wholes.of(evidence.changes[at])) is not None}
-    reading = _readers(evidence, owners)
+    owners = {at: whole for at in evidence.left if (whole := wholes.find_top_of(evidence.changes[at])) is not None}
+    readers = _find_readers(evidence, owners)
     inside: dict[WholeModule, list[int]] = {}
     for at, whole in owners.items():
         inside.setdefault(whole, []).append(at)
-    together: dict[Hashable, dict[WholeModule, Contents]] = {}
+    grouped: dict[Hashable, dict[WholeModule, Contents]] = {}
     for whole in sorted(inside, key=wholes.position):
         changes = [evidence.changes[at] for at in inside[whole]]
-        # Of what lies in it, no settings are told.
+        # The report does not show the settings of submodules and nodes.
         own = [change if change.id == whole.path else replace(change, fields=()) for change in changes]
-        contents = wholes.contents(whole, changes)
+        contents = wholes.count_contents(whole, changes)
         but_for_bytes = contents._replace(saved_bytes=0)
-        relative = but_for_sizes(made_relative(own, whole.path))
+        relative = drop_sizes(make_relative(own, whole.path))
         key = whole.added, whole.itself, wholes.class_name(whole), but_for_bytes, relative
-        together.setdefault(key, {})[whole] = contents
-    for members in together.values():
-        yield _came_or_went(evidence, members, inside)
-        # The sizes of what reads are not told.
-        readers: dict[Hashable, list[WholeModule]] = {}
+        grouped.setdefault(key, {})[whole] = contents
+    for members in grouped.values():
+        yield _make_module_finding(evidence, members, inside)
+        # Readers that differ only in sizes are reported together.
+        alike: dict[Hashable, list[WholeModule]] = {}
         for whole in members:
-            if whole in reading:
-                changes = [evidence.changes[at] for at in reading[whole]]
-                readers.setdefault(but_for_sizes(made_relative(changes, whole.path)), []).append(whole)
-        of = [whole.path for whole in members]
-        for by in readers.values():
-            yield Finding("reads", "change", *_with_changes(by, reading), details={"of": of})
+            if whole in readers:
+                changes = [evidence.changes[at] for at in readers[whole]]
+                alike.setdefault(drop_sizes(make_relative(changes, whole.path)), []).append(whole)
+        paths = [whole.path for whole in members]
+        for wholes_read in alike.values():
+            yield Finding("reads", "change", *_list_paths_and_changes(wholes_read, readers), details={"of": paths})
 
 
-def layers(evidence: Evidence) -> Iterator[Finding]:
-    """Report the changes that nothing else explains by module, those of equal modules together."""
-    # `gone` is there if only the first graph has the modules, and `sizes` if their sizes differ.
+def report_equal_modules(evidence: Evidence) -> Iterator[Finding]:
+    """Report the other changes by module, those of equal modules together."""
+    # `gone` is set if only the first graph has the modules, and `sizes` if their sizes differ.
     if not evidence.left:
         return
     outline = evidence.wholes.outline
@@ -74,26 +75,26 @@ def layers(evidence: Evidence) -> Iterator[Finding]:
         for module, indices in outline.sections(evidence.changes, evidence.left)
     ]
     feeds = (
-        _entering(evidence.graphs[0], {_entry(before) for _, before, _ in sections}),
-        _entering(evidence.graphs[1], {_entry(module.path) for module, _, _ in sections}),
+        _find_feeds(evidence.graphs[0], {_find_entry(before) for _, before, _ in sections}),
+        _find_feeds(evidence.graphs[1], {_find_entry(module.path) for module, _, _ in sections}),
     )
-    together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[int, ...]]] = {}
+    equal: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[int, ...]]] = {}
     for module, before, indices in sections:
-        fed = feeds[0].get(_entry(before), ""), feeds[1].get(_entry(module.path), "")
+        own_feeds = feeds[0].get(_find_entry(before), ""), feeds[1].get(_find_entry(module.path), "")
         found = [evidence.changes[at] for at in indices]
-        key = alike(found, module.path, before, fed), module.gone
-        together.setdefault(key, {})[module] = tuple(indices)
-    but: dict[tuple[Hashable, bool], list[dict[ChangedModule, tuple[int, ...]]]] = {}
-    for (same, gone), members in together.items():
-        but.setdefault((but_for_sizes(same), gone), []).append(members)
-    for (_, gone), groups in but.items():
+        key = make_relative_without_feeds(found, module.path, before, own_feeds), module.gone
+        equal.setdefault(key, {})[module] = tuple(indices)
+    alike: dict[tuple[Hashable, bool], list[dict[ChangedModule, tuple[int, ...]]]] = {}
+    for (same, gone), members in equal.items():
+        alike.setdefault((drop_sizes(same), gone), []).append(members)
+    for (_, gone), groups in alike.items():
         members = {module: indices for group in groups for module, indices in group.items()}
         paths = tuple(module.path for module in members)
-        details = {name: True for name, holds in (("gone", gone), ("sizes", len(groups) > 1)) if holds}
+        details = {name: True for name, is_set in (("gone", gone), ("sizes", len(groups) > 1)) if is_set}
         yield Finding("same", "change", paths, tuple(members.values()), details=details)
 
 
-def _came_or_went(
+def _make_module_finding(
     evidence: Evidence, members: Mapping[WholeModule, Contents], inside: Mapping[WholeModule, Sequence[int]]
 ) -> Finding:
     first = next(iter(members))
@@ -103,96 +104,97 @@ def _came_or_went(
     return Finding(
         "module-added" if first.added else "module-removed",
         "change",
-        *_with_changes(members, inside),
+        *_list_paths_and_changes(members, inside),
         details={"itself": first.itself, "class": evidence.wholes.class_name(first), **figures, "saved": saved},
     )
 
 
-def _with_changes(
+def _list_paths_and_changes(
     wholes: Iterable[WholeModule], changes: Mapping[WholeModule, Sequence[int]]
 ) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
     return tuple(whole.path for whole in wholes), tuple(tuple(changes[whole]) for whole in wholes)
 
 
-def _readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[int]]:
-    """Return by module that came or went the changes of nodes that changed only because of that."""
+def _find_readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[int]]:
+    """Return by added or removed module the changes of nodes that changed only because of it."""
     if not owners:
         return {}
     changes = evidence.changes
     nodes = {(whole.added, changes[at].id): whole for at, whole in owners.items() if changes[at].subject == "node"}
     found: dict[WholeModule, list[int]] = {}
     for at in evidence.left:
-        if (changes[at].subject, changes[at].kind) == ("node", "changed"):
-            whole = _read(changes[at], nodes)
-            if whole is not None:
-                found.setdefault(whole, []).append(at)
+        whole = _find_read_module(changes[at], nodes) if is_changed_node(changes[at]) else None
+        if whole is not None:
+            found.setdefault(whole, []).append(at)
     return {whole: indices for whole, indices in found.items() if len(indices) <= _MOST}
 
 
-def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """Return the module that all fields of a change read from now, or read from before."""
+def _find_read_module(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
+    """Return the only module from which all changed fields read, in either graph, or ``None``."""
     modules = set()
     for field in change.fields:
         if not names_a_record(field.path) or field.before in _NO_EDGE or field.after in _NO_EDGE:
             return None
-        modules.add(_owner(field.after, added=True, nodes=nodes) or _owner(field.before, added=False, nodes=nodes))
+        modules.add(
+            _find_owner(field.after, added=True, nodes=nodes) or _find_owner(field.before, added=False, nodes=nodes)
+        )
     return modules.pop() if len(modules) == 1 else None
 
 
-def _owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
+def _find_owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
     """Return the module of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
     name = value.id if isinstance(value, Ref) else value
     return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))
 
 
-def _entering(graph: Graph, among: Collection[str]) -> dict[str, str]:
-    """Return for some entries of lists the only node that each reads from outside; none if there are several."""
+def _find_feeds(graph: Graph, paths: Collection[str]) -> dict[str, str]:
+    """Return the node that each list entry reads from outside, for entries that read only one."""
     scopes = sorted({node.scope for node in graph.nodes.values()})
     entries: dict[str, str] = {}
-    for path in among if any(among) else ():
+    for path in paths if any(paths) else ():
         below = scopes[bisect_left(scopes, f"{path}.") : bisect_left(scopes, f"{path}/")]
-        entries.update((scope, path) for scope in (path, *below) if path and _entry(scope) == path)
+        entries.update((scope, path) for scope in (path, *below) if path and _find_entry(scope) == path)
     found: dict[str, str] = {}
     for node in graph.nodes.values() if entries else ():
-        here = entries.get(node.scope, "")
-        for source in sources(node) if here else ():
-            there = graph.nodes[source].scope if source in graph.nodes else ""
-            if there != here and not there.startswith(f"{here}."):
-                found[here] = source if found.get(here, source) == source else ""
+        entry = entries.get(node.scope, "")
+        for source in sources(node) if entry else ():
+            scope = graph.nodes[source].scope if source in graph.nodes else ""
+            if scope != entry and not scope.startswith(f"{entry}."):
+                found[entry] = source if found.get(entry, source) == source else ""
     return {path: source for path, source in found.items() if source}
 
 
-def _entry(path: str) -> str:
-    """Return the innermost entry of a list that a module lies in, or is; nothing if it lies in none."""
+def _find_entry(path: str) -> str:
+    """Return the innermost list entry that is or contains a module, or an empty text."""
     return next((above for above in upwards(path) if numbered(above.rpartition(".")[2])), "")
 
 
-def whole_graph(evidence: Evidence) -> Iterator[Finding]:
-    """Report renames of modules and tensors, equal ones together, and each change of no node and no module."""
-    # The finding of a module that was wrapped, or is no more, includes its wrapper.
-    together: dict[Hashable, list[int]] = {}
+def report_graph_changes(evidence: Evidence) -> Iterator[Finding]:
+    """Report renamed modules and tensors, equal renames together, and each change that is not of a node or module."""
+    # The finding of a wrapped or unwrapped module includes its wrapper.
+    grouped: dict[Hashable, list[int]] = {}
     for at in evidence.left:
         change = evidence.changes[at]
         if _is_rename(change):
-            together.setdefault(_naming(change), []).append(at)
+            grouped.setdefault(_rename_key(change), []).append(at)
         elif change.subject not in {"node", "scope"}:
-            together[at] = [at]
+            grouped[at] = [at]
     wrappers: set[int] = set()
-    for indices in together.values():
+    for indices in grouped.values():
         first = evidence.changes[indices[0]]
         if _is_rename(first):
-            yield _renamed(evidence, indices, wrappers)
+            yield _make_rename_finding(evidence, indices, wrappers)
         else:
-            kind = "cut-changed" if first.subject == "cut" else first.id if stands_last(first) else "graph"
-            yield Finding(kind, "note" if stands_last(first) else "change", (first.id,), (tuple(indices),))
+            kind = "cut-changed" if first.subject == "cut" else first.id if is_renumbering(first) else "graph"
+            yield Finding(kind, "note" if is_renumbering(first) else "change", (first.id,), (tuple(indices),))
 
 
 def _is_rename(change: Change) -> bool:
     return change.subject == "module" or (change.subject, change.kind, change.fields) == ("scope", "renamed", ())
 
 
-def _naming(change: Change) -> Hashable:
-    """Return a key that is equal for renames in one way: one name became another, or wraps others."""
+def _rename_key(change: Change) -> Hashable:
+    """Return a key that is equal for equal renames: the same component changed, or the same wrapper."""
     role = change.what if change.subject == "module" else ""
     was, now = (name.split(".") for name in (change.was, change.id))
     how = nesting(change)
@@ -204,11 +206,11 @@ def _naming(change: Change) -> Hashable:
     return role, *rename(without_indices(change.was), without_indices(change.id))
 
 
-def _renamed(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> Finding:
-    """Return the finding of renames in one way, and add its wrappers to those of other findings."""
+def _make_rename_finding(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> Finding:
+    """Return the finding of equal renames, and add its wrappers to those of other findings."""
     changes = [evidence.changes[at] for at in indices]
     kind = nesting(changes[0]) or changes[0].kind
-    own = [at for at in _around(evidence, kind, changes) if at not in wrappers]
+    own = [at for at in _find_wrappers(evidence, kind, changes) if at not in wrappers]
     wrappers.update(own)
     classes = dict.fromkeys(filter(None, (evidence.changes[at].what for at in own)))
     return Finding(
@@ -222,10 +224,10 @@ def _renamed(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> 
     )
 
 
-def _around(evidence: Evidence, kind: str, changes: Sequence[Change]) -> Iterator[int]:
-    """Yield the modules that came around those that were wrapped, or that went from around others."""
-    came = {"wrapped": "added", "unwrapped": "removed"}.get(kind, "")
-    names = [(change.was, change.id) for change in changes] if came else []
+def _find_wrappers(evidence: Evidence, kind: str, changes: Sequence[Change]) -> Iterator[int]:
+    """Yield the added modules around wrapped ones, or the removed modules around unwrapped ones."""
+    wrapper_kind = {"wrapped": "added", "unwrapped": "removed"}.get(kind, "")
+    names = [(change.was, change.id) for change in changes] if wrapper_kind else []
     places = {
         without_indices(path)
         for inner, outer in (sorted(both, key=len, reverse=True) for both in names)
@@ -234,5 +236,5 @@ def _around(evidence: Evidence, kind: str, changes: Sequence[Change]) -> Iterato
     }
     for at in evidence.left if places else ():
         change = evidence.changes[at]
-        if (change.subject, change.kind) == ("scope", came) and without_indices(change.id) in places:
+        if (change.subject, change.kind) == ("scope", wrapper_kind) and without_indices(change.id) in places:
             yield at
