@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import astuple
 
-from gradir.codecs.rank_parts import RankParts, numbered_collectives
+from gradir.codecs.rank_parts import RankParts, number_collectives
 from gradir.ir import Collective
 
 _STARTS: Final = tuple(map(Collective.__struct_fields__.index, ("phase", "node", "source", "operands")))
@@ -52,7 +52,7 @@ class Programs:
         if digest not in self._lists:
             if len(self._spelled) > _MOST_KNOWN:
                 self._spelled.clear()
-            rows = numbered_collectives(data, parts, self._spelled, self._add)
+            rows = number_collectives(data, parts, self._spelled, self._add)
             self._lists[digest] = Program(self._parts, self._record, rows)
         return self._lists[digest]
 

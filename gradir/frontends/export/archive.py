@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
-from gradir.codecs.compression import room
+from gradir.codecs.compression import size_limit
 from gradir.errors import FormatError
 from gradir.frontends.export.assemble import flatten_argument, values_in
 from gradir.frontends.export.operators import operation_of
@@ -161,7 +161,7 @@ def _read_texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) 
     # The directory of the archive may state more bytes than the file has, or the same bytes several times.
     stored = min(sum(entry.compress_size for entry in entries), available)
     size = sum(entry.file_size for entry in entries)
-    if size <= min(_LARGEST, room(stored)):
+    if size <= min(_LARGEST, size_limit(stored)):
         texts = {name: archive.read(name) for name in names}
         if sum(map(most_memory, texts.values())) <= _MOST_MEMORY:
             return texts

@@ -305,7 +305,7 @@ class _Assembly:
 
 
 def _attributes_of_rest(name: str, entries: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the attribute for the constants beside tensors in an argument. Of None it has the places, as in a forward."""
+    """Yield the attribute for the constants among tensors, or for the places of None, as in a forward."""
     if any(each is not None and type(each) is not Named for each in entries):
         yield name, tuple(["*" if type(each) is Named else each for each in entries])
     elif None in entries:
