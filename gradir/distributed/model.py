@@ -57,13 +57,13 @@ class Group(_Data, frozen=True):
 
 
 class Ranks(_Data, frozen=True, dict=True):
-    """The report on the ranks of a distributed run, which is true if it has findings.
+    """The report on the ranks of a distributed run, which is true if something was found.
 
-    ``ranks`` are those of the ``world`` with files. The first of ``groups`` is the largest. ``proved`` counts the
+    ``ranks`` are those with files, of the ``world``. The first of ``groups`` is the largest. ``proved`` counts the
     collectives that all of their group enter in the same order, and ``unreached`` has the parameters without a
-    gradient on any rank. ``recorded`` is unset if no file has collectives. ``stopped`` has the ranks without a graph by
-    reason, as in `Rank.stopped`, or ``cut off`` (by a captured step, which sends nothing). In the groups ``unaligned``,
-    steps begin at different collectives.
+    gradient on any rank. ``recorded`` is unset if no file has collectives. ``stopped`` has the ranks
+    without a graph by reason, as in `Rank.stopped`, or ``cut off`` (by a captured step, which sends nothing). In the
+    groups ``unaligned``, steps begin at different collectives.
     """
 
     world: int

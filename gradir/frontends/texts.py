@@ -74,7 +74,7 @@ class ShownPaths:
     """
 
     def __init__(self) -> None:
-        self._roots = _standard()
+        self._roots = _standard_folders()
         # The working directory may have been deleted.
         with suppress(OSError):
             self._roots.append(Path.cwd())
@@ -95,10 +95,10 @@ class ShownPaths:
         name = Path(path.name)
         if _CELL.fullmatch(path.parent.name):
             return name
-        spellings = [path, *_real([path])]
+        spellings = [path, *_resolve([path])]
         for roots in (self._roots, self._imports):
             for spelling in spellings:
-                folders = [*roots, *_real(roots), *_installed(spelling)]
+                folders = [*roots, *_resolve(roots), *_package_folders(spelling)]
                 found = [root for root in folders if spelling.is_relative_to(root)]
                 if found:
                     return spelling.relative_to(max(found, key=lambda root: len(root.parts)))
@@ -108,19 +108,19 @@ class ShownPaths:
 def is_installed(filename: str) -> bool:
     """Return whether a file is a library's, installed or of Python itself, and not the user's own."""
     path = Path(filename)
-    return any(True for _ in _installed(path)) or any(path.is_relative_to(root) for root in _standard())
+    return any(True for _ in _package_folders(path)) or any(path.is_relative_to(root) for root in _standard_folders())
 
 
-def _standard() -> list[Path]:
+def _standard_folders() -> list[Path]:
     paths = sysconfig.get_paths()
     return [Path(paths[name]) for name in ("stdlib", "platstdlib") if paths.get(name)]
 
 
-def _installed(path: Path) -> Iterator[Path]:
+def _package_folders(path: Path) -> Iterator[Path]:
     return (parent for parent in path.parents if parent.name in _INSTALLED)
 
 
-def _real(paths: Iterable[Path]) -> Iterator[Path]:
+def _resolve(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         # A name that a program makes up may hold what no path does.
         with suppress(OSError, ValueError):
