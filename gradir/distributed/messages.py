@@ -45,7 +45,7 @@ def find_channels(ranks: Sequence[RankFile]) -> tuple[list[Channel], list[str]]:
         back = found.get((key, receiver, sender))
         if back is None:
             channels.append(Channel(sender, receiver, key[0], tensors))
-        elif sorted(map(str, back)) != sorted(map(str, tensors)) or not _disagree_on_first(ranks, way):
+        elif sorted(map(str, back)) != sorted(map(str, tensors)) or not _agree_on_first(ranks, way):
             if sender < receiver:
                 pair = f"ranks {sender} and {receiver} send to each other on {key[0]}"
                 troubles.append(f"{pair}, and which of it are gradients cannot be told: none of it is linked")
@@ -110,7 +110,7 @@ def _sends_first(ranks: Iterable[RankFile], way: _Way) -> bool:
     return first == way
 
 
-def _disagree_on_first(ranks: Sequence[RankFile], way: _Way) -> bool:
-    """Return whether each side issues its own direction first, or each side the other."""
+def _agree_on_first(ranks: Sequence[RankFile], way: _Way) -> bool:
+    """Return whether both ranks issue the same direction first."""
     key, sender, receiver = way
     return _sends_first(ranks, way) != _sends_first(ranks, (key, receiver, sender))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ _UNEVEN: Final = frozenset({"gather", "scatter", "all_to_all"})
 
 POINT_TO_POINT: Final = frozenset({"send", "recv"})
 
+_MUST_EQUAL: Final = attrgetter("op", "tensors", "reduce", "peer")
 _BARRIER: Final = "barrier"
 _MOST_KINDS: Final = 3
 """The kinds of mixed tensors to report."""
@@ -189,7 +191,7 @@ class _Run:
         first = next(iter(arrived.values()))
         # Ranks with equal lists have the same objects.
         others = {id(issued): issued for issued in arrived.values()}.values()
-        if first.op != "all_to_all" and all(_equals(issued, first) for issued in others):
+        if first.op != "all_to_all" and all(_MUST_EQUAL(issued) == _MUST_EQUAL(first) for issued in others):
             return ""
         kinds = {_kind_of(issued) for issued in arrived.values()}
         if len(kinds) > 1:
@@ -270,15 +272,6 @@ def _line_of(issued: Collective) -> _Line | None:
         return None
     # The folder depends on the working directory of the rank.
     return issued.group, source.file.rpartition("/")[2], source.line
-
-
-def _equals(issued: Collective, first: Collective) -> bool:
-    return (
-        issued.op == first.op
-        and issued.tensors == first.tensors
-        and issued.reduce == first.reduce
-        and issued.peer == first.peer
-    )
 
 
 def _kind_of(issued: Collective) -> tuple[Hashable, ...]:

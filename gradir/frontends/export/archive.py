@@ -313,12 +313,9 @@ def _parse_tensor(known: _Tensor | None) -> TensorMeta:
     if known is None:
         return TensorMeta(device=None)
     dtype, layout = _entry("as_scalar_type", known.dtype), _entry("as_layout", known.layout)
-    return TensorMeta(dtype, tuple(map(_parse_size, known.sizes)), plain_text(str(known.device.get("type"))), layout)
-
-
-def _parse_size(value: Mapping[str, Any]) -> int | str:
-    size = _parse_expression(value)
-    return size if type(size) is int and 0 <= size <= MOST else str(size)
+    sizes = map(_parse_expression, known.sizes)
+    shape = tuple(size if type(size) is int and 0 <= size <= MOST else str(size) for size in sizes)
+    return TensorMeta(dtype, shape, plain_text(str(known.device.get("type"))), layout)
 
 
 def _parse_expression(value: Mapping[str, Any]) -> Any:

@@ -23,7 +23,6 @@ from gradir.ir import TensorMeta
 from gradir.ir.frozen import NOTHING
 
 _ROLES: Final = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "buffer", "USER_INPUT": "input"}
-_WRITES: Final = frozenset({"BUFFER_MUTATION", "PARAMETER_MUTATION", "USER_INPUT_MUTATION"})
 _UNKNOWN: Final = object()
 _SCALARS: Final = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -37,9 +36,11 @@ def program_of(target: Any, prefix: str = "") -> Program:
     signature = target.graph_signature
     arguments = {spec.arg.name if spec.target is None else spec.target: spec.arg.name for spec in signature.input_specs}
     reader = _Reader(target.graph_module, describe_inputs(target))
-    specs = ((each.kind.name in _WRITES, each.target) for each in signature.output_specs)
     # The input that each output is written to, or None.
-    targets = (arguments.get(target, "") if is_write else None for is_write, target in specs)
+    targets = (
+        arguments.get(spec.target, "") if spec.kind.name.endswith("_MUTATION") else None
+        for spec in signature.output_specs
+    )
     pairs = [*zip(chain(targets, repeat(None)), reader.part.outputs, strict=False)]
     writes = [(name, value.name) for name, value in pairs if name and type(value) is Named]
     outputs = [value for name, value in pairs if name is None]

@@ -120,16 +120,14 @@ class Region:
     def read(self, graph: fx.GraphModule) -> None:
         """Read a graph of AOTAutograd before a partitioner changes it."""
         nodes = [*graph.graph.nodes]
-        sums = [node for node in nodes if node.meta.get("is_gradient_acc")]
-        _place_sums(sums)
+        sums = dict.fromkeys(node for node in nodes if node.meta.get("is_gradient_acc"))
+        _place_sums([*sums])
         self.program, self.is_read = program_of(graph, self.prefix), True
         places = [node for node in nodes if node.op == "placeholder"]
         described = self._read_places(places)
         self._read_ends(zip(nodes[-1].meta["desc"], self.program.part.outputs, strict=True), described)
         # A sum of gradients has the number of some operation before it.
-        self._numbers = {node.name: node.meta.get("seq_nr") for node in nodes} | dict.fromkeys(
-            each.name for each in sums
-        )
+        self._numbers = {node.name: None if node in sums else node.meta.get("seq_nr") for node in nodes}
         tangents = {name.removeprefix(self.prefix) for name in self.tangents.values()}
         self._backward = set[str]()
         for node in nodes:

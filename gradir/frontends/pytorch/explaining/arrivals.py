@@ -145,10 +145,8 @@ class Judge:
 
     @cached_property
     def _first_runs(self) -> dict[tuple[object, Place | None], int]:
-        found: dict[tuple[object, Place | None], int] = {}
-        for index, step in enumerate(self._flow.steps):
-            found.setdefault((step.func, step.place), index)
-        return found
+        steps = reversed([*enumerate(self._flow.steps)])
+        return {(step.func, step.place): index for index, step in steps}
 
     def _explain_rounding(self, fn: GradFn | None) -> Finding:
         """Return a finding at the line that subtracts the part that a function adds to all entries."""

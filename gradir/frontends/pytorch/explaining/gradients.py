@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from itertools import chain
+from operator import or_
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
@@ -343,30 +344,22 @@ def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:
 
 def _find_spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
     """Return a mask of zeros that become NaN or infinite, or ``None`` if other entries do so too."""
-    given = came[0] if len(came) == 1 else None
-    if given is None or given.layout is not torch.strided:
+    given = next(_strided(came), None) if len(came) == 1 else None
+    masks = [] if given is None else [mask for gradient in _strided(went) if (mask := ~torch.isfinite(gradient)).any()]
+    if given is None or any(mask.shape != given.shape or given[mask].any() for mask in masks):
         return None
-    with torch.no_grad():
-        found: torch.Tensor | None = None
-        for gradient in went:
-            if gradient is None or gradient.layout is not torch.strided:
-                continue
-            broken = ~torch.isfinite(gradient.detach())
-            if not broken.any():
-                continue
-            if gradient.shape != given.shape or given.detach()[broken].any():
-                return None
-            found = broken if found is None else found | broken
-        return found
+    return reduce(or_, masks) if masks else None
+
+
+def _strided(gradients: Iterable[torch.Tensor | None]) -> Iterator[torch.Tensor]:
+    return (each.detach() for each in gradients if each is not None and each.layout is torch.strided)
 
 
 def _find_nonfinite_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int, ...], int]:
     """Return the rows of a gradient with NaN or infinity and the number of rows, unless all rows have some."""
-    for gradient in went:
-        if gradient is None or gradient.layout is not torch.strided or not gradient.dim():
-            continue
-        broken = ~torch.isfinite(gradient.detach()).reshape(gradient.shape[0], -1).all(1)
-        rows = tuple(broken.nonzero().flatten().tolist())
+    for gradient in filter(torch.Tensor.dim, _strided(went)):
+        is_finite = torch.isfinite(gradient).reshape(gradient.shape[0], -1).all(1)
+        rows = tuple((~is_finite).nonzero().flatten().tolist())
         if rows:
             return (rows[:_MOST_ROWS], gradient.shape[0]) if len(rows) < gradient.shape[0] else ((), 0)
     return (), 0
