@@ -81,7 +81,7 @@ class RankSplitter:
             rest = document[: -len(self._nodes)] + mark + end
             with suppress(FormatError):
                 found = read_record(encoding, rest, _Encoded)
-                # The mark must be the nodes. If not, the bytes that it replaces are not the nodes either.
+                # If the mark is read as the nodes, the bytes that it replaces would be, too.
                 if bytes(found.nodes) == mark:
                     return found, rest
         found = read_record(encoding, document, _Encoded)

@@ -43,7 +43,7 @@ def find_missing(ranks: Sequence[RankFile], *, is_aligned: bool = True) -> Itera
 class _Graphs:
     def __init__(self, ranks: Sequence[RankFile]) -> None:
         self._known: dict[bytes, Graph] = {}
-        # Equal graphs must come from the same file, so that their texts are equal.
+        # The first rank with each graph, so that equal graphs are read once.
         self._firsts = {one.digest: one for one in reversed(ranks)}
 
     def __call__(self, one: RankFile) -> Graph:

@@ -303,7 +303,7 @@ def _name(value: Any) -> str:
 
 
 def _check_name(name: Any) -> str:
-    """Return the name of a tensor or the path of a module, if its length is usual."""
+    """Return the name of a tensor or the path of a module, or raise FormatError if it is too long."""
     if not isinstance(name, str) or len(name) > _LONGEST or name.count(".") > _DEEPEST:
         raise FormatError(f"{excerpt(name)} is no name of a module or a tensor of at most {_LONGEST} characters")
     return name

@@ -30,7 +30,7 @@ WRAPPERS: Final = frozenset(
 """Operations that run one body once. The graph has the operations of the body instead."""
 
 _ROWS: Final = {"scan": 2, "map_impl": 1}
-"""The argument by operation whose tensors have a row for each run of the body."""
+"""The number of the argument, by operation, whose tensors have a row for each run of the body."""
 
 _LIFTED: Final = re.compile(r"(^|\.)lifted_tensor_\d+$")
 """torch's name for a constant of the program. As in a forward, it gets no name, since its values may change."""
@@ -211,7 +211,7 @@ class _Assembly:
 
     def _phase(self, node_id: str, call: Call) -> dict[str, AttrValue]:
         """Record a forward call, and return the phase and the forward operation of a backward call."""
-        # An operation without a gradient has the number of the next one, and a saved result is detached after its own.
+        # An operation without a gradient has the number of the next one, and the detach of a saved result follows it.
         key = call.number, call.modules[-1].path if call.modules else "", call.region
         if call.is_backward:
             forward_id = self._forward_ids.get(key, "") if call.number is not None else ""

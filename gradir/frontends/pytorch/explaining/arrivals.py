@@ -39,7 +39,7 @@ _MOST_ABOVE: Final = 20
 
 
 class Finding(NamedTuple):
-    """A finding about leaves: the kind of cause, its place, and whether it lasts beyond the first steps."""
+    """A finding about leaves: the kind of a cause, its place, and whether it lasts."""
 
     kind: str
     op: str = ""
@@ -72,7 +72,7 @@ class Judge:
         frozen = frozenset(recorded.values[name] for name in fixed)
         self._zeros = Zeros(recorded.flowing, recorded.words.names, starting, waiting, frozen)
         self._outputs = [found.tensor for found in live.captured if found.role == "output"]
-        # If the loss is infinite or NaN, training changes nothing.
+        # Whether the loss is infinite or NaN.
         self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in self._outputs)
         self._undefined = traps.first_undefined(live.grad_fns) if self._is_lost else None
 
