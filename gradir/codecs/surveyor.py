@@ -51,8 +51,9 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
         version=str(version),
         producer=document.producer,
         totals=totals_of(nodes, sizes(nodes)),
-        roles=_sort_by_count(Counter([node.role for node in nodes])),
-        ops=_sort_by_count(Counter([node.op for node in nodes if node.role == "function"])),
+        # The most frequent come first, and those of one frequency by name.
+        roles=dict(Counter(sorted(node.role for node in nodes)).most_common()),
+        ops=dict(Counter(sorted(node.op for node in nodes if node.role == "function")).most_common()),
         scopes=len(document.scopes),
         cuts=document.cuts,
         outputs=tuple(Output(node.id, node.outputs) for node in nodes if node.role == "output"),
@@ -63,8 +64,3 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
             for value in (getattr(document, field.name),)
         },
     )
-
-
-def _sort_by_count(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return counts with the largest first, and equal ones by name."""
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

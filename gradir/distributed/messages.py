@@ -37,19 +37,19 @@ def find_channels(ranks: Sequence[RankFile]) -> tuple[list[Channel], list[str]]:
     channels: list[Channel] = []
     for way, tensors in found.items():
         key, sender, receiver = way
-        from_stage, to_stage = stages[sender], stages[receiver]
+        from_stage, to_stage, back = stages[sender], stages[receiver], found.get((key, receiver, sender))
         if from_stage is not None and to_stage is not None:
-            if from_stage < to_stage:
-                channels.append(Channel(sender, receiver, key[0], tensors))
-            continue
-        back = found.get((key, receiver, sender))
-        if back is None:
-            channels.append(Channel(sender, receiver, key[0], tensors))
-        elif sorted(map(str, back)) != sorted(map(str, tensors)) or not _agree_on_first(ranks, way):
+            is_forward = from_stage < to_stage
+        elif back is None:
+            is_forward = True
+        elif sorted(map(str, back)) == sorted(map(str, tensors)) and _agree_on_first(ranks, way):
+            is_forward = _sends_first(ranks, way)
+        else:
+            is_forward = False
             if sender < receiver:
                 pair = f"ranks {sender} and {receiver} send to each other on {key[0]}"
                 troubles.append(f"{pair}, and which of it are gradients cannot be told: none of it is linked")
-        elif _sends_first(ranks, way):
+        if is_forward:
             channels.append(Channel(sender, receiver, key[0], tensors))
     return sorted(channels, key=lambda one: one[:3]), troubles
 

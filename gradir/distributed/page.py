@@ -90,7 +90,7 @@ def page(ranks: Ranks) -> str:
     return exporter.export_report(_TITLE, _STYLE, body, shown)
 
 
-def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
+def _body(ranks: Ranks, omitted: int, *, has_graphs: bool) -> Iterator[str]:
     yield f"<h1>{_text(headline(ranks))}</h1>"
     picture = ranks.picture
     group_of = {rank: number for number, group in enumerate(ranks.groups) for rank in group.ranks}
@@ -109,10 +109,10 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
     proof = "" if any(finding.kind == "mixed" for finding in ranks.findings) else "proof "
     for line in map("".join, rest(ranks)):
         yield f'<p class="{proof}names">{_text(line)}</p>'
-    if has_graphs or left:
+    if has_graphs or omitted:
         yield "<h2>Graphs</h2>"
-    if left:
-        yield f"<p>{counted(left, 'graph')} more {'is' if left == 1 else 'are'} not in this page.</p>"
+    if omitted:
+        yield f"<p>{counted(omitted, 'graph')} more {'is' if omitted == 1 else 'are'} not in this page.</p>"
 
 
 def _groups(ranks: Ranks, *, has_letters: bool) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _timeline(picture: Picture, group_of: Mapping[int, int]) -> Iterator[str]:
     legend = [f"{_code(op)} {op}" for op in dict.fromkeys(issued.op for issued in shown) if op in _CODES]
     legend += ["blue is backward"] * any(issued.phase != _FORWARD for issued in shown)
     legend += [f"the first {start:,} are not shown"] * bool(start)
-    legend += [f"{counted(picture.left, 'rank')} not shown"] * bool(picture.left)
+    legend += [f"{counted(picture.omitted, 'rank')} not shown"] * bool(picture.omitted)
     # On a narrow screen the mark is out of sight.
     first = next((lane for lane in picture.rows if lane.marked is not None), None)
     link = f'; <a href="#{_MARK}">✗ first mismatch</a>' if first is not None else ""

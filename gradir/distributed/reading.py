@@ -136,19 +136,14 @@ def _check_groups(one: RankFile) -> None:
         raise GradirError(f"{one.name}: its collective {number} is {where}: capture it anew")
 
 
-_Members = tuple[int, ...]
-
-
 def _check_one_run(ranks: Sequence[RankFile]) -> None:
     """Raise GradirError if ranks are not of one run, and name a file that differs from most."""
     # A rank that stopped before its schedule does not know its stage.
     complete = [one for one in ranks if not one.rank.stopped] or ranks
     most = Counter((one.rank.world, one.rank.stages) for one in complete).most_common(1)[0][0]
     first = next(one for one in ranks if (one.rank.world, one.rank.stages) == most)
-    # A thousand ranks have few lists and few groups, so compare them by identity.
+    # A thousand ranks have few distinct lists, so check each once.
     checked: set[tuple[int, frozenset[tuple[str, int]]]] = set()
-    known: dict[tuple[str, _Members], _Members] = {}
-    own: dict[tuple[str, int], tuple[_Members, RankFile]] = {}
     for one in ranks:
         rank = one.rank
         if rank.world != first.rank.world or rank.rank >= rank.world:
@@ -168,21 +163,19 @@ def _check_one_run(ranks: Sequence[RankFile]) -> None:
         for label, members in rank.groups.items():
             if rank.rank not in members:
                 raise GradirError(f"{one.name}: its rank {rank.rank} is not in its group {label}: capture it anew")
-            own[label, rank.rank] = known.setdefault((label, members), members), one
-    _check_members(group_members(ranks), own)
+    _check_members(group_members(ranks))
 
 
-def _check_members(
-    holders: Mapping[Key, Sequence[RankFile]], own: Mapping[tuple[str, int], tuple[_Members, RankFile]]
-) -> None:
-    for (label, members), files_of in holders.items():
+def _check_members(groups: Mapping[Key, Sequence[RankFile]]) -> None:
+    # Equal groups are one object, so compare them by identity.
+    own = {(label, one.rank.rank): (members, one) for (label, members), group in groups.items() for one in group}
+    for (label, members), group in groups.items():
         if len({*members}) < len(members):
             raise GradirError(f"the group {excerpt(label)} has a rank twice: capture it anew")
-        same = own[label, files_of[0].rank.rank][0]
         for member in members:
-            other, file = own.get((label, member), (same, files_of[0]))
-            if other is not same:
-                named = file if len(holders[label, other]) <= len(files_of) else files_of[0]
+            other, file = own.get((label, member), (members, group[0]))
+            if other is not members:
+                named = file if len(groups[label, other]) <= len(group) else group[0]
                 raise GradirError(
                     f"{named.name} has other ranks in the group {label} than others there: give the files of one run"
                 )

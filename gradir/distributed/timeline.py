@@ -36,7 +36,7 @@ class Picture(NamedTuple):
     """Rows of collectives, the number of ranks without a row, and the places of ranks in a mesh, by dimension."""
 
     rows: tuple[Row, ...]
-    left: int
+    omitted: int
     mesh: Mapping[int, Mapping[str, int]]
 
 

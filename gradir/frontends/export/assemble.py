@@ -288,7 +288,9 @@ class _Assembly:
             for each in parameters.values()
         )
         known = self._program.scopes
-        met = dict.fromkeys(above for path in (*known, *self._kinds, *own) for above in reversed([*paths_above(path)]))
+        paths = dict.fromkeys(
+            above for path in (*known, *self._kinds, *own) for above in reversed([*paths_above(path)])
+        )
         return [
             known.get(plain_text(path))
             or Scope(
@@ -300,7 +302,7 @@ class _Assembly:
                 trainable=bounded(trainable[path]),
                 rounds=self._rounds.get(path, 0),
             )
-            for path in met or ("",)
+            for path in paths or ("",)
         ]
 
 

@@ -202,8 +202,8 @@ class Flowing:
     def _reads(self, ends: Iterable[Read]) -> Iterator[Read]:
         for step in self.flow.steps:
             yield from step.inputs
-        left = (outside.left for outside in self.flow.outside if outside.left is not None)
-        for found in (*self.flow.exits, *left):
+        exits = (outside.left for outside in self.flow.outside if outside.left is not None)
+        for found in (*self.flow.exits, *exits):
             yield from found.reads
         yield from ends
 
@@ -264,10 +264,10 @@ class Flowing:
         moved = step_kinds.last_updates(self.flow.steps[: last + 1], self.root)
         newest = lru_cache(lambda leaves: max((moved.get(leaf, -1) for leaf in self.members(leaves)), default=-1))
         for found in self.flow.exits:
-            left = 0
+            leaves = 0
             for read in found.reads:
-                left |= self._origins.get(read.value, 0) | self._leaves_through(read)
-            use = self._find_use(found) if left else bytecode.SHOWN
+                leaves |= self._origins.get(read.value, 0) | self._leaves_through(read)
+            use = self._find_use(found) if leaves else bytecode.SHOWN
             if use == bytecode.COMPARED:
                 # A branch on parameters alone is constant until they are trained, and trains none of them.
                 matters = found.before <= last and all(map(self._is_of_parameters, found.reads))
@@ -275,18 +275,18 @@ class Flowing:
                 # Later numbers are not part of the captured tensors.
                 matters = found.before <= entry and use != bytecode.SHOWN
             # A number that was read before an optimizer updated these leaves belongs to an earlier step.
-            matters = matters and found.before > newest(left)
+            matters = matters and found.before > newest(leaves)
             is_number = use not in (bytecode.COMPARED, bytecode.HANDED)
             # A leaf that another operation stops, such as the detach of a teacher, is reported there only.
-            lost = left & ~stopped
+            lost = leaves & ~stopped
             if matters and is_number and lost and (made := self._find_integer(found)) is not None:
                 # Integers have no gradient, so it ends at the operation that made them.
                 step = self.flow.steps[made.maker]
                 self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), lost, is_read=True))
             elif matters:
                 at = found.called.strip("_"), found.place
-                first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != bytecode.HANDED))
-                self.exits[at] = first._replace(leaves=first.leaves | left)
+                first = self.exits.setdefault(at, Leaving(found, leaves, is_sure=use != bytecode.HANDED))
+                self.exits[at] = first._replace(leaves=first.leaves | leaves)
 
     def _find_integer(self, found: Exit) -> Value | None:
         """Return the integers, made from values with a gradient, that a function's number is computed from."""
@@ -368,8 +368,8 @@ class Flowing:
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
                     known.add(read.value)
                     last.update((source.value, step_number) for source in self.sources(read.value))
-        left = (*self.flow.exits, *self.flow.exchanges)
-        for value in (*self.terms, *(read.value for found in left for read in found.reads)):
+        readers = (*self.flow.exits, *self.flow.exchanges)
+        for value in (*self.terms, *(read.value for found in readers for read in found.reads)):
             last.pop(value, None)
         return grouped((step_number, value) for value, step_number in last.items())
 
@@ -394,8 +394,8 @@ class Flowing:
                 kind = self._kinds.of(value.maker)
             elif self.flow.outside[value.number].copied:
                 kind = "rebuilt"
-            elif left := self.flow.outside[value.number].left:
-                kind, shown = "exit", shown._replace(called=left.called, place=left.place)
+            elif exit_ := self.flow.outside[value.number].left:
+                kind, shown = "exit", shown._replace(called=exit_.called, place=exit_.place)
             else:
                 kind, shared = "new_leaf", self.flow.outside[value.number].shared
                 maker = None if shared is None else self.flow.step_of(shared)

@@ -66,9 +66,9 @@ class Search(Losses):
             detail = "the loss is made of other outputs here" if step else ""
             self.tell("unused", "error", "", joined, None if step is None else step.place, detail=detail)
         waiting = misuse.waits_for(self.flow, self.leaves)
-        left = [name for name in names if id(self.subject.tensors[name]) in waiting]
-        self.tell_of("ddp_unused", "error", left)
-        others = [name for name in names if name not in {*joined, *left}]
+        awaited = [name for name in names if id(self.subject.tensors[name]) in waiting]
+        self.tell_of("ddp_unused", "error", awaited)
+        others = [name for name in names if name not in {*joined, *awaited}]
         skipped = {name: place for name, place in skipped.items() if name in others}
         for name, place in skipped.items():
             self.tell("skipped", level, "", [name], place)
@@ -167,10 +167,10 @@ class Search(Losses):
 
     def tell_unregistered(self) -> None:
         """Report tensors with a gradient that are no parameters of the model."""
-        left = self.leaves.difference(map(id, self.owned().values()))
+        unowned = self.leaves.difference(map(id, self.owned().values()))
         # A tensor may have several names, for example if a module computes others from it.
         first = {id(tensor): name for name, tensor in reversed([*self.subject.aside.items()])}
-        names = [name for key, name in reversed([*first.items()]) if key in left]
+        names = [name for key, name in reversed([*first.items()]) if key in unowned]
         lacking = {name: self.subject.aside[name] for name in names if self.statuses.get(name) != "nonleaf"}
         owned = misuse.held_otherwise(lacking)
         self.tell_of("not_registered", "note", [name for name in lacking if name in owned])
@@ -274,9 +274,9 @@ class Search(Losses):
     def explanation_of_failure(self, error: BaseException) -> Explanation:
         """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self.statuses, "error")
-        left = misuse.left_waiting(error, self.owned())
+        awaited = misuse.left_waiting(error, self.owned())
         found = failures.explain_forward(self.words, own_error(error))
-        causes = [self.words.cause("ddp_unused", "error", "", left, None)] if left else found
+        causes = [self.words.cause("ddp_unused", "error", "", awaited, None)] if awaited else found
         return Explanation(statuses, united(causes, statuses), tied=self.subject.tied())
 
     def _arrivals(self, live: LiveGraph, gradients: Gradients) -> dict[str, Arrival]:

@@ -241,14 +241,14 @@ class Gradients:
         """Return whether the measured gradient of a constant is nothing, which an added bound or term can change."""
         came, went, *_ = self._passed[found.fn]
         sent = self._passed[found.at].came if found.at in self._passed else (self._arrived[id(found.at.variable)],)
-        left, given = sent[found.number], came[0] if found.kind.endswith("adds_up") else went[0]
+        result, source = sent[found.number], came[0] if found.kind.endswith("adds_up") else went[0]
         dtype = live.graph.nodes[live.grad_fns[found.fn]].outputs[0].dtype
-        if left is None or given is None or dtype is None or not left.is_finite:
+        if result is None or source is None or dtype is None or not result.is_finite:
             return False
         # A normalisation divides by a deviation, which makes its roundings larger.
         inverse = saved_tensor(found.fn, "result2") if found.kind == "norm_adds_up" else None
         scale = 1.0 if inverse is None else max(1.0, float(inverse.max())) ** 2
-        return left.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * scale * given.largest
+        return result.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * scale * source.largest
 
     def _find_cancelling(self, live: LiveGraph) -> None:
         for (at, number), senders in self._edges.items():
