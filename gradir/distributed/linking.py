@@ -202,7 +202,7 @@ def join_graphs(graphs: Mapping[int, tuple[str, Graph]], links: Iterable[Link]) 
     )
     scopes = [root, *(scope for part in parts for scope in part.scopes())]
     whole = Graph.of([node for part in parts for node in part.nodes()], scopes)
-    cuts = tuple(part.cut(cut) for part in parts for cut in part.graph.cuts)
+    cuts = tuple(cut for part in parts for cut in part.cuts())
     # A rank and its collectives belong to one process.
     return replace(
         parts[0].graph,
@@ -257,14 +257,9 @@ class _Side:
     def head(self) -> dict[str, Any]:
         return renamed_head(self.graph, self._id, keeps_slots=True)
 
-    def cut(self, cut: Cut) -> Cut:
-        return replace(
-            cut,
-            names=tuple(map(self._path, cut.names)),
-            scope=self._path(cut.scope),
-            at=cut.at and self._id(cut.at),
-            into=cut.into and self._id(cut.into),
-        )
+    def cuts(self) -> Iterator[Cut]:
+        for cut in self.head().get("cuts", self.graph.cuts):
+            yield replace(cut, names=tuple(map(self._path, cut.names)), scope=self._path(cut.scope))
 
     def _node(self, node: Node) -> Node:
         return replace(

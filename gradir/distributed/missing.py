@@ -12,6 +12,7 @@ from gradir.distributed.simulation import POINT_TO_POINT
 from gradir.distributed.windows import NO_SYNC, UNFINISHED
 from gradir.distributed.words import span
 from gradir.ir import Graph, Node
+from gradir.ir.memo import Memo
 from gradir.ir.text import counted
 
 _HOOK: Final = "hook:"
@@ -42,18 +43,17 @@ def find_missing(ranks: Sequence[RankFile], *, is_aligned: bool = True) -> Itera
 
 class _Graphs:
     def __init__(self, ranks: Sequence[RankFile]) -> None:
-        self._known: dict[bytes, Graph] = {}
         # The first rank with each graph, so that equal graphs are read once.
-        self._firsts = {one.digest: one for one in reversed(ranks)}
+        firsts = {one.digest: one for one in reversed(ranks)}
+        self._digests = tuple(firsts)
+        self._by_digest = Memo[bytes, Graph](lambda digest: graph_in(firsts[digest]))
 
     def __call__(self, one: RankFile) -> Graph:
-        if one.digest not in self._known:
-            self._known[one.digest] = graph_in(self._firsts[one.digest])
-        return self._known[one.digest]
+        return self._by_digest[one.digest]
 
     @property
     def all(self) -> Iterator[Graph]:
-        return map(self, self._firsts.values())
+        return map(self._by_digest.__getitem__, self._digests)
 
     def describe_use(self, module: str, own: Graph) -> str:
         """Return whether and at which line some rank runs a module whose parameters get no gradient here."""

@@ -288,9 +288,7 @@ class _Assembly:
             for each in parameters.values()
         )
         known = self._program.scopes
-        paths = dict.fromkeys(
-            above for path in (*known, *self._kinds, *own) for above in reversed([*paths_above(path)])
-        )
+        paths = dict.fromkeys(above for path in (*known, *self._kinds, *own) for above in [*paths_above(path)][::-1])
         return [
             known.get(plain_text(path))
             or Scope(

@@ -132,17 +132,13 @@ class _Reader:
             return None
         operation, arguments, module = self._operation(node)
         makes = list[tuple[str, Any]]()
-        if isinstance(value, _SCALARS):
-            self._values[node] = _scalar(value)
-            if not operation.reads_values:
-                return None
-        elif value is None and "inplace" not in operation.kinds.values():
-            self._values[node] = None
-            if not any(type(each) is Body for _, argument in arguments for each in flatten_argument(argument)):
-                # The operation is an assertion, and has no output.
-                return None
-        else:
-            self._values[node] = _name_outputs(name, value, makes)
+        self._values[node] = _name_outputs(name, value, makes)
+        if isinstance(value, _SCALARS) and not operation.reads_values:
+            return None
+        has_body = any(type(each) is Body for _, argument in arguments for each in flatten_argument(argument))
+        if value is None and not has_body and "inplace" not in operation.kinds.values():
+            # The operation is an assertion, and has no output.
+            return None
         names, tensors = [name for name, _ in makes], [meta_of(tensor) for _, tensor in makes]
         stack = [*modules_of(stack_of(node))] + ([] if module is None else [module])
         trace = node.meta.get("stack_trace") or ""
