@@ -26,7 +26,7 @@ COMPARED: Final = "compared"
 SHOWN: Final = "shown"
 """The program formats the number as text or drops it, perhaps compares it too, and has no other use for it."""
 
-HANDED: Final = "handed"
+PASSED: Final = "passed"
 """The program passes the number to a call and drops the result, as with a logger. The call may keep the number."""
 
 _SILENT: Final = frozenset({"CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "PRECALL"})
@@ -175,7 +175,7 @@ def _find_use_of_call(ops: Sequence[_Op], call: int) -> str:
         first -= 1
     if any(op.value in _KEEPING for op in ops[first:call] if isinstance(op.value, str)):
         return ""
-    return SHOWN if any(op.value == "print" for op in ops[first : first + 2]) else HANDED
+    return SHOWN if any(op.value == "print" for op in ops[first : first + 2]) else PASSED
 
 
 _CLASSES: Final = frozenset({"Parameter", "Variable"})

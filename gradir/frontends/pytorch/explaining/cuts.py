@@ -64,7 +64,7 @@ class Flowing:
         self._places = dict(step_kinds.find_read_indices(flow))
         ends = [flow.read(tensor) for tensor in captured]
         self.ends = frozenset(read.value for read in ends)
-        self._held_by_leaves = {read.value for read in self._reads(ends) if read.is_leaf}
+        self._leaf_values = {read.value for read in self._reads(ends) if read.is_leaf}
         # torch restores the graph of a saved tensor when it computes a derivative.
         self.saved = frozenset(step_kinds.saved_by_torch(flow))
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
@@ -80,7 +80,7 @@ class Flowing:
         self.wanted = set(reached(self.ends, find_sources))
         self.unseen = set(step_kinds.unseen_ends(flow, captured))
         # No recorded step made these values or their storage, although they have a grad_fn.
-        outside = (value for value in self.carrying & self.wanted - self._held_by_leaves if value.maker == FROM_OUTSIDE)
+        outside = (value for value in self.carrying & self.wanted - self._leaf_values if value.maker == FROM_OUTSIDE)
         self.unseen.update(value for value in outside if flow.outside[value.number].shared is None)
         self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
@@ -211,7 +211,7 @@ class Flowing:
         """Return the values that a value is computed from."""
         if value.maker != FROM_OUTSIDE:
             step = self.flow.steps[value.maker]
-            is_update = value in self._held_by_leaves and self.root(value) != value
+            is_update = value in self._leaf_values and self.root(value) != value
             if is_update or step_kinds.takes_shape_alone(step) or updated_leaves(step):
                 return ()
             return (*step.inputs, *self._places.get(value.maker, ()))
@@ -245,7 +245,7 @@ class Flowing:
                     self._add(read.value, step)
             for value in self.flow.made_by(step_number):
                 self._add(value, step)
-            self._put(step_number, step)
+            self._find_putting(step_number, step)
             for value in last_uses.pop(step_number, ()):
                 self._arriving.pop(value, None)
                 self._origins.pop(value, None)
@@ -276,7 +276,7 @@ class Flowing:
                 matters = found.before <= entry and use != bytecode.SHOWN
             # A number that was read before an optimizer updated these leaves belongs to an earlier step.
             matters = matters and found.before > newest(leaves)
-            is_number = use not in (bytecode.COMPARED, bytecode.HANDED)
+            is_number = use not in (bytecode.COMPARED, bytecode.PASSED)
             # A leaf that another operation stops, such as the detach of a teacher, is reported there only.
             lost = leaves & ~stopped
             if matters and is_number and lost and (made := self._find_integer(found)) is not None:
@@ -285,7 +285,7 @@ class Flowing:
                 self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), lost, is_read=True))
             elif matters:
                 at = found.called.strip("_"), found.place
-                first = self.exits.setdefault(at, Leaving(found, leaves, is_sure=use != bytecode.HANDED))
+                first = self.exits.setdefault(at, Leaving(found, leaves, is_sure=use != bytecode.PASSED))
                 self.exits[at] = first._replace(leaves=first.leaves | leaves)
 
     def _find_integer(self, found: Exit) -> Value | None:
@@ -314,7 +314,7 @@ class Flowing:
         # The results are shared, since a loop may read a number in each round.
         return folded(start, self._first_made, find_sources, find_first)
 
-    def _put(self, number: int, step: Step) -> None:
+    def _find_putting(self, number: int, step: Step) -> None:
         if "inplace" in step.kinds and step.called != "step":
             before = self._before_update(Value(number, 0))
             if before is not None and self.root(before) in self.wanted:

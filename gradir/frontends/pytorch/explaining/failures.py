@@ -64,7 +64,7 @@ class _Writes:
 
     def find_after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[At, Step]:
         # If torch does not show a stale tensor, the first value in its storage identifies the storage.
-        storage: int | Value | None = self._only_written(saving, slot) if saved is None else storage_of(saved)
+        storage: int | Value | None = self._find_only_written(saving, slot) if saved is None else storage_of(saved)
         if storage is None:
             return {}
         if storage not in self._known:
@@ -101,7 +101,7 @@ class _Writes:
     def _find_owners(self, write: Step) -> set[Value]:
         return {self._owners.get(read.value, read.value) for read in write.of_kind("inplace")}
 
-    def _only_written(self, saving: int, slot: Saved) -> Value | None:
+    def _find_only_written(self, saving: int, slot: Saved) -> Value | None:
         """Return the owner of the storage that a slot may have saved, if later steps wrote to one such storage only."""
         if saving == FROM_OUTSIDE:
             return None
