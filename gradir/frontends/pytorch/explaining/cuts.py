@@ -133,18 +133,15 @@ class Flowing:
 
     def root(self, leaf: Value) -> Value:
         """Return the value of a leaf before its first update."""
-        passed = []
-        while leaf not in self._roots:
-            before = self._before_update(leaf)
-            if before is None:
-                break
-            passed.append(leaf)
-            leaf = before
+        updates = []
+        while leaf not in self._roots and (previous := self._find_previous(leaf)) is not None:
+            updates.append(leaf)
+            leaf = previous
         leaf = self._roots.get(leaf, leaf)
-        self._roots.update(dict.fromkeys(passed, leaf))
+        self._roots.update(dict.fromkeys(updates, leaf))
         return leaf
 
-    def _before_update(self, leaf: Value) -> Value | None:
+    def _find_previous(self, leaf: Value) -> Value | None:
         """Return the value of a leaf before a step, if that step writes to it or to its ``.data``."""
         step = self.flow.step_of(leaf)
         if step is None or "inplace" not in step.kinds:
@@ -258,15 +255,11 @@ class Flowing:
     def _find_exits(self) -> None:
         entry = bytecode.find_last_entry(self.flow, self.ends, self.wanted)
         last = max((value.maker for value in self.ends), default=FROM_OUTSIDE)
-        stopped = 0
-        for stop in self.stops:
-            stopped |= stop.leaves
+        stopped = reduce(or_, (stop.leaves for stop in self.stops), 0)
         moved = step_kinds.last_updates(self.flow.steps[: last + 1], self.root)
         newest = lru_cache(lambda leaves: max((moved.get(leaf, -1) for leaf in self.members(leaves)), default=-1))
         for found in self.flow.exits:
-            leaves = 0
-            for read in found.reads:
-                leaves |= self._origins.get(read.value, 0) | self._leaves_through(read)
+            leaves = reduce(or_, map(self._all_leaves, found.reads), 0)
             use = self._find_use(found) if leaves else bytecode.SHOWN
             if use == bytecode.COMPARED:
                 # A branch on parameters alone is constant until they are trained, and trains none of them.
@@ -316,18 +309,16 @@ class Flowing:
 
     def _find_putting(self, number: int, step: Step) -> None:
         if "inplace" in step.kinds and step.called != "step":
-            before = self._before_update(Value(number, 0))
+            before = self._find_previous(Value(number, 0))
             if before is not None and self.root(before) in self.wanted:
                 given = [read for kind, read in zip(step.kinds, step.inputs, strict=True) if kind == "data"]
                 called = step.called.removeprefix("__setitem__") or plain_name(step.func)
                 self._add_putting(called, step.place, before, given)
 
     def _add_putting(self, called: str, place: Place | None, target: Value, given: Sequence[Read]) -> None:
-        leaves = 0
-        for read in given:
-            # A copy of a leaf, such as a teacher's, does not count.
-            if self.owner_of(read.value) not in self._leaves:
-                leaves |= self._leaves_through(read) | self._origins.get(read.value, 0)
+        # A copy of a leaf, such as a teacher's, does not count.
+        others = (read for read in given if self.owner_of(read.value) not in self._leaves)
+        leaves = reduce(or_, map(self._all_leaves, others), 0)
         leaves &= ~(1 << self._leaves.get(self.root(target), len(self._leaves)))
         if leaves:
             self.puttings[called, place] = self.puttings.get((called, place), 0) | leaves
@@ -404,6 +395,10 @@ class Flowing:
             self.stops.append(Stop(kind, value, shown, arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
+
+    def _all_leaves(self, read: Read) -> int:
+        """Return the leaves that a value is computed from."""
+        return self._leaves_through(read) | self._origins.get(read.value, 0)
 
     def _leaves_through(self, read: Read) -> int:
         """Return the leaves whose gradient would arrive through a value."""

@@ -24,6 +24,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_num
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.walks import grouped
 
 
 class Dominators:
@@ -126,13 +127,10 @@ class Gradients:
         self.hooked: set[GradFn] = set()
         """Functions that receive a bad gradient although a good one was sent, because of a hook on a tensor."""
         self._arrived = arrived
-        self._consumers: dict[GradFn, list[tuple[GradFn, int]]] = {}
-        self._edges: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
-        for fn in passed:
-            for slot, (child, number) in enumerate(fn.next_functions):
-                if child is not None:
-                    self._consumers.setdefault(child, []).append((fn, slot))
-                    self._edges.setdefault((child, number), []).append((fn, slot))
+        ends = ((end, (fn, slot)) for fn in passed for slot, end in enumerate(fn.next_functions))
+        edges = [(end, sender) for end, sender in ends if end[0] is not None]
+        self._consumers = grouped((child, sender) for (child, _), sender in edges)
+        self._edges = grouped(edges)
         # The functions that turned good gradients into bad ones, by each function that received or made bad ones.
         self._origins: dict[_IsBad, dict[GradFn, tuple[GradFn, ...]]] = {}
         for is_bad in (_is_nonfinite, _is_missing, _is_zero):
@@ -344,20 +342,22 @@ def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:
 
 def _find_spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
     """Return a mask of zeros that become NaN or infinite, or ``None`` if other entries do so too."""
-    given = next(_strided(came), None) if len(came) == 1 else None
-    masks = [] if given is None else [mask for gradient in _strided(went) if (mask := ~torch.isfinite(gradient)).any()]
-    if given is None or any(mask.shape != given.shape or given[mask].any() for mask in masks):
+    given = next(_select_strided(came), None) if len(came) == 1 else None
+    if given is None:
+        return None
+    masks = [mask for gradient in _select_strided(went) if (mask := ~torch.isfinite(gradient)).any()]
+    if any(mask.shape != given.shape or given[mask].any() for mask in masks):
         return None
     return reduce(or_, masks) if masks else None
 
 
-def _strided(gradients: Iterable[torch.Tensor | None]) -> Iterator[torch.Tensor]:
+def _select_strided(gradients: Iterable[torch.Tensor | None]) -> Iterator[torch.Tensor]:
     return (each.detach() for each in gradients if each is not None and each.layout is torch.strided)
 
 
 def _find_nonfinite_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int, ...], int]:
     """Return the rows of a gradient with NaN or infinity and the number of rows, unless all rows have some."""
-    for gradient in filter(torch.Tensor.dim, _strided(went)):
+    for gradient in filter(torch.Tensor.dim, _select_strided(went)):
         is_finite = torch.isfinite(gradient).reshape(gradient.shape[0], -1).all(1)
         rows = tuple((~is_finite).nonzero().flatten().tolist())
         if rows:
