@@ -117,7 +117,7 @@ _ALWAYS: Final = frozenset({"producer", "cuts"})
 
 
 class Document(Head, frozen=True, kw_only=True):
-    """A document in the order of its keys."""
+    """A whole document in the order of its keys."""
 
     format: str
     version: str
