@@ -58,7 +58,7 @@ def byte(number: int) -> str:
 def split_message(error: Exception) -> tuple[str, str]:
     """Return the problem and the place in an error of msgspec.
 
-    >>> mismatched(ValueError("Expected `str`, got `int` - at `$.op`"))
+    >>> split_message(ValueError("Expected `str`, got `int` - at `$.op`"))
     ('expected `str`, got `int`', '$.op')
     """
     text, _, path = printable(" ".join(str(error).split())).rpartition(" - at `$")

@@ -79,7 +79,7 @@ def simulate(
     Ranks without a program do not count. Ranks that ``joined`` mix no tensors.
 
     >>> both = {0: {"world": (0, 1)}, 1: {"world": (0, 1)}}
-    >>> outcome = simulated({0: [Collective("backward", "all_reduce", "world")], 1: []}, both)
+    >>> outcome = simulate({0: [Collective("backward", "all_reduce", "world")], 1: []}, both)
     >>> outcome.done, sorted(outcome.problem.waiting), outcome.problem.ended
     (0, [0], {1: 0})
     """
