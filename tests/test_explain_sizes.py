@@ -73,7 +73,7 @@ class Counted(list):
 
 
 def asked_for_writes(length: int) -> int:
-    from gradir.frontends.pytorch.explaining.failures import writes_over_saved
+    from gradir.frontends.pytorch.explaining.failures import find_stale_writes
 
     a, rec = leaf(), gradir.record(flow=True)
     with rec:
@@ -84,7 +84,7 @@ def asked_for_writes(length: int) -> int:
     (flow,) = rec._flows.values()
     live = rec.live_capture([loss])
     flow.steps = steps = Counted(flow.steps)
-    (write,) = writes_over_saved(flow, live)
+    (write,) = find_stale_writes(flow, live)
     assert len(write.savers) == 1
     return steps.asked
 

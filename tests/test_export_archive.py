@@ -154,7 +154,7 @@ def test_a_small_archive_that_states_much_json_is_refused(monkeypatch):
 @pytest.mark.parametrize("form", ['{"":0}', '{"a":[[],[]]}', '{"a":{"b":[1]}}'])
 def test_stored_json_that_would_fill_the_memory_is_refused_before_it_is_decoded(form, monkeypatch):
     data = stored(filled_with(form, 2**25))
-    monkeypatch.setattr(archive, "_decoded", lambda *_: pytest.fail("it was decoded"))
+    monkeypatch.setattr(archive, "_decode", lambda *_: pytest.fail("it was decoded"))
     with pytest.raises(GradirError, match=r"33,5\d\d,\d\d\d bytes, which is too large to be read"):
         read(data, "net.pt2")
 

@@ -16,7 +16,7 @@ from samples import chain, everything
 
 import gradir
 from gradir import codecs
-from gradir.codecs.compression import room
+from gradir.codecs.compression import size_limit
 from gradir.errors import FormatError, GradirError
 from gradir.ir import Graph, Node
 
@@ -44,7 +44,7 @@ def test_a_bomb_does_not_go_off(bomb) -> None:
     assert len(data) < 1 << 20
     with pytest.raises(FormatError, match=r"which no graph does|a window of more than 128 MiB"):
         gradir.loads(data)
-    assert peak_of(data) < room(len(data)) + (64 << 20)
+    assert peak_of(data) < size_limit(len(data)) + (64 << 20)
 
 
 @pytest.mark.parametrize("form", ["gzip", "zstd"])
@@ -65,8 +65,10 @@ def test_memory_is_in_proportion_to_the_compressed_file(name: str) -> None:
     noise = random.Random(0)
     data = gzip.compress(document)
     # Members that hold nothing, with a comment that does not shrink, make it as small as it may be and no smaller.
-    while room(len(data)) < len(document):
-        comment = bytes(noise.randrange(1, 256) for _ in range(min(1 + (len(document) - room(len(data))) // 200, 9999)))
+    while size_limit(len(data)) < len(document):
+        comment = bytes(
+            noise.randrange(1, 256) for _ in range(min(1 + (len(document) - size_limit(len(data))) // 200, 9999))
+        )
         data += b"\x1f\x8b\x08\x10" + bytes(6) + comment + b"\0\x03" + bytes(9)
     assert gradir.loads(data) is not None
     assert peak_of(data) < PROMISED_PER_BYTE * max(1 << 20, 200 * len(data)) + (10 << 20)

@@ -67,8 +67,10 @@ def test_documents_have_one_digest_exactly_where_all_but_rank_and_collectives_is
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_bytes_of_equal_nodes_are_read_once(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, read = [], rank_parts.read
-    monkeypatch.setattr(rank_parts, "read", lambda form, data, kind: sizes.append(len(data)) or read(form, data, kind))
+    sizes, read = [], rank_parts.read_record
+    monkeypatch.setattr(
+        rank_parts, "read_record", lambda form, data, kind: sizes.append(len(data)) or read(form, data, kind)
+    )
     splitter, files = RankSplitter(), [codecs.encode(of_rank(chain(500), rank % 2), encoding) for rank in range(4)]
     for data in files:
         splitter.split(data)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gradir.distributed.reading import read
-from gradir.distributed.simulation import Mismatch, simulated
+from gradir.distributed.simulation import Mismatch, simulate
 from gradir.ir import Builder, Collective, Graph, Rank, Source, TensorMeta
 
 META = TensorMeta("float32", (4,))
@@ -55,7 +55,7 @@ def test_records_that_differ_in_their_lines_are_one_kind() -> None:
 def test_the_place_of_a_message_that_does_not_fit_is_that_of_its_sender_too() -> None:
     receives = [replace(each, op="recv", peer=0, tensors=(META,)) for each in SENDS]
     groups = {rank: {"world": (0, 1)} for rank in range(2)}
-    outcome = simulated({0: SENDS, 1: receives}, groups)
+    outcome = simulate({0: SENDS, 1: receives}, groups)
     assert isinstance(outcome.problem, Mismatch)
     assert outcome.places == {0: 1, 1: 1}
-    assert simulated({0: SENDS[:1], 1: [replace(receives[0], microbatch=3)]}, groups).places == {0: 0, 1: 0}
+    assert simulate({0: SENDS[:1], 1: [replace(receives[0], microbatch=3)]}, groups).places == {0: 0, 1: 0}

@@ -12,7 +12,7 @@ from ranks_by_hand import net, ranked, reduce
 
 import gradir
 from gradir.cli import main
-from gradir.distributed.simulation import Mismatch, Stuck, simulated
+from gradir.distributed.simulation import Mismatch, Stuck, simulate
 from gradir.ir import Collective, Graph, Node, Rank, Source, TensorMeta
 
 WORLD = (0, 1, 2, 3)
@@ -71,11 +71,11 @@ def test_what_does_not_fit_is_told_of_both_sides(other: Collective, reason: str)
 def test_a_rooted_collective_needs_one_root_and_a_gather_no_equal_sizes() -> None:
     groups = {rank: {"world": (0, 1)} for rank in (0, 1)}
     sent = [Collective("forward", "broadcast", "world", root) for root in (0, 1)]
-    problem = simulated({0: sent[:1], 1: sent[1:]}, groups).problem
+    problem = simulate({0: sent[:1], 1: sent[1:]}, groups).problem
     assert isinstance(problem, Mismatch)
     assert problem.reason == "other roots"
     pieces = [Collective("forward", "gather", "world", 0, tensors=(TensorMeta("int8", (size,)),)) for size in (2, 3)]
-    assert simulated({0: pieces[:1], 1: pieces[1:]}, groups)[:3] == (1, None, {})
+    assert simulate({0: pieces[:1], 1: pieces[1:]}, groups)[:3] == (1, None, {})
 
 
 def test_splits_have_to_fit_in_pairs() -> None:
@@ -84,9 +84,9 @@ def test_splits_have_to_fit_in_pairs() -> None:
         rank: [Collective("forward", "all_to_all", "tp", splits=splits)]
         for rank, splits in ((0, ((1, 3), (1, 2))), (1, ((2, 2), (3, 2))))
     }
-    assert simulated(programs, groups)[:3] == (1, None, {})
+    assert simulate(programs, groups)[:3] == (1, None, {})
     programs[1] = [Collective("forward", "all_to_all", "tp", splits=((2, 2), (4, 2)))]
-    problem = simulated(programs, groups).problem
+    problem = simulate(programs, groups).problem
     assert isinstance(problem, Mismatch)
     assert problem.reason == "rank 0 sends 3 to rank 1, which expects 4"
 
@@ -119,8 +119,8 @@ def test_stages_of_a_pipeline_send_and_receive_in_order() -> None:
         return Collective("forward", "recv", "world", peer, tensors=activation)
 
     programs = {0: [to(1), to(1), by(1)], 1: [by(0), to(2), by(0), to(2), by(2), to(0)], 2: [by(1), by(1), to(1)]}
-    assert simulated(programs, groups)[:3] == (12, None, {})
-    stuck = simulated({**programs, 0: [to(1)]}, groups).problem
+    assert simulate(programs, groups)[:3] == (12, None, {})
+    stuck = simulate({**programs, 0: [to(1)]}, groups).problem
     assert isinstance(stuck, Stuck)
     assert (sorted(stuck.waiting), stuck.ended, stuck.first) == ([1, 2], {0: 1}, {1: [0]})
     found = gradir.ranks(
@@ -131,11 +131,11 @@ def test_stages_of_a_pipeline_send_and_receive_in_order() -> None:
         "rank 0 has ended after 1 collective",
         "rank 2 waits for these",
     )
-    circle = simulated({0: [by(1)], 1: [by(0)]}, groups).problem
+    circle = simulate({0: [by(1)], 1: [by(0)]}, groups).problem
     assert isinstance(circle, Stuck)
     assert circle.first == {}
     other = replace(by(0), tensors=(TensorMeta("float32", (3,)),))
-    assert isinstance(simulated({0: [to(1)], 1: [other]}, groups).problem, Mismatch)
+    assert isinstance(simulate({0: [to(1)], 1: [other]}, groups).problem, Mismatch)
 
 
 def test_of_a_sample_no_hang_is_claimed() -> None:
@@ -300,7 +300,7 @@ def renamed(graph: Graph, op: str) -> Iterator[tuple[str, Node]]:
 
 def test_a_message_to_a_rank_without_a_file_is_not_told_to_be_lost() -> None:
     sent, groups = Collective("forward", "send", "world", peer=1), {"world": (0, 1)}
-    alone = simulated({0: [sent]}, {0: groups})
+    alone = simulate({0: [sent]}, {0: groups})
     assert (alone.problem, alone.unreceived) == (None, {})
-    both = simulated({0: [sent], 1: []}, {0: groups, 1: groups})
+    both = simulate({0: [sent], 1: []}, {0: groups, 1: groups})
     assert (both.problem, both.unreceived) == (None, {0: sent})

@@ -1,8 +1,8 @@
 """Turn bytes into a graph and back.
 
-A document has one of two encodings and may be compressed. Its content tells which, never the suffix of a file.
-`document` has the head, the layout and the versions that the encodings share. `codec` reads
-and writes both. `strict` checks more than reading does, and `surveyor` counts.
+A document has one of two encodings and may be compressed. gradir recognizes both by the content of a file, never by its
+suffix. `document` has the head, the layout and the versions that the encodings share. `codec` reads and writes both.
+`strict` checks more than reading does, and `surveyor` counts.
 """
 
 from __future__ import annotations

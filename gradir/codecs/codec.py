@@ -1,4 +1,4 @@
-"""Write and read a document in any encoding and compression: as gradir writes it, with unknown keys, old, or broken."""
+"""Write and read documents in any encoding and compression, also old and broken ones, or with unknown keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from gradir.codecs.compression import compress, compression_of, opened, room
+from gradir.codecs.compression import compress, compression_of, open_decompressed, size_limit
 from gradir.codecs.document import (
     JSON,
     NEWEST,
@@ -19,13 +19,13 @@ from gradir.codecs.document import (
     Version,
     check_head,
     needs_steps,
-    read,
+    read_record,
     recognize,
     sections_of,
     to_graph,
     upgrade,
 )
-from gradir.codecs.faults import broken, mismatched, placed
+from gradir.codecs.faults import invalid_error, join_place, split_message
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
@@ -79,11 +79,10 @@ def to_msgpack(graph: Graph) -> bytes:
     """Return the canonical MessagePack of a graph: keys in order, defaults omitted, each value in its shortest form."""
     sections = sections_of(graph)
     encoder = msgspec.msgpack.Encoder(order="deterministic")
-    parts = [encoder.encode(part) for section in sections.items() for part in section]
     count = len(sections)
-    # Written by hand, since a deterministic encoder would sort the keys of the outer map.
+    # A deterministic encoder would sort the keys of the outer map, so gradir writes its start by hand.
     start = bytes([_SMALL_MAP | count]) if count < 16 else _MAP + count.to_bytes(2, "big")
-    return b"".join([start, *parts])
+    return b"".join([start, *(encoder.encode(part) for section in sections.items() for part in section)])
 
 
 ENCODINGS: Final[Mapping[str, Callable[[Graph], bytes]]] = {"json": to_json, "msgpack": to_msgpack}
@@ -93,11 +92,11 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
     """Return the bytes of a document in an encoding and a compression.
 
     Raises:
-        FormatError: there is no such encoding or compression, the graph breaks a rule of the IR or has a value that no
-            file can hold, or a reader would refuse the compressed file as a bomb. Without ``lossy``, also if the graph
-            was read from a newer version of the format or with unknown keys, which would be lost.
+        FormatError: the encoding or compression is unknown, the graph breaks a rule of the IR or has a value that no
+            file can contain, or a reader would refuse the compressed file as a bomb. Without ``lossy``, also if the
+            graph was read from a newer version of the format or with unknown keys, which would be lost.
         GradirError: the library of the compression is not installed.
-        TypeError: ``graph`` is none.
+        TypeError: ``graph`` is not a graph.
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"expected a gradir.Graph, got {type(graph).__name__}")
@@ -118,7 +117,7 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
         if compression is None:
             return data
         packed = compress(data, compression)
-    if len(data) > room(len(packed)):
+    if len(data) > size_limit(len(packed)):
         raise FormatError(
             f"{compression} makes {len(packed):,} bytes of {len(data):,}, which no reader takes for a graph",
             advice="write it without compression",
@@ -133,19 +132,19 @@ def decode(data: bytes) -> Graph:
         FormatError: the bytes are not a GIR document, or one of a version that this release cannot read.
         GradirError: the library of the compression is not installed.
     """
-    # Records form no cycles, so a garbage collection while they are made would find nothing.
-    with stage("reading the graph"), opened(data) as inner, paused_gc():
-        document, version, surplus = _document(*recognize(inner))
-        return to_graph(document, version, unknown="" if surplus is None else placed(*mismatched(surplus)))
+    # Records form no cycles, so a garbage collection would find nothing.
+    with stage("reading the graph"), open_decompressed(data) as inner, paused_gc():
+        document, version, surplus = _read(*recognize(inner))
+        return to_graph(document, version, unknown="" if surplus is None else join_place(*split_message(surplus)))
 
 
 def survey(data: bytes) -> Survey:
     """Return the head and the counts of a document, without making a graph."""
     from gradir.codecs.surveyor import survey_of
 
-    with opened(data) as inner, paused_gc():
+    with open_decompressed(data) as inner, paused_gc():
         encoding, content = recognize(inner)
-        document, version, _ = _document(encoding, content)
+        document, version, _ = _read(encoding, content)
         found = survey_of(encoding.name, version, document)
     return replace(found, compression=compression_of(data))
 
@@ -155,65 +154,65 @@ class _Versioned(msgspec.Struct):
 
 
 def version_in(document: bytes) -> Version | None:
-    """Return the version that a document states, whatever else is in it."""
-    return Version.parse(read(*recognize(document), _Versioned).version)
+    """Return the version in the head of a document."""
+    return Version.parse(read_record(*recognize(document), _Versioned).version)
 
 
 def check_known(data: bytes) -> None:
     """Raise FormatError for the first key or entry of a document of a known version that reading ignores."""
-    with opened(data) as document:
+    with open_decompressed(data) as document:
         version = version_in(document) or NEWEST
         if version > NEWEST or needs_steps(version):
             return
         try:
-            read(*recognize(document), closed(Document))
+            read_record(*recognize(document), closed(Document))
         except FormatError as error:
             raise FormatError(error.problem, place=error.place or "$", advice="correct it, or leave it out") from error
 
 
-def _document(encoding: Encoding, data: bytes) -> tuple[Document, Version, Exception | None]:
+def _read(encoding: Encoding, data: bytes) -> tuple[Document, Version, Exception | None]:
     """Return the records of a document, its version, and the error about its first unknown key, if any."""
     surplus = None
     try:
-        # The records are only as deep as declared, and msgspec refuses a length that the data does not have.
+        # The depth of the records is limited, and msgspec refuses a length beyond the data.
         document: Document = _decoder(encoding).decode(data)
     except UNREADABLE as error:
         encoding.syntax.guard(data)
         if not isinstance(error, msgspec.ValidationError):
-            return _old_document(encoding, data, error)
+            return _read_old(encoding, data, error)
         encoding.syntax.inspect(data)
         surplus = error
         try:
-            # Bytes between them take less memory than the tolerant twins beside the records.
+            # Bytes take less memory than the tolerant twins beside the records.
             known = msgspec.msgpack.encode(encoding.decode(data, type=tolerant(Document)))
             document = msgspec.msgpack.decode(known, type=Document)
         except UNREADABLE as mismatch:
-            return _old_document(encoding, data, mismatch)
+            return _read_old(encoding, data, mismatch)
     if needs_steps(Version.parse(document.version) or _version_of(document)):
         encoding.syntax.guard(data)
-        return _old_document(encoding, data)
+        return _read_old(encoding, data)
     return document, _version_of(document), surplus
 
 
-def _old_document(
+def _read_old(
     encoding: Encoding, data: bytes, error: Exception | None = None
 ) -> tuple[Document, Version, Exception | None]:
-    """Read a document that the newest records do not fit: an old one, or a broken one."""
+    """Read a document that does not fit the newest records: an old one, or a broken one."""
     try:
         plain = encoding.decode(data)
-    except msgspec.ValidationError as strange:
-        # Without types, msgspec refuses an integer beyond 64 bits; the error of the typed reader names its place.
-        raise broken(*mismatched(error if isinstance(error, msgspec.ValidationError) else strange)) from error
+    except msgspec.ValidationError as untyped:
+        # Without types, msgspec refuses an integer beyond 64 bits. The error of the typed reader names its place.
+        raise invalid_error(*split_message(error if isinstance(error, msgspec.ValidationError) else untyped)) from error
     except UNREADABLE as syntax:
         raise encoding.syntax.fault_of(data, syntax) from error
     version = check_head(plain)
     if error is not None and not needs_steps(version):
-        raise broken(*mismatched(error)) from error
+        raise invalid_error(*split_message(error)) from error
     try:
         document, surplus = converted(upgrade(plain, version), Document)
     except msgspec.ValidationError as mismatch:
-        problem, place = mismatched(mismatch)
-        raise broken(f"after its upgrade from GIR {version}: {problem}", place) from mismatch
+        problem, place = split_message(mismatch)
+        raise invalid_error(f"after its upgrade from GIR {version}: {problem}", place) from mismatch
     return document, version, surplus
 
 

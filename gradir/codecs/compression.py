@@ -1,4 +1,4 @@
-"""Compressed documents: gzip and Zstandard, told apart by their first bytes, and never larger than they may be."""
+"""Compress and decompress documents with gzip and Zstandard, within a limit on the size."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from types import ModuleType
 from typing import Any, Final
 
 from gradir.codecs.document import encoding_of
-from gradir.codecs.faults import byte, damaged
+from gradir.codecs.faults import byte, damage
 from gradir.errors import FormatError, GradirError
 
 COMPRESSIONS: Final = ("gzip", "zstd")
-# The compression that a name asks for when the file is written. When it is read, only its content counts.
+# The compression by the suffix of a file to write. A reader looks at the content only.
 _SUFFIXES: Final[Mapping[str, str]] = {".gz": "gzip", ".zst": "zstd"}
 _MAGIC: Final[Mapping[str, bytes]] = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
-# A skippable frame of Zstandard and its length (RFC 8878, 3.1.2), which may stand before the data.
+# A skippable frame of Zstandard and its length (RFC 8878, 3.1.2), which may precede the data.
 _SKIPPABLE: Final = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18(.{4})", re.DOTALL)
 _NUMBERED: Final = re.compile(r"(?:line [0-9,]*[0-9], )?(?:byte|line) [0-9,]*[0-9]")
 _GZIP_LEVEL: Final = 6
@@ -28,12 +28,12 @@ _ZSTD_LEVEL: Final = 9
 _ZSTD_WINDOW: Final = 1 << 27
 # Graphs grow 3 to 100 times; a bomb grows a thousand times and more.
 _EXPANSION: Final = 200
-# Every file may grow to one MiB, since a small one has little but repeated keys.
+# Every file may grow to one MiB, since a small one is mostly repeated keys.
 _SPARE: Final = 1 << 20
-# The bytes to decompress at a time. They can become 258 kiB with gzip, and 8 MiB with zstd, where a few bytes can stand
-# for a block of 128 kiB.
+# The bytes to decompress at a time. They can become 258 kiB with gzip, and 8 MiB with zstd, which can encode a block of
+# 128 kiB in a few bytes.
 _PIECE: Final = 256
-# The beginning that shows whether data is a document. Anything else is not decompressed to its end.
+# The size of the beginning that shows whether data is a document. gradir decompresses nothing else to its end.
 _START: Final = 1 << 16
 
 
@@ -45,7 +45,7 @@ def compression_of(data: bytes) -> str | None:
 
 
 def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) -> str | None:
-    """Return the wanted compression of a file, or else the one that its name asks for.
+    """Return the wanted compression of a file, or else the compression of its suffix.
 
     >>> compression_for("model.gir.gz", None), compression_for("model.gir.gz", "none")
     ('gzip', None)
@@ -72,12 +72,12 @@ def compress(data: bytes, compression: str) -> bytes:
 
 
 def decompress(data: bytes) -> bytes:
-    """Return decompressed bytes; those that are not compressed stay as they are."""
+    """Return decompressed bytes, and bytes that are not compressed unchanged."""
     compression = compression_of(data)
     if compression is None:
         return data
-    pieces, size, limit, is_checked = list[bytes](), 0, room(len(data)), False
-    for piece in _expanded(data, compression):
+    pieces, size, limit, is_checked = list[bytes](), 0, size_limit(len(data)), False
+    for piece in _decompress_pieces(data, compression):
         pieces.append(piece)
         size += len(piece)
         if size >= _START and not is_checked:
@@ -95,22 +95,22 @@ def decompress(data: bytes) -> bytes:
 
 
 @contextmanager
-def opened(data: bytes) -> Iterator[bytes]:
-    """Give a body the decompressed bytes; places in its errors then say that they are those after decompression."""
+def open_decompressed(data: bytes) -> Iterator[bytes]:
+    """Yield the decompressed bytes, and mark the places in errors as places after decompression."""
     document = decompress(data)
     try:
         yield document
     except FormatError as error:
         if document is data:
             raise
-        raise _after(error) from error
+        raise _mark_decompressed(error) from error
 
 
-def _after(error: FormatError) -> FormatError:
+def _mark_decompressed(error: FormatError) -> FormatError:
     return error.moved(place=_NUMBERED.sub(r"\g<0> after decompression", error.place))
 
 
-def room(compressed: int) -> int:
+def size_limit(compressed: int) -> int:
     """Return the largest size that compressed bytes may decompress to."""
     return max(_SPARE, _EXPANSION * compressed)
 
@@ -121,7 +121,7 @@ def _check_start(document: bytes) -> None:
     try:
         encoding_of(document)
     except FormatError as error:
-        raise _after(error) from error
+        raise _mark_decompressed(error) from error
 
 
 def _decoder(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
@@ -134,25 +134,25 @@ def _decoder(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
     return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj, zstandard.ZstdError
 
 
-def _expanded(data: bytes, compression: str) -> Iterator[bytes]:
-    """Decompress one member after the other, a little at a time: zstd does not always keep a limit on the output."""
-    decoder, refused = _decoder(compression)
+def _decompress_pieces(data: bytes, compression: str) -> Iterator[bytes]:
+    """Decompress the members in small pieces, since zstd does not always respect a limit on the output."""
+    decoder, error_type = _decoder(compression)
     at = 0
     while at < len(data):
         skipped = _SKIPPABLE.match(data, at) if compression == "zstd" else None
         if skipped is not None:
             at = skipped.end() + int.from_bytes(skipped[1], "little")
             if at > len(data):
-                raise damaged("damaged zstd data: it was truncated", byte(len(data)))
+                raise damage("damaged zstd data: it was truncated", byte(len(data)))
             continue
         if not data.startswith(_MAGIC[compression], at):
-            raise damaged(f"damaged {compression} data: something else follows it", byte(at))
+            raise damage(f"damaged {compression} data: something else follows it", byte(at))
         member = decoder()
         try:
             while not member.eof and at < len(data):
                 yield member.decompress(data[at : at + _PIECE])
                 at += _PIECE
-        except refused as error:
+        except error_type as error:
             if "requires too much memory" in str(error):
                 raise FormatError(
                     f"the {compression} data has a window of more than {_ZSTD_WINDOW >> 20} MiB",
@@ -160,9 +160,9 @@ def _expanded(data: bytes, compression: str) -> Iterator[bytes]:
                     advice="compress it again without --long or --ultra",
                 ) from error
             problem = f"damaged {compression} data, in the {min(_PIECE, len(data) - at):,} bytes from here"
-            raise damaged(problem, byte(at)) from error
+            raise damage(problem, byte(at)) from error
         if not member.eof:
-            raise damaged(f"damaged {compression} data: it was truncated", byte(len(data)))
+            raise damage(f"damaged {compression} data: it was truncated", byte(len(data)))
         # The next member may begin within the last piece.
         at = min(at, len(data)) - len(member.unused_data)
 

@@ -1,8 +1,8 @@
 """The encodings, the head, the layout and the versions of a document.
 
-A minor version adds an optional field or a new word of an open vocabulary, so a document of an older minor version is
-one of the newer too. Anything else makes a major version, and a step here that rewrites documents of the version
-before. Steps work on plain data: the records of past versions are not kept.
+A minor version adds an optional field or a new term of an open vocabulary. So documents of an older minor version are
+valid in a newer one. Any other change needs a major version, and a step that rewrites documents of the version before.
+Steps work on plain data, since gradir has only the newest records.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from itertools import chain, pairwise
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from gradir.codecs.faults import broken, conflict, damaged, foreign, mismatched, too_new
+from gradir.codecs.faults import conflict, damage, foreign_error, invalid_error, newer_error, split_message
 from gradir.errors import FormatError, GraphError, warn
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.fields import fields_of, is_list, records_in
@@ -58,16 +58,16 @@ def lowest_for(graph: Graph) -> Version:
     """Return the lowest version that can express a graph, which writers state."""
     # Documents of a version that needs steps are read, and not written.
     first = next(version for version in RELEASED if not needs_steps(version))
-    held: tuple[tuple[type[Record], Iterable[Record]], ...] = (
+    records: tuple[tuple[type[Record], Iterable[Record]], ...] = (
         (Node, graph.nodes.values()),
         (Scope, graph.scopes.values()),
         (Head, (graph,)),
     )
-    return max([first, *(since for kind, records in held for since in _needed(kind, records, first))])
+    return max([first, *(since for kind, group in records for since in _newer_versions(kind, group, first))])
 
 
-def _needed(kind: type[Record], records: Iterable[Record], first: Version) -> Iterator[Version]:
-    """Yield the versions of newer fields than the first version's that these records, or those in them, use."""
+def _newer_versions(kind: type[Record], records: Iterable[Record], first: Version) -> Iterator[Version]:
+    """Yield the versions of fields, newer than the first version, that records or records in them use."""
     for field in fields_of(kind):
         since = Version(*field.about.since)
         inner = records_in(field)
@@ -76,12 +76,12 @@ def _needed(kind: type[Record], records: Iterable[Record], first: Version) -> It
         if inner is not None and _is_recent(inner, first):
             values = (getattr(record, field.name) for record in records)
             lists = (value if isinstance(value, tuple) else (value,) for value in values if value)
-            yield from _needed(inner, [*chain.from_iterable(lists)], first)
+            yield from _newer_versions(inner, [*chain.from_iterable(lists)], first)
 
 
 @cache
 def _is_recent(kind: type[Record], first: Version) -> bool:
-    """Return whether a record of this kind, or one in it, has a field that the first version lacks."""
+    """Return whether a record of this kind, or a record in it, has a field that the first version lacks."""
     return any(
         field.about.since > first or ((inner := records_in(field)) is not None and _is_recent(inner, first))
         for field in fields_of(kind)
@@ -89,7 +89,7 @@ def _is_recent(kind: type[Record], first: Version) -> bool:
 
 
 def needs_steps(version: Version) -> bool:
-    """Return whether a document of this version must be rewritten before the newest records can hold it."""
+    """Return whether gradir must rewrite a document of this version before the newest records fit."""
     return any(version <= changed < NEWEST for changed in STEPS)
 
 
@@ -104,15 +104,15 @@ def upgrade(document: dict[str, Any], version: Version) -> dict[str, Any]:
 FORMAT: Final = "gir"
 
 BOM: Final = b"\xef\xbb\xbf"
-# These bytes may stand before a JSON document.
+# These bytes may precede a JSON document.
 WHITESPACE: Final = b" \t\r\n"
 _JSON: Final = re.compile(rb"(?:%b)?[%b]*\{" % (BOM, WHITESPACE))
 # A map whose first key is text. No UTF-8 text, and so no JSON, starts with the byte of a map.
 _MSGPACK: Final = re.compile(rb"(?:[\x81-\x8f]|\xde..|\xdf....)[\xa0-\xbf\xd9-\xdb]", re.DOTALL)
 _COLUMNS: Final = b"\x89GIR"
-# The names that ``requires`` may hold for this release to read the document.
+# The names in ``requires`` that this release supports.
 FEATURES: Final[frozenset[str]] = frozenset()
-# The fields of the head that are written even with their default value.
+# The fields of the head that a document always has, even with their default value.
 _ALWAYS: Final = frozenset({"producer", "cuts"})
 
 
@@ -128,7 +128,7 @@ class Document(Head, frozen=True, kw_only=True):
 
 @cache
 def layout() -> tuple[str, ...]:
-    """Return the keys of a document in the order in which they are written."""
+    """Return the keys of a document in canonical order."""
     values, lists = ([field.key for field in fields_of(Head) if is_list(field) is wanted] for wanted in (False, True))
     return ("format", "version", "requires", *values, "scopes", *lists, "nodes")
 
@@ -136,7 +136,7 @@ def layout() -> tuple[str, ...]:
 def encoding_of(data: bytes) -> str:
     """Return the name of the encoding of an uncompressed document by its first bytes."""
     if not data:
-        raise damaged("the file is empty")
+        raise damage("the file is empty")
     if _JSON.match(data):
         return "json"
     if data.startswith(_COLUMNS):
@@ -145,11 +145,11 @@ def encoding_of(data: bytes) -> str:
         return "msgpack"
     if data.startswith(b"PK\x03\x04"):
         raise FormatError("a zip archive, not a GIR document", advice="gradir capture writes one of a .pt2 file")
-    raise conflict(data) or foreign("not a GIR document: it starts with neither '{' nor a map of MessagePack")
+    raise conflict(data) or foreign_error("not a GIR document: it starts with neither '{' nor a map of MessagePack")
 
 
 def sections_of(graph: Graph) -> dict[str, Any]:
-    """Return the values of a document by key, in the order in which every encoding writes them."""
+    """Return the values of a document by key, in canonical order."""
     try:
         check_all(graph)
     except GraphError as error:
@@ -171,38 +171,40 @@ def sections_of(graph: Graph) -> dict[str, Any]:
 def check_head(head: object) -> Version:
     """Return the version in the head of a document as plain data."""
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise foreign(f'not a GIR document: its head has no "format": "{FORMAT}"')
+        raise foreign_error(f'not a GIR document: its head has no "format": "{FORMAT}"')
     if "version" not in head:
-        raise broken('no "version"', "$")
+        raise invalid_error('no "version"', "$")
     version = Version.parse(head["version"])
     if version is None:
         problem = f'the version is {excerpt(head["version"])}; expected MAJOR.MINOR such as "1.0"'
-        raise broken(problem, "$.version")
+        raise invalid_error(problem, "$.version")
     if version.major > NEWEST.major:
-        raise too_new(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads", "$.version")
+        raise newer_error(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads", "$.version")
     if version < NEWEST and version not in RELEASED:
-        raise broken(f"there is no GIR version {version}; there are {', '.join(map(str, RELEASED))}", "$.version")
+        raise invalid_error(
+            f"there is no GIR version {version}; there are {', '.join(map(str, RELEASED))}", "$.version"
+        )
     requires = head.get("requires", ())
     if not isinstance(requires, (list, tuple)) or not all(isinstance(name, str) for name in requires):
-        raise broken("not a list of names", "$.requires")
+        raise invalid_error("not a list of names", "$.requires")
     missing = [name for name in requires if name not in FEATURES]
     if missing:
         names = shortened(", ".join(map(excerpt, missing)))
-        raise too_new(f"the document requires {names}, unknown to this gradir", "$.requires")
+        raise newer_error(f"the document requires {names}, unknown to this gradir", "$.requires")
     if version > NEWEST:
         warn(f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored")
     return version
 
 
 def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
-    """Return the graph that a document describes, of a known version with its first unknown key."""
-    # The fast check gives no reason. If it fails, the slow one raises with the broken rule.
+    """Return the graph in a document of a known version, with its first unknown key."""
+    # The fast check gives no reason. If it fails, the slow one raises an error with the broken rule.
     nodes = by_id(document.nodes)
     try:
         graph = Graph.of(
             document.nodes if nodes is None else (),
             document.scopes,
-            # `read_from` says enough of a newer document, whose unknown keys are expected.
+            # A newer document may have unknown keys, and `read_from` has its version.
             read_from=str(version) if version > NEWEST else "",
             unknown="" if version > NEWEST else unknown,
             **{name: getattr(document, name) for name in Head.__struct_fields__},
@@ -210,7 +212,7 @@ def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
         if nodes is None:
             check(graph)
     except GraphError as error:
-        raise broken(shortened(str(error))) from error
+        raise invalid_error(shortened(str(error))) from error
     graph = graph if nodes is None else replace(graph, nodes=nodes)
     vouch(graph)
     return graph
@@ -230,7 +232,7 @@ class Encoding(NamedTuple):
 
     @property
     def syntax(self) -> Any:
-        """Return the module. Only the one that a file needs is imported.
+        """Import and return the module.
 
         ``guard`` refuses data that would exhaust the stack or the memory of ``decode``. ``inspect`` refuses broken
         values of unknown keys, which ``decode`` skips. ``fault_of`` adds the place to an error of ``decode``.
@@ -243,9 +245,9 @@ MSGPACK: Final = Encoding("msgpack", msgspec.msgpack.decode, "gradir.codecs.msgp
 
 
 def recognize(data: bytes) -> tuple[Encoding, bytes]:
-    r"""Return the encoding of a document that is not compressed, and its bytes with spaces for a byte order mark.
+    r"""Return the encoding of an uncompressed document, and its bytes with spaces for a byte order mark.
 
-    Spaces leave every byte at its place, so an error names the byte of the file.
+    Spaces do not move the other bytes, so an error names the byte of the file.
 
     >>> encoding, document = recognize(b"\xef\xbb\xbf{}")
     >>> encoding.name, document
@@ -255,14 +257,13 @@ def recognize(data: bytes) -> tuple[Encoding, bytes]:
     return encoding, b" " * len(BOM) + data[len(BOM) :] if data.startswith(BOM) else data
 
 
-def read(encoding: Encoding, data: bytes, kind: type[T]) -> T:
+def read_record(encoding: Encoding, data: bytes, kind: type[T]) -> T:
     """Return the parts of a document that a record declares."""
     encoding.syntax.guard(data)
     try:
-        found: T = encoding.decode(data, type=kind)
+        return cast("T", encoding.decode(data, type=kind))
     except msgspec.ValidationError as error:
         encoding.syntax.inspect(data)
-        raise broken(*mismatched(error)) from error
+        raise invalid_error(*split_message(error)) from error
     except UNREADABLE as error:
         raise encoding.syntax.fault_of(data, error) from error
-    return found

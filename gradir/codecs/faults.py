@@ -1,4 +1,4 @@
-"""The errors about broken documents, and the advice for each kind."""
+"""Make the errors about broken documents, with advice for each kind."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _TOO_NEW: Final = "upgrade gradir"
 _CONFLICT_MARK: Final = re.compile(rb"^<{7}(?=[ \r\n])", re.MULTILINE)
 
 
-def damaged(problem: str, place: str = "") -> FormatError:
-    """Return the error for bytes that no program writes, such as after an interrupted transfer."""
+def damage(problem: str, place: str = "") -> FormatError:
+    """Return the error for damaged bytes, such as after an interrupted transfer."""
     return FormatError(problem, place=place, advice=_DAMAGED)
 
 
-def broken(problem: str, place: str = "") -> FormatError:
-    """Return the error for readable text that is no graph, such as after an edit by hand."""
+def invalid_error(problem: str, place: str = "") -> FormatError:
+    """Return the error for a readable document that is no valid graph, such as after an edit by hand."""
     return FormatError(problem, place=place, advice=_BROKEN)
 
 
 def conflict(data: bytes) -> FormatError | None:
-    r"""Return the error for a text with git's marks of a merge conflict, or ``None``.
+    r"""Return the error for a file with git's marks of a merge conflict, or ``None``.
 
     >>> conflict(b'{\n<<<<<<< HEAD\n').place
     'line 2'
@@ -40,12 +40,12 @@ def conflict(data: bytes) -> FormatError | None:
     return FormatError("a merge conflict", place=f"line {line:,}", advice=_CONFLICT)
 
 
-def foreign(problem: str) -> FormatError:
+def foreign_error(problem: str) -> FormatError:
     """Return the error for a file with other contents."""
     return FormatError(problem, advice=_FOREIGN)
 
 
-def too_new(problem: str, place: str = "") -> NewerFormatError:
+def newer_error(problem: str, place: str = "") -> NewerFormatError:
     """Return the error for a file that a newer gradir can read."""
     return NewerFormatError(problem, place=place, advice=_TOO_NEW)
 
@@ -55,24 +55,24 @@ def byte(number: int) -> str:
     return f"byte {number:,}"
 
 
-def mismatched(error: Exception) -> tuple[str, str]:
+def split_message(error: Exception) -> tuple[str, str]:
     """Return the problem and the place in an error of msgspec.
 
-    >>> mismatched(ValueError("Expected `str`, got `int` - at `$.op`"))
+    >>> split_message(ValueError("Expected `str`, got `int` - at `$.op`"))
     ('expected `str`, got `int`', '$.op')
     """
     text, _, path = printable(" ".join(str(error).split())).rpartition(" - at `$")
     if not text:
         text, path = path, ""
     path = path.removesuffix("`")
-    return lowered(shortened(text)), f"${shortened(path)}" if path else ""
+    return decapitalize(shortened(text)), f"${shortened(path)}" if path else ""
 
 
-def placed(problem: str, place: str) -> str:
+def join_place(problem: str, place: str) -> str:
     """Return a problem after its place."""
     return f"{place or '$'}: {problem}"
 
 
-def lowered(text: str) -> str:
-    """Return a sentence as a part of a longer line; an acronym at its start stays in capitals."""
+def decapitalize(text: str) -> str:
+    """Return a sentence as a part of a longer line. An acronym at its start stays in capitals."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]

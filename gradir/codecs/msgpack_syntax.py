@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from gradir.codecs.faults import byte, damaged
+from gradir.codecs.faults import byte, damage
 from gradir.errors import FormatError
 from gradir.ir.text import said
 
@@ -22,12 +22,12 @@ _TOO_DEEP: Final = "nested too deeply"
 
 def guard(data: bytes) -> None:
     """Raise FormatError for a document that is truncated, states a false length, or is nested too deeply."""
-    # Skipping makes no values, so it takes a twentieth of the time of reading.
+    # Skipping creates no values, so it takes a twentieth of the time of reading.
     _walk(data, "skip")
 
 
 def inspect(data: bytes) -> None:
-    """Raise FormatError for text that is not UTF-8, keys that are not text, and extension types, wherever they are."""
+    """Raise FormatError for text that is not UTF-8, keys that are not text, and extension types."""
     # The hooks drop lists and maps, so that a short hostile file cannot take much memory.
     unpack(data, lambda _: None, lambda _: None)
 
@@ -39,21 +39,21 @@ def unpack(data: bytes, maps: Callable[[Pairs], object], lists: Callable[[list[A
     (('a', 1), ('a', 2))
     """
 
-    def checked(pairs: Pairs) -> object:
+    def check_keys(pairs: Pairs) -> object:
         if not all(isinstance(key, str) for key, _ in pairs):
             raise TypeError("a map key is not text")
         return maps(pairs)
 
-    return _walk(data, "unpack", object_pairs_hook=checked, list_hook=lists, ext_hook=_refuse_extension)
+    return _walk(data, "unpack", object_pairs_hook=check_keys, list_hook=lists, ext_hook=_refuse_extension)
 
 
 def fault_of(data: bytes, error: Exception) -> FormatError:
-    """Return the error of a reader of MessagePack as one with its place."""
+    """Return the error of a MessagePack reader with its place."""
     try:
         inspect(data)
     except FormatError as fault:
         return fault
-    return damaged(f"broken MessagePack: {_TOO_DEEP if isinstance(error, RecursionError) else said(error)}")
+    return damage(f"broken MessagePack: {_TOO_DEEP if isinstance(error, RecursionError) else said(error)}")
 
 
 def _walk(data: bytes, name: str, **hooks: Any) -> object:
@@ -66,20 +66,20 @@ def _walk(data: bytes, name: str, **hooks: Any) -> object:
     try:
         found: object = getattr(unpacker, name)()
     except msgpack.OutOfData:
-        # The reader stops after the length of an incomplete value, or where the next value would start.
+        # The reader stops after the length of an incomplete value, or at the start of a missing value.
         place, end = unpacker.tell(), len(data)
-        raise (damaged(_PAST_THE_END, byte(place - 1)) if place < end else damaged(_TRUNCATED, byte(end))) from None
+        raise (damage(_PAST_THE_END, byte(place - 1)) if place < end else damage(_TRUNCATED, byte(end))) from None
     except UnicodeDecodeError as error:
         # The reader stops at the last byte of the text.
         place = unpacker.tell() + 1 - len(error.object) + error.start
         problem = f"broken MessagePack: a text is not UTF-8, {error.reason} {error.object[error.start]:#04x}"
-        raise damaged(problem, byte(place)) from error
+        raise damage(problem, byte(place)) from error
     except FormatError as error:
-        raise damaged(str(error), byte(unpacker.tell())) from error
+        raise damage(str(error), byte(unpacker.tell())) from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise damaged(f"broken MessagePack: {_trouble(error)}", byte(unpacker.tell())) from error
+        raise damage(f"broken MessagePack: {_trouble(error)}", byte(unpacker.tell())) from error
     if unpacker.tell() != len(data):
-        raise damaged("there are more bytes after the document", byte(unpacker.tell()))
+        raise damage("there are more bytes after the document", byte(unpacker.tell()))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Refuse documents with repeated keys, and those that are not canonical."""
+"""Refuse documents with repeated keys, and documents that are not canonical."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from gradir.codecs import msgpack_syntax
 from gradir.codecs.codec import decode, encode, version_in
-from gradir.codecs.compression import opened
+from gradir.codecs.compression import open_decompressed
 from gradir.codecs.document import JSON, encoding_of, lowest_for, recognize
-from gradir.codecs.faults import byte, too_new
+from gradir.codecs.faults import byte, newer_error
 from gradir.codecs.json_syntax import fault_of
 from gradir.errors import FormatError
 from gradir.ir import Graph
@@ -24,15 +24,15 @@ _Hook = Callable[[list[tuple[str, Any]]], object]
 
 
 def check_keys(data: bytes) -> None:
-    """Raise FormatError if an object of a document has a key twice, since readers differ in which one they take."""
-    with opened(data) as inner:
+    """Raise FormatError if an object has a key twice, since readers differ in which one they use."""
+    with open_decompressed(data) as inner:
         encoding, document = recognize(inner)
         encoding.syntax.guard(document)
         unpack = _unpack_json if encoding == JSON else msgpack_syntax.unpack
         try:
             unpack(document, _unique)
         except _RepeatedError:
-            path, key = _repeated(unpack(document, _Members))
+            path, key = _find_repeated(unpack(document, _Members))
             problem = f"the key {excerpt(key)} occurs twice in one object"
             raise FormatError(problem, place=path, advice="leave one of them") from None
 
@@ -41,14 +41,14 @@ class _RepeatedError(Exception):
     """A key occurs twice."""
 
 
-# A dict would lose a repeated key, and a plain tuple could not be told from a list.
+# A dict would lose a repeated key, and a plain tuple would look like a list.
 class _Members(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
 def _unpack_json(data: bytes, hook: _Hook) -> object:
     try:
-        # Numbers are not made: nobody needs their values, and a number of many digits takes quadratic time.
+        # Nobody needs the values of numbers, and a number of many digits takes quadratic time.
         return json.loads(data.decode(), object_pairs_hook=hook, parse_int=lambda _: None, parse_float=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise fault_of(data, error) from error
@@ -59,7 +59,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
         raise _RepeatedError
 
 
-def _repeated(document: object) -> tuple[str, str]:
+def _find_repeated(document: object) -> tuple[str, str]:
     """Return the path of the first object with a key that occurs twice, and the key."""
     parts: list[str] = []
     walks: list[Iterator[tuple[str, object]]] = [iter([("$", document)])]
@@ -73,10 +73,10 @@ def _repeated(document: object) -> tuple[str, str]:
             return shortened("".join([*parts, part])), Counter(key for key, _ in value).most_common(1)[0][0]
         if isinstance(value, (list, _Members)):
             parts.append(part)
-            walks.append(_inside(value))
+            walks.append(_entries(value))
 
 
-def _inside(value: list[object] | _Members) -> Iterator[tuple[str, object]]:
+def _entries(value: list[object] | _Members) -> Iterator[tuple[str, object]]:
     if isinstance(value, list):
         return ((f"[{number}]", entry) for number, entry in enumerate(value))
     return ((f".{key}" if key.isidentifier() else f"[{excerpt(key)}]", entry) for key, entry in value)
@@ -84,25 +84,25 @@ def _inside(value: list[object] | _Members) -> Iterator[tuple[str, object]]:
 
 def check_canonical(data: bytes) -> Graph:
     """Return the graph of a document, or raise FormatError unless gradir would write the same bytes."""
-    with opened(data) as document:
+    with open_decompressed(data) as document:
         graph = decode(document)
         if graph.read_from:
-            raise too_new(f"GIR {graph.read_from} is newer than this gradir, which cannot tell its canonical form")
+            raise newer_error(f"GIR {graph.read_from} is newer than this gradir, which cannot tell its canonical form")
         expected = encode(graph, encoding_of(document), lossy=True)
         if expected != document:
-            place, shown = _first_difference(document, expected)
-            needed = lowest_for(graph)
-            versions = f", in which its version is {needed}" if version_in(document) != needed else ""
-            problem = f"valid, but not in canonical form{versions}{shown}"
+            place, line = _first_difference(document, expected)
+            version = lowest_for(graph)
+            versions = f", in which its version is {version}" if version_in(document) != version else ""
+            problem = f"valid, but not in canonical form{versions}{line}"
             raise FormatError(problem, place=place, advice="gradir convert makes it so")
         return graph
 
 
 def _first_difference(data: bytes, expected: bytes) -> tuple[str, str]:
-    """Return the first place where a document differs from its canonical form, and its text there."""
+    """Return the place and the text of the first difference between a document and its canonical form."""
     if encoding_of(data) == "msgpack":
         pairs = enumerate(zip_longest(data, expected))
-        return byte(next(at for at, (here, there) in pairs if here != there)), ""
+        return byte(next(number for number, (actual, wanted) in pairs if actual != wanted)), ""
     lines = enumerate(zip_longest(data.split(b"\n"), expected.split(b"\n")), 1)
-    number, line = next((number, here or b"") for number, (here, there) in lines if here != there)
+    number, line = next((number, actual or b"") for number, (actual, wanted) in lines if actual != wanted)
     return f"line {number:,}", f": {line[:_SHOWN].decode(errors='replace') + ('…' if len(line) > _SHOWN else '')!r}"

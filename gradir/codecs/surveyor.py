@@ -25,9 +25,9 @@ class Output(msgspec.Struct, frozen=True):
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The head and the counts of a document.
 
-    ``encoding`` is ``json`` or ``msgpack`` and ``compression`` ``gzip``, ``zstd`` or ``None``. ``roles`` counts nodes
-    by role, ``ops`` functions by operation, both most frequent first; ``scopes`` is the number of modules. ``others``
-    are the other fields of the head, by key: values, and of a list its length.
+    ``encoding`` is ``json`` or ``msgpack``, and ``compression`` is ``gzip``, ``zstd`` or ``None``. ``roles`` counts
+    nodes by role and ``ops`` functions by operation, the most frequent first. ``scopes`` is the number of modules.
+    ``others`` has the other fields of the head by key: their values, or the lengths of lists.
     """
 
     encoding: str
@@ -51,8 +51,9 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
         version=str(version),
         producer=document.producer,
         totals=totals_of(nodes, sizes(nodes)),
-        roles=_by_frequency(Counter([node.role for node in nodes])),
-        ops=_by_frequency(Counter([node.op for node in nodes if node.role == "function"])),
+        # The most frequent come first, and those of one frequency by name.
+        roles=dict(Counter(sorted(node.role for node in nodes)).most_common()),
+        ops=dict(Counter(sorted(node.op for node in nodes if node.role == "function")).most_common()),
         scopes=len(document.scopes),
         cuts=document.cuts,
         outputs=tuple(Output(node.id, node.outputs) for node in nodes if node.role == "output"),
@@ -63,8 +64,3 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
             for value in (getattr(document, field.name),)
         },
     )
-
-
-def _by_frequency(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return counts with the largest first, and equal ones by name."""
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,1 +1,1 @@
-"""What the ranks of a distributed training do alike, where they part, and whether they would wait for ever."""
+"""Compare the ranks of a distributed training: their graphs, their collectives, and whether they would hang."""

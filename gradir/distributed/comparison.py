@@ -1,11 +1,11 @@
-"""What is found of the files of ranks, put together."""
+"""Compare the files of ranks, and collect the findings."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,13 +13,13 @@ from gradir.diffs.changes import Change
 from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignoring
 from gradir.distributed.copies import differing_values
-from gradir.distributed.missing import missing, place_in
+from gradir.distributed.missing import find_missing, module_line
 from gradir.distributed.model import Finding, Group, Kind, Ranks
-from gradir.distributed.operands import swapped
+from gradir.distributed.operands import find_swapped
 from gradir.distributed.reading import RankFile, graph_in, read
-from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulated
-from gradir.distributed.timeline import pictured
-from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, going_on, later, unaligned
+from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulate
+from gradir.distributed.timeline import make_picture
+from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, find_late_ranks, find_open_ranks, find_unaligned
 from gradir.distributed.words import said, span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
@@ -32,18 +32,18 @@ _SIZES: Final = (
     *("out[*].shape", "saved.*.shape", "saved.*.bytes", "total", "own", "trainable", "detail", "indices"),
     *map("attrs.{}".format, ("*size", "*sizes", "*stride", "*strides", "*numel", "end", "length", "pad")),
 )
-"""What follows from the sizes of a rank's parts."""
+"""The changes that only follow from the sizes of a rank's shards."""
 
 _FEW: Final = 4
 _MOST_NODES: Final = 60_000
-"""So many nodes of distinct graphs are read and held, which takes a second and some tens of megabytes."""
+"""The nodes of distinct graphs to read, which takes a second and some tens of megabytes."""
 
 _MOST: Final = 5
 _MOST_OPERANDS: Final = 2
 
 
 def examined(sources: Iterable[object]) -> Ranks:
-    """Compare the ranks of a run, from their files or graphs, and find where they differ.
+    """Compare the ranks of a run, from their files or graphs.
 
     Raises:
         GradirError: they are not the files of ranks of one run.
@@ -52,17 +52,17 @@ def examined(sources: Iterable[object]) -> Ranks:
     world = ranks[0].rank.world
     groups: list[Group] = []
     firsts: list[RankFile] = []
-    unlike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    # The largest group of each stage, and its graph: stages of a pipeline are different by themselves.
+    different: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    # The largest group of each stage, and its graph, since the stages of a pipeline always differ.
     usual: dict[int | None, tuple[int, Graph]] = {}
     unreached: dict[int | None, dict[int, tuple[str, ...]]] = defaultdict(dict)
     compared: list[RankFile] = []
-    left: list[list[RankFile]] = []
+    skipped: list[list[RankFile]] = []
     read_nodes = 0
-    for members in _alike([one for one in ranks if not one.rank.stopped]):
+    for members in _group_by_graph([one for one in ranks if not one.rank.stopped]):
         stage = members[0].rank.stage
         if stage in usual and len(groups) >= _FEW and read_nodes > _MOST_NODES:
-            left.append(members)
+            skipped.append(members)
             continue
         graph = graph_in(members[0])
         read_nodes += len(graph.nodes)
@@ -80,43 +80,46 @@ def examined(sources: Iterable[object]) -> Ranks:
         if lines:
             groups.append(group)
             firsts.append(members[0])
-            unlike[lines] += group.ranks
+            different[lines] += group.ranks
         else:
             joined = tuple(sorted({*groups[place].ranks, *group.ranks}))
             groups[place] = replace(groups[place], ranks=joined, uneven=groups[place].uneven or sizes)
-    if left:
-        line = f"{counted(len(left), 'graph')} more, not compared in detail, since there are so many"
-        unlike[line,] = [one.rank.rank for members in left for one in members]
-    findings = [Finding("graphs", tuple(sorted(numbers)), lines) for lines, numbers in unlike.items()]
+    if skipped:
+        line = f"{counted(len(skipped), 'graph')} more, not compared in detail, since there are so many"
+        different[line,] = [one.rank.rank for members in skipped for one in members]
+    findings = [Finding("graphs", tuple(sorted(numbers)), lines) for lines, numbers in different.items()]
     compared.sort(key=lambda one: one.rank.rank)
-    apart = unaligned(ranks)
-    outcome, problems, cut_off = _exchanged(ranks, compared, is_sample=len(ranks) < world, is_aligned=not apart)
-    nowhere, some = _without_gradient(unreached.values())
-    ranks_there = tuple(one.rank.rank for one in ranks)
-    # A process that recorded what it exchanges names what carries its messages, even if it exchanged nothing.
+    unaligned = find_unaligned(ranks)
+    outcome, problems, cut_off = _check_collectives(
+        ranks, compared, is_sample=len(ranks) < world, is_aligned=not unaligned
+    )
+    on_all, on_some = _compare_unreached(unreached.values())
+    numbers = tuple(one.rank.rank for one in ranks)
+    # A process that recorded its collectives names its backend, even if it exchanged nothing.
     recorded = any(one.rank.backend or one.collectives for one in ranks)
-    stopped = _stopped(ranks, cut_off)
-    every = (*problems, *findings, *some)
-    found = Ranks(world, ranks_there, tuple(groups), every, outcome.done, nowhere, recorded, stopped, apart)
-    return found.with_files(lambda: tuple(map(graph_in, firsts)), lambda: pictured(ranks, outcome))
+    stopped = _group_by_stop(ranks, cut_off)
+    findings = [*problems, *findings, *on_some]
+    found = Ranks(world, numbers, tuple(groups), tuple(findings), outcome.done, on_all, recorded, stopped, unaligned)
+    return found.with_files(lambda: tuple(map(graph_in, firsts)), lambda: make_picture(ranks, outcome))
 
 
 def _group(members: Sequence[RankFile], graph: Graph) -> Group:
     counts = totals(graph)
-    held = sum(math.prod(size for size in shape if isinstance(size, int)) for shape in members[0].rank.local.values())
+    local = sum(math.prod(size for size in shape if isinstance(size, int)) for shape in members[0].rank.local.values())
     return Group(
         tuple(one.rank.rank for one in members),
         counts.nodes,
         counts.edges,
         counts.saved_bytes,
-        bounded(held) or counts.parameters,
+        bounded(local) or counts.parameters,
         len(members[0].collectives),
         stage=members[0].rank.stage,
     )
 
 
-def _without_gradient(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
-    nowhere: list[str] = []
+def _compare_unreached(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+    """Return the parameters without a gradient on all ranks of a stage, and findings about those on some."""
+    on_all: list[str] = []
     names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for by_rank in unreached:
         ranks_of: defaultdict[str, list[int]] = defaultdict(list)
@@ -125,59 +128,61 @@ def _without_gradient(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tuple
                 ranks_of[name].append(rank)
         for name, ranks in ranks_of.items():
             if len(ranks) == len(by_rank):
-                nowhere.append(name)
+                on_all.append(name)
             else:
                 names_of[tuple(sorted(ranks))].append(name)
     found = [
         Finding("cuts", ranks, (f"no gradient for {', '.join(names)}",)) for ranks, names in sorted(names_of.items())
     ]
-    return tuple(nowhere), tuple(found)
+    return tuple(on_all), tuple(found)
 
 
-def _exchanged(
+def _check_collectives(
     ranks: Sequence[RankFile], compared: Sequence[RankFile], *, is_sample: bool, is_aligned: bool
 ) -> tuple[Outcome, list[Finding], Container[int]]:
-    """Return how the collectives end, what is found of them, and the ranks that a captured step cut off."""
+    """Return how the collectives end, their findings, and the ranks that a captured step cut off."""
     if not is_aligned:
-        return Outcome(0, None), [*missing(compared, is_aligned=False)], ()
+        return Outcome(0, None), [*find_missing(compared, is_aligned=False)], ()
     files = {one.rank.rank: one for one in ranks}
     joined = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
     programs = {rank: one.collectives for rank, one in files.items()}
-    outcome = simulated(programs, {rank: one.rank.groups for rank, one in files.items()}, joined)
-    open_ranks, behind = going_on(ranks, outcome), later(ranks)
+    outcome = simulate(programs, {rank: one.rank.groups for rank, one in files.items()}, joined)
+    open_ranks, late = find_open_ranks(ranks, outcome), find_late_ranks(ranks)
     own = [each for each in outcome.mixed if _are_of_own_modules(each, files)]
     if own and outcome.problem is None:
-        # The places may be those of what is no finding.
+        # The places may be of collectives that are not reported.
         outcome = outcome._replace(places={})
-    mixed = _mixed([each for each in outcome.mixed if each not in own], 0 if own else outcome.mixed_count)
+    mixed = _report_mixed([each for each in outcome.mixed if each not in own], 0 if own else outcome.mixed_count)
     cut_off = {rank for rank, why in open_ranks.items() if why == CUT_OFF}
-    left = {
+    unreceived = {
         rank: sent
         for rank, sent in outcome.unreceived.items()
-        if files[rank].rank.groups[sent.group][sent.peer or 0] not in cut_off | behind
+        if files[rank].rank.groups[sent.group][sent.peer or 0] not in cut_off | late
     }
-    outcome = outcome._replace(unreceived=left)
+    outcome = outcome._replace(unreceived=unreceived)
     problem = outcome.problem
     if isinstance(problem, Stuck) and problem.first:
-        first = {rank: those for rank, those in problem.first.items() if rank not in behind}
-        if all(cut_off.issuperset(those) for those in first.values()):
+        first = {rank: awaited for rank, awaited in problem.first.items() if rank not in late}
+        if all(cut_off.issuperset(awaited) for awaited in first.values()):
             outcome = outcome._replace(problem=None, places={})
         else:
             outcome = outcome._replace(problem=problem._replace(first=first))
     if not mixed and outcome.problem is None:
-        found = [*swapped(compared)]
-        mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
+        swapped = [*find_swapped(compared)]
+        mixed = _report_mixed(
+            [each.issued for each in swapped[:1]], len(swapped), swapped[0].made_by if swapped else {}
+        )
     waiting = {one.rank.rank for one in ranks if one.rank.stopped in WAITING}
-    # If none goes on, a message that a rank waits for is in no later step.
-    goes_on = is_sample or any(one.rank.stopped not in (*WAITING, "fails", "ends") for one in ranks)
-    stopped = {one.rank.rank for one in ranks if one.rank.stopped in STOPPED} - cut_off - (behind if goes_on else set())
-    hangs = [*_hangs(outcome, waiting, stopped, open_ranks, is_sample=is_sample)]
+    # If no rank continues, no later step sends a message that a rank waits for.
+    continues = is_sample or any(one.rank.stopped not in (*WAITING, "fails", "ends") for one in ranks)
+    stopped = {one.rank.rank for one in ranks if one.rank.stopped in STOPPED} - cut_off - (late if continues else set())
+    hangs = [*_report_hangs(outcome, waiting, stopped, open_ranks, is_sample=is_sample)]
     if not hangs and not mixed:
-        hangs = [*_stopped_in([files[rank] for rank in sorted(stopped)])]
-    return outcome, [*hangs, *mixed, *missing(compared), *differing_values(compared)], cut_off
+        hangs = [*_report_stopped([files[rank] for rank in sorted(stopped)])]
+    return outcome, [*hangs, *mixed, *find_missing(compared), *differing_values(compared)], cut_off
 
 
-def _stopped(ranks: Iterable[RankFile], cut_off: Container[int]) -> Mapping[str, tuple[int, ...]]:
+def _group_by_stop(ranks: Iterable[RankFile], cut_off: Container[int]) -> Mapping[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for one in ranks:
         if why := CUT_OFF if one.rank.rank in cut_off else one.rank.stopped:
@@ -185,15 +190,15 @@ def _stopped(ranks: Iterable[RankFile], cut_off: Container[int]) -> Mapping[str,
     return found
 
 
-def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:
+def _report_stopped(ranks: Sequence[RankFile]) -> Iterator[Finding]:
     last = {one.rank.rank: one.collectives[-1] for one in ranks if one.collectives}
     if last:
         advice = "another rank may have crashed without a file; --dry captures the step and sends nothing"
-        yield Finding("hang", tuple(last), (*(f"stopped: {line}" for line in _said_by(last)), advice))
+        yield Finding("hang", tuple(last), (*(f"stopped: {line}" for line in _describe_issued(last)), advice))
 
 
 def _are_of_own_modules(issued: Mapping[int, Collective], files: Mapping[int, RankFile]) -> bool:
-    """Return whether ranks exchange in modules that others do not have, such as their own experts."""
+    """Return whether ranks communicate in modules that others lack, such as their own experts."""
     by_scope = {each.scope: rank for rank, each in issued.items() if each.phase == "forward"}
     graphs = {rank: graph_in(files[rank]) for rank in by_scope.values()} if len(by_scope) > 1 else {}
     return any(
@@ -204,46 +209,46 @@ def _are_of_own_modules(issued: Mapping[int, Collective], files: Mapping[int, Ra
     )
 
 
-def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:
+def _report_mixed(
+    several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING
+) -> list[Finding]:
     if not several:
         return []
     lines = ["the sizes fit, the tensors do not:"]
     for number, issued in enumerate(several):
-        of = {rank: f"of {_operands(each)}" for rank, each in issued.items() if each.operands}
+        details = {rank: f"of {_join_operands(each)}" for rank, each in issued.items() if each.operands}
         if len({each.reduce for each in issued.values()}) > 1:
-            of = {rank: f"reduced by {each.reduce or 'what is not known'}" for rank, each in issued.items()}
-        lines += ["and:"] * (number > 0) + [*_said_by(issued, {**of, **made})]
+            details = {rank: f"reduced by {each.reduce or 'what is not known'}" for rank, each in issued.items()}
+        lines += ["and:"] * (number > 0) + [*_describe_issued(issued, {**details, **made})]
     more = count - len(several)
     lines += [f"and {counted(more, 'collective')} more"] if more > 0 else []
     return [Finding("mixed", tuple(sorted({rank for issued in several for rank in issued})), tuple(lines))]
 
 
-def _hangs(
-    outcome: Outcome, waiting: Container[int], stopped: Set[int], open_ranks: Mapping[int, str], *, is_sample: bool
+def _report_hangs(
+    outcome: Outcome, waiting: Set[int], stopped: Set[int], open_ranks: Mapping[int, str], *, is_sample: bool
 ) -> Iterator[Finding]:
     problem, unreceived = outcome.problem, outcome.unreceived
     if isinstance(problem, Mismatch):
         (label, _), issued = problem.group, problem.issued
-        yield Finding("hang", tuple(sorted(issued)), (f"{problem.reason} on {label}", *_said_by(issued)))
+        yield Finding("hang", tuple(sorted(issued)), (f"{problem.reason} on {label}", *_describe_issued(issued)))
     elif isinstance(problem, Stuck) and not is_sample:
-        # Ranks in a circle that really waited did not survive it.
-        is_sure = any(rank in waiting for rank in problem.waiting)
-        if problem.first:
-            is_sure = any(rank not in open_ranks for those in problem.first.values() for rank in those)
+        awaited = {rank for ranks in problem.first.values() for rank in ranks}
+        # Ranks that wait for none that ended wait in a circle. If it is real, they were waiting when they stopped.
+        is_sure = bool(awaited - open_ranks.keys() if problem.first else waiting & problem.waiting.keys())
         kind: Kind = "hang" if is_sure else "may hang"
-        lines = _hanging(problem) if problem.first and is_sure else [*_said_by(problem.waiting)]
+        lines = _describe_hang(problem) if problem.first and is_sure else [*_describe_issued(problem.waiting)]
         if not is_sure:
-            those = {rank for each in problem.first.values() for rank in each}
-            lines += [f"{span([rank])} {why}" for rank, why in open_ranks.items() if rank in those]
+            lines += [f"{span([rank])} {why}" for rank, why in open_ranks.items() if rank in awaited]
         yield Finding(kind, tuple(sorted(problem.waiting)), tuple(lines))
     elif unreceived and not is_sample:
-        # Who sends need not wait for the other, and may. In a schedule, the others ran on to its end.
-        lines = [f"never received: {line}" for line in _said_by(unreceived)]
+        # A sender may wait for its receiver or not. In a schedule, the others ran to its end.
+        lines = [f"never received: {line}" for line in _describe_issued(unreceived)]
         yield Finding("may hang" if stopped.isdisjoint(unreceived) else "hang", tuple(sorted(unreceived)), tuple(lines))
 
 
-def _hanging(stuck: Stuck) -> list[str]:
-    lines = [f"wait for ever: {line}" for line in _said_by({rank: stuck.waiting[rank] for rank in stuck.first})]
+def _describe_hang(stuck: Stuck) -> list[str]:
+    lines = [f"wait for ever: {line}" for line in _describe_issued({rank: stuck.waiting[rank] for rank in stuck.first})]
     by_count: defaultdict[int, list[int]] = defaultdict(list)
     for rank, count in stuck.ended.items():
         by_count[count].append(rank)
@@ -255,7 +260,7 @@ def _hanging(stuck: Stuck) -> list[str]:
     return lines
 
 
-def _said_by(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING) -> Iterator[str]:
+def _describe_issued(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING) -> Iterator[str]:
     by_text: defaultdict[str, list[int]] = defaultdict(list)
     for rank, collective in sorted(issued.items()):
         by_text[said(collective) + (f", {made[rank]}" if rank in made else "")].append(rank)
@@ -263,45 +268,35 @@ def _said_by(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING
         yield f"{span(ranks)} in {text}"
 
 
-def _operands(issued: Collective) -> str:
+def _join_operands(issued: Collective) -> str:
     shown, more = issued.operands[:_MOST_OPERANDS], len(issued.operands) - _MOST_OPERANDS
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def _alike(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
+def _group_by_graph(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
     found: dict[tuple[int | None, bytes], list[RankFile]] = defaultdict(list)
     for one in ranks:
         found[one.rank.stage, one.digest].append(one)
     return sorted(found.values(), key=lambda members: (-len(members), members[0].rank.rank))
 
 
-class _Differing(NamedTuple):
-    """A line for each difference of two graphs; ``sizes`` is set if they differ in sizes alone."""
-
-    lines: tuple[str, ...]
-    sizes: bool
-
-
-def _differences(usual: Graph, other: Graph) -> _Differing:
-    """Return how another graph differs from the usual one, in the order of the model."""
+def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:
+    """Return a line for each difference of a graph from the usual one, and whether they differ in sizes only."""
     found = compare(usual, other)
     changes = ignoring(found, _SIZES).changes
     made = [_framework(usual), _framework(other)]
     by = [f"is made by {made[1] or 'no known framework'}, not by {made[0] or 'one'}"] if made[0] != made[1] else []
     if not changes and not by:
-        return _Differing((), bool(found.changes))
-    has, lacks = _functions(usual), _functions(other)
+        return (), bool(found.changes)
+    counts, others = _functions(usual), _functions(other)
     order = {path: place for place, path in enumerate({**usual.scopes, **other.scopes})}
-    lines = [(path, f"lacks {path} ({counted(has[path], 'node')}{_place(usual, path)})") for path in _whole(has, lacks)]
-    lines += [
-        (path, f"has {path} beside ({counted(lacks[path], 'node')}{_place(other, path)})")
-        for path in _whole(lacks, has)
-    ]
-    told = [text for _, text in sorted(lines, key=lambda line: order.get(line[0], len(order)))]
-    told = by + (told or list(_first_changes(changes, order)))
-    more = len(told) - _MOST
+    lines = [(path, f"lacks {path} {_size(usual, path, counts)}") for path in _find_absent(counts, others)]
+    lines += [(path, f"has {path} beside {_size(other, path, others)}") for path in _find_absent(others, counts)]
+    texts = [text for _, text in sorted(lines, key=lambda line: order.get(line[0], len(order)))]
+    texts = by + (texts or list(_first_changes(changes, order)))
+    more = len(texts) - _MOST
     rest = [f"and {counted(more, 'difference')} more"] if more > 0 else []
-    return _Differing((*told[:_MOST], *rest), sizes=False)
+    return (*texts[:_MOST], *rest), False
 
 
 def _framework(graph: Graph) -> str:
@@ -316,15 +311,16 @@ def _functions(graph: Graph) -> Counter[str]:
     return found
 
 
-def _place(graph: Graph, path: str) -> str:
-    place = place_in(graph, path)
-    return place and f", {place}"
+def _size(graph: Graph, path: str, counts: Mapping[str, int]) -> str:
+    line = module_line(graph, path)
+    return f"({counted(counts[path], 'node')}{line and f', {line}'})"
 
 
-def _whole(has: Mapping[str, int], lacks: Mapping[str, int]) -> Iterator[str]:
-    for path, count in has.items():
+def _find_absent(usual: Mapping[str, int], other: Mapping[str, int]) -> Iterator[str]:
+    """Yield the outermost modules whose operations another graph lacks."""
+    for path, count in usual.items():
         above = path.rpartition(".")[0]
-        if path and count and not lacks.get(path) and (not above or lacks.get(above)):
+        if path and count and not other.get(path) and (not above or other.get(above)):
             yield path
 
 
@@ -334,5 +330,5 @@ def _first_changes(changes: Sequence[Change], order: Mapping[str, int]) -> Itera
         path = change.id if change.subject == "scope" else change.scope
         by_module[path][f"{change.kind} {change.what or change.subject}"] += 1
     for path in sorted(by_module, key=lambda path: (order.get(path, len(order)), path)):
-        what = ", ".join(f"{count} × {text}" if count > 1 else text for text, count in by_module[path].items())
-        yield f"differs in {path or 'the model itself'}: {what}"
+        texts = [f"{count} × {text}" if count > 1 else text for text, count in by_module[path].items()]
+        yield f"differs in {path or 'the model itself'}: {', '.join(texts)}"

@@ -1,14 +1,13 @@
-"""Whether ranks that sum the gradients of a parameter have the same values of it."""
+"""Find parameters with different values on ranks that sum their gradients."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from gradir.distributed.missing import listed
+from gradir.distributed.missing import join_names
 from gradir.distributed.model import Finding
-from gradir.distributed.reading import RankFile
-from gradir.distributed.simulation import Key
+from gradir.distributed.reading import RankFile, group_members
 from gradir.distributed.words import span
 from gradir.ir.ranks import summed_by
 
@@ -17,34 +16,31 @@ _SHARDS = "these are shards: reduce over the ranks that hold the same one, with 
 
 
 def differing_values(ranks: Sequence[RankFile]) -> Iterator[Finding]:
-    """Yield parameters whose gradients ranks sum, although they have other values of them."""
-    in_group: defaultdict[Key, list[RankFile]] = defaultdict(list)
-    for one in ranks:
-        for key in one.rank.groups.items() if one.rank.values else ():
-            in_group[key].append(one)
-    # Groups of one label mostly do the same: by label and names, the ranks that differ and those that do not.
-    apart: defaultdict[tuple[str, tuple[str, ...]], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for (label, _), members in in_group.items():
-        names = _summed(label, members)
+    """Yield parameters with different values on ranks that sum their gradients."""
+    # Groups of one label mostly do the same, so collect by label and names the ranks that differ and those that agree.
+    found: defaultdict[tuple[str, tuple[str, ...]], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for (label, _), members in group_members(one for one in ranks if one.rank.values).items():
+        names = _find_summed(label, members)
         rows = {one.rank.rank: tuple(map(one.rank.values.get, names)) for one in members}
         usual = Counter(rows.values()).most_common(1)[0][0]
         differing: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         for rank, row in rows.items():
             pairs = zip(names, row, usual, strict=True)
-            those = tuple([name for name, own, other in pairs if own != other and None not in (own, other)])
-            differing[those].append(rank)
+            differing[tuple([name for name, own, other in pairs if own != other and None not in (own, other)])].append(
+                rank
+            )
         agreeing = differing.pop((), [])
-        for those, others in differing.items():
-            apart[label, those][0].extend(others)
-            apart[label, those][1].extend(agreeing)
-    for (label, those), (others, agreeing) in apart.items():
-        line = f"{listed(those)}: other values than on {span(agreeing)}, and gradients are summed on {label}"
-        is_shard = any(those[0] in one.rank.local for one in ranks)
+        for changed, others in differing.items():
+            found[label, changed][0].extend(others)
+            found[label, changed][1].extend(agreeing)
+    for (label, changed), (others, agreeing) in found.items():
+        line = f"{join_names(changed)}: other values than on {span(agreeing)}, and gradients are summed on {label}"
+        is_shard = any(changed[0] in one.rank.local for one in ranks)
         yield Finding("values", tuple(sorted(others)), (line, _SHARDS if is_shard else _COPIES))
 
 
-def _summed(label: str, ranks: Sequence[RankFile]) -> Sequence[str]:
-    """Return the parameters whose gradients are summed on a group, if any values differ."""
+def _find_summed(label: str, ranks: Sequence[RankFile]) -> Sequence[str]:
+    """Return the parameters whose gradients a group sums, if any values differ."""
     if all(one.rank.values == ranks[0].rank.values for one in ranks):
         return ()
     programs = {id(one.collectives): one for one in ranks}.values()

@@ -1,4 +1,4 @@
-"""One graph of all stages of a pipeline, linked where one sends what another receives."""
+"""Join the graphs of a pipeline's stages into one graph, linked by their messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gradir.distributed.messages import Channel, exchanged
+from gradir.distributed.messages import Channel, find_channels
 from gradir.distributed.reading import RankFile, graph_in, read
 from gradir.distributed.words import span
 from gradir.errors import GradirError
@@ -27,7 +27,7 @@ _Kind = tuple[str | None, tuple[int | str, ...] | None]
 
 
 class Linked(NamedTuple):
-    """The graph of a pipeline, how many tensors are handed on in it, and what could not be linked, in words."""
+    """The graph of a pipeline, the number of tensors that stages pass on, and messages about missing links."""
 
     graph: Graph
     links: int
@@ -35,34 +35,34 @@ class Linked(NamedTuple):
 
 
 def linked(sources: Iterable[object]) -> Linked:
-    """Return one graph of the stages of a pipeline; of several pipelines, that with the lowest rank.
+    """Return one graph of the stages of a pipeline, or of several pipelines, that of the one with the lowest rank.
 
-    An output and a leaf are linked by dtype and shape, or by their name if several are alike.
+    gradir links an output to a leaf of the same dtype and shape, or if there are several, of the same name.
 
     Raises:
         GradirError: they are not the files of ranks of one run; a rank runs several stages; nothing can be linked.
     """
     ranks = read(sources)
     _check_stages(ranks)
-    channels, troubles = exchanged(ranks)
+    channels, troubles = find_channels(ranks)
     files = {one.rank.rank: one for one in ranks}
-    chosen, left = _first_pipeline(channels)
-    if left:
-        troubles.append(f"{span(left)} are other pipelines, which are not drawn")
+    chosen, others = _first_pipeline(channels)
+    if others:
+        troubles.append(f"{span(others)} are other pipelines, which are not drawn")
     graphs = {rank: graph_in(files[rank]) for rank in sorted(chosen)}
     links: list[Link] = []
     taken: set[tuple[int, str]] = set()
     for channel in channels:
         if channel.sender in chosen:
-            found, problems = _links_of(channel, graphs, files, taken)
+            found, problems = _find_links(channel, graphs, files, taken)
             links += found
             troubles += problems
     if not links:
-        told = [*troubles[:_MOST], *(["…"] if len(troubles) > _MOST else [])]
-        raise GradirError("; ".join(["no tensor that one rank sends is a leaf of another's graph", *told]))
-    order = _in_order(links)
-    troubles += _unlinked_stages(order, files, chosen)
-    graph = joined({rank: (_name(files[rank], files, order), graphs[rank]) for rank in order}, links)
+        shown = [*troubles[:_MOST], *(["…"] if len(troubles) > _MOST else [])]
+        raise GradirError("; ".join(["no tensor that one rank sends is a leaf of another's graph", *shown]))
+    order = _sort_ranks(links)
+    troubles += _report_unlinked(order, files, chosen)
+    graph = join_graphs({rank: (_name(files[rank], files, order), graphs[rank]) for rank in order}, links)
     check(graph)
     return Linked(graph, len(links), tuple(troubles))
 
@@ -76,35 +76,34 @@ def _check_stages(ranks: Sequence[RankFile]) -> None:
 
 
 def _first_pipeline(channels: Sequence[Channel]) -> tuple[set[int], set[int]]:
-    beside: defaultdict[int, set[int]] = defaultdict(set)
+    """Return the ranks that are connected to the lowest rank, and the others."""
+    neighbours: defaultdict[int, set[int]] = defaultdict(set)
     for channel in channels:
-        beside[channel.sender].add(channel.receiver)
-        beside[channel.receiver].add(channel.sender)
-    if not beside:
-        return set(), set()
-    found, work = set[int](), [min(beside)]
+        neighbours[channel.sender].add(channel.receiver)
+        neighbours[channel.receiver].add(channel.sender)
+    found, work = set[int](), sorted(neighbours)[:1]
     while work:
         rank = work.pop()
         if rank not in found:
             found.add(rank)
-            work += beside[rank]
-    return found, beside.keys() - found
+            work += neighbours[rank]
+    return found, neighbours.keys() - found
 
 
-def _links_of(
+def _find_links(
     channel: Channel, graphs: Mapping[int, Graph], files: Mapping[int, RankFile], taken: set[tuple[int, str]]
 ) -> tuple[list[Link], list[str]]:
     links: list[Link] = []
     troubles: list[str] = []
     rounds = files[channel.sender].rank.microbatches
-    # Of integers, such as the sizes that a schedule tells ahead, there is no gradient.
+    # Integers, such as the sizes that a schedule sends first, have no gradient.
     sent = [tensor for tensors in channel.tensors for tensor in tensors]
     counts = Counter(_kind(tensor) for tensor in sent if not (tensor.dtype or "").startswith(_WITHOUT_GRADIENT))
     where = f"from rank {channel.sender} to rank {channel.receiver} on {channel.group}"
     for kind, count in counts.items():
-        outputs = _alike(graphs[channel.sender], "output", kind)
-        leaves = _alike(graphs[channel.receiver], "leaf", kind)
-        pairs = _paired(outputs, leaves)
+        outputs = _find_nodes(graphs[channel.sender], "output", kind)
+        leaves = _find_nodes(graphs[channel.receiver], "leaf", kind)
+        pairs = _pair_nodes(outputs, leaves)
         tensor = str(TensorMeta(kind[0], kind[1]))
         if not outputs:
             troubles.append(f"{tensor} is sent {where}, and the graph of rank {channel.sender} has no such output")
@@ -133,19 +132,19 @@ def _kind(tensor: TensorMeta) -> _Kind:
     return tensor.dtype, tensor.shape
 
 
-def _alike(graph: Graph, role: str, kind: _Kind) -> list[Node]:
+def _find_nodes(graph: Graph, role: str, kind: _Kind) -> list[Node]:
     return [node for node in graph.nodes.values() if node.role == role and node.tensor and _kind(node.tensor) == kind]
 
 
-def _paired(outputs: Sequence[Node], leaves: Sequence[Node]) -> list[tuple[Node, Node]]:
+def _pair_nodes(outputs: Sequence[Node], leaves: Sequence[Node]) -> list[tuple[Node, Node]]:
     if len(outputs) == len(leaves) == 1:
         return [(outputs[0], leaves[0])]
     by_id = {leaf.id: leaf for leaf in leaves}
     return [(node, leaf) for node in outputs if (leaf := by_id.get(output_path(node.id))) is not None]
 
 
-def _in_order(links: Sequence[Link]) -> list[int]:
-    """Return the ranks, each behind those from which it receives."""
+def _sort_ranks(links: Sequence[Link]) -> list[int]:
+    """Return the ranks, each after the ranks that it receives from."""
     sorter: TopologicalSorter[int] = TopologicalSorter()
     for link in links:
         sorter.add(link.channel.receiver, link.channel.sender)
@@ -161,16 +160,16 @@ def _in_order(links: Sequence[Link]) -> list[int]:
     return found
 
 
-def _unlinked_stages(order: Sequence[int], files: Mapping[int, RankFile], chosen: Iterable[int]) -> Iterator[str]:
-    there = {files[rank].rank.stage for rank in order}
-    # Whatever number of stages a file tells, so many are looked for as there are files and one more.
+def _report_unlinked(order: Sequence[int], files: Mapping[int, RankFile], chosen: Iterable[int]) -> Iterator[str]:
+    linked_stages = {files[rank].rank.stage for rank in order}
+    # A file may state any number of stages, so look for one more than there are files at most.
     stages = min(files[order[0]].rank.stages, len(files) + 1)
-    missing = [stage for stage in range(stages) if stage not in there]
+    missing = [stage for stage in range(stages) if stage not in linked_stages]
     if missing:
         yield f"stage {', '.join(map(str, missing))} is not linked, and not drawn"
-    left = sorted({*chosen} - {*order})
-    if left and not missing:
-        yield f"{span(left)} {'is' if len(left) == 1 else 'are'} not linked, and not drawn"
+    unlinked = sorted({*chosen} - {*order})
+    if unlinked and not missing:
+        yield f"{span(unlinked)} {'is' if len(unlinked) == 1 else 'are'} not linked, and not drawn"
 
 
 def _name(one: RankFile, files: Mapping[int, RankFile], order: Iterable[int]) -> str:
@@ -179,7 +178,7 @@ def _name(one: RankFile, files: Mapping[int, RankFile], order: Iterable[int]) ->
 
 
 class Link(NamedTuple):
-    """A tensor that is handed on: which output is sent, which leaf it is received in, and by how many messages."""
+    """A tensor that one stage sends to another: the output, the leaf, and the number of messages."""
 
     channel: Channel
     output: str
@@ -187,29 +186,28 @@ class Link(NamedTuple):
     messages: int
 
 
-def joined(graphs: Mapping[int, tuple[str, Graph]], links: Iterable[Link]) -> Graph:
-    """Return one graph of several, with a module for each rank, and functions ``send`` and ``recv`` for the links."""
+def join_graphs(graphs: Mapping[int, tuple[str, Graph]], links: Iterable[Link]) -> Graph:
+    """Return one graph with a module for each rank, and functions ``send`` and ``recv`` for the links."""
     sides = {rank: _Side(name, graph) for rank, (name, graph) in graphs.items()}
     for link in links:
         sender, receiver = sides[link.channel.sender], sides[link.channel.receiver]
         receiver.receive(link, sender.send(link))
     parts = list(sides.values())
-    whole = [part.graph.scopes.get("", Scope("")) for part in parts]
+    roots = [part.graph.scopes.get("", Scope("")) for part in parts]
     root = Scope(
         "",
         "Pipeline",
-        total=bounded(sum(scope.total for scope in whole)),
-        trainable=bounded(sum(scope.trainable for scope in whole)),
+        total=bounded(sum(scope.total for scope in roots)),
+        trainable=bounded(sum(scope.trainable for scope in roots)),
     )
-    made = Graph.of(
-        [node for part in parts for node in part.nodes()], [root, *(scope for part in parts for scope in part.scopes())]
-    )
-    cuts = tuple(part.cut(cut) for part in parts for cut in part.graph.cuts)
-    # A rank and its collectives are of one process.
+    scopes = [root, *(scope for part in parts for scope in part.scopes())]
+    whole = Graph.of([node for part in parts for node in part.nodes()], scopes)
+    cuts = tuple(cut for part in parts for cut in part.cuts())
+    # A rank and its collectives belong to one process.
     return replace(
         parts[0].graph,
-        nodes=made.nodes,
-        scopes=made.scopes,
+        nodes=whole.nodes,
+        scopes=whole.scopes,
         read_from=max(part.graph.read_from for part in parts),
         unknown=max(part.graph.unknown for part in parts),
         **{**parts[0].head(), "cuts": cuts, "rank": None, "collectives": ()},
@@ -225,6 +223,7 @@ class _Side:
         self._taken = {within(id_, name) for id_ in graph.nodes}
 
     def send(self, link: Link) -> str:
+        """Add a function ``send``, and return its id."""
         id_ = claim(f"{self._name}/send:{1 + sum(map(len, self._sends.values()))}", self._taken)
         self._sends[link.output].append((id_, link))
         return id_
@@ -258,14 +257,9 @@ class _Side:
     def head(self) -> dict[str, Any]:
         return renamed_head(self.graph, self._id, keeps_slots=True)
 
-    def cut(self, cut: Cut) -> Cut:
-        return replace(
-            cut,
-            names=tuple(map(self._path, cut.names)),
-            scope=self._path(cut.scope),
-            at=cut.at and self._id(cut.at),
-            into=cut.into and self._id(cut.into),
-        )
+    def cuts(self) -> Iterator[Cut]:
+        for cut in self.head().get("cuts", self.graph.cuts):
+            yield replace(cut, names=tuple(map(self._path, cut.names)), scope=self._path(cut.scope))
 
     def _node(self, node: Node) -> Node:
         return replace(
@@ -274,11 +268,11 @@ class _Side:
             scope=self._path(node.scope),
             names=node.names if node.role == "output" else tuple(map(self._path, node.names)),
             inputs=tuple(map(self._ref, node.inputs)),
-            saved=tuple(map(self._saved, node.saved)),
+            saved=tuple(map(self._rename_saved, node.saved)),
             base=None if node.base is None else self._id(node.base),
         )
 
-    def _saved(self, saved: Saved) -> Saved:
+    def _rename_saved(self, saved: Saved) -> Saved:
         return replace(saved, origin=self._ref(saved.origin), storage=saved.storage and self._storage(saved.storage))
 
     def _ref(self, ref: Ref | None) -> Ref | None:

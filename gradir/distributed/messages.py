@@ -1,4 +1,4 @@
-"""What ranks send to each other on the way forward: each send with its receive."""
+"""Match the messages that ranks send to each other in the forward pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORWARD: Final = "forward"
 
 
 class Channel(NamedTuple):
-    """What one rank sends to another in a group, on the way forward, in order."""
+    """The tensors that one rank sends to another in a group in the forward pass, in order."""
 
     sender: int
     receiver: int
@@ -24,63 +24,63 @@ class Channel(NamedTuple):
 
 
 _Way = tuple[Key, int, int]
-"""A group, who sends and who receives."""
+"""A group, the rank that sends, and the rank that receives."""
 
 
-def exchanged(ranks: Sequence[RankFile]) -> tuple[list[Channel], list[str]]:
-    """Match each send with its receive, by group and in order, and return the channels that lead forward, and troubles.
+def find_channels(ranks: Sequence[RankFile]) -> tuple[list[Channel], list[str]]:
+    """Match each send with its receive, by group and in order, and return the forward channels and troubles.
 
-    Gradients go towards an earlier stage or, without stages, back to the rank that sent first.
+    Gradients go to an earlier stage or, without stages, back to the rank that sent first.
     """
-    found, troubles = _matched(ranks)
+    found, troubles = _match_messages(ranks)
     stages = {one.rank.rank: one.rank.stage for one in ranks}
     channels: list[Channel] = []
     for way, tensors in found.items():
         key, sender, receiver = way
-        before, behind = stages[sender], stages[receiver]
-        if before is not None and behind is not None:
-            if before < behind:
-                channels.append(Channel(sender, receiver, key[0], tensors))
-            continue
-        back = found.get((key, receiver, sender))
-        if back is None:
-            channels.append(Channel(sender, receiver, key[0], tensors))
-        elif sorted(map(str, back)) != sorted(map(str, tensors)) or not _differ(ranks, way):
+        from_stage, to_stage, back = stages[sender], stages[receiver], found.get((key, receiver, sender))
+        if from_stage is not None and to_stage is not None:
+            is_forward = from_stage < to_stage
+        elif back is None:
+            is_forward = True
+        elif sorted(map(str, back)) == sorted(map(str, tensors)) and _agree_on_first(ranks, way):
+            is_forward = _sends_first(ranks, way)
+        else:
+            is_forward = False
             if sender < receiver:
                 pair = f"ranks {sender} and {receiver} send to each other on {key[0]}"
                 troubles.append(f"{pair}, and which of it are gradients cannot be told: none of it is linked")
-        elif _sends_first(ranks, way):
+        if is_forward:
             channels.append(Channel(sender, receiver, key[0], tensors))
     return sorted(channels, key=lambda one: one[:3]), troubles
 
 
-def _matched(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[TensorMeta, ...], ...]], list[str]]:
+def _match_messages(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[TensorMeta, ...], ...]], list[str]]:
     sent: defaultdict[_Way, list[Collective]] = defaultdict(list)
     received: defaultdict[_Way, list[Collective]] = defaultdict(list)
     for one in ranks:
         for way, issued in _messages(one):
             (sent if issued.op == "send" else received)[way].append(issued)
-    there = {one.rank.rank for one in ranks}
+    known = {one.rank.rank for one in ranks}
     found: dict[_Way, tuple[tuple[TensorMeta, ...], ...]] = {}
     troubles: list[str] = []
     for way in sorted({**sent, **received}, key=lambda way: (way[1:], way[0])):
         (label, _), sender, receiver = way
-        what = f"from rank {sender} to rank {receiver} on {label}"
-        missing = [rank for rank in (sender, receiver) if rank not in there]
+        route = f"from rank {sender} to rank {receiver} on {label}"
+        missing = [rank for rank in (sender, receiver) if rank not in known]
         if missing:
             count = counted(len(sent[way]) + len(received[way]), "message")
-            troubles.append(f"{count} {what} cannot be matched: rank {missing[0]} has no file")
+            troubles.append(f"{count} {route} cannot be matched: rank {missing[0]} has no file")
             continue
         pairs = list(zip(sent[way], received[way], strict=False))
-        apart = next((number for number, (one, other) in enumerate(pairs) if _said(one) != _said(other)), None)
-        if apart is not None:
-            left, right = pairs[apart]
-            sides = f"sent as {_said(left)} and received as {_said(right)}"
-            troubles.append(f"message {apart + 1} {what} is {sides}: what follows it is not linked")
-            pairs = pairs[:apart]
+        texts = [(_describe(one), _describe(other)) for one, other in pairs]
+        unequal = next((number for number, (one, other) in enumerate(texts) if one != other), None)
+        if unequal is not None:
+            sides = "sent as {} and received as {}".format(*texts[unequal])
+            troubles.append(f"message {unequal + 1} {route} is {sides}: what follows it is not linked")
+            pairs = pairs[:unequal]
         elif len(sent[way]) != len(received[way]):
             counts = f"{counted(len(sent[way]), 'message')} sent and {len(received[way]):,} received"
-            troubles.append(f"{counts} {what}: those that have no other side are not linked")
+            troubles.append(f"{counts} {route}: those that have no other side are not linked")
         forward = tuple(one.tensors for one, _ in pairs if one.phase == _FORWARD)
         if forward:
             found[way] = forward
@@ -89,7 +89,7 @@ def _matched(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[TensorMe
 
 def _messages(one: RankFile) -> Iterator[tuple[_Way, Collective]]:
     rank = one.rank.rank
-    # What has a thousand collectives has them on few groups.
+    # A rank with a thousand collectives has few groups.
     keys: Mapping[str, Key] = {label: (label, members) for label, members in one.rank.groups.items()}
     for issued in one.collectives:
         if issued.peer is None or issued.op not in ("send", "recv"):
@@ -99,7 +99,7 @@ def _messages(one: RankFile) -> Iterator[tuple[_Way, Collective]]:
         yield ((key, rank, other) if issued.op == "send" else (key, other, rank)), issued
 
 
-def _said(issued: Collective) -> str:
+def _describe(issued: Collective) -> str:
     return f"{', '.join(map(str, issued.tensors))} in {issued.phase}"
 
 
@@ -110,6 +110,7 @@ def _sends_first(ranks: Iterable[RankFile], way: _Way) -> bool:
     return first == way
 
 
-def _differ(ranks: Sequence[RankFile], way: _Way) -> bool:
+def _agree_on_first(ranks: Sequence[RankFile], way: _Way) -> bool:
+    """Return whether both ranks issue the same direction first."""
     key, sender, receiver = way
     return _sends_first(ranks, way) != _sends_first(ranks, (key, receiver, sender))

@@ -1,4 +1,4 @@
-"""What was found of the ranks of a training, as plain data."""
+"""Define the report on the ranks of a training as plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS: Final[tuple[Kind, ...]] = ("hang", "may hang", "mixed", "missing", "value
 
 FORMAT: Final = "gir-ranks"
 VERSION: Final = "1.0"
-"""What the head of the JSON says, of which schemas/gir-ranks-1.0.schema.json is the schema."""
+"""The version in the head of the JSON, as in schemas/gir-ranks-1.0.schema.json."""
 
 _GRAPHS: Final = "_graphs"
 _PICTURE: Final = "_picture"
@@ -114,11 +114,11 @@ class Ranks(_Data, frozen=True, dict=True):
 
     @property
     def picture(self) -> Picture | None:
-        """The collectives of the ranks beside each other; none of ranks that were read back."""
+        """Return the collectives of the ranks side by side, or None for a report that was read from JSON."""
         draw = self.__dict__.get(_PICTURE)
         return None if draw is None else draw()
 
     def with_files(self, load: Callable[[], tuple[Graph, ...]], draw: Callable[[], Picture]) -> Ranks:
-        """The same, which knows how to come by a graph for each group, and by a picture."""
+        """Return the report, with functions that load a graph for each group and draw a picture."""
         self.__dict__.update({_GRAPHS: load, _PICTURE: draw})
         return self

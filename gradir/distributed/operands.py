@@ -1,34 +1,32 @@
-"""Whether ranks that issue collectives in the same order give them the same tensors, by what made these."""
+"""Find collectives that ranks issue in the same order with different tensors, by the history of the tensors."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gradir.distributed.reading import RankFile, graph_in
-from gradir.distributed.simulation import POINT_TO_POINT, ROOTED, Key
+from gradir.distributed.reading import RankFile, graph_in, group_members
+from gradir.distributed.simulation import POINT_TO_POINT, ROOTED
 from gradir.ir import Collective, Graph, Node
 
-_Kind = tuple[int, bytes]
 _Issued = list[tuple[Collective, tuple[int, ...]]]
 
 
 class Swapped(NamedTuple):
-    """By rank, a collective whose tensors others give to another one, and by what they are told apart."""
+    """A collective by rank whose tensors others give to another collective, and the operations that differ."""
 
     issued: Mapping[int, Collective]
     made_by: Mapping[int, str]
 
 
 class History:
-    """Numbers tensors by the operations, modules, lines and parameters behind them, in all graphs alike."""
+    """Numbers tensors by the operations, modules, lines and parameters that they depend on, the same in all graphs."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
 
-    def of(self, graph: Graph) -> Mapping[str, int]:
-        """The number of each node of a graph."""
+    def number_nodes(self, graph: Graph) -> Mapping[str, int]:
+        """Return the number of each node of a graph."""
         found: dict[str, int] = {}
         for node in graph.nodes.values():
             inputs = tuple([None if ref is None else (found.get(ref.id), ref.output_nr) for ref in node.inputs])
@@ -41,66 +39,64 @@ def _label(node: Node) -> object:
     return (node.op, node.scope, source) if node.role == "function" else (node.role, node.names)
 
 
-def swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
+def find_swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
     """Yield collectives of the forward whose tensors other ranks give to another collective of the group.
 
-    A tensor that one rank alone exchanges says nothing: a loss is the same, whichever branch led to it.
+    A tensor that only one rank exchanges does not count: a loss is the same loss in every branch.
     """
-    # Ranks of one list and one graph do the same.
-    alike = {(id(one.collectives), one.digest): one for one in reversed(ranks)}
-    if len(alike) == 1 or not any(issued.operands for one in alike.values() for issued, _ in one.collectives.kinds()):
+    # Ranks with equal lists and equal graphs do the same.
+    kinds = {(id(one.collectives), one.digest): one for one in reversed(ranks)}
+    if len(kinds) == 1 or not any(issued.operands for one in kinds.values() for issued, _ in one.collectives.kinds()):
         return
-    history, made = History(), dict[bytes, Mapping[str, int]]()
-    for one in alike.values():
-        if one.digest not in made:
-            made[one.digest] = history.of(graph_in(one))
-    in_group: defaultdict[Key, dict[_Kind, None]] = defaultdict(dict)
-    for one in ranks:
-        for key in one.rank.groups.items():
-            in_group[key][id(one.collectives), one.digest] = None
-    for (label, _), (first, *others) in in_group.items():
-        issued = _issued_on(label, alike[first].collectives, made[alike[first].digest]) if others else []
+    history, numbers = History(), dict[bytes, Mapping[str, int]]()
+    for one in kinds.values():
+        if one.digest not in numbers:
+            numbers[one.digest] = history.number_nodes(graph_in(one))
+    for (label, _), members in group_members(ranks).items():
+        first, *others = (kinds[kind] for kind in dict.fromkeys((id(one.collectives), one.digest) for one in members))
+        issued = _list_issued(label, first.collectives, numbers[first.digest]) if others else []
         for other in others:
-            sides = [alike[first], alike[other]]
-            pairs = [*_differing(issued, _issued_on(label, sides[1].collectives, made[sides[1].digest]))]
+            sides = [first, other]
+            pairs = _find_swaps(issued, _list_issued(label, other.collectives, numbers[other.digest]))
             for number, pair in enumerate(pairs):
-                # One place is enough to tell.
-                nodes = [] if number else _parting(pair, sides, history)
+                # Explain the first pair only.
+                nodes = [] if number else _find_first_difference(pair, sides, history)
                 both = [one.rank.rank for one in sides]
                 made_by = zip(both, [f"of what {node} made" for node in nodes], strict=False)
                 yield Swapped(dict(zip(both, pair, strict=True)), dict(made_by))
 
 
-def _issued_on(label: str, program: Iterable[Collective], made: Mapping[str, int]) -> _Issued:
+def _list_issued(label: str, program: Iterable[Collective], known: Mapping[str, int]) -> _Issued:
+    """Return the collectives of a group with the numbers of their tensors."""
     found: _Issued = []
     for each in program:
         if each.group == label and each.op not in POINT_TO_POINT:
-            is_told = each.phase == "forward" and each.op not in ROOTED
-            found.append((each, tuple([made[one] for one in each.operands if one in made]) if is_told else ()))
+            operands = each.operands if each.phase == "forward" and each.op not in ROOTED else ()
+            found.append((each, tuple([known[one] for one in operands if one in known])))
     return found
 
 
-def _differing(some: _Issued, others: _Issued) -> Iterator[tuple[Collective, Collective]]:
-    known, known_to_others = ({numbers for _, numbers in issued} for issued in (some, others))
+def _find_swaps(some: _Issued, others: _Issued) -> Iterator[tuple[Collective, Collective]]:
+    own, of_others = ({numbers for _, numbers in issued} for issued in (some, others))
     for (one, numbers), (other, other_numbers) in zip(some, others, strict=False):
-        is_known = bool(numbers and other_numbers) and numbers in known_to_others and other_numbers in known
+        is_known = bool(numbers and other_numbers) and numbers in of_others and other_numbers in own
         if is_known and numbers != other_numbers:
             yield one, other
 
 
-def _parting(issued: Iterable[Collective], sides: Sequence[RankFile], history: History) -> Sequence[str]:
-    """Return the first two nodes behind two collectives that differ, if any."""
+def _find_first_difference(issued: Iterable[Collective], sides: Sequence[RankFile], history: History) -> Sequence[str]:
+    """Return the first two nodes that differ among those that two collectives depend on, if any."""
     graphs = [*map(graph_in, sides)]
-    made = [history.of(graph) for graph in graphs]
-    operands = [filter(numbers.__contains__, each.operands) for numbers, each in zip(made, issued, strict=True)]
-    tensors = next(([a, b] for a, b in zip(*operands, strict=False) if made[0][a] != made[1][b]), [])
+    first, second = numbers = [history.number_nodes(graph) for graph in graphs]
+    operands = [filter(known.__contains__, each.operands) for known, each in zip(numbers, issued, strict=True)]
+    tensors = next(([a, b] for a, b in zip(*operands, strict=False) if first[a] != second[b]), [])
     while tensors:
         nodes = [graph.nodes[at] for graph, at in zip(graphs, tensors, strict=True)]
         if _label(nodes[0]) != _label(nodes[1]):
             return tensors
         pairs = ((a.id, b.id) for a, b in zip(nodes[0].inputs, nodes[1].inputs, strict=False) if a and b)
-        behind = next((pair for pair in pairs if made[0].get(pair[0]) != made[1].get(pair[1])), None)
-        if behind is None or behind[0] not in made[0] or behind[1] not in made[1]:
+        pair = next((pair for pair in pairs if first.get(pair[0]) != second.get(pair[1])), None)
+        if pair is None or pair[0] not in first or pair[1] not in second:
             return tensors
-        tensors = [*behind]
+        tensors = [*pair]
     return tensors

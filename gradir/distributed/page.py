@@ -1,4 +1,4 @@
-"""What was found of ranks, as a page to open in a browser."""
+"""Write the report on ranks as a page to open in a browser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from gradir.distributed.model import Ranks
 from gradir.distributed.timeline import Picture
 from gradir.distributed.words import headline, rest, row, said, span, stops, title
 from gradir.errors import ExportError
-from gradir.ir import Graph
 from gradir.ir.text import counted, printable
 from gradir.protocols import Reports
 
@@ -19,7 +18,7 @@ _EXPORTER: Final = "html"
 _TITLE: Final = "gradir ranks"
 _MOST_GRAPHS: Final = 8
 _MOST_NODES: Final = 200_000
-"""Of more nodes no graph is put into the page, which has to be read whole."""
+"""A graph with more nodes is not put into the page, which a browser reads in one piece."""
 
 _HEADS: Final = ("ranks", "nodes", "edges", "bytes saved for backward", "elements held", "collectives")
 
@@ -72,37 +71,32 @@ iframe{width:100%;height:min(80vh,56rem);border:1px solid var(--line)}
 
 
 def page(ranks: Ranks) -> str:
-    """One page: groups, what differs first, the proof or the hang, and a graph of each group to open.
+    """Return a page with groups, findings, the proof or the hang, and a graph of each group to open.
 
     Raises:
-        ExportError: the exporter of pages is another one, that makes none of a report.
-        FileError: a file of which a graph is shown is not there any more.
+        ExportError: the exporter of pages is another one, which cannot write a report.
+        FileError: a file with a graph to show no longer exists.
     """
     exporter = registry.exporter(_EXPORTER)
     if not isinstance(exporter, Reports):
         raise ExportError(f"the exporter {_EXPORTER!r} makes no page of a report: use the one of gradir")
-    shown, left = _shown(ranks)
-    body = "".join(f"{line}\n" for line in _body(ranks, left, has_graphs=bool(shown)))
-    return exporter.export_report(_TITLE, _STYLE, body, shown)
-
-
-def _shown(ranks: Ranks) -> tuple[list[tuple[str, Graph]], int]:
     graphs = ranks.graphs
-    named = [
+    shown = [
         (f"graph of {row(group)[0]}: {counted(group.nodes, 'node')}", graph)
         for group, graph in zip(ranks.groups, graphs, strict=False)
         if group.nodes <= _MOST_NODES
-    ]
-    return named[:_MOST_GRAPHS], len(graphs) - len(named[:_MOST_GRAPHS])
+    ][:_MOST_GRAPHS]
+    body = "".join(f"{line}\n" for line in _body(ranks, len(graphs) - len(shown), has_graphs=bool(shown)))
+    return exporter.export_report(_TITLE, _STYLE, body, shown)
 
 
-def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
+def _body(ranks: Ranks, omitted: int, *, has_graphs: bool) -> Iterator[str]:
     yield f"<h1>{_text(headline(ranks))}</h1>"
     picture = ranks.picture
     group_of = {rank: number for number, group in enumerate(ranks.groups) for rank in group.ranks}
-    # Of ranks that all stopped before they had a graph there is none.
+    # If all ranks stopped before they had a graph, there is no group.
     if ranks.groups:
-        # Letters tell something where there are places to tell apart.
+        # Letters help only if the picture has several places or groups.
         yield from _groups(ranks, has_letters=picture is not None and (bool(picture.mesh) or len(ranks.groups) > 1))
     if picture is not None and picture.mesh:
         yield from _mesh(picture.mesh, group_of)
@@ -115,10 +109,10 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
     proof = "" if any(finding.kind == "mixed" for finding in ranks.findings) else "proof "
     for line in map("".join, rest(ranks)):
         yield f'<p class="{proof}names">{_text(line)}</p>'
-    if has_graphs or left:
+    if has_graphs or omitted:
         yield "<h2>Graphs</h2>"
-    if left:
-        yield f"<p>{counted(left, 'graph')} more {'is' if left == 1 else 'are'} not in this page.</p>"
+    if omitted:
+        yield f"<p>{counted(omitted, 'graph')} more {'is' if omitted == 1 else 'are'} not in this page.</p>"
 
 
 def _groups(ranks: Ranks, *, has_letters: bool) -> Iterator[str]:
@@ -145,7 +139,7 @@ def _mesh(places: Mapping[int, Mapping[str, int]], group_of: Mapping[int, int]) 
     grids: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
     for rank, place in places.items():
         at = tuple(place[dimension] for dimension in dimensions)
-        # Ranks are at one place if they differ in a dimension in which nothing is exchanged.
+        # Ranks share a place if they differ only in a dimension without communication.
         grids.setdefault(at[:-2], {}).setdefault(at[-2:], []).append(rank)
     yield f"<h2>Mesh {_text(' × '.join(dimensions))}</h2>"
     if len(places) > _MOST_PLACES:
@@ -182,13 +176,13 @@ def _place(ranks: Sequence[int], group_of: Mapping[int, int]) -> str:
 
 def _timeline(picture: Picture, group_of: Mapping[int, int]) -> Iterator[str]:
     start = picture.rows[0].start
-    issued_there = [issued for lane in picture.rows for _, issued in lane.cells]
+    shown = [issued for lane in picture.rows for _, issued in lane.cells]
     count = max(len([*lane.cells]) + (lane.marked == len(lane.issued)) for lane in picture.rows)
     yield "<h2>Collectives in order</h2>"
-    legend = [f"{_code(op)} {op}" for op in dict.fromkeys(issued.op for issued in issued_there) if op in _CODES]
-    legend += ["blue is backward"] * any(issued.phase != _FORWARD for issued in issued_there)
+    legend = [f"{_code(op)} {op}" for op in dict.fromkeys(issued.op for issued in shown) if op in _CODES]
+    legend += ["blue is backward"] * any(issued.phase != _FORWARD for issued in shown)
     legend += [f"the first {start:,} are not shown"] * bool(start)
-    legend += [f"{counted(picture.left, 'rank')} not shown"] * bool(picture.left)
+    legend += [f"{counted(picture.omitted, 'rank')} not shown"] * bool(picture.omitted)
     # On a narrow screen the mark is out of sight.
     first = next((lane for lane in picture.rows if lane.marked is not None), None)
     link = f'; <a href="#{_MARK}">✗ first mismatch</a>' if first is not None else ""
@@ -205,8 +199,8 @@ def _timeline(picture: Picture, group_of: Mapping[int, int]) -> Iterator[str]:
             is_bad = number == lane.marked
             look = f"{_FORWARD if issued.phase == _FORWARD else 'backward'}{' bad' if is_bad else ''}"
             code = f"{'✗ ' * is_bad}{_code(issued.op)}"
-            words = f"<small>{_text(issued.group[:_LABEL])}</small>"
-            yield f'<td{mark * is_bad} class="{look}" title="{_text(said(issued))}">{_text(code)}{words}</td>'
+            label = f"<small>{_text(issued.group[:_LABEL])}</small>"
+            yield f'<td{mark * is_bad} class="{look}" title="{_text(said(issued))}">{_text(code)}{label}</td>'
         if lane.marked == len(lane.issued):
             yield f'<td{mark} class="bad">✗ ended</td>'
         yield "</tr>"

@@ -1,4 +1,4 @@
-"""The collectives of all ranks, each distinct part stored once: a thousand ranks have a million of them."""
+"""Store each distinct part of the collectives of all ranks once, since a thousand ranks have a million of them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
 from msgspec.structs import astuple
 
-from gradir.codecs.rank_parts import RankParts, numbered_collectives
+from gradir.codecs.rank_parts import RankParts, number_collectives
 from gradir.ir import Collective
 
 _STARTS: Final = tuple(map(Collective.__struct_fields__.index, ("phase", "node", "source", "operands")))
-"""Where the fields of each part begin: the operation, its place, its line, and its tensors."""
+"""The first field of each part: the operation, its place, its line, and its tensors."""
 
 _MOST_KNOWN: Final = 20_000
-"""So many records are recognized by their bytes, or kept as objects, which takes some megabytes."""
+"""The records to recognize by their bytes, or to keep as objects, which takes some megabytes."""
 
 
 class _Part(dict[tuple[Any, ...], int]):
-    """One of the parts of each record, as its number among the distinct ones."""
+    """The distinct values of one part, with their numbers, and the numbers of all records."""
 
     def __init__(self, fields: slice) -> None:
         super().__init__()
@@ -38,21 +39,21 @@ class _Part(dict[tuple[Any, ...], int]):
 
 
 class Programs:
-    """The collectives of all ranks; equal lists are one object."""
+    """The collectives of all ranks. Equal lists are one object."""
 
     def __init__(self) -> None:
         self._parts = [_Part(slice(*ends)) for ends in zip(_STARTS, (*_STARTS[1:], None), strict=True)]
         self._lists: dict[bytes, Program] = {}
-        self._spelled: dict[bytes, int] = {}
-        self._record = lru_cache(_MOST_KNOWN)(self._made)
+        self._known: dict[bytes, int] = {}
+        self._record = lru_cache(_MOST_KNOWN)(self._make_record)
 
     def read(self, data: bytes, parts: RankParts) -> Program:
         """Return the collectives of a document."""
         digest = hashlib.sha256(parts.collectives).digest()
         if digest not in self._lists:
-            if len(self._spelled) > _MOST_KNOWN:
-                self._spelled.clear()
-            rows = numbered_collectives(data, parts, self._spelled, self._add)
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            rows = number_collectives(data, parts, self._known, self._add)
             self._lists[digest] = Program(self._parts, self._record, rows)
         return self._lists[digest]
 
@@ -63,14 +64,8 @@ class Programs:
         count = len(self._parts[0].numbers)
         return range(count - len(records), count)
 
-    def _made(self, row: int) -> Collective:
-        operation, place, line, tensors = self._parts
-        return Collective(
-            *operation.distinct[operation.numbers[row]],
-            *place.distinct[place.numbers[row]],
-            *line.distinct[line.numbers[row]],
-            *tensors.distinct[tensors.numbers[row]],
-        )
+    def _make_record(self, row: int) -> Collective:
+        return Collective(*chain.from_iterable(part.distinct[part.numbers[row]] for part in self._parts))
 
 
 class Program:
@@ -89,7 +84,7 @@ class Program:
         return map(self.record, self._rows)
 
     def kinds(self) -> Iterator[tuple[Collective, int]]:
-        """Yield those that differ in more than their lines, and how often each is there."""
+        """Return the collectives that differ in more than their lines, with their counts."""
         operations, places, _, tensors = (part.numbers for part in self._parts)
         firsts: dict[tuple[int, ...], int] = {}
         counts: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""The files of ranks, each looked at once, and no graph made."""
+"""Read the files of ranks once, without making graphs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gradir import files
 from gradir.codecs.codec import decode, encode
 from gradir.codecs.rank_parts import RankSplitter
 from gradir.distributed.programs import Program, Programs
+from gradir.distributed.simulation import Key
 from gradir.errors import GradirError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Rank
@@ -22,16 +23,16 @@ from gradir.ir.text import excerpt
 
 _Source = str | PathLike[str] | Graph
 
-_UNSAID: Final = Rank(0, 0)
-"""Stands for the rank of a file that has none."""
+_UNKNOWN: Final = Rank(0, 0)
+"""The rank of a file that states none."""
 
 _NUMBER: Final = re.compile("([0-9]+)")
 _MOST_RANKS: Final = 1_000_000
-"""A larger number in the name of a file is a date or the like, and no rank."""
+"""A larger number in the name of a file is not a rank, but perhaps a date."""
 
 
 class RankFile(NamedTuple):
-    """What one rank left: its graph's digest, and its collectives, one object for equal lists."""
+    """The file of one rank: the digest of its graph, and its collectives. Equal lists are one object."""
 
     name: str
     source: _Source
@@ -43,11 +44,11 @@ class RankFile(NamedTuple):
 def read(sources: Iterable[object]) -> list[RankFile]:
     """Return the files, or graphs, of the ranks of one run, by rank.
 
-    Where none says its rank, the number in which their names differ is taken for it, or else their place.
+    If none states its rank, the rank is the number in which the names differ, or else the place in ``sources``.
 
     Raises:
-        GradirError: there is none; only some say their rank; two are of one rank, or not all of one run.
-        FileError: a file cannot be read.
+        GradirError: there is no file, only some state their rank, two have one rank, or they are of several runs.
+        FileError: gradir cannot read a file.
         FormatError: a file is not a GIR document that this release can read.
     """
     if isinstance(sources, (str, PathLike)):
@@ -55,20 +56,20 @@ def read(sources: Iterable[object]) -> list[RankFile]:
         raise GradirError(f"expected a list of files, not {str(sources)!r} alone; pass sorted(glob.glob(...))")
     programs, splitter, values = Programs(), RankSplitter(), _Values()
     with paused_gc():
-        given = [
+        rank_files = [
             _read(cast("_Source", source), number, programs, splitter, values) for number, source in enumerate(sources)
         ]
-    if not given:
+    if not rank_files:
         raise GradirError("there is nothing to compare: give the files of the ranks of one run")
-    unsaid = [one for one in given if one.rank is _UNSAID]
-    if len(unsaid) == len(given):
-        given = _numbered(given)
-    elif unsaid:
-        other = next(one for one in given if one.rank is not _UNSAID)
-        differ = f"{unsaid[0].name} does not say its rank, and {other.name} does"
+    unknown = [one for one in rank_files if one.rank is _UNKNOWN]
+    if len(unknown) == len(rank_files):
+        rank_files = _number_ranks(rank_files)
+    elif unknown:
+        other = next(one for one in rank_files if one.rank is not _UNKNOWN)
+        differ = f"{unknown[0].name} does not say its rank, and {other.name} does"
         raise GradirError(f"{differ}: capture all of them with --collectives, or none")
     found: dict[int, RankFile] = {}
-    for one in given:
+    for one in rank_files:
         other = found.setdefault(one.rank.rank, one)
         if other is not one:
             both = f"{other.name} and {one.name} are both of rank {one.rank.rank}"
@@ -86,8 +87,17 @@ def graph_in(one: RankFile) -> Graph:
         return decode(files.read_bytes(one.source))
 
 
+def group_members(ranks: Iterable[RankFile]) -> Mapping[Key, Sequence[RankFile]]:
+    """Return the ranks of each process group."""
+    found: defaultdict[Key, list[RankFile]] = defaultdict(list)
+    for one in ranks:
+        for key in one.rank.groups.items():
+            found[key].append(one)
+    return found
+
+
 _Values = dict[tuple[tuple[str, int], ...], Mapping[str, int]]
-"""The checksums of copies, which are mostly equal, each once."""
+"""The distinct checksums of parameters, which mostly are the same on all ranks."""
 
 
 def _read(source: _Source, number: int, programs: Programs, splitter: RankSplitter, values: _Values) -> RankFile:
@@ -97,20 +107,20 @@ def _read(source: _Source, number: int, programs: Programs, splitter: RankSplitt
         name, data = files.name_of(source), files.read_bytes(source)
     with files.naming(name):
         parts = splitter.split(data)
-        rank = parts.rank or _UNSAID
+        rank = parts.rank or _UNKNOWN
         if rank.values:
             rank = replace(rank, values=values.setdefault((*rank.values.items(),), rank.values))
         return RankFile(name, source, rank, parts.rest, programs.read(data, parts))
 
 
-def _numbered(given: Sequence[RankFile]) -> list[RankFile]:
-    split = [_NUMBER.split(one.name) for one in given]
+def _number_ranks(rank_files: Sequence[RankFile]) -> list[RankFile]:
+    split = [_NUMBER.split(one.name) for one in rank_files]
     differing = [place for place, column in enumerate(zip_longest(*split)) if len({*column}) > 1]
     numbers = [int(parts[differing[0]]) for parts in split] if len(differing) == 1 and differing[0] % 2 else []
-    if len({*numbers}) < len(given) or max(numbers) >= _MOST_RANKS:
-        numbers = [*range(len(given))]
+    if len({*numbers}) < len(rank_files) or max(numbers) >= _MOST_RANKS:
+        numbers = [*range(len(rank_files))]
     world = max(numbers) + 1
-    return [one._replace(rank=Rank(number, world)) for one, number in zip(given, numbers, strict=True)]
+    return [one._replace(rank=Rank(number, world)) for one, number in zip(rank_files, numbers, strict=True)]
 
 
 def _check_groups(one: RankFile) -> None:
@@ -126,22 +136,14 @@ def _check_groups(one: RankFile) -> None:
         raise GradirError(f"{one.name}: its collective {number} is {where}: capture it anew")
 
 
-_Members = tuple[int, ...]
-_Holders = dict[tuple[str, _Members], list[RankFile]]
-"""By the label of a group and its ranks, the files that say so."""
-
-
 def _check_one_run(ranks: Sequence[RankFile]) -> None:
-    """Refuse ranks that are not all of one run; the file that is named is one that differs from most."""
-    # A rank that came to no schedule does not know its stage.
-    whole = [one for one in ranks if not one.rank.stopped] or ranks
-    most = Counter((one.rank.world, one.rank.stages) for one in whole).most_common(1)[0][0]
+    """Raise GradirError if ranks are not of one run, and name a file that differs from most."""
+    # A rank that stopped before its schedule does not know its stage.
+    complete = [one for one in ranks if not one.rank.stopped] or ranks
+    most = Counter((one.rank.world, one.rank.stages) for one in complete).most_common(1)[0][0]
     first = next(one for one in ranks if (one.rank.world, one.rank.stages) == most)
-    # A thousand ranks have few lists, and few groups, which are compared by identity.
+    # A thousand ranks have few distinct lists, so check each once.
     checked: set[tuple[int, frozenset[tuple[str, int]]]] = set()
-    known: dict[tuple[str, _Members], _Members] = {}
-    holders: _Holders = defaultdict(list)
-    own: dict[tuple[str, int], tuple[_Members, RankFile]] = {}
     for one in ranks:
         rank = one.rank
         if rank.world != first.rank.world or rank.rank >= rank.world:
@@ -161,20 +163,19 @@ def _check_one_run(ranks: Sequence[RankFile]) -> None:
         for label, members in rank.groups.items():
             if rank.rank not in members:
                 raise GradirError(f"{one.name}: its rank {rank.rank} is not in its group {label}: capture it anew")
-            own[label, rank.rank] = known.setdefault((label, members), members), one
-            holders[label, members].append(one)
-    _check_members(holders, own)
+    _check_members(group_members(ranks))
 
 
-def _check_members(holders: _Holders, own: dict[tuple[str, int], tuple[_Members, RankFile]]) -> None:
-    for (label, members), files_of in holders.items():
+def _check_members(groups: Mapping[Key, Sequence[RankFile]]) -> None:
+    # Equal groups are one object, so compare them by identity.
+    own = {(label, one.rank.rank): (members, one) for (label, members), group in groups.items() for one in group}
+    for (label, members), group in groups.items():
         if len({*members}) < len(members):
             raise GradirError(f"the group {excerpt(label)} has a rank twice: capture it anew")
-        same = own[label, files_of[0].rank.rank][0]
         for member in members:
-            other, file = own.get((label, member), (same, files_of[0]))
-            if other is not same:
-                named = file if len(holders[label, other]) <= len(files_of) else files_of[0]
+            other, file = own.get((label, member), (members, group[0]))
+            if other is not members:
+                named = file if len(groups[label, other]) <= len(group) else group[0]
                 raise GradirError(
                     f"{named.name} has other ranks in the group {label} than others there: give the files of one run"
                 )

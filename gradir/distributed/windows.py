@@ -1,14 +1,13 @@
-"""Which ranks go on behind their files: a file has one step of a run, and the next one is not known."""
+"""Find the ranks that continue after their files, since a file has only one step of a run."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import Final
 
-from gradir.distributed.reading import RankFile
-from gradir.distributed.simulation import POINT_TO_POINT, Key, Outcome, Stuck
+from gradir.distributed.reading import RankFile, group_members
+from gradir.distributed.simulation import POINT_TO_POINT, Outcome, Stuck
 from gradir.ir import Collective
 from gradir.ir.ids import without_ordinal
 
@@ -19,28 +18,26 @@ WAITING: Final = ("starts", "waits")
 STOPPED: Final = (*WAITING, "fails", "left")
 
 
-def unaligned(ranks: Iterable[RankFile]) -> tuple[str, ...]:
-    """Return the groups in which the steps of ranks begin at other collectives, which can be those of other steps."""
-    found: defaultdict[Key, set[int]] = defaultdict(set)
-    for one in ranks:
-        for key in one.rank.groups.items():
-            found[key].add(one.rank.offsets.get(key[0], 0))
-    return tuple(dict.fromkeys(label for (label, _), offsets in found.items() if len(offsets) > 1))
+def find_unaligned(ranks: Iterable[RankFile]) -> tuple[str, ...]:
+    """Return the groups in which the steps of ranks begin at different collectives, so may be different steps."""
+    groups = group_members(ranks).items()
+    found = (label for (label, _), members in groups if len({one.rank.offsets.get(label, 0) for one in members}) > 1)
+    return tuple(dict.fromkeys(found))
 
 
-def going_on(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int, str]:
-    """Return the ranks that may exchange more in this step, and why that is so."""
+def find_open_ranks(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int, str]:
+    """Return the ranks that may communicate again in this step, with the reasons."""
     problem = outcome.problem
     waiting = problem.waiting if isinstance(problem, Stuck) else {} if problem is None else None
-    # Only a pipeline's schedule runs on as it is.
+    # Only a pipeline's schedule continues unchanged.
     captured = {one.rank.rank for one in ranks if not one.rank.stopped and one.rank.stage is None}
     found: dict[int, str] = {}
-    due = _due(ranks, problem, outcome.places) if isinstance(problem, Stuck) else set()
+    awaited = _find_awaited(ranks, problem, outcome.places) if isinstance(problem, Stuck) else set()
     for one in ranks:
         rank, states = one.rank, {word for words in one.rank.wrappers.values() for word in words}
         if rank.stopped in STOPPED and one.collectives and waiting is not None and rank.rank not in waiting:
             members = rank.groups.get(one.collectives[-1].group, ())
-            # A rank that has what it waited for was not sent it: nothing is sent in a captured backward.
+            # The others issued the collective that this rank waited for, but a captured backward sends nothing.
             if not (outcome.mixed or captured.isdisjoint(members)):
                 found[rank.rank] = CUT_OFF
         elif rank.stopped or UNFINISHED in states:
@@ -49,13 +46,13 @@ def going_on(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int, str]:
             found[rank.rank] = "goes on without a step of the optimizer, and may still come to it"
         elif NO_SYNC in states:
             found[rank.rank] = "reduces in a later backward (no_sync), and may come to it there"
-        elif rank.stage is None and rank.rank not in due:
+        elif rank.stage is None and rank.rank not in awaited:
             found[rank.rank] = "may come to it after its captured step: capture the next step to know"
     return found
 
 
-def _due(ranks: Iterable[RankFile], stuck: Stuck, places: Mapping[int, int]) -> Set[int]:
-    """Return the ranks for which others wait in what belongs to a step, or would do next."""
+def _find_awaited(ranks: Iterable[RankFile], stuck: Stuck, places: Mapping[int, int]) -> Set[int]:
+    """Return the ranks that others wait for in a collective of the step, or would wait for next."""
     labels: dict[tuple[int, int], set[str]] = {}
     found: set[int] = set()
     for one in ranks:
@@ -70,17 +67,17 @@ def _due(ranks: Iterable[RankFile], stuck: Stuck, places: Mapping[int, int]) -> 
 
 
 def _may_follow(issued: Collective) -> bool:
-    """Return whether the program may exchange this after a step too, as it does a metric or a message."""
+    """Return whether the program may also issue a collective after a step, such as one of a metric."""
     is_outside = issued.phase == "forward" and not issued.scope and issued.microbatch is None
-    # The id of a parameter, which stands for its gradient too, has no number.
+    # The id of a parameter, which also means its gradient, has no number.
     return is_outside and all(without_ordinal(name) != name for name in issued.operands)
 
 
-def later(ranks: Iterable[RankFile]) -> set[int]:
-    """Return the ranks that wait for what the others do behind their captured steps.
+def find_late_ranks(ranks: Iterable[RankFile]) -> set[int]:
+    """Return the ranks that wait for messages after the captured steps of the others.
 
-    The last message of a rank without a graph is for the rest of the step, or for the next one, which all ranks of a
-    schedule have in their files.
+    The last message of a rank without a graph belongs to the rest of the step or to the next step. In a schedule, the
+    files of all ranks have that step.
     """
     found = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
     last = {one.rank.rank: one.collectives[-1] for one in ranks if one.rank.stopped and one.collectives}

@@ -1,4 +1,4 @@
-"""What was found of ranks, as text."""
+"""Format the report on ranks as text, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOST_LINES: Final = 40
 
 
 def rendered(ranks: Ranks, form: str, *, full: bool = False) -> str:
-    """Write a comparison of ranks in a format; unless it is ``full``, a long text shows the first of each kind.
+    """Return a report on ranks in a format. Unless it is ``full``, a long text shows the first of each kind.
 
     Raises:
         ExportError: there is no such form.
@@ -58,24 +58,26 @@ def rendered(ranks: Ranks, form: str, *, full: bool = False) -> str:
 
 
 def _text(ranks: Ranks, full: bool) -> str:
-    shown, more = (ranks, _Left()) if full else _shortened(ranks)
+    shown, omitted = (ranks, _Omitted()) if full else _shorten(ranks)
     lines = [headline(ranks)]
-    lines += [f"  {line}" for line in (*map(_group, shown.groups), *more.groups, *stops(ranks))]
+    lines += [f"  {line}" for line in (*map(_group, shown.groups), *omitted.groups, *stops(ranks))]
     for finding in shown.findings:
         lines.append(title(finding))
         lines += [f"  {line}" for line in finding.lines]
-    lines += [*more.findings, *map("".join, rest(ranks))]
+    lines += [*omitted.findings, *map("".join, rest(ranks))]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-class _Left(NamedTuple):
+class _Omitted(NamedTuple):
+    """Lines about the groups and the findings that a report leaves out."""
+
     groups: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
 
 
-def _shortened(ranks: Ranks) -> tuple[Ranks, _Left]:
+def _shorten(ranks: Ranks) -> tuple[Ranks, _Omitted]:
     if len(ranks.groups) + sum(1 + len(finding.lines) for finding in ranks.findings) <= _MOST_LINES:
-        return ranks, _Left()
+        return ranks, _Omitted()
     firsts = list({finding.kind: finding for finding in reversed(ranks.findings)}.values())[::-1]
     room = max(1, (_MOST_LINES - _MOST) // max(1, len(firsts)) - 2)
     findings = []
@@ -84,31 +86,31 @@ def _shortened(ranks: Ranks) -> tuple[Ranks, _Left]:
         findings.append(replace(finding, lines=(*lines, *[f"and {counted(more, 'line')} more"] * (more > 0))))
     groups, more = ranks.groups[:_MOST], len(ranks.groups) - _MOST
     others = len(ranks.findings) - len(firsts)
-    left = _Left(
+    omitted = _Omitted(
         tuple([f"and {counted(more, 'graph')} more"] * (more > 0)),
         (f"and {counted(others, 'finding')} more (--full lists all)" if others else "(--full lists all)",),
     )
-    return replace(ranks, groups=groups, findings=tuple(findings)), left
+    return replace(ranks, groups=groups, findings=tuple(findings)), omitted
 
 
 def _markdown(ranks: Ranks, full: bool) -> str:
-    whole, (ranks, more) = ranks, (ranks, _Left()) if full else _shortened(ranks)
+    whole, (ranks, omitted) = ranks, (ranks, _Omitted()) if full else _shorten(ranks)
     lines = [f"**{headline(whole)}**", ""]
     lines += [
         "| ranks | nodes | edges | saved for backward | elements held | collectives |",
         "|---|---|---|---|---|---|",
     ]
     lines += [f"| {' | '.join(row(group))} |" for group in ranks.groups]
-    lines += [f"\n{line}" for line in (*more.groups, *stops(ranks))]
+    lines += [f"\n{line}" for line in (*omitted.groups, *stops(ranks))]
     for finding in ranks.findings:
         lines += ["", f"**{title(finding)}**", ""]
         lines += [f"- {code_span(printable(line), None)}" for line in finding.lines]
-    lines += [f"\n{line}" for line in more.findings]
-    lines += ["", *(f"{said}{code_span(printable(names), None)}" if names else said for said, names in rest(whole))]
+    lines += [f"\n{line}" for line in omitted.findings]
+    lines += ["", *(f"{text}{code_span(printable(names), None)}" if names else text for text, names in rest(whole))]
     return "\n".join(lines) + "\n"
 
 
-def _json(ranks: Ranks, full: bool) -> str:  # noqa: ARG001 (data is whole)
+def _json(ranks: Ranks, full: bool) -> str:  # noqa: ARG001 (JSON is always complete)
     return DocumentKind("account of ranks", FORMAT, VERSION, "gradir ranks --format json").encode(ranks).decode()
 
 
@@ -117,7 +119,7 @@ FORMS: Final = (*_FORMS, _PAGE)
 
 
 def headline(ranks: Ranks) -> str:
-    """How many ranks there are, and how many graphs they have."""
+    """Return a sentence with the numbers of ranks and graphs."""
     text = f"{len(ranks.ranks):,} of {counted(ranks.world, 'rank')}, {counted(len(ranks.groups), 'graph')}"
     if not ranks.is_sample:
         return text
@@ -126,7 +128,7 @@ def headline(ranks: Ranks) -> str:
 
 
 def row(group: Group) -> list[str]:
-    """A group as the cells of a table: the ranks, then the counts."""
+    """Return the cells of a group in a table: the ranks, then the counts."""
     name = f"{span(group.ranks)}{_stage(group)}{', up to sizes' if group.uneven else ''}"
     counts = (group.nodes, group.edges, group.saved_bytes, group.elements, group.collectives)
     return [name, *map("{:,}".format, counts)]
@@ -151,14 +153,15 @@ def title(finding: Finding) -> str:
 
 
 def rest(ranks: Ranks) -> Iterator[tuple[str, str]]:
-    """What is proved of the collectives, and which parameters have no gradient anywhere; names stand by themselves."""
+    """Yield the proof about the collectives and the parameters without a gradient on all ranks, each with its names."""
     if ranks.unaligned:
         yield f"no collectives compared: {_UNALIGNED} on ", ", ".join(ranks.unaligned)
     elif not any(finding.kind in ("hang", "may hang") for finding in ranks.findings):
         if ranks.proved or any(group.collectives for group in ranks.groups):
             mixed = any(finding.kind == "mixed" for finding in ranks.findings)
-            but = "; some mix tensors" if mixed else ""
-            yield f"{counted(ranks.proved, 'collective')}, each entered by all of its group in the same order{but}", ""
+            exception = "; some mix tensors" if mixed else ""
+            proof = f"{counted(ranks.proved, 'collective')}, each entered by all of its group in the same order"
+            yield f"{proof}{exception}", ""
         elif not ranks.stopped:
             yield "no collectives" if ranks.recorded else _UNRECORDED, ""
     if ranks.unreached:
@@ -166,7 +169,7 @@ def rest(ranks: Ranks) -> Iterator[tuple[str, str]]:
 
 
 def said(issued: Collective) -> str:
-    """A collective in a few words: what it is, of what, on which group, and who issued it."""
+    """Return a short description of a collective: its phase, operation, tensors and group, and its origin."""
     parts = [issued.phase, issued.op, ", ".join(map(tensor_text, issued.tensors)), f"on {issued.group}"]
     if issued.peer is not None:
         parts.append(f"with {issued.peer}")
@@ -180,13 +183,13 @@ def said(issued: Collective) -> str:
 
 
 def stops(ranks: Ranks) -> Iterator[str]:
-    """Yield which ranks came to no backward, and why."""
-    for why, numbers in ranks.stopped.items():
-        yield f"{span(numbers)}: no graph, {_STOPPED.get(why, 'stopped before the backward')}"
+    """Yield a line for each reason why ranks have no backward."""
+    for reason, numbers in ranks.stopped.items():
+        yield f"{span(numbers)}: no graph, {_STOPPED.get(reason, 'stopped before the backward')}"
 
 
 def span(ranks: Iterable[int]) -> str:
-    """Some ranks, those that follow each other by the first and the last.
+    """Return the numbers of ranks, with the first and the last of consecutive ones.
 
     >>> span([3]), span([0, 2, 1, 5]), span(range(0, 100, 2))
     ('rank 3', 'ranks 0-2, 5', 'ranks 0, 2, 4, 6, 8, 10 and 44 more')
@@ -200,6 +203,6 @@ def span(ranks: Iterable[int]) -> str:
             runs.append([rank, rank])
     shown = runs if len(runs) <= _MOST else runs[: _MOST - 2]
     text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in shown)
-    left = len(ordered) - sum(last - first + 1 for first, last in shown)
-    more = f" and {left:,} more" if left else ""
+    others = len(ordered) - sum(last - first + 1 for first, last in shown)
+    more = f" and {others:,} more" if others else ""
     return f"{'rank' if len(ordered) == 1 else 'ranks'} {text}{more}"

@@ -1,4 +1,4 @@
-"""Text, numbers and paths of live objects as a file may hold them: the same in every process, wherever it runs."""
+"""Convert text, numbers and paths of live objects to values for files, which are the same in every process."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _MAX_DECIMAL_BITS = 2_000
 
 
 def plain_int(value: int) -> AttrScalar:
-    """Return an integer of 64 bits as it is, a longer one as its digits, hexadecimal ones if they are very many."""
+    """Return an integer of 64 bits unchanged, and a longer one as decimal or, if it is very long, hexadecimal text."""
     if value in _INT64:
         return value
     return str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)
 
 
 def plain_float(value: float) -> AttrScalar:
-    """Return a float as a file holds it."""
+    """Return a float as the value for a file."""
     if math.isfinite(value):
         return value
     return NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
 
 
 def text_of(value: object) -> str:
-    """Return the characters of a str, whatever its class shows instead, and ``str`` of anything else.
+    """Return the characters of a str, also of a subclass with another ``__str__``, and ``str`` of other objects.
 
     >>> from enum import Enum
     >>> text_of(Enum("Mode", {"SUM": "sum"}, type=str).SUM), text_of(1)
@@ -47,14 +47,15 @@ def text_of(value: object) -> str:
 
 
 def plain_texts(texts: list[str]) -> list[str]:
-    """Return the `plain_text` of each; most texts are plain, which one look at all of them tells."""
+    """Return the `plain_text` of each text."""
+    # Most texts are plain, so check all of them at once.
     together = "".join(texts)
     are_plain = {*map(type, texts)} == {str} and plain_text(together) is together
     return texts if are_plain else list(map(plain_text, texts))
 
 
 def plain_text(text: str) -> str:
-    """A plain str without object addresses and lone surrogates, which would differ between runs or fit in no file."""
+    """Return a plain str without object addresses, which differ between runs, and without lone surrogates."""
     if type(text) is not str:
         text = "".join((text,))
     if " at 0x" in text:
@@ -63,26 +64,26 @@ def plain_text(text: str) -> str:
 
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
-# The folder of the cells of a notebook is named after its process.
+# The folder of a notebook's cells has the number of the process in its name.
 _CELL: Final = re.compile(r"ipykernel_\d+")
 
 
 class ShownPaths:
     """Shows a file relative to the deepest known folder around it.
 
-    Those are the working directory and the folders of installed packages, else the folders to import from.
+    Known are the working directory and the folders of installed packages, or else the folders to import from.
     """
 
     def __init__(self) -> None:
-        self._roots = _standard()
-        # The working directory may have been deleted.
+        self._roots = _standard_folders()
+        # The working directory may no longer exist.
         with suppress(OSError):
             self._roots.append(Path.cwd())
         self._imports = [Path(entry) for entry in sys.path if entry]
         self._known: dict[str, str] = {}
 
     def __call__(self, filename: str) -> str:
-        """Return the file that Python calls so."""
+        """Return the path to show for a file name of Python."""
         shown = self._known.get(filename)
         if shown is None:
             shown = self._known[filename] = printable(plain_text(self._relative(Path(filename)).as_posix()))
@@ -95,10 +96,10 @@ class ShownPaths:
         name = Path(path.name)
         if _CELL.fullmatch(path.parent.name):
             return name
-        spellings = [path, *_real([path])]
+        spellings = [path, *_resolve([path])]
         for roots in (self._roots, self._imports):
             for spelling in spellings:
-                folders = [*roots, *_real(roots), *_installed(spelling)]
+                folders = [*roots, *_resolve(roots), *_package_folders(spelling)]
                 found = [root for root in folders if spelling.is_relative_to(root)]
                 if found:
                     return spelling.relative_to(max(found, key=lambda root: len(root.parts)))
@@ -106,22 +107,22 @@ class ShownPaths:
 
 
 def is_installed(filename: str) -> bool:
-    """Return whether a file is a library's, installed or of Python itself, and not the user's own."""
+    """Return whether a file belongs to Python or to an installed library, and not to the user."""
     path = Path(filename)
-    return any(True for _ in _installed(path)) or any(path.is_relative_to(root) for root in _standard())
+    return any(True for _ in _package_folders(path)) or any(path.is_relative_to(root) for root in _standard_folders())
 
 
-def _standard() -> list[Path]:
+def _standard_folders() -> list[Path]:
     paths = sysconfig.get_paths()
     return [Path(paths[name]) for name in ("stdlib", "platstdlib") if paths.get(name)]
 
 
-def _installed(path: Path) -> Iterator[Path]:
+def _package_folders(path: Path) -> Iterator[Path]:
     return (parent for parent in path.parents if parent.name in _INSTALLED)
 
 
-def _real(paths: Iterable[Path]) -> Iterator[Path]:
+def _resolve(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
-        # A name that a program makes up may hold what no path does.
+        # A program may invent a name that is no valid path.
         with suppress(OSError, ValueError):
             yield Path(os.path.realpath(path))

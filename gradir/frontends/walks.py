@@ -1,4 +1,4 @@
-"""Walks over what things lead to, without recursion, groups of what is alike, and attributes exchanged for a while."""
+"""Walk graphs without recursion, group values, and replace attributes for a while."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 def reached(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Iterator[K]:
-    """Yield what can be reached from ``starts``, each once, and before what follows it.
+    """Yield the values that can be reached from ``starts``, each once, in depth-first order.
 
     >>> list(reached("a", {"a": "bc", "b": "c", "c": "a"}.__getitem__))
     ['a', 'b', 'c']
@@ -28,8 +28,8 @@ def reached(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Itera
             waiting += [*following(current)][::-1]
 
 
-def folded(start: K, known: dict[K, V], behind: Callable[[K], Iterable[K]], of: Callable[[K], V]) -> V:
-    """Return what ``of`` makes of ``start``, after what is ``behind`` it; ``known`` keeps it, so each is asked once.
+def folded(start: K, known: dict[K, V], following: Callable[[K], Iterable[K]], compute: Callable[[K], V]) -> V:
+    """Compute a value for ``start`` after those for all that follow it, each once, and store them in ``known``.
 
     >>> lengths: dict[str, int] = {}
     >>> folded("ab", lengths, lambda text: [text[1:]] if text else [], len), lengths
@@ -38,15 +38,15 @@ def folded(start: K, known: dict[K, V], behind: Callable[[K], Iterable[K]], of: 
     waiting = [start]
     while waiting:
         current = waiting[-1]
-        missing = [] if current in known else [each for each in behind(current) if each not in known]
+        missing = [] if current in known else [each for each in following(current) if each not in known]
         if not missing and waiting.pop() not in known:
-            known[current] = of(current)
+            known[current] = compute(current)
         waiting += missing
     return known[start]
 
 
 def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
-    """Yield something and what follows it, each after the other, until there is nothing.
+    """Yield a value, the one that follows it, and so on until ``None``.
 
     >>> list(chain(3, lambda number: number - 1 or None))
     [3, 2, 1]
@@ -57,44 +57,44 @@ def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
 
 
 def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a running frame and those around it, the innermost first."""
+    """Yield a running frame and the frames that called it, the innermost first."""
     return chain(frame, lambda inner: inner.f_back)
 
 
 def frames_of(frame: FrameType | None, module: str) -> Iterator[FrameType]:
-    """Yield those of `frames_from` that run code of a module, or of one below it."""
+    """Yield the frames of `frames_from` that run code of a module or of its submodules."""
     return (each for each in frames_from(frame) if f"{each.f_globals.get('__name__')}.".startswith(f"{module}."))
 
 
 def closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the variables that a function has from the functions around it, as far as they have a value."""
+    """Yield the closure variables of a function that have a value."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):
             yield name, cell.cell_contents
 
 
 def codes_in(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code and those of the functions that are written inside it."""
+    """Yield a code and the codes of the functions inside it."""
     return reached([code], lambda each: (inner for inner in each.co_consts if isinstance(inner, CodeType)))
 
 
 def paths_above(path: str) -> Iterator[str]:
-    """Yield a path of a module and those above it, the root last."""
+    """Yield a path of a module and the paths above it, the root last."""
     return chain(path, lambda inner: inner.rpartition(".")[0] if inner else None)
 
 
 def element_sums(
-    held: Iterable[tuple[tuple[str, ...], int, bool]],
+    parameters: Iterable[tuple[tuple[str, ...], int, bool]],
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """Count by path the elements of a module's own parameters, of those of its subtree, and the trainable of these.
+    """Count by path the elements of a module's own parameters, of its subtree's, and the trainable ones of these.
 
-    ``held`` has of each parameter its owners, its elements, and whether it is trainable.
+    ``parameters`` has the owners, the number of elements, and ``requires_grad`` of each.
     """
     own, total, trainable = Counter[str](), Counter[str](), Counter[str]()
-    for owners, elements, is_trainable in held:
+    for owners, elements, is_trainable in parameters:
         for owner in owners:
             own[owner] += elements
-        # What is tied counts once in a module above all its owners.
+        # A tied parameter counts once in a module above all its owners.
         for above in dict.fromkeys(above for owner in owners for above in paths_above(owner)):
             total[above] += elements
             trainable[above] += elements if is_trainable else 0
@@ -102,12 +102,12 @@ def element_sums(
 
 
 def below(path: str, name: str) -> str:
-    """Join a path of a module and one below it, of which either may be empty."""
+    """Join a path of a module and a path below it. Either may be empty."""
     return f"{path}.{name}" if path and name else path or name
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Return by key all that comes with it, in the order given.
+    """Return the values of each key, in the order of the pairs.
 
     >>> grouped((len(word), word) for word in ("a", "to", "b"))
     {1: ['a', 'b'], 2: ['to']}
@@ -123,7 +123,7 @@ _NONE: Final = object()
 
 @contextmanager
 def substituted(owner: Any, name: str, value: object) -> Iterator[None]:
-    """Give an attribute, if there is one, another value meanwhile."""
+    """Replace the value of an attribute, if it exists, inside of a ``with`` block."""
     old = getattr(owner, name, _NONE)
     if old is _NONE:
         yield
@@ -136,12 +136,12 @@ def substituted(owner: Any, name: str, value: object) -> Iterator[None]:
 
 
 def replace_function(entered: ExitStack, owner: Any, name: str, function: object) -> None:
-    """Replace a function of a module or a class until a stack is left, unless the program replaces it meanwhile."""
+    """Replace a function of a module or a class until a stack is closed, unless the program replaces it meanwhile."""
     old = vars(owner).get(name, _NONE)
     setattr(owner, name, function)
 
     def put_back() -> None:
-        # A program may have put something of its own in front.
+        # A program may have replaced it by another function.
         if vars(owner).get(name) is function and old is _NONE:
             delattr(owner, name)
         elif vars(owner).get(name) is function:

@@ -17,7 +17,7 @@ from steps import measured
 import gradir
 from gradir import codecs, registry
 from gradir.cli import info_command, validate_command
-from gradir.codecs.compression import room
+from gradir.codecs.compression import size_limit
 from gradir.diffs import diff_json
 from gradir.diffs.changes import Diff
 from gradir.errors import GradirError
@@ -151,7 +151,7 @@ def _result(function: Callable[..., T], *arguments: object) -> tuple[T | None, s
 
 def _check_memory(data: bytes) -> None:
     compression = codecs.compression_of(data)
-    size = len(data) if compression is None else min(room(len(data)), _grown(data))
+    size = len(data) if compression is None else min(size_limit(len(data)), _grown(data))
     for read in (gradir.loads, codecs.survey):
         _, peak = measured(lambda read=read: _result(read, data))
         assert peak < _PER_BYTE * size + _SPARE + 3 * _SPARE * bool(compression), f"{peak:,} bytes for {size:,}"
@@ -160,4 +160,4 @@ def _check_memory(data: bytes) -> None:
 def _grown(data: bytes) -> int:
     """The size of what was compressed, as far as it can be told."""
     found, _ = _result(codecs.decompress, data)
-    return room(len(data)) if found is None else len(found)
+    return size_limit(len(data)) if found is None else len(found)

@@ -21,7 +21,7 @@ from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.ignoring import without_identities
 from gradir.diffs.matching import match, search
 from gradir.diffs.merging.three_way import Merged, merged
-from gradir.distributed.linking import joined
+from gradir.distributed.linking import join_graphs
 from gradir.explanations.from_cuts import with_verdict
 from gradir.exporting import applied, planned, with_costs
 from gradir.ir import Builder, Graph, TensorMeta
@@ -179,8 +179,8 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.exporting.with_costs": Operation(lambda graph: with_costs(_costed(graph), "flops", "dot")),
         "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
         "gradir.review.united.drop_accumulators": Operation(lambda graph: drop_accumulators(graph).graph),
-        "gradir.distributed.linking.joined": Operation(
-            lambda graph: joined({0: ("a", graph)}, []), frozenset({"rank", "collectives", "cuts"})
+        "gradir.distributed.linking.join_graphs": Operation(
+            lambda graph: join_graphs({0: ("a", graph)}, []), frozenset({"rank", "collectives", "cuts"})
         ),
         **{f"pass {name}": Operation(partial(applied, planned({name: value}))) for name, value in PASSES.items()},
         "a drawn part": Operation(lambda graph: drawn_part(diff := reviewed(graph, changed), United(diff))),

@@ -1,7 +1,7 @@
-"""Read a ``.pt2`` file, which ``torch.export.save`` writes: its JSON alone.
+"""Read the JSON of a ``.pt2`` file, which ``torch.export.save`` writes.
 
-The file may be a stranger's. No pickle in it is loaded, no expression is evaluated, no module is imported, and what is
-read is bounded by the size of the file.
+The file is untrusted. gradir loads no pickle, evaluates no expression and imports no module, and reads no more bytes
+than the size of the file allows.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
-from gradir.codecs.compression import room
+from gradir.codecs.compression import size_limit
 from gradir.errors import FormatError
-from gradir.frontends.export.assemble import flat
+from gradir.frontends.export.assemble import flatten_argument, values_in
 from gradir.frontends.export.operators import operation_of
 from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program, modules_of
 from gradir.frontends.export.sizes import size_text
@@ -44,24 +44,22 @@ _DTYPES: Final = (
     *("float8_e5m2fnuz", "float8_e8m0fnu", "uint32", "uint64"),
 )
 _SPARSE: Final = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
-_LAYOUTS: Final = ("unknown", *_SPARSE, "_mkldnn", "strided")
-_MEMORY_FORMATS: Final = ("unknown", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
 _TABLES: Final[Mapping[str, Sequence[str]]] = {
     "as_scalar_type": _DTYPES,
-    "as_layout": _LAYOUTS,
-    "as_memory_format": _MEMORY_FORMATS,
+    "as_layout": ("unknown", *_SPARSE, "_mkldnn", "strided"),
+    "as_memory_format": ("unknown", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format"),
 }
-"""What the numbers of torch's enumerations in a program mean, as ``torch._export.serde.schema`` has them."""
+"""Names by number of the enumerations in ``torch._export.serde.schema``."""
 
 
-class _Taken(msgspec.Struct):
+class _Argument(msgspec.Struct):
     name: str
     arg: dict[str, Any]
 
 
 class _Node(msgspec.Struct):
     target: str
-    inputs: list[_Taken]
+    inputs: list[_Argument]
     outputs: list[dict[str, Any]]
     metadata: dict[str, str] = {}
 
@@ -75,7 +73,7 @@ class _Tensor(msgspec.Struct):
 
 
 class _Graph(msgspec.Struct):
-    """A graph, whose arguments are dicts of one key: what they are."""
+    """A graph. Each argument is a dict of one key, its kind."""
 
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]
@@ -103,7 +101,7 @@ class _Program(msgspec.Struct):
 
 
 class _Weight(msgspec.Struct):
-    """Where a tensor is, and as what: parts of one storage are in one place, and empty tensors may be in any."""
+    """The place of a tensor. Views of one storage share a place, and an empty tensor may be in any."""
 
     path_name: str
     tensor_meta: dict[str, Any] | None = None
@@ -113,7 +111,7 @@ class _Weights(msgspec.Struct):
     config: dict[str, _Weight]
 
 
-def program_in(file: BinaryIO) -> Program:
+def read_archive(file: BinaryIO) -> Program:
     """Read the program in a ``.pt2`` file.
 
     Raises:
@@ -124,18 +122,18 @@ def program_in(file: BinaryIO) -> Program:
             name, available = _graph_name(archive), file.seek(0, io.SEEK_END)
             root, model = name.rpartition("models/")[0], name.rpartition("/")[2].removesuffix(".json")
             configs = [f"{root}data/{kind}/{model}_{kind}_config.json" for kind in ("weights", "constants")]
-            texts = _texts(archive, [name, *(each for each in configs if each in archive.NameToInfo)], available)
-            stated = _decoded(name, texts.pop(name), _Program)
+            texts = _read_texts(archive, [name, *(each for each in configs if each in archive.NameToInfo)], available)
+            program = _decode(name, texts.pop(name), _Program)
             weights: dict[str, _Weight] = {}
             for place, text in texts.items():
-                weights |= _decoded(place, text, _Weights).config
+                weights |= _decode(place, text, _Weights).config
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise FormatError(f"broken archive: {said(error)}") from error
-    version = stated.schema_version.get("major", 0)
+    version = program.schema_version.get("major", 0)
     if version > _NEWEST:
         raise FormatError(f"the program has schema {version}, and this gradir reads up to {_NEWEST}; update gradir")
     try:
-        return _Reader(stated, weights).program()
+        return _Reader(weights).read(program)
     except msgspec.ValidationError as error:
         raise FormatError(str(error), place=printable(name)) from error
 
@@ -153,17 +151,17 @@ def _graph_name(archive: zipfile.ZipFile) -> str:
     raise FormatError(f"the archive has no models/model.json: it is {what}")
 
 
-def _texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) -> dict[str, bytes]:
-    """Return JSON files, unless they together fill the memory."""
+def _read_texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) -> dict[str, bytes]:
+    """Read JSON files, unless they are too large together."""
     entries = [archive.getinfo(name) for name in names]
     for entry in entries:
         if (method := entry.compress_type) not in _METHODS:
             place = printable(entry.filename)
             raise FormatError(f"unknown compression method {method}; save the program anew", place=place)
-    # The directory of the archive may state more than there is, and the same bytes several times.
+    # The directory of the archive may state more bytes than the file has, or the same bytes several times.
     stored = min(sum(entry.compress_size for entry in entries), available)
     size = sum(entry.file_size for entry in entries)
-    if size <= min(_LARGEST, room(stored)):
+    if size <= min(_LARGEST, size_limit(stored)):
         texts = {name: archive.read(name) for name in names}
         if sum(map(most_memory, texts.values())) <= _MOST_MEMORY:
             return texts
@@ -171,12 +169,12 @@ def _texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) -> di
 
 
 def most_memory(text: bytes) -> int:
-    """Return what decoded JSON takes at most, told by its punctuation."""
-    # An object takes 184 bytes, a list or a short text 56, and a place in a list 8.
+    """Return a bound on the bytes of decoded JSON, from its punctuation."""
+    # An object takes 184 bytes, a list or a short string 56, and an entry of a list 8.
     return len(text) + 64 * (text.count(b",") + text.count(b":") + text.count(b"[")) + 200 * text.count(b"{")
 
 
-def _decoded(name: str, text: bytes, kind: type[T]) -> T:
+def _decode(name: str, text: bytes, kind: type[T]) -> T:
     if is_too_deep(text):
         raise FormatError(TOO_DEEP, place=printable(name))
     try:
@@ -186,120 +184,117 @@ def _decoded(name: str, text: bytes, kind: type[T]) -> T:
 
 
 class _Reader:
-    def __init__(self, stated: _Program, weights: Mapping[str, _Weight]) -> None:
-        self._stated = stated
-        self._waiting: list[tuple[_Graph | dict[str, Any], Part]] = []
-        together = defaultdict[str, list[str]](list)
+    def __init__(self, weights: Mapping[str, _Weight]) -> None:
+        self._waiting: list[tuple[object, Part]] = []
+        ties = defaultdict[str, list[str]](list)
         for name, weight in weights.items():
             meta = msgspec.json.encode(weight.tensor_meta).decode()
             is_empty = '{"as_int":0}' in meta.partition("strides")[0]
-            together[name if is_empty else weight.path_name + meta].append(name)
-        self._tied = {name: names for names in map(tuple, together.values()) for name in names}
+            ties[name if is_empty else weight.path_name + meta].append(name)
+        self._tied = {name: names for names in map(tuple, ties.values()) for name in names}
 
-    def program(self) -> Program:
-        graph, signature = self._stated.graph_module.graph, self._stated.graph_module.signature
+    def read(self, program: _Program) -> Program:
+        graph, signature = program.graph_module.graph, program.graph_module.signature
         part = self._part(graph)
-        inputs, places = self._inputs(graph, signature)
+        inputs, input_names = self._inputs(graph, signature)
         while self._waiting:
-            inner, filled = self._waiting.pop()
-            self.fill(inner if isinstance(inner, _Graph) else msgspec.convert(inner, _Graph), filled)
-        # The specs stand for the outputs one by one.
+            inner, empty = self._waiting.pop()
+            self._fill(msgspec.convert(inner, _Graph), empty)
+        # There is one spec for each output.
         writes, outputs = [], []
         for spec, value in zip(signature.output_specs, part.outputs, strict=False):
-            kind, held = _one(spec)
-            written = held.get("buffer_name") or held.get("parameter_name") or held.get("user_input_name")
-            is_write = kind.endswith("_mutation") and isinstance(written, str) and isinstance(value, Named)
-            if is_write and written in places:
-                writes.append((places[written], value.name))
+            kind, fields = _only_item(spec)
+            target = fields.get("buffer_name") or fields.get("parameter_name") or fields.get("user_input_name")
+            is_write = kind.endswith("_mutation") and isinstance(target, str) and isinstance(value, Named)
+            if is_write and target in input_names:
+                writes.append((input_names[target], value.name))
             else:
                 outputs.append(value)
-        return Program(part._replace(outputs=outputs), inputs, writes, self._stated.torch_version)
+        return Program(part._replace(outputs=outputs), inputs, writes, program.torch_version)
 
     def _inputs(self, graph: _Graph, signature: _Signature) -> tuple[dict[str, Input], dict[str, str]]:
-        """The inputs of the program, and by what a write calls it which of them is meant."""
-        inputs, places = {}, {}
+        """Return the inputs of the program, and the names of inputs by the names that a mutation gives them."""
+        inputs, input_names = {}, {}
         for spec in signature.input_specs:
-            kind, held = _one(spec)
-            argument = held.get("arg")
-            is_inner = kind == "user_input" and isinstance(argument, dict)
-            name = _name(argument.get("as_tensor", argument) if is_inner else argument)
+            kind, fields = _only_item(spec)
+            argument = fields.get("arg")
+            is_nested = kind == "user_input" and isinstance(argument, dict)
+            name = _name(argument.get("as_tensor", argument) if is_nested else argument)
             known = graph.tensor_values.get(name)
             role = {"parameter": "parameter", "user_input": "input"}.get(kind, "buffer")
             if known is not None:
-                full = name if role == "input" else _checked(held.get(f"{kind}_name"))
-                inputs[name] = Input(role, self._tied.get(full, (full,)), _tensor(known), known.requires_grad)
-                places[full] = name
-        return inputs, places
+                full = name if role == "input" else _check_name(fields.get(f"{kind}_name"))
+                inputs[name] = Input(role, self._tied.get(full, (full,)), _parse_tensor(known), known.requires_grad)
+                input_names[full] = name
+        return inputs, input_names
 
-    def _part(self, graph: _Graph | dict[str, Any]) -> Part:
+    def _part(self, graph: object) -> Part:
+        """Return an empty part, which `read` fills later."""
         part = Part([], [], [])
         self._waiting.append((graph, part))
         return part
 
-    def argument(self, graph: _Graph, argument: Mapping[str, Any]) -> Any:
-        kind, value = _one(argument)
+    def _argument(self, graph: _Graph, argument: Mapping[str, Any]) -> Any:
+        kind, value = _only_item(argument)
         if kind in _TABLES:
             value = _entry(kind, value) if type(value) is int else None
         elif "tensor" in kind:
-            value = _tensors(value)
+            value = _parse_tensors(value)
         elif kind.startswith("as_sym_"):
-            value = tuple([_number(graph, each) for each in value]) if type(value) is list else _number(graph, value)
+            is_list = type(value) is list
+            value = tuple([_parse_number(graph, each) for each in value]) if is_list else _parse_number(graph, value)
         elif kind == "as_graph" and isinstance(value, dict):
-            value = Body(_checked(value.get("name")), self._part(value.get("graph", {})))
+            value = Body(_check_name(value.get("name")), self._part(value.get("graph", {})))
         elif kind == "as_device" and isinstance(value, dict):
-            value = _plain(value.get("type"))
+            value = _parse_constant(value.get("type"))
         elif kind == "as_operator":
             value = operation_of(str(value)).native
         else:
-            value = None if kind == "as_none" else _plain(value, is_float=kind.startswith("as_float"))
+            value = None if kind == "as_none" else _parse_constant(value, is_float=kind.startswith("as_float"))
         return value
 
-    def fill(self, graph: _Graph, part: Part) -> None:
+    def _fill(self, graph: _Graph, part: Part) -> None:
         part.inputs.extend(_name(next(iter(each.values()), None)) for each in graph.inputs)
         for node in graph.nodes:
             operation = operation_of(node.target)
             arguments = [
-                (taken.name or str(place), self.argument(graph, taken.arg)) for place, taken in enumerate(node.inputs)
+                (each.name or str(place), self._argument(graph, each.arg)) for place, each in enumerate(node.inputs)
             ]
-            made = [_tensors(value) for kind, value in map(_one, node.outputs) if "tensor" in kind]
-            makes = [each.name for each in flat(made) if type(each) is Named]
-            has_body = any(type(each) is Body for _, value in arguments for each in flat(value))
+            outputs = [_parse_tensors(value) for kind, value in map(_only_item, node.outputs) if "tensor" in kind]
+            makes = [each.name for each in values_in(outputs)]
+            has_body = any(type(each) is Body for _, value in arguments for each in flatten_argument(value))
             is_number = any(kind.startswith("as_sym") for output in node.outputs for kind in output)
-            is_shown = makes or has_body or (is_number and operation.reads_numbers)
+            is_shown = makes or has_body or (is_number and operation.reads_values)
             if not is_shown and "inplace" not in operation.kinds.values():
                 continue
-            tensors = [_tensor(graph.tensor_values.get(name)) for name in makes]
-            modules = [*modules_of(_stack(node.metadata.get("nn_module_stack", "")))]
+            tensors = [_parse_tensor(graph.tensor_values.get(name)) for name in makes]
+            modules = [*modules_of(_parse_stack(node.metadata.get("nn_module_stack", "")))]
             for module in modules:
-                _checked(module.path)
+                _check_name(module.path)
             op, native, _, kinds, _ = operation
             trace = node.metadata.get("stack_trace", "")
             part.calls.append(Call(op, native, arguments, makes, tensors, kinds, modules, trace))
-        part.outputs.extend(self.argument(graph, each) for each in graph.outputs)
+        part.outputs.extend(self._argument(graph, each) for each in graph.outputs)
 
 
-def _stack(text: str) -> dict[str, tuple[str, str]]:
-    found = {}
-    for entry in filter(None, text.split(";")):
-        key, _, rest = entry.partition(",")
-        path, _, kind = rest.rpartition(",")
-        found[key] = path, kind
-    return found
+def _parse_stack(text: str) -> dict[str, tuple[str, str]]:
+    entries = (entry.partition(",") for entry in text.split(";") if entry)
+    return {key: (rest.rpartition(",")[0], rest.rpartition(",")[2]) for key, _, rest in entries}
 
 
-def _tensors(value: Any, deep: int = 3) -> Any:
-    """Names of tensors, in the lists that they are in, which torch nests no deeper than two."""
+def _parse_tensors(value: Any, deep: int = 3) -> Any:
+    """Return the names of tensors in their lists, which torch nests no deeper than two."""
     if isinstance(value, list) and deep:
-        return tuple([_tensors(each, deep - 1) for each in value])
+        return tuple([_parse_tensors(each, deep - 1) for each in value])
     if isinstance(value, dict) and "as_tensor" in value:
         value = value["as_tensor"]
     return Named(_name(value)) if isinstance(value, dict) and "name" in value else None
 
 
-def _one(stated: Mapping[str, Any]) -> tuple[str, Any]:
-    if len(stated) != 1:
-        raise FormatError(f"expected an object with one key, got {len(stated)} keys: {excerpt([*stated][:3])}")
-    return next(iter(stated.items()))
+def _only_item(tagged: Mapping[str, Any]) -> tuple[str, Any]:
+    if len(tagged) != 1:
+        raise FormatError(f"expected an object with one key, got {len(tagged)} keys: {excerpt([*tagged][:3])}")
+    return next(iter(tagged.items()))
 
 
 def _name(value: Any) -> str:
@@ -307,38 +302,35 @@ def _name(value: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _checked(name: Any) -> str:
-    """A name, or the path of a module, that is no longer than those of models are."""
+def _check_name(name: Any) -> str:
+    """Return the name of a tensor or the path of a module, or raise FormatError if it is too long."""
     if not isinstance(name, str) or len(name) > _LONGEST or name.count(".") > _DEEPEST:
         raise FormatError(f"{excerpt(name)} is no name of a module or a tensor of at most {_LONGEST} characters")
     return name
 
 
-def _tensor(known: _Tensor | None) -> TensorMeta:
+def _parse_tensor(known: _Tensor | None) -> TensorMeta:
     if known is None:
         return TensorMeta(device=None)
     dtype, layout = _entry("as_scalar_type", known.dtype), _entry("as_layout", known.layout)
-    return TensorMeta(dtype, tuple(map(_size, known.sizes)), plain_text(str(known.device.get("type"))), layout)
+    sizes = map(_parse_expression, known.sizes)
+    shape = tuple(size if type(size) is int and 0 <= size <= MOST else str(size) for size in sizes)
+    return TensorMeta(dtype, shape, plain_text(str(known.device.get("type"))), layout)
 
 
-def _size(value: Mapping[str, Any]) -> int | str:
-    size = _expression(value)
-    return size if type(size) is int and 0 <= size <= MOST else str(size)
+def _parse_expression(value: Mapping[str, Any]) -> Any:
+    expression = value.get("as_expr")
+    if isinstance(expression, dict):
+        return plain_text(size_text(str(expression.get("expr_str"))))
+    return _parse_constant(next(iter(value.values()), None))
 
 
-def _expression(value: Mapping[str, Any]) -> Any:
-    stated = value.get("as_expr")
-    if isinstance(stated, dict):
-        return plain_text(size_text(str(stated.get("expr_str"))))
-    return _plain(next(iter(value.values()), None))
-
-
-def _number(graph: _Graph, value: Any) -> Any:
+def _parse_number(graph: _Graph, value: Any) -> Any:
     name = value.get("as_name") if isinstance(value, dict) else None
     for known in (graph.sym_int_values, graph.sym_float_values, graph.sym_bool_values):
         if isinstance(name, str) and name in known:
-            return _expression(known[name])
-    return _expression(value) if isinstance(value, dict) else None
+            return _parse_expression(known[name])
+    return _parse_expression(value) if isinstance(value, dict) else None
 
 
 def _entry(kind: str, number: int) -> str:
@@ -346,9 +338,9 @@ def _entry(kind: str, number: int) -> str:
     return table[number] if 0 <= number < len(table) else f"<{number}>"
 
 
-def _plain(value: Any, *, is_float: bool = False) -> Any:
-    """A constant as an attribute may hold it; torch spells floats that JSON cannot as text."""
+def _parse_constant(value: Any, *, is_float: bool = False) -> Any:
+    """Return a constant for an attribute. torch writes floats that JSON lacks as strings."""
     if is_float and isinstance(value, list):
-        return tuple([_plain(each, is_float=not isinstance(each, list)) for each in value])
+        return tuple([_parse_constant(each, is_float=not isinstance(each, list)) for each in value])
     is_number = is_float and (value in _NOT_FINITE or (type(value) is int and abs(value) <= MOST))
     return plain_value(float(value) if is_number else value)

@@ -12,13 +12,13 @@ from gradir.request import CaptureRequest
 
 
 class Captured(NamedTuple):
-    """A graph, and nothing live beside it."""
+    """A graph without live objects."""
 
     graph: Graph
 
 
 class ExportFrontend:
-    """Captures what torch.export and torch.fx make, and reads ``.pt2`` files."""
+    """Captures programs of torch.export and torch.fx, and reads ``.pt2`` files."""
 
     framework: ClassVar[str] = "torch"
     takes: ClassVar[str] = "a torch.export program or an FX GraphModule"
@@ -48,7 +48,7 @@ class ExportFrontend:
         return any(isinstance(value, getattr(sys.modules.get(module), name, ())) for module, name in kinds)
 
     def capture(self, request: CaptureRequest) -> Captured:
-        """The graph of an exported program, which nothing runs for."""
+        """Return the graph of an exported program, without running the program."""
         import torch
 
         from gradir.frontends.export.assemble import graph_of
@@ -65,13 +65,13 @@ class ExportFrontend:
         return Captured(graph_of(program, trace_places(ShownPaths(), (torch.__path__[0],))))
 
     def read(self, file: BinaryIO) -> Graph:
-        """The graph of the program in a ``.pt2`` file, of which no weight is read and no pickle loaded.
+        """Return the graph of the program in a ``.pt2`` file, without reading weights or pickles.
 
         Raises:
-            FormatError: there is no program in it, or none that can be read.
+            FormatError: the file has no program, or none that gradir can read.
         """
-        from gradir.frontends.export.archive import program_in
+        from gradir.frontends.export.archive import read_archive
         from gradir.frontends.export.assemble import graph_of
         from gradir.frontends.export.traces import foreign_path, trace_places
 
-        return graph_of(program_in(file), trace_places(foreign_path))
+        return graph_of(read_archive(file), trace_places(foreign_path))

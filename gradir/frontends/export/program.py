@@ -1,4 +1,4 @@
-"""A program as its graphs state it, before it is a graph of gradir: calls on named values, part by part."""
+"""Define the records of a program, from which `assemble` makes a graph: calls on named values, in parts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gradir.ir.frozen import NOTHING
 _ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self|_export_root)(?:\.|(?=\[)|$)")
 _ITEM: Final = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
 
-_LONGEST: Final = 10
-"""More digits number no call of a module."""
+_MOST_DIGITS: Final = 10
+"""A longer number is not that of a call."""
 
 
 class Named(NamedTuple):
-    """An argument that is a value of the same part."""
+    """An argument that names a value of the same part."""
 
     name: str
 
 
 class Part(NamedTuple):
-    """A graph of a program: the whole one, or a body that an operation runs.
+    """A graph of a program: the outermost one, or a body that an operation runs.
 
     ``inputs`` and ``outputs`` are arguments: a `Named` value, a constant, or a sequence of them.
     """
@@ -41,15 +41,15 @@ class Body(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A module that a call runs in: its path, the qualified name of its class, and which call of it this is."""
+    """A module that a call runs in: its path, the qualified name of its class, and the number of its call."""
 
     path: str
     kind: str
     call: int = 0
 
 
-class Kept(NamedTuple):
-    """An output that a backward takes: which, of how many bytes, and whether it is ``held`` or ``recomputed``."""
+class SavedOutput(NamedTuple):
+    """An output that the backward pass takes: its number, its bytes, and its state, ``held`` or ``recomputed``."""
 
     output: int
     bytes: int | None
@@ -59,11 +59,11 @@ class Kept(NamedTuple):
 class Call(NamedTuple):
     """An operation of a part.
 
-    ``makes`` are the names of its outputs, and ``tensors`` what is known of each. A constant among ``arguments`` is
-    what an attribute may hold. ``kinds`` tells of an argument by name whether it is a ``view`` or written ``inplace``.
-    ``weights`` are the inputs of the program that a module uses which stands here as one operation. In a joint graph
-    a call of the backward has the ``number`` of the call that it differentiates. ``region`` numbers the graph of a call
-    from 1 on, where torch made several.
+    ``makes`` are the names of its outputs, and ``tensors`` their metadata. ``arguments`` have the values of attributes
+    for constants. ``kinds`` says by name whether an argument is a ``view`` or written ``inplace``. ``weights`` are the
+    inputs of the program that a module uses, if the call is a whole module. In a joint graph, a call of the backward
+    has the ``number`` of the call that it differentiates. ``region`` is the number of the compiled graph, from 1, if
+    torch made several.
     """
 
     op: str
@@ -78,12 +78,12 @@ class Call(NamedTuple):
     weights: Sequence[str] = ()
     number: int | None = None
     is_backward: bool = False
-    kept: Sequence[Kept] = ()
+    saved: Sequence[SavedOutput] = ()
     region: int = 0
 
 
 class Input(NamedTuple):
-    """A tensor that a program does not compute: its role and its names, empty where it has none."""
+    """A tensor that a program does not compute, with its role and its names, if any."""
 
     role: str
     names: tuple[str, ...]
@@ -92,11 +92,11 @@ class Input(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A whole program. ``writes`` are pairs of the name of an input and of the value that it holds at the end.
+    """A program. ``writes`` are pairs of the name of an input and of its value at the end.
 
-    ``kind`` is ``forward``, ``joint`` or ``compiled``. ``paths`` are the places of outputs that have names, and
-    ``scopes`` known modules by their paths. ``savings`` are bytes that a way to train keeps for its backward: its name,
-    a module and how many.
+    ``kind`` is ``forward``, ``joint`` or ``compiled``. ``paths`` are the names of the outputs, if they have names.
+    ``scopes`` are known modules by path. ``savings`` are the bytes saved for backward: a partitioner or ``eager``, a
+    module, and the number of bytes.
     """
 
     part: Part
@@ -111,17 +111,17 @@ class Program(NamedTuple):
 
 
 def modules_of(stack: Mapping[str, Any] | None) -> Iterator[Module]:
-    """The modules of a stack, outermost first."""
+    """Yield the modules of a stack, the outermost first."""
     for key, (path, kind) in (stack or {}).items():
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
         bare = bare_path(_ROOT.sub("", path))
         call = str(key).partition("@")[2]
-        is_number = call.isdecimal() and len(call) < _LONGEST
+        is_number = call.isdecimal() and len(call) < _MOST_DIGITS
         yield Module(bare.partition("@")[0].strip("."), name, int(call) if is_number else 0)
 
 
 def bare_path(text: str) -> str:
-    """The path that Dynamo spells with items.
+    """Return a dotted path for a path of Dynamo with items.
 
     >>> bare_path("G['net'].layers[0]._modules['fc']._parameters['weight']")
     'G.net.layers.0.fc.weight'

@@ -22,8 +22,8 @@ from torch._guards import CompileContext
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradir.errors import CaptureError, SpecError
-from gradir.frontends.export.fx import known_inputs, program_of, stack_of
-from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program, bare_path
+from gradir.frontends.export.fx import describe_inputs, program_of, stack_of
+from gradir.frontends.export.program import Call, Input, Named, Part, Program, SavedOutput, bare_path
 from gradir.frontends.pytorch.target import Traced, compiled_code
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below, paths_above, replace_function
@@ -32,18 +32,18 @@ from gradir.spec import called, own_error
 _VARIABLE: Final = re.compile(r"[LG]\.((?!__)\w[\w.]*)")
 
 
-def traced(target: Traced) -> tuple[list[Region], object]:
-    """Run a call, and return the graphs that it was compiled to, and what it returned."""
+def trace_call(target: Traced) -> tuple[list[Region], object]:
+    """Run a call, and return its compiled graphs and its result."""
     backend = _Backend(_Names(target), compiles=target.compiles)
     inner = getattr(target.call, "func", target.call)
     log = logging.getLogger("torch._dynamo")
     level = log.level
-    # gradir reports the graph breaks itself, and what was compiled before stands in the way of another backend.
+    # gradir reports the graph breaks itself. Code that was compiled before would not reach this backend.
     log.setLevel(logging.ERROR)
     torch.compiler.reset()
     try:
         with warnings.catch_warnings():
-            # AOTAutograd traces the backward in the mode that warns of what fails, which is an error of its own.
+            # AOTAutograd traces the backward in anomaly mode, which warns before an error is raised.
             warnings.filterwarnings("ignore", "Error detected in")
             result = called(partial(_run, target, backend), getattr(inner, "__qualname__", type(inner).__name__))
     except SpecError:
@@ -56,7 +56,7 @@ def traced(target: Traced) -> tuple[list[Region], object]:
 
 
 def expect_traced(found: Sequence[Region]) -> None:
-    """Refuse a program with a graph that AOTAutograd cannot differentiate."""
+    """Raise CaptureError if AOTAutograd cannot differentiate one of the graphs."""
     failure = next((region.failure for region in found if region.failure), "")
     if failure:
         raise CaptureError(f"torch cannot trace the backward of this loss: {failure}") from None
@@ -70,13 +70,13 @@ def _run(target: Traced, backend: _Backend) -> object:
     inner, args, kwargs = (call.func, call.args, call.keywords) if isinstance(call, partial) else (call, (), {})
     from torch._dynamo import config
 
-    # A line in a log computes nothing, and would break the graph.
+    # A call of a logger computes nothing, and would break the graph.
     logs = {each for each in vars(logging.Logger).values() if callable(each)}
     with ExitStack() as entered:
         # Without allow_rnn Dynamo ends its graph at an LSTM.
         entered.enter_context(config.patch(ignore_logger_methods=logs, allow_rnn=True))
         for kind in {type(module) for module in (*target.modules.roots.values(), *target.called)}:
-            # To compile what makes a model takes longer than the model itself, and breaks the graph anyway.
+            # Compiling the construction of a model takes longer than the model itself, and breaks the graph anyway.
             replace_function(entered, kind, "__init__", torch.compiler.disable(kind.__init__))  # type: ignore[no-untyped-call]
         return torch.compile(inner, backend=backend)(*args, **kwargs)
 
@@ -88,30 +88,30 @@ def region_of(program: Any) -> Region:
         raise CaptureError(f"a joint graph needs a function, or a module and its inputs, and {name} has none")
     from torch.utils._pytree import tree_leaves
 
-    specs, known = program.graph_signature.input_specs, known_inputs(program)
-    held, given = {**program.state_dict, **program.constants}, iter(tree_leaves(program.example_inputs))
+    specs, known = program.graph_signature.input_specs, describe_inputs(program)
+    tensors, examples = {**program.state_dict, **program.constants}, iter(tree_leaves(program.example_inputs))
     backend = _Backend(None, compiles=False)
-    inputs = [next(given) if spec.target is None else held[spec.target] for spec in specs]
+    inputs = [next(examples) if spec.target is None else tensors[spec.target] for spec in specs]
     called(partial(backend, program.graph_module, inputs), f"tracing the backward of {name}")
     (region,) = backend.found
-    region.named = [known.get(spec.arg.name, ("input", ())) for spec in specs]
+    region.described = [known.get(spec.arg.name, ("input", ())) for spec in specs]
     return region
 
 
 class Region:
-    """A graph of Dynamo, and what AOTAutograd made of it; values are known by the numbers of Dynamo's places."""
+    """A graph of Dynamo, as AOTAutograd rewrote it. Dictionaries with int keys use the numbers of Dynamo's inputs."""
 
-    def __init__(self, start: str, reason: Any = None) -> None:
-        """``start`` is put before the names of its values."""
-        self.start, self.reason = start, reason
+    def __init__(self, prefix: str, reason: Any = None) -> None:
+        """``prefix`` is the prefix of the names of its values."""
+        self.prefix, self.reason = prefix, reason
         self.compiled_as = str(CompileContext.current_compile_id() or "")
         self.program = Program(Part([], [], []), {})
         self.is_read, self.failure = False, ""
-        self.named: Sequence[tuple[str, tuple[str, ...]]] = ()
-        # The tensors of its first run.
-        self.taken, self.returned = tuple[Any, ...](), list[Any]()
-        # By partitioner the values that it keeps. There is none where nothing needs a gradient.
-        self.kept: dict[str, list[str]] = {}
+        self.described: Sequence[tuple[str, tuple[str, ...]]] = ()
+        # The values of its first run.
+        self.first_inputs, self.first_outputs = tuple[Any, ...](), list[Any]()
+        # The values that each partitioner saves. It is empty if no value needs a gradient.
+        self.saved: dict[str, list[str]] = {}
         self.places, self.tangents = dict[int, str](), dict[int, str]()
         self.results, self.gradients = dict[int, Named](), dict[int, Named]()
         self.writes: list[tuple[str, str]] = []
@@ -122,15 +122,13 @@ class Region:
         nodes = [*graph.graph.nodes]
         sums = dict.fromkeys(node for node in nodes if node.meta.get("is_gradient_acc"))
         _place_sums([*sums])
-        self.program, self.is_read = program_of(graph, self.start), True
+        self.program, self.is_read = program_of(graph, self.prefix), True
         places = [node for node in nodes if node.op == "placeholder"]
         described = self._read_places(places)
         self._read_ends(zip(nodes[-1].meta["desc"], self.program.part.outputs, strict=True), described)
         # A sum of gradients has the number of some operation before it.
-        self._numbers = {node.name: node.meta.get("seq_nr") for node in nodes} | dict.fromkeys(
-            each.name for each in sums
-        )
-        tangents = {name.removeprefix(self.start) for name in self.tangents.values()}
+        self._numbers = {node.name: None if node in sums else node.meta.get("seq_nr") for node in nodes}
+        tangents = {name.removeprefix(self.prefix) for name in self.tangents.values()}
         self._backward = set[str]()
         for node in nodes:
             # The backward of a custom function has no tag.
@@ -148,30 +146,30 @@ class Region:
         self._owned = {storage_of(self.tensors[node.name]) for node in places}
 
     def _read_places(self, places: Sequence[fx.Node]) -> dict[Any, str]:
-        described = {node.meta["desc"]: self.start + node.name for node in places}
-        for what, name in described.items():
-            if type(what).__name__ == "PlainAOTInput":
-                self.places[what.idx] = name
-            elif type(what).__name__ == "TangentAOTInput":
-                self.tangents[getattr(what.output, "idx", -1)] = name
+        described = {node.meta["desc"]: self.prefix + node.name for node in places}
+        for origin, name in described.items():
+            if type(origin).__name__ == "PlainAOTInput":
+                self.places[origin.idx] = name
+            elif type(origin).__name__ == "TangentAOTInput":
+                self.tangents[getattr(origin.output, "idx", -1)] = name
         return described
 
     def _read_ends(self, ends: Iterable[tuple[Any, Any]], described: Mapping[Any, str]) -> None:
-        for what, value in (end for end in ends if isinstance(end[1], Named)):
-            match type(what).__name__:
+        for origin, value in (end for end in ends if isinstance(end[1], Named)):
+            match type(origin).__name__:
                 case "InputMutationAOTOutput":
-                    self.writes.append((described[what.mutated_input], value.name))
+                    self.writes.append((described[origin.mutated_input], value.name))
                 case "GradAOTOutput":
-                    self.gradients[getattr(what.grad_of, "idx", -1)] = value
+                    self.gradients[getattr(origin.grad_of, "idx", -1)] = value
                 case _:
-                    self.results[getattr(what, "idx", len(self.results))] = value
+                    self.results[getattr(origin, "idx", len(self.results))] = value
 
-    def note(self, partitioner: str, count: int, parts: tuple[fx.GraphModule, fx.GraphModule]) -> None:
-        """Note what a partitioner keeps; the last one decides on what is computed anew."""
+    def record_partition(self, partitioner: str, count: int, parts: tuple[fx.GraphModule, fx.GraphModule]) -> None:
+        """Record the values that a partitioner saves. The last one decides which values are recomputed."""
         (ends,) = (node.args[0] for node in parts[0].graph.nodes if node.op == "output")
-        self.kept[partitioner] = [node.name for node in ends[count:] if isinstance(node, fx.Node)]
-        again = {node.name for node in parts[1].graph.nodes if node.op == "call_function"}
-        self._recomputed = again - self._backward
+        self.saved[partitioner] = [node.name for node in ends[count:] if isinstance(node, fx.Node)]
+        computed = {node.name for node in parts[1].graph.nodes if node.op == "call_function"}
+        self._recomputed = computed - self._backward
 
     def inputs(self) -> Iterator[tuple[str, Input]]:
         """Yield the tensors among the inputs by their names."""
@@ -179,46 +177,47 @@ class Region:
         tangents = {*self.tangents.values()}
         for name, known in self.program.inputs.items():
             number = numbers.get(name, -1)
-            role, names = self.named[number] if number >= 0 else ("input", (name,) if name in tangents else ())
+            role, names = self.described[number] if number >= 0 else ("input", (name,) if name in tangents else ())
             yield name, known._replace(role=role, names=names, trainable=number in self.gradients)
 
     def calls(self) -> Iterator[Call]:
-        """Yield the operations with what is kept of each, and what those of the backward differentiate."""
-        slots: defaultdict[str, dict[int, Kept]] = defaultdict(dict)
-        held = dict.fromkeys(next(reversed(self.kept.values()), ()), "held")
-        # A view of what is there anyway takes no memory and no time.
-        there = self._owned | {storage_of(self.tensors[name]) for name in held}
-        again = [name for name in self._numbers if name in self._recomputed]
-        again = [name for name in again if storage_of(self.tensors[name]) not in there]
-        for name, state in {**dict.fromkeys(again, "recomputed"), **held}.items():
+        """Yield the operations with their saved outputs, and those of the backward with their forward operation."""
+        slots: defaultdict[str, dict[int, SavedOutput]] = defaultdict(dict)
+        states = dict.fromkeys(next(reversed(self.saved.values()), ()), "held")
+        # A view of a storage that exists anyway takes no memory and no time.
+        existing = self._owned | {storage_of(self.tensors[name]) for name in states}
+        recomputed = [name for name in self._numbers if name in self._recomputed]
+        recomputed = [name for name in recomputed if storage_of(self.tensors[name]) not in existing]
+        for name, state in {**dict.fromkeys(recomputed, "recomputed"), **states}.items():
             if name in self.outputs and isinstance(self.tensors[name], torch.Tensor):
                 call, number = self.outputs[name]
-                slots[call][number] = Kept(number, bytes_of(self.tensors[name]) if state == "held" else None, state)
+                size = bytes_of(self.tensors[name]) if state == "held" else None
+                slots[call][number] = SavedOutput(number, size, state)
         for call in self.program.part.calls:
-            name = call.makes[0].removeprefix(self.start).partition("[")[0] if call.makes else ""
-            kept = [slot for _, slot in sorted(slots[name].items())]
-            yield call._replace(number=self._numbers.get(name), is_backward=name in self._backward, kept=kept)
+            name = call.makes[0].removeprefix(self.prefix).partition("[")[0] if call.makes else ""
+            saved = [slot for _, slot in sorted(slots[name].items())]
+            yield call._replace(number=self._numbers.get(name), is_backward=name in self._backward, saved=saved)
 
 
 def _place_sums(sums: Sequence[fx.Node]) -> None:
-    """Put each sum of gradients, for which torch states no module, into those that its last summand and taker share."""
-    takers = dict[fx.Node, Mapping[str, Any]]()
+    """Put each sum of gradients into the modules that its last summand and its user share, since torch states none."""
+    users = dict[fx.Node, Mapping[str, Any]]()
     for node in reversed(sums):
-        taker = next(iter(node.users))
-        takers[node] = takers[taker] if taker in takers else stack_of(taker)
+        user = next(iter(node.users))
+        users[node] = users[user] if user in users else stack_of(user)
     for node in sums:
-        pairs = zip(stack_of(node.all_input_nodes[-1]).items(), takers[node].items(), strict=False)
+        pairs = zip(stack_of(node.all_input_nodes[-1]).items(), users[node].items(), strict=False)
         node.meta["fwd_nn_module_stack"] = dict(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def storage_of(tensor: Any) -> int:
-    """Return what tensors of one storage have in common, and 0 of a number."""
+    """Return a number that tensors of one storage share, and 0 for any other value."""
     is_tensor = isinstance(tensor, torch.Tensor)
     return int(StorageWeakRef(tensor.untyped_storage()).cdata) if is_tensor else 0  # type: ignore[no-untyped-call]
 
 
 def bytes_of(tensor: Any) -> int | None:
-    """Return the size of a storage, and nothing of a number or where it depends on a symbol."""
+    """Return the size of a tensor's storage, or None if it is symbolic or the value is no tensor."""
     size: Any = tensor.untyped_storage().nbytes() if isinstance(tensor, torch.Tensor) else None
     return size if type(size) is int else None
 
@@ -226,7 +225,7 @@ def bytes_of(tensor: Any) -> int | None:
 class _Names:
     """Gives modules and tensors the names that they have in the eager graph.
 
-    The call may make modules anew. The outermost that are called are found by their classes, in the order of calls.
+    The call may make its modules again. Their roots are then found by class, in the order of calls.
     """
 
     def __init__(self, target: Traced) -> None:
@@ -237,58 +236,59 @@ class _Names:
         self._waiting = [(type(each), modules.paths[each]) for each in target.called if each in modules.paths]
         self._roots: dict[str, str] = {}
 
-    def forget_texts(self) -> None:
-        """Forget what Dynamo calls the modules of one graph, which it may call others in the next."""
+    def forget_roots(self) -> None:
+        """Forget Dynamo's names of the modules of one graph, since the next graph may reuse them."""
         self._roots = {}
 
-    def stack(self, stack: Mapping[str, Any]) -> dict[str, Any]:
+    def rename_stack(self, stack: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
         for key, (text, kind) in stack.items():
             number, _, call = str(key).partition("@")
             bare = bare_path(text.partition("@")[0])
-            known = int(number) if number.isdecimal() else 0
-            if known not in self._paths:
-                self._paths[known] = self._path(bare, kind)
-            path = self._paths[known]
-            self._note(bare, path)
+            identity = int(number) if number.isdecimal() else 0
+            if identity not in self._paths:
+                self._paths[identity] = self._find_path(bare, kind)
+            path = self._paths[identity]
+            self._record_roots(bare, path)
             found[f"{path}@{call}"] = path, kind
         return found
 
-    def _note(self, bare: str, path: str) -> None:
-        """Note what Dynamo calls a module, and the modules above it: a frame calls its own ``self``."""
+    def _record_roots(self, bare: str, path: str) -> None:
+        """Record Dynamo's name of a module, and of the modules above it. In a frame, ``self`` is a root."""
         while bare and bare not in self._roots:
             self._roots[bare] = path
             (bare, _, inner), (path, _, last) = bare.rpartition("."), path.rpartition(".")
             if inner != last:
                 return
 
-    def _path(self, bare: str, kind: Any) -> str:
-        known = self._known(bare)
-        fitting = None if known is not None else next((each for each in self._waiting if each[0] is kind), None)
-        if fitting is not None:
-            self._waiting.remove(fitting)
-            return fitting[1]
-        return known or bare.partition(".")[2].partition(".")[2]
+    def _find_path(self, bare: str, kind: Any) -> str:
+        path = self._path_from_root(bare)
+        called = next((each for each in self._waiting if path is None and each[0] is kind), None)
+        if called is not None:
+            self._waiting.remove(called)
+            return called[1]
+        return path or bare.partition(".")[2].partition(".")[2]
 
-    def _known(self, bare: str) -> str | None:
+    def _path_from_root(self, bare: str) -> str | None:
         root = next((above for above in paths_above(bare) if above in self._roots), None)
         return None if root is None else below(self._roots[root], bare[len(root) + 1 :])
 
-    def input(self, source: str, tensor: object) -> tuple[str, tuple[str, ...]]:
+    def describe_input(self, source: str, tensor: object) -> tuple[str, tuple[str, ...]]:
+        """Return the role and the names of an input."""
         bare = bare_path(source)
-        owned = self._owned.get(id(tensor)) or self._by_name.get(self._known(bare) or "")
+        owned = self._owned.get(id(tensor)) or self._by_name.get(self._path_from_root(bare) or "")
         if owned is not None:
             return "parameter" if owned.is_parameter else "buffer", owned.names
-        # Dynamo begins the names that it makes up itself with underscores.
+        # Names that Dynamo invents start with underscores.
         name = _VARIABLE.fullmatch(bare)
         return "input", (name[1],) if name is not None else ()
 
 
 class _Backend:
-    """A backend of ``torch.compile`` that notes what it is given and runs it as it is."""
+    """A backend of ``torch.compile`` that records its graphs and runs them unchanged."""
 
     def __init__(self, names: _Names | None, *, compiles: bool) -> None:
-        """``compiles`` asks for what Inductor is given: with its decompositions, and its partitioner alone."""
+        """If it ``compiles``, use Inductor's decompositions and its partitioner only."""
         self.found: list[Region] = []
         self._names, self._compiles = names, compiles
         self._options: dict[str, Any] = {}
@@ -303,28 +303,30 @@ class _Backend:
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., object]:
         from torch._dynamo.backends.common import aot_autograd
 
-        # Values of several graphs get into one program only where the parts of compiled code are captured.
-        start = f"region{len(self.found) + 1}." if self.found and self._compiles else ""
-        region = Region(start, getattr(module, "compile_subgraph_reason", None))
+        # Only a capture of compiled parts puts the values of several graphs into one program.
+        prefix = f"region{len(self.found) + 1}." if self.found and self._compiles else ""
+        region = Region(prefix, getattr(module, "compile_subgraph_reason", None))
         self.found.append(region)
         places = [node for node in module.graph.nodes if node.op == "placeholder"]
         read = partial(self._read, region, [*zip(places, inputs, strict=True)])
 
-        def take(graph: fx.GraphModule, _: object) -> Callable[..., object]:
+        def compile_forward(graph: fx.GraphModule, _: object) -> Callable[..., object]:
             if not region.is_read:
                 read(graph)
-            return _run_as_it_is(graph, _)
+            return _keep_unchanged(graph, _)
 
         def partition(joint: fx.GraphModule, joint_inputs: Any, **options: Any) -> Any:
             read(joint)
             parts: Any = None
             for name, partitioner in self._partitioners.items():
                 parts = partitioner(joint, joint_inputs, **options)
-                region.note(name, options["num_fwd_outputs"], parts)
+                region.record_partition(name, options["num_fwd_outputs"], parts)
             return parts
 
-        compiler = aot_autograd(fw_compiler=take, bw_compiler=_run_as_it_is, partition_fn=partition, **self._options)
-        # The LSTM of oneDNN has None for a workspace, which AOTAutograd cannot save.
+        compiler = aot_autograd(
+            fw_compiler=compile_forward, bw_compiler=_keep_unchanged, partition_fn=partition, **self._options
+        )
+        # The LSTM of oneDNN has no workspace but None, which AOTAutograd cannot save.
         try:
             with torch.backends.mkldnn.flags(False, None, None, None):
                 compiled = compiler(module, inputs)
@@ -335,29 +337,29 @@ class _Backend:
 
         def run(*args: object) -> object:
             result = compiled(*args)
-            if not region.returned:
-                region.taken, region.returned = args, [*result]
+            if not region.first_outputs:
+                region.first_inputs, region.first_outputs = args, [*result]
             return result
 
         return run
 
-    def _read(self, region: Region, given: Sequence[tuple[fx.Node, Any]], graph: fx.GraphModule) -> None:
+    def _read(self, region: Region, inputs: Sequence[tuple[fx.Node, Any]], graph: fx.GraphModule) -> None:
         if self._names is not None:
-            self._names.forget_texts()
+            self._names.forget_roots()
             for part in graph.modules():
                 for node in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
                     for key in ("nn_module_stack", "fwd_nn_module_stack"):
                         if node.meta.get(key):
-                            node.meta[key] = self._names.stack(node.meta[key])
-            region.named = [self._names.input(_source(node), tensor) for node, tensor in given]
+                            node.meta[key] = self._names.rename_stack(node.meta[key])
+            region.described = [self._names.describe_input(_source(node), tensor) for node, tensor in inputs]
         region.read(graph)
 
 
-def _run_as_it_is(graph: fx.GraphModule, _: object) -> Callable[..., object]:
+def _keep_unchanged(graph: fx.GraphModule, _: object) -> Callable[..., object]:
     return make_boxed_func(graph.forward)
 
 
 def _source(node: fx.Node) -> str:
-    """Return what Dynamo calls an input: a text such as ``L['model']._parameters['weight']``."""
+    """Return Dynamo's name of an input, such as ``L['model']._parameters['weight']``."""
     name = getattr(getattr(node.meta.get("grapharg"), "source", None), "name", "")
     return str(name() if callable(name) else name)

@@ -1,4 +1,4 @@
-"""Symbolic sizes as text: ``2*s0 + 1`` for what sympy spells ``Add(Mul(Integer(2), Symbol('s0')), Integer(1))``."""
+"""Format symbolic sizes: ``2*s0 + 1`` for sympy's ``Add(Mul(Integer(2), Symbol('s0')), Integer(1))``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ALONE: Final = 4
 
 @lru_cache(maxsize=4096)
 def size_text(spelled: str) -> str:
-    """The text of an expression that sympy's ``srepr`` spelled; what is no such spelling stays as it is.
+    """Return the formula for an output of sympy's ``srepr``, and any other text unchanged.
 
-    Nothing is evaluated: the text may come from a file.
+    gradir parses the text and never evaluates it, since it may come from a file.
 
     >>> size_text("Add(Mul(Integer(2), Symbol('s0', positive=True)), Integer(-1))"), size_text("Symbol('u0')")
     ('2*s0 + -1', 'u0')
@@ -35,7 +35,7 @@ def size_text(spelled: str) -> str:
 
 
 def _spell(term: ast.expr) -> tuple[str, int]:
-    """The text, and how tightly it binds. The parser of Python takes no more than 200 parentheses in each other."""
+    """Return a formula and its precedence. Python's parser takes at most 200 nested parentheses."""
     if not isinstance(term, ast.Call) or not isinstance(term.func, ast.Name):
         text = ast.unparse(term)
         return text, _ALONE if isinstance(term, ast.Constant) or text.isidentifier() else 0
@@ -49,7 +49,6 @@ def _spell(term: ast.expr) -> tuple[str, int]:
     terms = [_spell(each) for each in term.args]
     if kind not in _INFIX:
         return f"{kind}({', '.join(text for text, _ in terms)})", _ALONE
-    sign, binding = _INFIX[kind]
-    return sign.join(
-        text if inner > binding or (inner == binding == 1) else f"({text})" for text, inner in terms
-    ), binding
+    sign, precedence = _INFIX[kind]
+    texts = [text if inner > precedence or inner == precedence == 1 else f"({text})" for text, inner in terms]
+    return sign.join(texts), precedence

@@ -1,4 +1,4 @@
-"""The line of the user's program in the text of a stack trace."""
+"""Find the line of the user's program in the text of a stack trace."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _INTERNAL: Final = re.compile(r"[/\\](site|dist)-packages[/\\](torch|gradir)[/\\
 _INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/")
 
 
-def trace_places(shown: Callable[[str], str], internal: tuple[str, ...] = ()) -> Memo[str, Source | None]:
-    """Return a table of the places of traces: the innermost line that is neither torch's nor of code without a file.
+def trace_places(shorten_path: Callable[[str], str], internal: tuple[str, ...] = ()) -> Memo[str, Source | None]:
+    """Return a table of source lines by trace: the innermost line in a file that is not torch's.
 
-    ``shown`` gives how a file is shown, and ``internal`` are folders of torch.
+    ``shorten_path`` returns the path to show for a file, and ``internal`` are folders of torch.
     """
 
     def place_of(trace: str) -> Source | None:
@@ -29,13 +29,13 @@ def trace_places(shown: Callable[[str], str], internal: tuple[str, ...] = ()) ->
         if not own:
             return None
         file, line, function = own[-1]
-        return Source(shown(file), int(line), printable(plain_text(function)))
+        return Source(shorten_path(file), int(line), printable(plain_text(function)))
 
     return Memo(place_of)
 
 
 def foreign_path(file: str) -> str:
-    r"""How a file is shown that another machine may have: no file of this one is looked at.
+    r"""Return the path to show for a file of another machine, without looking at the files of this one.
 
     >>> foreign_path("/venv/lib/site-packages/timm/layers/mlp.py"), foreign_path("C:\\work\\net.py")
     ('timm/layers/mlp.py', 'net.py')

@@ -1,4 +1,4 @@
-"""What a backward says of leaves: to which a gradient that is zero or not finite comes, where it became so, and why."""
+"""Find the leaves whose gradient is zero or not finite after a backward pass, the function that made it so, and why."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from gradir.frontends.walks import grouped
 BROKEN: Final = frozenset(
     {*("all_masked", "born", "exploding", "hook_nonfinite", "nonfinite", "nonfinite_input", "overflow"), "where_trap"}
 )
-"""The kinds of findings that are alarms whatever learns."""
+"""The kinds of findings that are errors even if no trained parameter has them."""
 
-# From this many runs of one line on it is a loop, in which gradients may grow.
+# A line that runs this often is a loop, in which gradients may grow.
 _MOST_REPEATED: Final = 4
-# Functions that subtract what all entries have in common, by the start of their name.
+# Functions that subtract a common part of all entries, by the start of their name.
 _SUBTRACTING: Final = ("LogSoftmax", "Native", "SafeSoftmax", "ScaledDotProduct", "Softmax")
-# How far to look for one of them.
+# The number of functions to search for one of them.
 _MOST_ABOVE: Final = 20
 
 
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
 
 class Judge:
-    """Knows what is to be said of the leaves of a graph of which it is known what arrives there."""
+    """Explains the gradients that arrive at the leaves of a graph."""
 
     def __init__(
         self, live: LiveGraph, gradients: Gradients, recorded: Losses, arrivals: Mapping[str, Arrival]
@@ -59,7 +59,7 @@ class Judge:
         self._recorded = recorded
         self._flow = recorded.flow
         leaves = recorded.subject.tensors
-        # The first operation in a Function runs when that has just taken its number.
+        # A Function takes its number just before its first operation does.
         inside = ((step.number - 1, step.inside) for step in reversed(self._flow.steps))
         self._functions = {number: within for number, within in inside if within is not None}
         self._spoils: dict[GradFn, tuple[GradFn, str, str]] = {}
@@ -72,23 +72,23 @@ class Judge:
         frozen = frozenset(recorded.values[name] for name in fixed)
         self._zeros = Zeros(recorded.flowing, recorded.words.names, starting, waiting, frozen)
         self._outputs = [found.tensor for found in live.captured if found.role == "output"]
-        # Where the loss is no number, nothing moves.
+        # Whether the loss is infinite or NaN.
         self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in self._outputs)
         self._undefined = traps.first_undefined(live.grad_fns) if self._is_lost else None
 
-    def of_loss(self) -> Finding | None:
-        """Return why the loss is infinite or NaN, if it is."""
+    def explain_loss(self) -> Finding | None:
+        """Return the cause of an infinite or NaN loss, if it is one."""
         if not self._is_lost:
             return None
         fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
         if fn is not None:
-            return self._found("loss_undefined", fn, detail=traps.why_undefined(fn))
-        # The first step behind the loss that gave NaN or infinity, as far as results were looked at.
-        broken, step = self._flow.broken, None
-        values = [value for value in map(self._flow.noted, self._outputs) if value in broken]
+            return self._make_finding("loss_undefined", fn, detail=traps.why_undefined(fn))
+        # Find the first step with a result that is infinite or NaN, among the results that were checked.
+        nonfinite, step = self._flow.broken, None
+        values = [value for value in map(self._flow.noted, self._outputs) if value in nonfinite]
         while values:
             step = self._flow.step_of(max(values))
-            values = [] if step is None else [read.value for read in step.inputs if read.value in broken]
+            values = [] if step is None else [read.value for read in step.inputs if read.value in nonfinite]
         if step is None:
             return Finding("loss_undefined")
         is_half = any(meta.dtype == "float16" for meta in step.outputs)
@@ -96,47 +96,47 @@ class Judge:
         return Finding("loss_undefined", name_of_step(step), step.place, detail=detail)
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> tuple[str, Sequence[Finding]]:
-        """Return whether ``none``, ``zero``, ``nonfinite`` or ``some`` comes to a leaf, and why."""
+        """Return whether ``none``, ``zero``, ``nonfinite`` or ``some`` arrives at a leaf, with the causes."""
         arose = arrival.arose or (None,)
         if arrival.kind == "zero":
-            # Where no function made it zero, what came from several sides cancels.
+            # If no function made it zero, gradients from several functions cancel.
             cancels = not arrival.arose and not hooks_of(leaf)
-            return "zero", [Finding("cancel")] if cancels else [*self._of_zero(arrival, leaf)]
+            return "zero", [Finding("cancel")] if cancels else [*self._explain_zero(arrival, leaf)]
         if arrival.kind == "rounding":
-            return "zero", [*map(self._of_rounding, arose)]
+            return "zero", [*map(self._explain_rounding, arose)]
         if arrival.kind == "nonfinite":
-            return "nonfinite", [self._of_nonfinite(fn, leaf) for fn in arose]
+            return "nonfinite", [self._explain_nonfinite(fn, leaf) for fn in arose]
         if arrival.kind == "none":
             kinds = {fn: "no_derivative" if fn and not hasattr(fn, FORWARD_CLASS) else "withheld" for fn in arose}
-            return "none", [self._returned(fn, self._found(kind, fn)) for fn, kind in kinds.items()]
+            return "none", [self._move_to_backward(fn, self._make_finding(kind, fn)) for fn, kind in kinds.items()]
         return arrival.kind, ()
 
-    def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
-        hooks = {fn: self._hook(fn, leaf) for fn in arrival.arose or (None,)}
+    def _explain_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
+        hooks = {fn: self._find_hook(fn, leaf) for fn in arrival.arose or (None,)}
         if self._undefined is not None and not any(hooks.values()):
-            yield self._found("undefined", self._undefined, detail=traps.why_undefined(self._undefined))
+            yield self._make_finding("undefined", self._undefined, detail=traps.why_undefined(self._undefined))
             return
         kinds = {
             fn: "hooked" if hook else "lost" if self._is_lost else "zero" if fn is None else self._kind(fn)
             for fn, hook in hooks.items()
         }
         factors = [fn for fn, kind in kinds.items() if kind in {"closed", "factor"}]
-        resets = {fn: reset for fn in factors if (reset := self._reset(fn)) is not None}
+        resets = {fn: reset for fn in factors if (reset := self._find_reset(fn)) is not None}
         lasts = self._is_lost or all(kind in {*STAYING, "hooked", "underflow", "vanished"} for kind in kinds.values())
         for fn, hook in hooks.items():
             if resets and fn in factors:
-                # The zeros in which a state begins are as they should be.
+                # A state that starts with zeros is not a fault.
                 continue
-            found = self._found(kinds[fn], fn, lasts=lasts, detail=self._words_of_zero(kinds[fn], fn))
-            found = self._returned(fn, found) if kinds[fn] in {"given_zero", "zero"} else found
+            found = self._make_finding(kinds[fn], fn, lasts=lasts, detail=self._describe_zero(kinds[fn], fn))
+            found = self._move_to_backward(fn, found) if kinds[fn] in {"given_zero", "zero"} else found
             yield found if hook is None else found._replace(op=hook.name, place=hook.place)
         for fn, reset in resets.items():
-            found = self._found(kinds[fn], fn, lasts=lasts)
+            found = self._make_finding(kinds[fn], fn, lasts=lasts)
             used = self._recorded.words.line(found.place)
             yield found._replace(place=reset.place, detail=f"{name_of_step(reset)} makes the zeros here, used {used}")
 
-    def _reset(self, fn: GradFn | None) -> Step | None:
-        """Return what made the zeros that an operation multiplies by, if that has run at its line before."""
+    def _find_reset(self, fn: GradFn | None) -> Step | None:
+        """Return the step that made the zeros that an operation multiplies by, if its line ran before that step."""
         step = None if fn is None else self._step(fn)
         if step is None:
             return None
@@ -145,20 +145,18 @@ class Judge:
 
     @cached_property
     def _first_runs(self) -> dict[tuple[object, Place | None], int]:
-        found: dict[tuple[object, Place | None], int] = {}
-        for index, step in enumerate(self._flow.steps):
-            found.setdefault((step.func, step.place), index)
-        return found
+        steps = reversed([*enumerate(self._flow.steps)])
+        return {(step.func, step.place): index for index, step in steps}
 
-    def _of_rounding(self, fn: GradFn | None) -> Finding:
-        """Return a finding at the line that subtracts what a function adds to all entries."""
-        above = () if fn is None else islice(self._gradients.meetings.above(fn), _MOST_ABOVE)
-        later = next((each for each in above if type(each).__name__.startswith(_SUBTRACTING)), None)
+    def _explain_rounding(self, fn: GradFn | None) -> Finding:
+        """Return a finding at the line that subtracts the part that a function adds to all entries."""
+        dominators = () if fn is None else islice(self._gradients.dominators.of(fn), _MOST_ABOVE)
+        later = next((each for each in dominators if type(each).__name__.startswith(_SUBTRACTING)), None)
         step = None if later is None else self._step(later)
-        found = self._found("rounding", fn)
+        found = self._make_finding("rounding", fn)
         return found if step is None else found._replace(place=step.place, detail=f"by {name_of_step(step)}")
 
-    def _words_of_zero(self, kind: str, fn: GradFn | None) -> str:
+    def _describe_zero(self, kind: str, fn: GradFn | None) -> str:
         if kind == "vanished" and fn is not None:
             node = self._origin(fn)[0]
             return f"in {node.op} it falls below the smallest number of {node.outputs[0].dtype}, and becomes 0"
@@ -168,29 +166,31 @@ class Judge:
         shown = few(self._recorded.words.called_at(step) for step in steps if step is not None)
         return f"the paths through {shown} cancel" if shown else ""
 
-    def _of_nonfinite(self, fn: GradFn | None, leaf: torch.Tensor) -> Finding:
-        hook = self._hook(fn, leaf)
+    def _explain_nonfinite(self, fn: GradFn | None, leaf: torch.Tensor) -> Finding:
+        hook = self._find_hook(fn, leaf)
         if fn is None or hook is not None:
             return Finding("nonfinite") if hook is None else Finding("hook_nonfinite", hook.name, hook.place)
         if fn not in self._spoils:
-            self._spoils[fn] = self._spoil(fn)
+            self._spoils[fn] = self._find_spoiler(fn)
         at, kind, detail = self._spoils[fn]
-        return self._found(kind, at, detail=detail)
+        return self._make_finding(kind, at, detail=detail)
 
-    def _spoil(self, fn: GradFn) -> tuple[GradFn, str, str]:
-        """Return the function that first gave NaN or infinity, the kind of cause, and its details."""
-        grown = self._grown(fn)
-        if grown is not None:
-            return fn, *grown
+    def _find_spoiler(self, fn: GradFn) -> tuple[GradFn, str, str]:
+        """Return the function that first returned NaN or infinity, the kind of cause, and its details."""
+        growth = self._explain_growth(fn)
+        if growth is not None:
+            return fn, *growth
         first = self._births.before(fn)
         if first is None or not self._is_lost:
-            kind, detail = traps.why_nonfinite(self._live, fn, self._gradients.masking(fn), first, self._words_of_line)
-            return fn, kind, "; ".join(filter(None, [detail, self._rows(fn)]))
-        kind, detail = traps.why_nonfinite(self._live, first, None, None, self._words_of_line)
+            kind, detail = traps.why_nonfinite(
+                self._live, fn, self._gradients.find_mask(fn), first, self._describe_line
+            )
+            return fn, kind, "; ".join(filter(None, [detail, self._describe_rows(fn)]))
+        kind, detail = traps.why_nonfinite(self._live, first, None, None, self._describe_line)
         return first, *(self._births.explain(first) if kind == "nonfinite" else (kind, detail))
 
-    def _rows(self, fn: GradFn) -> str:
-        """Return the samples of a batch that a function spoils, in words, unless it spoils all."""
+    def _describe_rows(self, fn: GradFn) -> str:
+        """Return a text with the samples of a batch that a function makes NaN or infinite, unless these are all."""
         rows, count = self._gradients.passed(fn).rows
         if not rows or count not in self._batches:
             return ""
@@ -198,13 +198,13 @@ class Judge:
 
     @cached_property
     def _batches(self) -> set[object]:
-        """The sizes of the first dimensions of what is no parameter and not computed."""
+        """The first dimensions of inputs and of tensors that steps without inputs make."""
         inputs = [outside.meta for outside in self._flow.outside if outside.role == "input"]
         inputs += [meta for step in self._flow.steps if not step.inputs for meta in step.outputs]
         return {meta.shape[0] for meta in inputs if meta.shape and len(meta.shape) > 1}
 
-    def _grown(self, fn: GradFn) -> tuple[str, str] | None:
-        """Return the kind of a gradient that only became too large, and how often the line ran in which it grew."""
+    def _explain_growth(self, fn: GradFn) -> tuple[str, str] | None:
+        """Return the kind of cause and its details, if a gradient only became too large."""
         node, step = self._origin(fn)
         if traps.why_undefined(fn) not in {"", traps.ITS_RESULT}:
             return None
@@ -218,8 +218,8 @@ class Judge:
         steps = ((fn, self._step(fn)) for fn in self._live.grad_fns)
         return grouped(((step.func, step.place), fn) for fn, step in steps if step is not None)
 
-    def _returned(self, fn: GradFn | None, found: Finding) -> Finding:
-        """Return a finding about the backward of a custom Function with its line, and any other unchanged."""
+    def _move_to_backward(self, fn: GradFn | None, found: Finding) -> Finding:
+        """Return a finding about a custom Function with the line of its ``backward``, and any other unchanged."""
         function = getattr(fn, FORWARD_CLASS, None)
         place = locate_return(getattr(function, "backward", None))
         if function is None or place is None:
@@ -227,7 +227,7 @@ class Judge:
         at = self._recorded.words.line(found.place)
         return found._replace(op=function.__name__, place=place, detail=f"it is applied {at}" if at else "")
 
-    def _hook(self, fn: GradFn | None, leaf: torch.Tensor) -> Written | None:
+    def _find_hook(self, fn: GradFn | None, leaf: torch.Tensor) -> Written | None:
         """Return the hook at a function, or on a leaf, that changed a gradient."""
         if fn is None:
             return next(map(locate_function, (hooks_of(leaf) or {}).values()), None)
@@ -247,7 +247,7 @@ class Judge:
             return "underflow"
         if traps.vanishes(fn, self._origin(fn)[0], self._gradients):
             return "vanished"
-        if hasattr(fn, FORWARD_CLASS) and not _keeps_tensors(fn):
+        if hasattr(fn, FORWARD_CLASS) and not _has_tensors(fn):
             return "given_zero"
         index = self._flow.maker_of(fn)
         is_compiled = index != FROM_OUTSIDE and isinstance(self._flow.steps[index].func, CompiledPart)
@@ -255,14 +255,14 @@ class Judge:
         is_left_out = is_compiled and not self._recorded.flowing.wanted.issuperset(self._flow.made_by(index))
         return "opaque" if is_left_out else self._zeros.kind(self._origin(fn))
 
-    def _found(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
+    def _make_finding(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
         if fn is None:
             return Finding(kind, lasts=lasts)
         node, step = self._origin(fn)
         function = self._functions.get(sequence_number(fn)) if step is None else None
         if function is not None:
             return Finding(kind, function.called, function.place, lasts, detail)
-        # torch gives what has no derivative a function that says so.
+        # torch gives an operation without a derivative a function that raises an error.
         is_missing = step is not None and node.op.endswith("not_implemented")
         op = name_of_step(step) if step is not None and is_missing else user_name(node.op, step)
         op = SLOPES.get(op, op) if kind == "flat_slope" else op
@@ -270,21 +270,21 @@ class Judge:
 
     def _origin(self, fn: GradFn) -> Origin:
         node, function = self._live.graph.nodes[self._live.grad_fns[fn]], getattr(fn, FORWARD_CLASS, None)
-        # A Function of the program may be called as one of torch, such as Round.
+        # A custom Function may have the name of a function of torch, such as Round.
         return node if function is None else replace(node, op=function.__name__), self._step(fn)
 
     def _step(self, fn: GradFn) -> Step | None:
         index = self._flow.maker_of(fn)
         return None if index == FROM_OUTSIDE else self._flow.steps[index]
 
-    def _words_of_line(self, fn: GradFn) -> str:
+    def _describe_line(self, fn: GradFn) -> str:
         step = self._step(fn)
         return "" if step is None else self._recorded.words.line(step.place)
 
 
-def _keeps_tensors(fn: GradFn) -> bool:
+def _has_tensors(fn: GradFn) -> bool:
     try:
         return bool(fn.saved_tensors) or any(isinstance(value, torch.Tensor) for value in vars(fn).values())
     except RuntimeError:
-        # torch raises for tensors that a backward has freed, so there were some.
+        # torch raises an error for freed tensors, so there were some.
         return True

@@ -1,4 +1,4 @@
-"""What the bytecode of a program says of its numbers, its new leaves, and the branches that it did not take."""
+"""Read the bytecode of a program to find how it uses numbers, makes leaves, and skips branches."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import codes_in, reached
 
 COMPARED: Final = "compared"
-"""The number is compared with another, or decides on a branch."""
+"""The program compares the number with another, or branches on it."""
 
 SHOWN: Final = "shown"
-"""The number is written into a text or dropped, or compared somewhere too, and does not go on as a number."""
+"""The program formats the number as text or drops it, perhaps compares it too, and has no other use for it."""
 
-HANDED: Final = "handed"
-"""The number is an argument of a call whose result is dropped, as of a logger; what that keeps is not known."""
+PASSED: Final = "passed"
+"""The program passes the number to a call and drops the result, as with a logger. The call may keep the number."""
 
 _SILENT: Final = frozenset({"CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "PRECALL"})
 _COMPARING: Final = frozenset({"COMPARE_OP", "CONTAINS_OP", "IS_OP"})
@@ -36,7 +36,7 @@ _SHOWING: Final = ("FORMAT_", "POP_TOP")
 _WITH_SPEC: Final = 4
 _OF_AN_OBJECT: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER")
 _KEEPING: Final = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "push", "setdefault"})
-# How many instructions to look at around the one that made a number.
+# The number of instructions to read around the one that makes a number.
 _LONGEST: Final = 200
 
 
@@ -48,21 +48,21 @@ class _Op(NamedTuple):
     start: int
 
 
-def use_of(place: Place) -> str:
-    """Return the use of the number that an instruction makes, empty if it may go on."""
+def find_use(place: Place) -> str:
+    """Return the use of the number that an instruction makes, or an empty text if the program may compute with it."""
     ops = list(_operations(place.code))
     made = sum(op.start <= place.instruction for op in ops) - 1
-    use, variable = _use(ops, made)
+    use, variable = _find_next_use(ops, made)
     if not variable:
         return use
-    naming = [index for index, op in enumerate(ops) if op.value == variable and "_FAST" in op.name]
-    naming = [index for index in naming if ops[index].name != "STORE_FAST"]
-    is_read_only = all(ops[index].name == "LOAD_FAST" for index in naming)
-    uses = {_use(ops, index)[0] for index in naming} if is_read_only else {""}
+    loads = [index for index, op in enumerate(ops) if op.value == variable and "_FAST" in op.name]
+    loads = [index for index in loads if ops[index].name != "STORE_FAST"]
+    is_read_only = all(ops[index].name == "LOAD_FAST" for index in loads)
+    uses = {_find_next_use(ops, index)[0] for index in loads} if is_read_only else {""}
     return uses.pop() if len(uses) == 1 else SHOWN if uses <= {COMPARED, SHOWN} else ""
 
 
-# May stand between a number in brackets and the instruction that takes what it is an index of.
+# Instructions between a number in brackets and the instruction that uses it as an index.
 _OF_AN_INDEX: Final = _SILENT | {"BUILD_SLICE", "BUILD_TUPLE"}
 
 
@@ -70,7 +70,7 @@ class _Literals:
     def __init__(self, code: CodeType) -> None:
         self._code = code
         self._found: dict[int | None, set[tuple[type, object]]] = {}
-        # torch makes a float of an integer that it is given, but not of an index as in ``weights[:, 1]``.
+        # torch converts integer arguments to floats, but not an index such as ``weights[:, 1]``.
         is_index = False
         for each in reversed([*dis.get_instructions(code)]):
             if each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
@@ -80,40 +80,40 @@ class _Literals:
             elif each.opname not in _OF_AN_INDEX:
                 is_index = each.opname in {"BINARY_SUBSCR", "BINARY_SLICE"} or each.argrepr == "[]"
 
-    def beside(self, instruction: int) -> Set[tuple[type, object]]:
+    def on_line_of(self, instruction: int) -> Set[tuple[type, object]]:
         return self._found.get(_line(self._code, instruction), frozenset())
 
 
 def find_last_entry(flow: Flow, ends: Set[Value], wanted: Set[Value]) -> int:
-    """Return the last step through which a plain number may have come to what was captured."""
+    """Return the last step that may bring a plain number into the captured tensors."""
     if any(value.maker == FROM_OUTSIDE for value in ends):
         return len(flow.steps)
-    last, known, written = FROM_OUTSIDE, set[Value](), dict[int, _Literals]()
+    last, known, literals = FROM_OUTSIDE, set[Value](), dict[int, _Literals]()
     for index, step in enumerate(flow.steps):
         new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
         known |= new
         enters = any(flow.outside[value.number].role == "input" for value in new)
         is_wanted = not wanted.isdisjoint(flow.made_by(index))
-        if is_wanted and (enters or _takes_numbers(step, written)):
+        if is_wanted and (enters or _takes_numbers(step, literals)):
             last = index
     return last
 
 
 def _takes_numbers(step: Step, known: dict[int, _Literals]) -> bool:
-    """Return whether a step takes numbers that do not stand in the line that runs it."""
+    """Return whether a step takes numbers that are no literals on its line."""
     numbers = {number for _, given in step.constants for number in _numbers_in(given)}
     if not numbers or step.place is None:
         return bool(numbers)
-    # By identity, since code takes long to hash, and each step asks.
+    # Keyed by identity, since hashing code for each step would take long.
     code = step.place.code
     if id(code) not in known:
         known[id(code)] = _Literals(code)
-    return not numbers <= known[id(code)].beside(step.place.instruction)
+    return not numbers <= known[id(code)].on_line_of(step.place.instruction)
 
 
 def _numbers_in(given: object) -> Iterator[tuple[type, object]]:
     for value in given if isinstance(given, tuple) else (given,):
-        # With its type, since the index of ``x * weights[1]`` is no factor of 1.0.
+        # The type matters, since the index in ``x * weights[1]`` is no factor of 1.0.
         if isinstance(value, (int, float, complex)) and not isinstance(value, bool):
             yield type(value), value
 
@@ -122,11 +122,11 @@ def _operations(code: CodeType) -> Iterator[_Op]:
     start: int | None = None
     for each in dis.get_instructions(code):
         if each.opname in _SILENT:
-            # Python 3.11 makes some calls in the instruction before the call.
+            # In Python 3.11, some calls run in the instruction before the call.
             start = each.offset if each.opname == "PRECALL" else start
             continue
         arg = each.arg or 0
-        # Python 3.13 joins two of them.
+        # Python 3.13 joins two such instructions.
         names, values = each.opname.split("_FAST_"), each.argval
         if len(names) > 1 and isinstance(values, tuple) and len(values) > 1:
             for name, value in zip((f"{names[0]}_FAST", names[1]), values, strict=False):
@@ -137,8 +137,8 @@ def _operations(code: CodeType) -> Iterator[_Op]:
         start = None
 
 
-def _use(ops: Sequence[_Op], made: int) -> tuple[str, str]:
-    """Return the use of an instruction's value, and the variable that it is stored in, if any."""
+def _find_next_use(ops: Sequence[_Op], made: int) -> tuple[str, str]:
+    """Return the use of an instruction's value, and the variable that stores it, if any."""
     above = 0
     for index in range(made + 1, min(made + _LONGEST, len(ops))):
         op = ops[index]
@@ -152,7 +152,7 @@ def _use(ops: Sequence[_Op], made: int) -> tuple[str, str]:
         if op.name.startswith("CALL"):
             taken = op.arg + op.name.endswith("_KW")
             if above < taken:
-                return _use_of_call(ops, index), ""
+                return _find_use_of_call(ops, index), ""
             is_aside = above >= taken + 2
         else:
             takes_it = above == 0 and op.name.startswith(_OF_AN_OBJECT)
@@ -163,7 +163,7 @@ def _use(ops: Sequence[_Op], made: int) -> tuple[str, str]:
     return "", ""
 
 
-def _use_of_call(ops: Sequence[_Op], call: int) -> str:
+def _find_use_of_call(ops: Sequence[_Op], call: int) -> str:
     following = ops[call + 1].name if call + 1 < len(ops) else ""
     if following != "POP_TOP":
         return SHOWN if following == "RAISE_VARARGS" else ""
@@ -175,37 +175,37 @@ def _use_of_call(ops: Sequence[_Op], call: int) -> str:
         first -= 1
     if any(op.value in _KEEPING for op in ops[first:call] if isinstance(op.value, str)):
         return ""
-    return SHOWN if any(op.value == "print" for op in ops[first : first + 2]) else HANDED
+    return SHOWN if any(op.value == "print" for op in ops[first : first + 2]) else PASSED
 
 
 _CLASSES: Final = frozenset({"Parameter", "Variable"})
 
 
 def find_leaf_made(computed: Place | None, used: Place | None) -> Place | None:
-    """Return where a new leaf is made of the result of ``computed``, else where it is ``used``."""
+    """Return the place that makes a new leaf from the result of ``computed``, or else the place that ``used`` it."""
     if computed is not None:
-        calls, line = _calls(computed.code), _line(computed.code, computed.instruction)
-        # The call begins in the same line, as in ``nn.Parameter(a * b)``, or is the next one after it.
-        same = [at for at, at_line in calls.items() if at_line == line]
-        found = same or [at for at in calls if at > computed.instruction]
+        calls, line = _leaf_calls(computed.code), _line(computed.code, computed.instruction)
+        # The call begins on the same line, as in ``nn.Parameter(a * b)``, or is the next call.
+        same = [offset for offset, call_line in calls.items() if call_line == line]
+        found = same or [offset for offset in calls if offset > computed.instruction]
         if found:
             return computed._replace(instruction=min(found))
     if used is not None:
-        before = [at for at in _calls(used.code) if at <= used.instruction]
+        before = [offset for offset in _leaf_calls(used.code) if offset <= used.instruction]
         if before:
             return used._replace(instruction=max(before))
-    # Otherwise it may be the only one in functions inside these.
+    # Otherwise, use the only call in the functions inside, if there is one.
     outer = [place.code for place in (computed, used) if place is not None]
     codes = {each for code in outer for each in codes_in(code) if each is not code}
-    inner = {Place(each, at) for each in codes for at in _calls(each)}
+    inner = {Place(each, offset) for each in codes for offset in _leaf_calls(each)}
     return inner.pop() if len(inner) == 1 else used
 
 
 @lru_cache(maxsize=1024)
-def _calls(code: CodeType) -> Mapping[int, int | None]:
-    """Return the instructions that load a class which makes leaves, with their lines."""
+def _leaf_calls(code: CodeType) -> Mapping[int, int | None]:
+    """Return the instructions that load a class of leaves, with their lines."""
     found = (each.offset for each in dis.get_instructions(code) if each.argval in _CLASSES and "LOAD" in each.opname)
-    return {at: _line(code, at) for at in found}
+    return {offset: _line(code, offset) for offset in found}
 
 
 @lru_cache(maxsize=256)
@@ -220,13 +220,13 @@ def _line(code: CodeType, instruction: int) -> int | None:
 
 _ENDS: Final = ("RETURN_", "RAISE_VARARGS", "RERAISE", "JUMP_BACKWARD")
 _LOADS: Final = ("LOAD_FAST", "STORE_FAST_LOAD_FAST")
-# How many instructions the head of a loop may have.
+# The most instructions of the head of a loop.
 _LONGEST_HEAD: Final = 12
 
 
-def skipping_conditions(flow: Flow, paths: Mapping[nn.Module, str], names: Iterable[str]) -> dict[str, Place]:
-    """Return, by unused parameter, the one condition by which a module that ran skipped it."""
-    # The modules in which an operation ran, by id(): a class of the user's may forbid hashes.
+def find_skipping_conditions(flow: Flow, paths: Mapping[nn.Module, str], names: Iterable[str]) -> dict[str, Place]:
+    """Return by unused parameter the only condition that can skip it, in a module that ran."""
+    # The modules that ran an operation, by id(), since a user's class may not be hashable.
     calls = {id(step.call): step.call for step in flow.steps}
     called = {id(call.module) for innermost in calls.values() for call in calls_from(innermost)}
     modules = {path: module for module, path in paths.items()}
@@ -245,15 +245,15 @@ def skipping_conditions(flow: Flow, paths: Mapping[nn.Module, str], names: Itera
         if owner is None or id(owner) not in called:
             continue
         if (id(owner), member) not in known:
-            known[id(owner), member] = _condition(type(owner), member, ran)
+            known[id(owner), member] = _find_condition(type(owner), member, ran)
         place = known[id(owner), member]
         if place is not None:
             found[name] = place
     return found
 
 
-def _condition(kind: type, member: str, ran: Mapping[int, Collection[int]]) -> Place | None:
-    """Return the one condition of the methods of a class that ran by which the use of a member was passed over."""
+def _find_condition(kind: type, member: str, ran: Mapping[int, Collection[int]]) -> Place | None:
+    """Return the only condition that can skip the use of a member, in the methods of a class that ran."""
     codes = [code for code in _methods(kind) if member in code.co_names and id(code) in ran]
     if len(codes) != 1:
         return None
@@ -280,16 +280,16 @@ def _instructions(code: CodeType) -> Sequence[dis.Instruction]:
 
 
 class _Use(NamedTuple):
-    """An instruction that uses a member, and the loop around it, which goes ``again`` to its start."""
+    """An instruction that uses a member, and the loop around it with its ``repeats``, the jumps to its start."""
 
     at: int
     first: int = 0
     last: int | None = None
-    again: frozenset[int] = frozenset()
+    repeats: frozenset[int] = frozenset()
 
 
 class _Code:
-    """The instructions of a code, and which of them come after which."""
+    """The instructions of a code, and their control flow."""
 
     def __init__(self, code: CodeType) -> None:
         self._ops = _instructions(code)
@@ -297,34 +297,36 @@ class _Code:
         self._lines = [(start, line) for start, _, line in _lines_of(code) if line is not None]
 
     def uses(self, member: str) -> list[_Use]:
-        """Return the uses of a member of ``self``, or the calls of the modules in it in a loop."""
+        """Return the uses of a member of ``self``, or if a loop calls the modules in it, these calls."""
         found = []
         for index, each in enumerate(self._ops):
             if each.argval == member and each.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
-                called = self._called_in_loop(index)
-                found += [_Use(index)] if called is None else called
+                calls = self._find_calls_in_loop(index)
+                found += [_Use(index)] if calls is None else calls
         return found
 
     def conditions(self, use: _Use, steps: Collection[int]) -> list[tuple[int, int]]:
-        """Return lines and offsets of the conditions of which one side alone leads to a use, or ends its loop."""
-        comes, goes_on = self._coming_to({use.at}), self._coming_to(use.again)
+        """Return lines and offsets of the conditions with only one branch that leads to a use, or repeats its loop."""
+        to_use, to_repeat = self._find_before({use.at}), self._find_before(use.repeats)
         found = []
         for index, each in enumerate(self._ops[use.first : use.at if use.last is None else use.last], use.first):
             if "JUMP" not in each.opname or "_IF_" not in each.opname:
                 continue
-            wanted = comes if index < use.at else goes_on | use.again
-            sides = self._following(index)
-            there = [side for side in sides if side in wanted]
-            is_back = index in use.again
-            if len(there) + is_back != 1 or len(sides) + is_back != 2:
+            wanted = to_use if index < use.at else to_repeat | use.repeats
+            branches = self._following(index)
+            leading = [branch for branch in branches if branch in wanted]
+            is_repeat = index in use.repeats
+            if len(leading) + is_repeat != 1 or len(branches) + is_repeat != 2:
                 continue
-            only = self._coming_from(there) - self._coming_from([side for side in sides if side not in wanted])
-            if use.again or not any(self._ops[at].offset in steps for at in only):
+            others = [branch for branch in branches if branch not in wanted]
+            after_others = set(reached(others, self._following))
+            only = set(reached(leading, self._following)) - after_others
+            if use.repeats or not any(self._ops[at].offset in steps for at in only):
                 found.append((max(line for start, line in self._lines if start <= each.offset), each.offset))
         return found
 
-    def _called_in_loop(self, index: int) -> list[_Use] | None:
-        """Return the calls of the variable of a loop over a member, ``None`` without such a loop."""
+    def _find_calls_in_loop(self, index: int) -> list[_Use] | None:
+        """Return the calls of the variable of a loop over a member, or ``None`` without such a loop."""
         names = [each.opname for each in self._ops[index : index + _LONGEST_HEAD]]
         before = names[: names.index("FOR_ITER")] if "FOR_ITER" in names else ["STORE"]
         if any(name.startswith(("STORE", "POP_TOP")) for name in before):
@@ -336,9 +338,9 @@ class _Code:
                 break
             variables.update(names_of(each))
         end = self._index.get(self._ops[head].argval, len(self._ops))
-        again = {at for at in range(head, end) if self._index.get(self._ops[at].argval) == head}
+        repeats = frozenset(at for at in range(head, end) if self._index.get(self._ops[at].argval) == head)
         return [
-            _Use(at, head + 1, end, frozenset(again))
+            _Use(at, head + 1, end, repeats)
             for at, each in enumerate(self._ops[head:end], head)
             if each.opname.startswith(_LOADS)
             and not variables.isdisjoint(names_of(each))
@@ -353,12 +355,10 @@ class _Code:
             found += [target] if target > index else []
         return [one for one in found if one < len(self._ops)]
 
-    def _coming_to(self, uses: Collection[int]) -> set[int]:
-        found = set(uses)
-        for index in range(max(uses, default=0) - 1, -1, -1):
+    def _find_before(self, ends: Collection[int]) -> set[int]:
+        """Return the instructions that lead forward to some of these, and these."""
+        found = set(ends)
+        for index in range(max(ends, default=0) - 1, -1, -1):
             if not found.isdisjoint(self._following(index)):
                 found.add(index)
         return found
-
-    def _coming_from(self, starts: Iterable[int]) -> set[int]:
-        return set(reached(starts, self._following))

@@ -1,4 +1,4 @@
-"""Where values that carry a gradient go on without it, on the way to what was captured."""
+"""Find the values that lose their gradient on the way to the captured tensors."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, S
 from gradir.frontends.walks import folded, grouped, reached
 
 At: TypeAlias = "tuple[str, Place | None]"
-"""What something is called, or its kind, and where it is."""
+"""A name or a kind, and a place."""
 
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _CONDITION: Final = "__bool__"
 
 
 class Stop(NamedTuple):
-    """A value that carries no gradient although what it is made of does."""
+    """A value that carries no gradient although its sources do."""
 
     kind: str
     value: Value
-    # The operation, or the first that takes the value where none made it.
+    # The operation that made the value, or else the first that takes it.
     step: Step
-    # Those behind it, as `Flowing.members` takes them.
+    # The leaves that lose their gradient, as bits for `Flowing.members`.
     leaves: int
-    # Whether the program reads it as numbers.
+    # Whether the program reads it as a Python number.
     is_read: bool = False
 
     @property
     def place(self) -> Place | None:
-        """The line of the cut; for a block without gradients the line in the function that has the block."""
+        """Return the line of the cut, or for a block without gradients, its line in the function with the block."""
         return (self.step.block if self.kind == "no_grad" else None) or self.step.place
 
 
 class Leaving(NamedTuple):
-    """A function that read numbers computed of some leaves; unsure if a call, as of a logger, got the number."""
+    """A function that read numbers computed from leaves. It is unsure if a call, such as a logger's, got the number."""
 
     exit: Exit
     leaves: int
@@ -51,10 +51,10 @@ class Leaving(NamedTuple):
 
 
 class Flowing:
-    """How the captured tensors are computed of the leaves, with and without gradient."""
+    """The computation of the captured tensors from the leaves, with and without gradient."""
 
-    # Sets of leaves are the bits of a number, which unites two at once. So each value is looked at a few times,
-    # whatever the number of leaves and stops, and its set is kept until nothing more takes the value.
+    # Sets of leaves are the bits of an integer, so the union of two sets is one operation. The number of visits of a
+    # value does not depend on the number of leaves and stops. Its set is dropped after the last use of the value.
 
     def __init__(self, flow: Flow, captured: Sequence[torch.Tensor]) -> None:
         self.flow = flow
@@ -64,8 +64,8 @@ class Flowing:
         self._places = dict(step_kinds.find_read_indices(flow))
         ends = [flow.read(tensor) for tensor in captured]
         self.ends = frozenset(read.value for read in ends)
-        self._held_by_leaves = {read.value for read in self._reads(ends) if read.is_leaf}
-        # A derivative that is computed by them gets its graph back.
+        self._leaf_values = {read.value for read in self._reads(ends) if read.is_leaf}
+        # torch restores the graph of a saved tensor when it computes a derivative.
         self.saved = frozenset(step_kinds.saved_by_torch(flow))
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         self.carrying |= self.saved
@@ -73,51 +73,51 @@ class Flowing:
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
         self.carrying.update(value for value in shared if value not in read and self.should_carry(value))
 
-        def behind(value: Value) -> list[Value]:
-            # An update of a leaf ends here, and what that was made of does not.
+        def find_sources(value: Value) -> list[Value]:
+            # An updated leaf leads to its first value, and not to the sources of the update.
             return [self.root(value), *(read.value for read in self.sources(value))]
 
-        self.wanted = set(reached(self.ends, behind))
+        self.wanted = set(reached(self.ends, find_sources))
         self.unseen = set(step_kinds.unseen_ends(flow, captured))
-        # No step made these values, nor anything else in their memory, and yet they have a grad_fn.
-        outside = (value for value in self.carrying & self.wanted - self._held_by_leaves if value.maker == FROM_OUTSIDE)
+        # No recorded step made these values or their storage, although they have a grad_fn.
+        outside = (value for value in self.carrying & self.wanted - self._leaf_values if value.maker == FROM_OUTSIDE)
         self.unseen.update(value for value in outside if flow.outside[value.number].shared is None)
         self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
-        # The first exit at each place, with the leaves of every time, and the leaves of what is put into another leaf.
+        # The first exit at each place with the leaves of all its runs, and the leaves whose values a leaf is set to.
         self.exits: dict[At, Leaving] = {}
         self.puttings: dict[At, int] = {}
-        # Whether compiled parts compute what is wanted, and the leaves that they are known to take.
+        # Whether compiled parts compute wanted values, and the leaves that they are known to take.
         self.has_compiled, self.compiled = False, 0
-        # By identity, since code takes long to hash.
+        # Keyed by identity, since code takes long to hash.
         self._known_uses: dict[tuple[int, int], str] = {}
         self._first_made: dict[Value, Value | None] = {}
         self._of_leaves: dict[Value, bool] = {}
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
         self.terms = list(step_kinds.terms_of(flow, [read.value for read in ends]))
-        # Of each value the leaves whose gradient would arrive through it, and those that it is computed of at all.
+        # The leaves whose gradient would arrive through each value, and all leaves that it is computed from.
         self._arriving: dict[Value, int] = {}
         self._origins: dict[Value, int] = {}
         self._find()
 
     @property
     def is_whole(self) -> bool:
-        """Whether the recording has seen all that the captured tensors are computed from."""
+        """Whether the recording has all sources of the captured tensors."""
         return not self.unseen
 
     def may_be_inside(self, leaf: Value) -> bool:
-        """Whether a compiled part may compute what was captured of a leaf; it may have leaves that nothing shows."""
+        """Return whether a compiled part, which may hide its leaves, may compute the captured tensors from a leaf."""
         return leaf in self.known_inside or (self.has_compiled and leaf not in self.taken)
 
     @cached_property
     def taken(self) -> set[Value]:
-        """All that operations took."""
+        """The inputs of all operations."""
         return {read.value for step in self.flow.steps for read in step.inputs}
 
     @cached_property
     def first_takers(self) -> dict[Value, int]:
-        """By leaf the first step that takes it, and does not write to it as an initialization does."""
+        """The first step by leaf that takes it without writing to it, as an initialization does."""
         found: dict[Value, int] = {}
         for index, step in enumerate(self.flow.steps):
             written = step.of_kind("inplace")
@@ -133,18 +133,15 @@ class Flowing:
 
     def root(self, leaf: Value) -> Value:
         """Return the value of a leaf before its first update."""
-        passed = []
-        while leaf not in self._roots:
-            before = self._before_update(leaf)
-            if before is None:
-                break
-            passed.append(leaf)
-            leaf = before
+        updates = []
+        while leaf not in self._roots and (previous := self._find_previous(leaf)) is not None:
+            updates.append(leaf)
+            leaf = previous
         leaf = self._roots.get(leaf, leaf)
-        self._roots.update(dict.fromkeys(passed, leaf))
+        self._roots.update(dict.fromkeys(updates, leaf))
         return leaf
 
-    def _before_update(self, leaf: Value) -> Value | None:
+    def _find_previous(self, leaf: Value) -> Value | None:
         """Return the value of a leaf before a step, if that step writes to it or to its ``.data``."""
         step = self.flow.step_of(leaf)
         if step is None or "inplace" not in step.kinds:
@@ -155,18 +152,18 @@ class Flowing:
         return None if read.is_leaf else self._data_of.get(read.value.maker)
 
     def owner_of(self, value: Value) -> Value:
-        """Return what a value is a view of, before its first update: a view that no_grad makes counts as a leaf too."""
+        """Return the base of a view before its first update, since a view made in no_grad counts as a leaf too."""
         return self.root(self.flow.owner_of(value))
 
     def leaf_of(self, read: Read) -> Value | None:
-        """Return the leaf that a value is, or whose memory it is without a graph, if it is of one."""
+        """Return the leaf that a value is, or the leaf whose storage it shares without a graph, if any."""
         if read.is_leaf:
             return self.root(read.value)
         leaf = self._data_of.get(read.value.maker)
         return None if leaf is None else self.root(leaf)
 
     def leaves_behind(self, term: Value) -> list[Value]:
-        """Return the leaves that get a gradient through a term of what was captured."""
+        """Return the leaves that get a gradient through a term of the captured tensors."""
         return self.members(self._arriving.get(term, 0))
 
     def members(self, *sets: int) -> list[Value]:
@@ -177,7 +174,7 @@ class Flowing:
         return [self._listed[number] for number, bit in enumerate(bits, first) if bit == "1"]
 
     def leaves_cut_by(self, stops: Iterable[Stop]) -> list[Value]:
-        """Return the leaves behind some stops."""
+        """Return the leaves whose gradient some stops cut."""
         return self.members(*(stop.leaves for stop in stops))
 
     def stops_by_place(self) -> dict[At, list[Stop]]:
@@ -185,7 +182,7 @@ class Flowing:
         return grouped(((stop.kind, stop.place), stop) for stop in self.stops)
 
     def should_carry(self, value: Value) -> bool:
-        """Return whether a value that no operation took, such as what a new parameter was made of, had a graph."""
+        """Return whether a value that no operation took, such as the source of a new parameter, had a graph."""
         if value.maker == FROM_OUTSIDE:
             return False
         step = self.flow.steps[value.maker]
@@ -193,7 +190,7 @@ class Flowing:
         return is_number and kind_of(step) == "nondifferentiable" and any(read.carries for read in step.inputs)
 
     def _is_fresh(self, read: Read) -> bool:
-        """Whether a value was made of others and has no graph of its own, as behind ``detach().requires_grad_()``."""
+        """Return whether a value is a leaf made from other values, as by ``detach().requires_grad_()``."""
         if not read.is_leaf or read.value.maker != FROM_OUTSIDE:
             return read.is_leaf
         outside = self.flow.outside[read.value.number]
@@ -202,16 +199,16 @@ class Flowing:
     def _reads(self, ends: Iterable[Read]) -> Iterator[Read]:
         for step in self.flow.steps:
             yield from step.inputs
-        left = (outside.left for outside in self.flow.outside if outside.left is not None)
-        for found in (*self.flow.exits, *left):
+        exits = (outside.left for outside in self.flow.outside if outside.left is not None)
+        for found in (*self.flow.exits, *exits):
             yield from found.reads
         yield from ends
 
     def sources(self, value: Value) -> tuple[Read, ...]:
-        """Return the values that a value is computed of."""
+        """Return the values that a value is computed from."""
         if value.maker != FROM_OUTSIDE:
             step = self.flow.steps[value.maker]
-            is_update = value in self._held_by_leaves and self.root(value) != value
+            is_update = value in self._leaf_values and self.root(value) != value
             if is_update or step_kinds.takes_shape_alone(step) or updated_leaves(step):
                 return ()
             return (*step.inputs, *self._places.get(value.maker, ()))
@@ -237,7 +234,7 @@ class Flowing:
 
     def _find(self) -> None:
         known: set[Value] = set()
-        let_go = self._last_uses()
+        last_uses = self._last_uses()
         for step_number, step in enumerate(self.flow.steps):
             for read in step.inputs:
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
@@ -245,8 +242,8 @@ class Flowing:
                     self._add(read.value, step)
             for value in self.flow.made_by(step_number):
                 self._add(value, step)
-            self._put(step_number, step)
-            for value in let_go.pop(step_number, ()):
+            self._find_putting(step_number, step)
+            for value in last_uses.pop(step_number, ()):
                 self._arriving.pop(value, None)
                 self._origins.pop(value, None)
         for exchange in self.flow.exchanges:
@@ -258,98 +255,92 @@ class Flowing:
     def _find_exits(self) -> None:
         entry = bytecode.find_last_entry(self.flow, self.ends, self.wanted)
         last = max((value.maker for value in self.ends), default=FROM_OUTSIDE)
-        stopped = 0
-        for stop in self.stops:
-            stopped |= stop.leaves
+        stopped = reduce(or_, (stop.leaves for stop in self.stops), 0)
         moved = step_kinds.last_updates(self.flow.steps[: last + 1], self.root)
         newest = lru_cache(lambda leaves: max((moved.get(leaf, -1) for leaf in self.members(leaves)), default=-1))
         for found in self.flow.exits:
-            left = 0
-            for read in found.reads:
-                left |= self._origins.get(read.value, 0) | self._behind(read)
-            use = self._use(found) if left else bytecode.SHOWN
+            leaves = reduce(or_, map(self._all_leaves, found.reads), 0)
+            use = self._find_use(found) if leaves else bytecode.SHOWN
             if use == bytecode.COMPARED:
-                # What parameters alone decide on is decided, and none of them learns by that.
-                goes_on = found.before <= last and all(map(self._is_of_parameters, found.reads))
+                # A branch on parameters alone is constant until they are trained, and trains none of them.
+                matters = found.before <= last and all(map(self._is_of_parameters, found.reads))
             else:
-                # Else what comes of it is in nothing that was captured.
-                goes_on = found.before <= entry and use != bytecode.SHOWN
-            # What was read before an optimizer moved these leaves is of an earlier step.
-            goes_on = goes_on and found.before > newest(left)
-            is_number = use not in (bytecode.COMPARED, bytecode.HANDED)
-            # What another operation stops, such as the detach of a teacher, is told there alone.
-            lost = left & ~stopped
-            if goes_on and is_number and lost and (made := self._made_integer(found)) is not None:
-                # Integers had no gradient before they left: the operation that made them is where it ends.
+                # Later numbers are not part of the captured tensors.
+                matters = found.before <= entry and use != bytecode.SHOWN
+            # A number that was read before an optimizer updated these leaves belongs to an earlier step.
+            matters = matters and found.before > newest(leaves)
+            is_number = use not in (bytecode.COMPARED, bytecode.PASSED)
+            # A leaf that another operation stops, such as the detach of a teacher, is reported there only.
+            lost = leaves & ~stopped
+            if matters and is_number and lost and (made := self._find_integer(found)) is not None:
+                # Integers have no gradient, so it ends at the operation that made them.
                 step = self.flow.steps[made.maker]
                 self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), lost, is_read=True))
-            elif goes_on:
+            elif matters:
                 at = found.called.strip("_"), found.place
-                first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != bytecode.HANDED))
-                self.exits[at] = first._replace(leaves=first.leaves | left)
+                first = self.exits.setdefault(at, Leaving(found, leaves, is_sure=use != bytecode.PASSED))
+                self.exits[at] = first._replace(leaves=first.leaves | leaves)
 
-    def _made_integer(self, found: Exit) -> Value | None:
-        """Return the integers, made of values with a gradient, that what a function read is computed from."""
-        made = next(filter(None, (self._made_behind(read.value) for read in found.reads)), None)
+    def _find_integer(self, found: Exit) -> Value | None:
+        """Return the integers, made from values with a gradient, that a function's number is computed from."""
+        made = next(filter(None, (self._find_made(read.value) for read in found.reads)), None)
         if made is None:
             return None
         dtype = self.flow.steps[made.maker].outputs[made.number].dtype or ""
         is_integer = dtype != "" and not dtype.startswith(_DIFFERENTIABLE)
         return made if is_integer and self._kinds.of(made.maker) == "nondifferentiable" else None
 
-    def _made_behind(self, start: Value) -> Value | None:
-        """Return the first value, behind one without gradient or itself, that is made of values with a gradient."""
+    def _find_made(self, start: Value) -> Value | None:
+        """Return the first value, among the sources of one without gradient, that is made from values with one."""
 
         def is_made(value: Value) -> bool:
             step = self.flow.step_of(value)
             return step is not None and any(read.carries for read in step.inputs)
 
-        def behind(value: Value) -> list[Value]:
+        def find_sources(value: Value) -> list[Value]:
             is_end = value in self.carrying or is_made(value)
             return [] if is_end else [read.value for read in self.sources(value)]
 
-        def first(value: Value) -> Value | None:
-            return value if is_made(value) else next(filter(None, map(self._first_made.get, behind(value))), None)
+        def find_first(value: Value) -> Value | None:
+            return value if is_made(value) else next(filter(None, map(self._first_made.get, find_sources(value))), None)
 
-        # A loop may read a number in each round.
-        return folded(start, self._first_made, behind, first)
+        # The results are shared, since a loop may read a number in each round.
+        return folded(start, self._first_made, find_sources, find_first)
 
-    def _put(self, number: int, step: Step) -> None:
+    def _find_putting(self, number: int, step: Step) -> None:
         if "inplace" in step.kinds and step.called != "step":
-            before = self._before_update(Value(number, 0))
+            before = self._find_previous(Value(number, 0))
             if before is not None and self.root(before) in self.wanted:
                 given = [read for kind, read in zip(step.kinds, step.inputs, strict=True) if kind == "data"]
                 called = step.called.removeprefix("__setitem__") or plain_name(step.func)
                 self._add_putting(called, step.place, before, given)
 
     def _add_putting(self, called: str, place: Place | None, target: Value, given: Sequence[Read]) -> None:
-        leaves = 0
-        for read in given:
-            # A copy of a leaf, as of a teacher, is not computed of it.
-            if self.owner_of(read.value) not in self._leaves:
-                leaves |= self._behind(read) | self._origins.get(read.value, 0)
+        # A copy of a leaf, such as a teacher's, does not count.
+        others = (read for read in given if self.owner_of(read.value) not in self._leaves)
+        leaves = reduce(or_, map(self._all_leaves, others), 0)
         leaves &= ~(1 << self._leaves.get(self.root(target), len(self._leaves)))
         if leaves:
             self.puttings[called, place] = self.puttings.get((called, place), 0) | leaves
 
-    def _use(self, found: Exit) -> str:
+    def _find_use(self, found: Exit) -> str:
         if found.called == _CONDITION or found.place is None:
             return bytecode.COMPARED if found.called == _CONDITION else ""
         key = id(found.place.code), found.place.instruction
         if key not in self._known_uses:
-            self._known_uses[key] = bytecode.use_of(found.place)
+            self._known_uses[key] = bytecode.find_use(found.place)
         return self._known_uses[key]
 
     def _is_of_parameters(self, read: Read) -> bool:
-        def inside(value: Value) -> list[Value]:
+        def find_sources(value: Value) -> list[Value]:
             return [] if value in self._leaves else [source.value for source in self.sources(value)]
 
         def is_of_leaves(value: Value) -> bool:
-            # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
-            behind = inside(value)
-            return value in self._leaves or (bool(behind) and all(map(self._of_leaves.__getitem__, behind)))
+            # A value without sources may have other entries in the next step, as an input does.
+            sources = find_sources(value)
+            return value in self._leaves or (bool(sources) and all(map(self._of_leaves.__getitem__, sources)))
 
-        return folded(read.value, self._of_leaves, inside, is_of_leaves)
+        return folded(read.value, self._of_leaves, find_sources, is_of_leaves)
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
         for inside, reads in (*((step.inside, step.inputs) for step in self.flow.steps), (None, ends)):
@@ -368,15 +359,15 @@ class Flowing:
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
                     known.add(read.value)
                     last.update((source.value, step_number) for source in self.sources(read.value))
-        left = (*self.flow.exits, *self.flow.exchanges)
-        for value in (*self.terms, *(read.value for found in left for read in found.reads)):
+        readers = (*self.flow.exits, *self.flow.exchanges)
+        for value in (*self.terms, *(read.value for found in readers for read in found.reads)):
             last.pop(value, None)
         return grouped((step_number, value) for value, step_number in last.items())
 
     def _add(self, value: Value, step: Step) -> None:
         arriving = computed = 0
         for read in self.sources(value):
-            arriving |= self._behind(read)
+            arriving |= self._leaves_through(read)
             computed |= self._origins.get(read.value, 0)
         computed |= arriving
         is_compiled = isinstance(step.func, CompiledPart) and value.maker != FROM_OUTSIDE
@@ -384,7 +375,7 @@ class Flowing:
             self.has_compiled = True
             self.compiled |= arriving
         passes = value in self.carrying or (step.inside is not None and value not in self._left_functions)
-        # Which of its inputs an output of a compiled part is made of is not known: another output may carry all.
+        # The inputs of each output of a compiled part are unknown, so another output may carry all gradients.
         others = self.flow.made_by(value.maker) if is_compiled else ()
         carries_otherwise = any(other in self.wanted and other in self.carrying for other in others)
         is_stop = value in self.wanted and not passes and not carries_otherwise
@@ -394,8 +385,8 @@ class Flowing:
                 kind = self._kinds.of(value.maker)
             elif self.flow.outside[value.number].copied:
                 kind = "rebuilt"
-            elif left := self.flow.outside[value.number].left:
-                kind, shown = "exit", shown._replace(called=left.called, place=left.place)
+            elif exit_ := self.flow.outside[value.number].left:
+                kind, shown = "exit", shown._replace(called=exit_.called, place=exit_.place)
             else:
                 kind, shared = "new_leaf", self.flow.outside[value.number].shared
                 maker = None if shared is None else self.flow.step_of(shared)
@@ -405,10 +396,14 @@ class Flowing:
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
 
-    def _behind(self, read: Read) -> int:
+    def _all_leaves(self, read: Read) -> int:
+        """Return the leaves that a value is computed from."""
+        return self._leaves_through(read) | self._origins.get(read.value, 0)
+
+    def _leaves_through(self, read: Read) -> int:
         """Return the leaves whose gradient would arrive through a value."""
         if read.value.maker != FROM_OUTSIDE and self.flow.steps[read.value.maker].inside is not None:
-            # There autograd notes nothing, and a view of a leaf counts as a leaf.
+            # Autograd records nothing inside a custom Function, and a view of a leaf counts as a leaf.
             passed = self._arriving.get(read.value, 0)
             if passed:
                 return passed

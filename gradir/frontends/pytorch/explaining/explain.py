@@ -13,8 +13,8 @@ from gradir.explanations.from_cuts import united
 from gradir.explanations.model import Examined, Explanation, Level, OfGraph
 from gradir.frontends.pytorch.explaining import failures, misuse, overwrites
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
-from gradir.frontends.pytorch.explaining.bytecode import skipping_conditions
-from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
+from gradir.frontends.pytorch.explaining.bytecode import find_skipping_conditions
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, measure_gradients
 from gradir.frontends.pytorch.explaining.intended_cuts import Followers
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import held_gradients
@@ -28,27 +28,27 @@ from gradir.spec import own_error
 
 # Statuses of parameters without a gradient.
 _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
-# These kinds are no alarm, whatever they concern.
+# Kinds that are never errors.
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
 _SPENT: Final = "the backward has already run"
 
-# Larger graphs get no backward unless the user asks for values.
+# gradir runs no backward of larger graphs unless the user asks for values.
 _SMALL: Final = 20_000
 
 
 class Search(Losses):
-    """Explains what was recorded, and holds what gets a gradient against what is to learn."""
+    """Explains a recorded forward, and compares the parameters that get a gradient with those that are trained."""
 
-    def tell_what_does_not_learn(self) -> None:
-        """Tell of what is unused or frozen."""
+    def tell_idle(self) -> None:
+        """Report unused and frozen parameters."""
         moves_nothing = self._moves_nothing()
         unused = [name for name in self.names_that_are("unused") if self.is_trained(name)]
         never_taken = [name for name in unused if self.values[name] not in self.flowing.taken]
-        skipped = skipping_conditions(self.flow, self.subject.paths, never_taken)
+        skipped = find_skipping_conditions(self.flow, self.subject.paths, never_taken)
         frozen = self.names_that_are("frozen")
-        # A LoRA that was merged is skipped, and the frozen weight that is used instead is not in the optimizer.
+        # A merged LoRA is skipped, and the frozen weight that replaces it is not in the optimizer.
         is_elsewhere = bool(skipped) and self.given is not None and not any(map(self.is_trained, frozen))
-        # Where only what is frozen leads to the loss, that is why the others are not in it.
+        # If only frozen parameters lead to the loss, they explain why it lacks the others.
         is_first = self.subject.live is None and not is_elsewhere
         if is_first:
             self._tell_frozen(is_alarm=moves_nothing, may_lack=True)
@@ -57,7 +57,7 @@ class Search(Losses):
             self._tell_frozen(is_alarm=moves_nothing, may_lack=False)
 
     def _tell_unused(self, level: Level, names: Sequence[str], skipped: Mapping[str, Place]) -> None:
-        # DistributedDataParallel waits for all; another function may take what is left out.
+        # DistributedDataParallel waits for all parameters, even if the loss uses only some outputs.
         live = self.subject.live
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
         joined = [name for name in names if waits and id(self.subject.tensors[name]) in self.leaves]
@@ -66,9 +66,9 @@ class Search(Losses):
             detail = "the loss is made of other outputs here" if step else ""
             self.tell("unused", "error", "", joined, None if step is None else step.place, detail=detail)
         waiting = misuse.waits_for(self.flow, self.leaves)
-        left = [name for name in names if id(self.subject.tensors[name]) in waiting]
-        self.tell_of("ddp_unused", "error", left)
-        others = [name for name in names if name not in {*joined, *left}]
+        awaited = [name for name in names if id(self.subject.tensors[name]) in waiting]
+        self.tell_of("ddp_unused", "error", awaited)
+        others = [name for name in names if name not in {*joined, *awaited}]
         skipped = {name: place for name, place in skipped.items() if name in others}
         for name, place in skipped.items():
             self.tell("skipped", level, "", [name], place)
@@ -84,9 +84,9 @@ class Search(Losses):
             self.tell("unrecorded", "info", "", unrecorded, next(takers, None))
 
     def _moves_nothing(self) -> bool:
-        """Whether no gradient comes to anything that is to learn: to all that the optimizer has, or to the model."""
+        """Return whether no parameter of the optimizer, or without one, of the model, gets a gradient."""
         if self.given is None:
-            # Without a graph of the loss itself there is another cause.
+            # A loss without a graph has another cause.
             statuses = [self.statuses[name] for name in self.statuses if name in self.subject.owned]
             return self.subject.live is not None and bool(statuses) and {"frozen", "unused"}.issuperset(statuses)
         trained = [name for name in self.statuses if self.is_trained(name)]
@@ -95,7 +95,7 @@ class Search(Losses):
         return bool(self.given) and are_idle and not self.unnamed.may_move()
 
     def _tell_frozen(self, *, is_alarm: bool, may_lack: bool) -> None:
-        """Tell what is frozen; ``may_lack`` is whether it may be all that keeps the loss from a graph."""
+        """Report frozen parameters. With ``may_lack``, they may be the only reason why the loss has no graph."""
         own = (name for name in self.names_that_are("frozen") if name in self.subject.owned)
         nothing_learns = may_lack and "cut" not in self.statuses.values()
         is_alarm = nothing_learns or (is_alarm and self.given is not None)
@@ -106,37 +106,37 @@ class Search(Losses):
         self.tell_of("frozen", "info", [name for name in names if name not in trained])
 
     def tell_no_graph(self) -> None:
-        """Tell where something that no backward starts from was made, if nothing else has told why."""
-        is_told = any(cause.level == "error" for cause in self.causes)
-        if self.subject.live is None and not is_told:
+        """Report the line that made a loss without a graph, if no other error explains it."""
+        has_error = any(cause.level == "error" for cause in self.causes)
+        if self.subject.live is None and not has_error:
             maker = self.flow.step_of(self.flow.value_of(self.subject.captured[0]))
             self.tell("no_graph", "error", "", [], None if maker is None else maker.place)
 
     def tell_optimizer(self) -> None:
-        """Tell of what gets a gradient and is not in the optimizer, and of what the optimizer has in vain."""
+        """Report parameters with a gradient that the optimizer lacks, and an optimizer that moves nothing."""
         stale = [name for name in self.replaced if self.statuses[name] in {"reached", "zero", "nonfinite"}]
         self._tell_replaced(stale)
         own = {name: self.values[name] for name in self.names_that_are("reached") if name in self.subject.owned}
         lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
         lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
-        # A step of a GAN or of an actor moves a part of what it reaches, and means to.
+        # A step of a GAN or of an actor moves only some of the parameters with a gradient, on purpose.
         lost -= misuse.held_otherwise({name: lacking[name] for name in lost})
         lost -= self._following(lost)
-        # The optimizer has only the target of what should learn.
+        # The optimizer has the target network instead of the trained one.
         lost.update(self.swapped)
-        forgot = [name for name in lacking if name in lost]
+        forgotten = [name for name in lacking if name in lost]
         if self.stale and not stale:
-            self._tell_replaced(forgot)
+            self._tell_replaced(forgotten)
         else:
-            held = few(filter(self.is_trained, self.statuses)) if self.swapped else ""
-            detail = f"it has only {held}, which no gradient comes to" if held else ""
-            self.tell_of("not_in_optimizer", "error", forgot, detail=detail)
+            trained = few(filter(self.is_trained, self.statuses)) if self.swapped else ""
+            detail = f"it has only {trained}, which no gradient comes to" if trained else ""
+            self.tell_of("not_in_optimizer", "error", forgotten, detail=detail)
         self.tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
-        self._tell_idle()
+        self._tell_moves_nothing()
         self.tell_of("lent", "error", [name for name in self.names_that_are("reached") if name in self.subject.lent])
 
     def _following(self, lost: Collection[str]) -> set[str]:
-        # As a target that ran with gradients does.
+        # A target network may run with gradients.
         followers = Followers(
             self.flowing, self.leaves & (self.given or set()), lambda leaf: tuple(self.words.names_of([leaf]))
         )
@@ -144,15 +144,15 @@ class Search(Losses):
         of_each = {tuple(names): [self.values[name] for name in names] for names in networks}
         return {name for names, leaves in of_each.items() if followers.pattern(leaves, {"return"}) for name in names}
 
-    def _tell_idle(self) -> None:
-        """Tell that a step of the optimizer moves nothing, if nothing else that is an error has told why."""
-        is_told = any(cause.level == "error" for cause in self.causes)
-        if self.given is None or is_told or not self._moves_nothing():
+    def _tell_moves_nothing(self) -> None:
+        """Report that a step of the optimizer moves nothing, if no other error explains it."""
+        has_error = any(cause.level == "error" for cause in self.causes)
+        if self.given is None or has_error or not self._moves_nothing():
             return
         zeros = {name for name in self.names_that_are("zero") if self.is_trained(name)}
         concerned = [bool(zeros.intersection(cause.names)) for cause in self.causes]
         if any(is_of and cause.kind == "equal" for is_of, cause in zip(concerned, self.causes, strict=True)):
-            # The loss is at its minimum, as where a student starts as a copy of its teacher.
+            # The loss is at its minimum, for example of a student that starts as a copy of its teacher.
             return
         pairs = zip(concerned, self.causes, strict=True)
         self.causes = [replace(cause, level="error") if is_of else cause for is_of, cause in pairs]
@@ -166,25 +166,25 @@ class Search(Losses):
         self.tell_of("replaced", "error", names, detail=f"of shape {shapes}")
 
     def tell_unregistered(self) -> None:
-        """Tell of what gets a gradient and is no parameter of the model."""
-        left = self.leaves.difference(map(id, self.owned().values()))
-        # A tensor may have several names, as where a module computes others of it.
+        """Report tensors with a gradient that are no parameters of the model."""
+        unowned = self.leaves.difference(map(id, self.owned().values()))
+        # A tensor may have several names, for example if a module computes others from it.
         first = {id(tensor): name for name, tensor in reversed([*self.subject.aside.items()])}
-        names = [name for key, name in reversed([*first.items()]) if key in left]
+        names = [name for key, name in reversed([*first.items()]) if key in unowned]
         lacking = {name: self.subject.aside[name] for name in names if self.statuses.get(name) != "nonleaf"}
-        held = misuse.held_otherwise(lacking)
-        self.tell_of("not_registered", "note", [name for name in lacking if name in held])
-        others = {name: self.flow.value_of(tensor) for name, tensor in lacking.items() if name not in held}
+        owned = misuse.held_otherwise(lacking)
+        self.tell_of("not_registered", "note", [name for name in lacking if name in owned])
+        others = {name: self.flow.value_of(tensor) for name, tensor in lacking.items() if name not in owned}
         taken = {name: self.flowing.first_takers.get(self.flowing.root(leaf)) for name, leaf in others.items()}
         steps = {name: None if index is None else self.flow.steps[index] for name, index in taken.items()}
-        # Outside of a forward a module is built, and keeps what was made of the parameter there.
+        # A step outside of a forward builds a module, which keeps a tensor computed from the parameter.
         built = {name: step for name, step in steps.items() if step is None or step.call is None}
         self.tell_of("not_registered", "error", [name for name in others if name not in built])
         for name, step in built.items():
             self.tell("nonleaf", "error", "", [name], None if step is None else step.place)
 
     def explanation(self, *, values: bool | None) -> Explanation:
-        """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
+        """Explain a loss. With ``values``, also run a backward that adds nothing to ``.grad``."""
         live = self.subject.live
         gradients, failure, examined = self._backward(values)
         arrivals = {} if gradients is None or live is None else self._arrivals(live, gradients)
@@ -202,20 +202,20 @@ class Search(Losses):
             self._tell_values(live, gradients, arrivals)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
         elif self.flowing.is_whole:
-            # A function that joins all outputs of a model has leaves in the graph that nothing uses.
+            # A function that joins all outputs of a model keeps unused leaves in the graph.
             joined = self.flowing.taken - self.flowing.wanted
             idle = [name for name in self.names_that_are("reached") if self.values[name] in joined]
             self.statuses.update(dict.fromkeys(idle, "unused"))
         self.tell_cleared()
         examined = self._read_gradients(examined)
-        self.tell_what_does_not_learn()
+        self.tell_idle()
         self.tell_no_graph()
         self.tell_optimizer()
         self.tell_unregistered()
         for names in self.subject.untied:
             self.tell_of("untied", "error", names)
         numbered = self.subject.captured if gradients else None
-        terms = tuple(describe_terms(self.words, self.flowing, numbered, self._names_behind))
+        terms = tuple(describe_terms(self.words, self.flowing, numbered, self._names_of_term))
         tied, causes = self.subject.tied(), united(self.causes, self.statuses)
         nodes = () if live is None else live.graph.nodes.values()
         named = {node.id: name for node in nodes for name in node.names if name in self.statuses}
@@ -223,22 +223,22 @@ class Search(Losses):
         return Explanation(self.statuses, causes, terms, tied, self.gradients, of_graph, examined=examined)
 
     def _backward(self, values: bool | None) -> tuple[Gradients | None, str, Examined]:
-        """Run a backward if one is to be run; returns what it brought, what it raised, and what was examined."""
-        live, left_out = self.subject.live, self._left_out(values)
+        """Run a backward, unless it must not run, and return its gradients, its error, and a record of the attempt."""
+        live, skipped = self.subject.live, self._choose_examination(values)
         if live is None:
-            return None, "", left_out
-        if left_out.reason:
-            is_stale = left_out.reason != _SPENT and failures.writes_over_saved(self.flow, live)
-            return None, "a saved tensor was changed in place" if is_stale else "", left_out
+            return None, "", skipped
+        if skipped.reason:
+            is_stale = skipped.reason != _SPENT and failures.find_stale_writes(self.flow, live)
+            return None, "a saved tensor was changed in place" if is_stale else "", skipped
         try:
-            return gradients_of(live), "", Examined("backward")
+            return measure_gradients(live), "", Examined("backward")
         except CaptureError as error:
-            # What a backward of gradir's would change for the program's own is worth more than the values.
+            # gradir's backward would change the program's own, which matters more than the values.
             return None, "", Examined(reason=str(error))
         except RuntimeError as error:
-            return None, own_error(error), left_out
+            return None, own_error(error), skipped
 
-    def _left_out(self, values: bool | None) -> Examined:
+    def _choose_examination(self, values: bool | None) -> Examined:
         live = self.subject.live
         if live is None:
             return Examined()
@@ -252,96 +252,96 @@ class Search(Losses):
         return Examined()
 
     def _read_gradients(self, examined: Examined) -> Examined:
-        """Tell of gradients in `.grad` that are zero or not finite, where the program's own backward brought them."""
+        """Report gradients in `.grad` that are zero or not finite, if the program has run its own backward."""
         if examined.reason != _SPENT:
             return examined
         names = [name for name in self.names_that_are("reached") if self.subject.tensors[name].is_leaf]
-        held = held_gradients({name: self.subject.tensors[name] for name in names})
-        if set(held.values()) == {"zero"}:
-            # That is what zero_grad(set_to_none=False) leaves behind.
+        gradients = held_gradients({name: self.subject.tensors[name] for name in names})
+        if set(gradients.values()) == {"zero"}:
+            # zero_grad(set_to_none=False) sets all gradients to zero.
             return replace(examined, reason=f"{_SPENT}, and `.grad` is zero throughout, as zero_grad() leaves it")
-        self.gradients.update(held)
+        self.gradients.update(gradients)
         for status in ("nonfinite", "zero"):
-            found = [name for name, gradient in held.items() if gradient == status]
+            found = [name for name, gradient in gradients.items() if gradient == status]
             self.statuses.update(dict.fromkeys(found, status))
             self.tell_of(f"{status}_grad", "error" if status in BROKEN else "info", found)
-        return replace(examined, values="grad") if held and len(held) == len(names) else examined
+        return replace(examined, values="grad") if gradients and len(gradients) == len(names) else examined
 
-    def _names_behind(self, term: Value) -> tuple[str, ...]:
+    def _names_of_term(self, term: Value) -> tuple[str, ...]:
         names, inside = self.words.names_of(self.flowing.leaves_behind(term)), self.flowing.known_inside
         return tuple(name for name in names if self.statuses[name] == "reached" or self.values[name] not in inside)
 
     def explanation_of_failure(self, error: BaseException) -> Explanation:
         """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self.statuses, "error")
-        left = misuse.left_waiting(error, self.owned())
+        awaited = misuse.left_waiting(error, self.owned())
         found = failures.explain_forward(self.words, own_error(error))
-        causes = [self.words.cause("ddp_unused", "error", "", left, None)] if left else found
+        causes = [self.words.cause("ddp_unused", "error", "", awaited, None)] if awaited else found
         return Explanation(statuses, united(causes, statuses), tied=self.subject.tied())
 
     def _arrivals(self, live: LiveGraph, gradients: Gradients) -> dict[str, Arrival]:
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         reached = ((name, self.subject.tensors[name]) for name in self.names_that_are("reached"))
         known = ((name, tensor, accumulators.get(id(tensor))) for name, tensor in reached)
-        found = {name: gradients.at(tensor, fn) for name, tensor, fn in known if fn is not None}
+        found = {name: gradients.arrival_at(tensor, fn) for name, tensor, fn in known if fn is not None}
         lost = self.stopped | self.left
         for name, arrival in found.items():
             if arrival.kind == "none" and self.values[name] in lost:
-                # A function that joins all outputs of a model has it in the graph all the same.
+                # The graph has the leaf only because a function joins all outputs of a model.
                 self.statuses[name] = "cut"
         return found
 
     def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
-        self._note_gradients(live, gradients)
+        self._record_gradients(live, gradients)
         tensors = self.subject.tensors
-        judge, told = Judge(live, gradients, self, arrivals), dict[Finding, list[str]]()
+        judge, names_of = Judge(live, gradients, self, arrivals), dict[Finding, list[str]]()
         for name, arrival in arrivals.items():
-            status, said = judge.verdict(arrival, tensors[name])
+            status, findings = judge.verdict(arrival, tensors[name])
             if status in {"zero", "nonfinite"}:
                 self.statuses[name] = status
                 if status == "zero" and misuse.has_seen_one_step(name, arrivals):
                     step = misuse.taker(self.flow, self.flowing, self.values[name])
-                    said = said if step is None else [Finding("one_step", said[-1].op, step.place)]
+                    findings = findings if step is None else [Finding("one_step", findings[-1].op, step.place)]
             elif status == "none" and self.statuses[name] != "cut":
-                # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
+                # The graph may have an unused leaf, if a function joins all outputs of a model.
                 is_cut = self.values[name] in self.flowing.wanted or not self.flowing.is_whole
                 is_inside = self.flowing.may_be_inside(self.values[name])
                 self.statuses[name] = "unreached" if is_inside else "cut" if is_cut else "unused"
-                said = said if is_cut and not is_inside else ()
+                findings = findings if is_cut and not is_inside else ()
             elif status == "none":
-                said = ()
-            for finding in said:
-                told.setdefault(finding, []).append(name)
-        for (kind, op, place, lasts, detail), names in told.items():
+                findings = ()
+            for finding in findings:
+                names_of.setdefault(finding, []).append(name)
+        for (kind, op, place, lasts, detail), names in names_of.items():
             is_alarm = lasts and (kind in BROKEN or any(map(self.is_trained, names)))
             self.tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
-        lost = None if any(cause.level == "error" for cause in self.causes) else judge.of_loss()
+        lost = None if any(cause.level == "error" for cause in self.causes) else judge.explain_loss()
         if lost is not None:
             self.tell(lost.kind, "error", lost.op, (), lost.place, detail=lost.detail)
 
     def _tell_overwritten(self, live: LiveGraph) -> bool:
-        """Tell of saved tensors that were overwritten unseen; returns whether these could be looked for."""
+        """Report saved tensors that were overwritten unnoticed, and return whether gradir could look for them."""
         if self.flow.overwritten.held and overwrites.communicates(live):
             return False
         found = list[overwrites.Overwrite]()
-        # One backward has run; what another one raises proves nothing.
+        # A backward has run already, so an error of another one proves nothing.
         with suppress(CaptureError, RuntimeError):
             found = overwrites.find_overwrites(self.flow, self.flowing, live)
         for write in found:
-            behind = (name for name, tensor in self.subject.tensors.items() if id(tensor) in write.leaves)
-            names = [name for name in behind if self.statuses[name] in {"reached", "wrong", "zero"}]
+            affected = (name for name, tensor in self.subject.tensors.items() if id(tensor) in write.leaves)
+            names = [name for name in affected if self.statuses[name] in {"reached", "wrong", "zero"}]
             self.statuses.update((name, "wrong") for name in names if self.statuses[name] == "reached")
             detail = "; ".join([few(map(self.words.called_at, write.savers)), *write.how])
             level: Level = "error" if any(map(self.is_trained, names)) else "info"
             self.tell("overwritten", level, write.op, names, write.place, detail=detail)
         return True
 
-    def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
+    def _record_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
         for name, status in self.statuses.items():
             tensor = self.subject.tensors[name]
             if id(tensor) in self.leaves:
                 self.gradients[name] = gradients.of_leaf(tensor)
             elif status in _WITHOUT:
                 self.gradients[name] = "none"
-        self.gradients_at = gradients.by_node(live)
+        self.gradients_at = gradients.norms_by_node(live)
         self.unnamed.note(gradients)

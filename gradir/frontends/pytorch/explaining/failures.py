@@ -1,4 +1,4 @@
-"""Why an operation of a forward raised, and what becomes of a backward whose saved tensors were written to or freed."""
+"""Explain errors of a forward pass, and of a backward pass whose saved tensors were changed in place or freed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, V
 from gradir.frontends.walks import grouped, reached
 from gradir.ir import Saved
 
-# How many later writes an error names beside the first.
+# The number of later writes that an error names besides the first.
 _MOST_LATER: Final = 3
 
 
 class Write(NamedTuple):
-    """The first write to what ``savers`` had saved, these ``values``, and some writes that came later."""
+    """The first write to ``values`` that ``savers`` had saved, and some later writes."""
 
     step: Step
     later: list[Step]
@@ -36,35 +36,35 @@ class Write(NamedTuple):
     values: dict[Value, None]
 
 
-def writes_over_saved(flow: Flow, live: LiveGraph) -> list[Write]:
-    """Of each place the first write that made a saved tensor stale, with some from other places that followed."""
+def find_stale_writes(flow: Flow, live: LiveGraph) -> list[Write]:
+    """Return by place the first write that made a saved tensor stale, with some later writes from other places."""
     found: dict[At, Write] = {}
     writes = _Writes(flow)
     for fn, node_id in live.grad_fns.items():
         for slot in live.graph.nodes[node_id].saved:
             saver = flow.maker_of(fn)
-            later = writes.after(saver, saved_tensor(fn, slot.slot), slot) if slot.state == "stale" else {}
+            later = writes.find_after(saver, saved_tensor(fn, slot.slot), slot) if slot.state == "stale" else {}
             if later:
                 (first, write_step), *others = later.items()
                 write = found.setdefault(first, Write(write_step, [step for _, step in others], {}, {}))
                 if saver != FROM_OUTSIDE:
                     step = flow.steps[saver]
                     write.savers.setdefault((step.called, step.place), step)
-                    write.values.update(dict.fromkeys(writes.written(saver, write.step)))
+                    write.values.update(dict.fromkeys(writes.find_values(saver, write.step)))
     return list(found.values())
 
 
 class _Writes:
-    """Knows the first writes to a memory after a step, as autograd sees them, one of each place."""
+    """Finds the first writes to a storage after a step that autograd counts, one of each place."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        # By memory the numbers of the steps that write to it, and what is first from each of them on.
+        # The numbers of the steps that write to each storage, and the first writes from each of them on.
         self._known: dict[int | Value, tuple[list[int], list[dict[At, Step]]]] = {}
 
-    def after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[At, Step]:
-        # Where torch does not show what is stale, its memory is known by the value that first had it.
-        storage: int | Value | None = self._only_written(saving, slot) if saved is None else storage_of(saved)
+    def find_after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[At, Step]:
+        # If torch does not show a stale tensor, the first value in its storage identifies the storage.
+        storage: int | Value | None = self._find_only_written(saving, slot) if saved is None else storage_of(saved)
         if storage is None:
             return {}
         if storage not in self._known:
@@ -74,17 +74,17 @@ class _Writes:
         at = bisect_right(writes, saving)
         return firsts[at] if at < len(firsts) else {}
 
-    def written(self, saver: int, write: Step) -> Iterator[Value]:
-        """Yield the values of a step that another one writes to, or their owners for views without a name."""
-        memories = self._memories(write)
+    def find_values(self, saver: int, write: Step) -> Iterator[Value]:
+        """Yield the values of a step that another one writes to, or the bases of views without a name."""
+        owners = self._find_owners(write)
         for value in (*(read.value for read in self._flow.steps[saver].inputs), *self._flow.made_by(saver)):
             owner = self._owners.get(value, value)
-            if owner in memories:
+            if owner in owners:
                 yield value if value in self._flow.variables else owner
 
     @cached_property
     def _owners(self) -> dict[Value, Value]:
-        """Of each view, and of what was written to, the value that first had the memory."""
+        """The first value in the storage of each view and of each value that was written to."""
         found: dict[Value, Value] = {}
         for index, step in enumerate(self._flow.steps):
             shared = step.lenders()
@@ -94,26 +94,26 @@ class _Writes:
 
     @cached_property
     def _by_owner(self) -> dict[Value, list[int]]:
-        written = ((index, step) for index, step in enumerate(self._flow.steps) if "inplace" in step.kinds)
-        seen = ((index, step) for index, step in written if not self._is_unseen(step))
-        return grouped((memory, index) for index, step in seen for memory in self._memories(step))
+        writes = ((index, step) for index, step in enumerate(self._flow.steps) if "inplace" in step.kinds)
+        seen = ((index, step) for index, step in writes if not self._is_unseen(step))
+        return grouped((owner, index) for index, step in seen for owner in self._find_owners(step))
 
-    def _memories(self, write: Step) -> set[Value]:
+    def _find_owners(self, write: Step) -> set[Value]:
         return {self._owners.get(read.value, read.value) for read in write.of_kind("inplace")}
 
-    def _only_written(self, saving: int, slot: Saved) -> Value | None:
-        """Return the memory that a slot of a step may have saved, if later steps wrote to one such memory alone."""
+    def _find_only_written(self, saving: int, slot: Saved) -> Value | None:
+        """Return the owner of the storage that a slot may have saved, if later steps wrote to one such storage only."""
         if saving == FROM_OUTSIDE:
             return None
         inputs = [read.value for read in self._flow.steps[saving].inputs]
         values = self._flow.made_by(saving) if slot.slot.startswith("result") else inputs
         fitting = (each for each in values if slot.shape is None or self._flow.meta_of(each).shape == slot.shape)
-        memories = {self._owners.get(value, value) for value in fitting}
-        written = [memory for memory in memories if self._by_owner.get(memory, [FROM_OUTSIDE])[-1] > saving]
+        owners = {self._owners.get(value, value) for value in fitting}
+        written = [owner for owner in owners if self._by_owner.get(owner, [FROM_OUTSIDE])[-1] > saving]
         return written[0] if len(written) == 1 else None
 
-    def _firsts_from(self, written: Sequence[int]) -> tuple[list[int], list[dict[At, Step]]]:
-        writes = [index for index in written if not self._is_unseen(self._flow.steps[index])]
+    def _firsts_from(self, indices: Sequence[int]) -> tuple[list[int], list[dict[At, Step]]]:
+        writes = [index for index in indices if not self._is_unseen(self._flow.steps[index])]
         firsts = list[dict[At, Step]]()
         newest: dict[At, Step] = {}
         for index in reversed(writes):
@@ -133,7 +133,7 @@ def explain_forward(words: Words, error: str) -> Iterator[Cause]:
     """Explain an error of the last failed operation, of the program, or else of the backward."""
     flow = words.flow
     failed = flow.failure
-    # The program may have gone on after an operation failed, and have ended by another error.
+    # The program may continue after an operation failed, and end with another error.
     is_other = flow.end is not None and (failed is None or failed.failed != error == flow.end.failed)
     if failed is None or is_other:
         kind, place = ("backward", None) if flow.end is None else ("raised", flow.end.place)
@@ -143,33 +143,32 @@ def explain_forward(words: Words, error: str) -> Iterator[Cause]:
     inferred = [value for value in made if flow.steps[value.maker].mode == "inference_mode"]
     for value in inferred:
         step = flow.steps[value.maker]
-        behind = words.names_of(read.value for read in step.inputs if read.is_leaf)
-        names = list(behind) or words.called([value])
+        names = [*words.names_of(read.value for read in step.inputs if read.is_leaf)] or words.called([value])
         yield words.cause("inference_mode", "error", name_of_step(step), names, step.place, detail=error)
-    off = None if inferred else _ran_without(flow, failed)
+    off = None if inferred else _find_without_graph(flow, failed)
     if off is not None:
         yield words.cause("graphless", "error", name_of_step(off), [], off.place, detail=error)
     elif not inferred:
         yield words.cause("raised", "error", failed.called.strip("_"), [], failed.place, detail=error)
 
 
-def _ran_without(flow: Flow, failed: Exit) -> Step | None:
-    """Return the first step under no_grad that made what a derivative was to be taken of."""
+def _find_without_graph(flow: Flow, failed: Exit) -> Step | None:
+    """Return the first step under no_grad that computed the tensor of a failed derivative."""
     if failed.called not in DERIVING or not failed.reads or failed.reads[0].carries:
         return None
 
-    def behind(value: Value) -> list[Value]:
+    def find_sources(value: Value) -> list[Value]:
         step = flow.step_of(value)
         return [read.value for read in step.inputs] if step is not None and step.mode == "no_grad" else []
 
-    makers = {value.maker for value in reached([failed.reads[0].value], behind)} - {FROM_OUTSIDE}
+    makers = {value.maker for value in reached([failed.reads[0].value], find_sources)} - {FROM_OUTSIDE}
     ran = (flow.steps[index] for index in sorted(makers))
     return next((step for step in ran if step.mode == "no_grad" and any(read.carries for read in step.inputs)), None)
 
 
 def explain_backward(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Iterator[Cause]:
-    """Explain an error of a backward by saved tensors that were written to, or freed."""
-    writes = writes_over_saved(words.flow, live)
+    """Explain an error of a backward by saved tensors that were changed in place or freed."""
+    writes = find_stale_writes(words.flow, live)
     for write in writes:
         leaves = updated_leaves(write.step)
         names = words.names_of(map(flowing.root, leaves)) if leaves else words.called(write.values)
@@ -178,10 +177,10 @@ def explain_backward(flowing: Flowing, live: LiveGraph, words: Words, error: str
         kind, op = "updated" if leaves else "inplace", name_of_step(write.step)
         yield words.cause(kind, "error", op, names, write.step.place, detail=detail)
     if not writes:
-        yield _of_freed(flowing, live, words, error)
+        yield _explain_freed(flowing, live, words, error)
 
 
-def _of_freed(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Cause:
+def _explain_freed(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Cause:
     freed, steps = [*_freed_steps(words.flow, live)], words.flow.steps
     if not freed:
         step = next((step for step in steps if _has_no_derivative(step, error)), None)
@@ -207,14 +206,14 @@ def _of_freed(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Ca
 
 
 def _has_no_derivative(step: Step, error: str) -> bool:
-    """Return whether an error says that torch has no derivative of an operation that took what requires grad."""
+    """Return whether an error says that torch has no derivative of a step whose inputs require grad."""
     if not isinstance(step.func, Operator) or not any(read.carries for read in step.inputs):
         return False
     return f"derivative for {schema_of(step.func).name} is not implemented" in error
 
 
 def is_spent(flow: Flow, live: LiveGraph, captured: Iterable[torch.Tensor]) -> bool:
-    """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
+    """Return whether a backward of the captured tensors freed the graph, and not one that ran before."""
     steps = {index for _, index in _freed_steps(flow, live)}
     if not steps:
         return False
@@ -229,29 +228,29 @@ def is_spent(flow: Flow, live: LiveGraph, captured: Iterable[torch.Tensor]) -> b
 
 
 def _may_free(flow: Flow, start: Step, freed: Collection[int]) -> bool:
-    """Whether a backward that begins with a step goes through what is freed, as far as is known what it is of."""
+    """Return whether a backward that begins with a step may go through freed steps."""
     if FROM_OUTSIDE in freed:
         return True
-    # Of a gradient that is given nothing tells which tensor it is for.
+    # The tensor of a gradient that the program passes is unknown.
     is_of_number = start.func.__name__.startswith("ones_like")
-    behind = reached((read.value for read in start.inputs), partial(_gone_back_to, flow))
-    return is_of_number and any(value.maker in freed for value in behind)
+    sources = reached((read.value for read in start.inputs), partial(_inputs_with_graph, flow))
+    return is_of_number and any(value.maker in freed for value in sources)
 
 
-def _gone_back_to(flow: Flow, value: Value) -> list[Value]:
-    """Return the values of which the graph of one was made."""
+def _inputs_with_graph(flow: Flow, value: Value) -> list[Value]:
+    """Return the inputs through which the graph of a value continues."""
     step = flow.step_of(value)
     if step is None:
         return []
     inputs = (read for read in step.inputs if not read.is_leaf)
-    # Inside a custom Function nothing carries a gradient.
+    # Inside a custom Function, no value carries a gradient.
     is_inside = step.inside is not None
     return [read.value for read in inputs if read.carries or (is_inside and read.value.maker != FROM_OUTSIDE)]
 
 
 def find_carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:
     """Return the values from before a backward that the graph of ``ends`` uses, and the first step of that backward."""
-    # These are the steps whose saved tensors are freed. Maybe no backward that was recorded has done that.
+    # The recording may not have the backward that freed the saved tensors of these steps.
     newest = max(freed)
     deriving = (index for index in range(newest + 1, len(flow.steps)) if flow.steps[index].called in DERIVING)
     border = FROM_OUTSIDE if newest == FROM_OUTSIDE else next(deriving, None)
@@ -261,12 +260,12 @@ def find_carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int])
     for index, step in enumerate(flow.steps[: border + 1]):
         if any(read.carries and not read.is_leaf and read.value.maker in spent for read in step.inputs):
             spent.add(index)
-    seen = reached(ends, lambda value: _gone_back_to(flow, value) if value.maker > border else ())
+    seen = reached(ends, lambda value: _inputs_with_graph(flow, value) if value.maker > border else ())
     return sorted(value for value in seen if value.maker <= border and value.maker in spent), border
 
 
 def _freed_steps(flow: Flow, live: LiveGraph) -> Iterator[tuple[str, int]]:
-    """Yield the functions of a graph whose saved tensors are freed: the operation of each and the place of its step."""
+    """Yield the operation and the step number of each function of a graph with freed saved tensors."""
     for fn, node_id in live.grad_fns.items():
         node = live.graph.nodes[node_id]
         if any(slot.state == "freed" for slot in node.saved):

@@ -1,4 +1,4 @@
-"""What a backward gives each leaf, and where a gradient that is zero or not finite became so."""
+"""Measure the gradients of a backward pass, and find the functions that made them zero or not finite."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from itertools import chain
+from operator import or_
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
@@ -23,33 +24,34 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_num
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.walks import grouped
 
 
-class Meetings:
-    """Knows of each function the nearest other one through which all goes that comes to it."""
+class Dominators:
+    """Finds the functions that every path of a backward to another function goes through."""
 
     def __init__(
         self, ran: Iterable[GradFn], senders: Mapping[GradFn, Sequence[tuple[GradFn, int]]], starts: Collection[object]
     ) -> None:
-        """``ran`` are functions in the order of a backward, which begins in ``starts``; ``senders`` send to them."""
+        """``ran`` are functions in the order of a backward, which begins at ``starts``. ``senders`` send to them."""
         self._nearest: dict[GradFn, tuple[int, GradFn | None]] = {}
         for fn in ran:
-            nearest = None if fn in starts else self.of([sender for sender, _ in senders.get(fn, ())])
-            # With how many there are behind each other; nothing is nearest to those in which the backward begins.
+            nearest = None if fn in starts else self.common([sender for sender, _ in senders.get(fn, ())])
+            # The number of dominators, and the nearest, which the functions at the start do not have.
             self._nearest[fn] = 0 if nearest is None else self._nearest[nearest][0] + 1, nearest
 
-    def of(self, fns: Sequence[GradFn]) -> GradFn | None:
-        """Return the nearest function through which all goes that comes to some, which may be one of them."""
-        return reduce(self._met, fns, fns[0] if fns else None)
+    def common(self, fns: Sequence[GradFn]) -> GradFn | None:
+        """Return the nearest function that every path to some functions goes through, which may be one of them."""
+        return reduce(self._find_common, fns, fns[0] if fns else None)
 
-    def above(self, fn: GradFn) -> Iterator[GradFn]:
-        """Yield the functions through which all goes that comes to one, the nearest first."""
+    def of(self, fn: GradFn) -> Iterator[GradFn]:
+        """Yield the functions that every path to a function goes through, the nearest first."""
         found = self._nearest[fn][1]
         while found is not None:
             yield found
             found = self._nearest[found][1]
 
-    def _met(self, one: GradFn | None, other: GradFn | None) -> GradFn | None:
+    def _find_common(self, one: GradFn | None, other: GradFn | None) -> GradFn | None:
         while one is not other and one is not None and other is not None:
             if self._nearest[one][0] < self._nearest[other][0]:
                 one, other = other, one
@@ -57,16 +59,16 @@ class Meetings:
         return None if other is None else one
 
 
-# A smaller part of the gradient that came counts as nothing.
+# A smaller fraction of the incoming gradient counts as nothing.
 _NOTHING: Final = 1e-5
-# With dtypes of a coarser precision, sums may seem to cancel that do not.
+# With dtypes of a coarser precision, sums may cancel by rounding only.
 _COARSE: Final = 1e-4
-# A sum that cancels may be off by this many times the precision of its dtype.
+# A sum that cancels may differ from zero by this many times the precision of its dtype.
 _ROUNDINGS: Final = 16
-# How many functions to look at behind another.
+# The number of functions to search for a mask.
 _MOST_SENDERS: Final = 100
 
-# Functions that give each number its own gradient.
+# Functions that compute the gradient of each entry by itself.
 _BY_ELEMENT: Final = frozenset(
     {
         *("Abs", "Add", "Clamp", "ClampMax", "ClampMin", "Clone", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Pow"),
@@ -74,7 +76,7 @@ _BY_ELEMENT: Final = frozenset(
     }
 )
 
-# The saved mask of a function, and whether it is true where the first input is taken.
+# The saved mask of a function, and whether true selects the first input.
 _MASKS: Final = {
     "WhereBackward0": ("condition", True),
     "MaskedFillBackward0": ("mask", False),
@@ -97,18 +99,18 @@ _IsBad: TypeAlias = "Callable[[Size | None], bool]"
 
 
 class Arrival(NamedTuple):
-    """A leaf gets ``none``, ``zero``, ``rounding`` (numbers cancel), ``nonfinite`` or ``some``, from functions."""
+    """A leaf gets ``none``, ``zero``, ``rounding`` (terms cancel), ``nonfinite`` or ``some``, from functions."""
 
     kind: str
     arose: tuple[GradFn, ...] = ()
 
 
 class _Passed(NamedTuple):
-    """The gradients that came to a function and that it passed on."""
+    """The gradients that a function received and passed on."""
 
     came: tuple[Size | None, ...]
     went: tuple[Size | None, ...]
-    # Where zeros became infinite or NaN, if nothing else did.
+    # A mask of the zeros that became infinite or NaN, unless other entries did so too.
     spoilt: torch.Tensor | None = None
     # The first places of NaN or infinity in the first dimension, and its length.
     rows: tuple[tuple[int, ...], int] = ((), 0)
@@ -123,94 +125,91 @@ class Gradients:
     def __init__(self, live: LiveGraph, passed: Mapping[GradFn, _Passed], arrived: Mapping[int, Size | None]) -> None:
         self._passed = passed
         self.hooked: set[GradFn] = set()
-        """Functions whose gradient is good where it is sent and bad where it comes, as a hook on a tensor makes it."""
+        """Functions that receive a bad gradient although a good one was sent, because of a hook on a tensor."""
         self._arrived = arrived
-        self._consumers: dict[GradFn, list[tuple[GradFn, int]]] = {}
-        self._edges: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
-        for fn in passed:
-            for slot, (child, number) in enumerate(fn.next_functions):
-                if child is not None:
-                    self._consumers.setdefault(child, []).append((fn, slot))
-                    self._edges.setdefault((child, number), []).append((fn, slot))
-        # Of each function that bad gradients come to or arise in, the functions that made them of good ones.
+        ends = ((end, (fn, slot)) for fn in passed for slot, end in enumerate(fn.next_functions))
+        edges = [(end, sender) for end, sender in ends if end[0] is not None]
+        self._consumers = grouped((child, sender) for (child, _), sender in edges)
+        self._edges = grouped(edges)
+        # The functions that turned good gradients into bad ones, by each function that received or made bad ones.
         self._origins: dict[_IsBad, dict[GradFn, tuple[GradFn, ...]]] = {}
-        for is_bad in (_is_broken, _is_missing, _is_zero):
+        for is_bad in (_is_nonfinite, _is_missing, _is_zero):
             self._origins[is_bad] = {}
             self._find_origins(is_bad)
         found = [each for each in constants(live, passed, self._edges) if self._is_nothing(live, each)]
         self.constant = {each.fn: each.kind for each in found}
-        """The functions whose result is constant by how it is made, with the kind of cause that they are."""
+        """The functions whose result is always constant, with the kind of cause."""
         self._cancelled = {(each.at, each.number): each.fn for each in found}
         self.cancelling: dict[GradFn, tuple[GradFn, ...]] = {}
-        """By the function through which all goes that adds up to nothing, the last ones on its paths."""
+        """The last functions on the paths of a gradient that adds up to nothing, by the function before all paths."""
         self._starts = frozenset(entry.tensor.grad_fn for entry in live.captured if entry.role == "output")
         self._find_cancelling(live)
-        # The functions to which nothing comes but what is constant sends, and what that is.
+        # The constant functions behind each function that receives gradients of constants only.
         self._nothing: dict[GradFn, tuple[GradFn, ...]] = {}
         for fn, (came, *_) in passed.items() if self._cancelled else ():
-            made = [self._made_nothing(fn, number) for number in range(len(came))]
+            made = [self._find_constants(fn, number) for number in range(len(came))]
             if any(made) and all(found or _is_zero(size) for found, size in zip(made, came, strict=True)):
                 self._nothing[fn] = tuple(dict.fromkeys(chain(*made)))[:_MOST_ORIGINS]
 
     @cached_property
-    def meetings(self) -> Meetings:
+    def dominators(self) -> Dominators:
         """The functions that all gradients of others go through."""
-        return Meetings(self._passed, self._consumers, self._starts)
+        return Dominators(self._passed, self._consumers, self._starts)
 
     def of_leaf(self, leaf: torch.Tensor) -> float | str:
-        """Return the norm of what arrives at a leaf, or ``none``, ``zero`` or ``nonfinite``."""
+        """Return the norm of the gradient of a leaf, or ``none``, ``zero`` or ``nonfinite``."""
         size = self._arrived.get(id(leaf))
         return "none" if size is None else size.value
 
-    def by_node(self, live: LiveGraph) -> dict[str, float | str]:
-        """Return the same of what comes to each node of the graph; of several gradients the worst or the largest."""
-        at: dict[str, float | str] = {}
+    def norms_by_node(self, live: LiveGraph) -> dict[str, float | str]:
+        """Return the norm of the gradient at each node of the graph, and the worst or largest of several."""
+        norms: dict[str, float | str] = {}
         for fn, (came, *_) in self._passed.items():
             known = [size for size in came if size is not None]
             if known:
-                at[live.grad_fns[fn]] = max(known, key=lambda size: (not size.is_finite, size.norm)).value
-        at.update((id_, self.of_leaf(leaf)) for id_, leaf in live.leaves.items())
-        # What adds a gradient up is no function that anything goes through.
+                norms[live.grad_fns[fn]] = max(known, key=lambda size: (not size.is_finite, size.norm)).value
+        norms.update((id_, self.of_leaf(leaf)) for id_, leaf in live.leaves.items())
+        # An accumulator passes nothing on, so it has no hook.
         accumulators = (fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR)
-        at.update((live.grad_fns[fn], self.of_leaf(fn.variable)) for fn in accumulators)
-        return {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
+        norms.update((live.grad_fns[fn], self.of_leaf(fn.variable)) for fn in accumulators)
+        return {id_: norms[id_] for id_ in live.graph.nodes if id_ in norms}
 
     def passed(self, fn: GradFn) -> _Passed:
-        """Return the gradients that came to a function and that it passed on."""
+        """Return the gradients that a function received and passed on."""
         return self._passed.get(fn, _NOTHING_PASSED)
 
     def came_to(self, fn: GradFn) -> float:
-        """Return the largest number of the gradients that came to a function."""
+        """Return the largest entry of the gradients that a function received."""
         return max((size.largest for size in self.passed(fn).came if size is not None), default=0.0)
 
-    def masking(self, fn: GradFn) -> GradFn | None:
-        """Return the `where` or `masked_fill` that masks every number which a function spoils."""
+    def find_mask(self, fn: GradFn) -> GradFn | None:
+        """Return the `where` or `masked_fill` that masks every entry that a function makes infinite or NaN."""
         spoilt = self._passed[fn].spoilt
         if spoilt is None:
             return None
         waiting, seen = [fn], {fn}
         while waiting and len(seen) <= _MOST_SENDERS:
             for sender, slot in self._consumers.get(waiting.pop(0), ()):
-                if _leaves_out(sender, slot, spoilt):
+                if _masks_out(sender, slot, spoilt):
                     return sender
-                # Where the numbers change places, the mask would be of others.
+                # Other functions may move entries, so the mask would not fit.
                 if sender not in seen and type(sender).__name__.partition("Backward")[0] in _BY_ELEMENT:
                     seen.add(sender)
                     waiting.append(sender)
         return None
 
-    def at(self, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
+    def arrival_at(self, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
         """Return the arrival at a leaf of the graph."""
         size = self._arrived.get(id(leaf))
         if size is None:
             return Arrival("none", self._origins_above(accumulator, _is_missing))
         if not size.is_finite:
-            return Arrival("nonfinite", self._origins_above(accumulator, _is_broken))
-        made = self._made_nothing(accumulator, 0)
+            return Arrival("nonfinite", self._origins_above(accumulator, _is_nonfinite))
+        made = self._find_constants(accumulator, 0)
         if made:
             takers = self._consumers[accumulator]
             is_added = all(_ADDED_TO_ALL.get(type(fn).__name__) == slot for fn, slot in takers)
-            # What is added to all and subtracted again cancels whatever a program makes of it.
+            # A term that is added to all entries and subtracted again always cancels.
             is_rounding = is_added and (accumulator, 0) in self._cancelled
             takers = takers[:_MOST_ORIGINS]
             return Arrival("rounding", tuple(fn for fn, _ in takers)) if is_rounding else Arrival("zero", made)
@@ -218,11 +217,11 @@ class Gradients:
             arose = self._origins_above(accumulator, _is_zero)
             takers = self._consumers.get(accumulator, [])
             direct = {fn for fn, slot in takers if _ADDED_TO_ALL.get(type(fn).__name__) == slot} - self.hooked
-            # Of what is added to all the gradient is a sum, which is zero only where its terms cancel.
+            # The gradient of a term that is added to all entries is a sum, which is zero only if its terms cancel.
             return Arrival("rounding" if arose and direct.issuperset(arose) else "zero", arose)
-        return self._rounded(size, leaf, accumulator)
+        return self._judge_rounding(size, leaf, accumulator)
 
-    def _rounded(self, size: Size, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
+    def _judge_rounding(self, size: Size, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
             rounding = torch.finfo(leaf.dtype).eps * _ROUNDINGS
@@ -237,17 +236,17 @@ class Gradients:
         return passed_on is not None and passed_on.largest <= _NOTHING * self.came_to(fn)
 
     def _is_nothing(self, live: LiveGraph, found: Constant) -> bool:
-        """Return whether the numbers say so too, as they do not where a bound or a number that is added is larger."""
+        """Return whether the measured gradient of a constant is nothing, which an added bound or term can change."""
         came, went, *_ = self._passed[found.fn]
         sent = self._passed[found.at].came if found.at in self._passed else (self._arrived[id(found.at.variable)],)
-        left, given = sent[found.number], came[0] if found.kind.endswith("adds_up") else went[0]
+        result, source = sent[found.number], came[0] if found.kind.endswith("adds_up") else went[0]
         dtype = live.graph.nodes[live.grad_fns[found.fn]].outputs[0].dtype
-        if left is None or given is None or dtype is None or not left.is_finite:
+        if result is None or source is None or dtype is None or not result.is_finite:
             return False
         # A normalisation divides by a deviation, which makes its roundings larger.
         inverse = saved_tensor(found.fn, "result2") if found.kind == "norm_adds_up" else None
         scale = 1.0 if inverse is None else max(1.0, float(inverse.max())) ** 2
-        return left.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * scale * given.largest
+        return result.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * scale * source.largest
 
     def _find_cancelling(self, live: LiveGraph) -> None:
         for (at, number), senders in self._edges.items():
@@ -258,19 +257,19 @@ class Gradients:
             largest = max((size.largest for size in sent if size is not None), default=0.0)
             came = self._passed[at].came[number] if at in self._passed else self._arrived[id(at.variable)]
             dtype = live.graph.nodes[live.grad_fns[at]].outputs[0].dtype
-            if came is None or dtype is None or not largest or _is_broken(came) or any(map(_is_broken, sent)):
+            if came is None or dtype is None or not largest or _is_nonfinite(came) or any(map(_is_nonfinite, sent)):
                 continue
             precision = torch.finfo(getattr(torch, dtype)).eps
-            # What is small beside the precision of a half proves nothing.
+            # A small sum proves nothing with the precision of half.
             if came.largest <= (precision * _ROUNDINGS * largest if precision < _COARSE else 0.0):
                 fns = sorted({fn for fn, _ in senders}, key=sequence_number)
-                meeting = self.meetings.of(fns) or fns[-1]
-                self._cancelled[at, number] = meeting
-                self.constant.setdefault(meeting, "cancel")
-                self.cancelling[meeting] = (*self.cancelling.get(meeting, ()), *fns)[:_MOST_ORIGINS]
+                common = self.dominators.common(fns) or fns[-1]
+                self._cancelled[at, number] = common
+                self.constant.setdefault(common, "cancel")
+                self.cancelling[common] = (*self.cancelling.get(common, ()), *fns)[:_MOST_ORIGINS]
 
-    def _made_nothing(self, fn: GradFn, number: int) -> tuple[GradFn, ...]:
-        """By which constants what comes to an output of a function is nothing; by none if it is not, or truly zero."""
+    def _find_constants(self, fn: GradFn, number: int) -> tuple[GradFn, ...]:
+        """Return the constants that make the gradient of a function's output nothing, if only constants do."""
         if (fn, number) in self._cancelled:
             return (self._cancelled[fn, number],)
         found: dict[GradFn, None] = {}
@@ -283,19 +282,19 @@ class Gradients:
 
     def _find_origins(self, is_bad: _IsBad) -> None:
         origins = self._origins[is_bad]
-        # They ran in an order in which nothing stands before what its gradient comes from.
+        # Each function ran after the functions that sent it a gradient.
         for fn, (came, went, *_) in self._passed.items():
             known = [size for size in came if size is not None]
             if any(map(is_bad, known)):
-                origins[fn] = self._origins_above(fn, is_bad) or self._changed_on_the_way(fn, is_bad)
+                origins[fn] = self._origins_above(fn, is_bad) or self._find_hooked(fn, is_bad)
             elif known and any(map(is_bad, went)):
                 origins[fn] = (fn,)
             elif not known and is_bad is _is_missing:
-                # What gets nothing at all may run all the same, and passes that on.
+                # A function that receives nothing may run anyway, and passes nothing on.
                 origins[fn] = self._origins_above(fn, is_bad)
 
-    def _changed_on_the_way(self, fn: GradFn, is_bad: _IsBad) -> tuple[GradFn, ...]:
-        # What several send may cancel.
+    def _find_hooked(self, fn: GradFn, is_bad: _IsBad) -> tuple[GradFn, ...]:
+        # Gradients of several senders may cancel.
         (sender, slot), *others = self._consumers.get(fn, [(fn, 0)])
         went = self._passed[sender].went
         if sender is fn or others or slot >= len(went) or is_bad(went[slot]):
@@ -312,69 +311,63 @@ class Gradients:
         return tuple(found)[:_MOST_ORIGINS]
 
 
-def gradients_of(live: LiveGraph) -> Gradients:
-    """Run a backward that changes nothing, and measure each gradient on the way."""
+def measure_gradients(live: LiveGraph) -> Gradients:
+    """Run a backward that changes nothing, and measure each gradient."""
     passed: dict[GradFn, _Passed] = {}
-    # Of what may be constant, and of those that it sends a gradient to, numbers are compared.
-    compared = {fn for fn in live.grad_fns if type(fn).__name__ in MAY_BE_CONSTANT}
-    compared |= {fn.next_functions[0][0] for fn in compared if fn.next_functions}
+    # Functions that may be constant, and those that they send a gradient to, need exact sizes.
+    exact = {fn for fn in live.grad_fns if type(fn).__name__ in MAY_BE_CONSTANT}
+    exact |= {fn.next_functions[0][0] for fn in exact if fn.next_functions}
 
-    def note(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
-        roughly = partial(size_of, is_exact=False)
-        sizes = _Passed(tuple(map(roughly, came)), tuple(map(roughly, went)))
-        if fn in compared or _may_cancel(sizes, went):
+    def measure(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
+        estimate = partial(size_of, is_exact=False)
+        sizes = _Passed(tuple(map(estimate, came)), tuple(map(estimate, went)))
+        if fn in exact or _may_cancel(sizes, went):
             sizes = _Passed(tuple(map(size_of, came)), tuple(map(size_of, went)))
-        if any(map(_is_broken, sizes.went)) and not any(map(_is_broken, sizes.came)):
-            sizes = sizes._replace(spoilt=_spoilt(came, went), rows=_broken_rows(went))
+        if any(map(_is_nonfinite, sizes.went)) and not any(map(_is_nonfinite, sizes.came)):
+            sizes = sizes._replace(spoilt=_find_spoilt(came, went), rows=_find_nonfinite_rows(went))
         passed[fn] = sizes
 
     def register() -> list[RemovableHandle]:
-        return [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
+        return [fn.register_hook(partial(measure, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
 
     return Gradients(live, passed, {id(leaf): size_of(gradient) for leaf, gradient in run_backward(live, register)})
 
 
 def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:
-    """Whether a largest number that is passed on may be nothing beside the largest that came, going by the norms."""
+    """Return whether the largest entry that is passed on may be nothing beside the largest received, by the norms."""
     nothing = 2 * _NOTHING * max((size.norm for size in sizes.came if size is not None), default=0.0)
     pairs = zip(sizes.went, (0 if gradient is None else gradient.numel() for gradient in went), strict=True)
     return nothing > 0 and any(size and count and size.norm <= nothing * math.sqrt(count) for size, count in pairs)
 
 
-def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-    """Return where zeros came and NaN or infinity goes on, ``None`` if other numbers become so, too."""
-    given = came[0] if len(came) == 1 else None
-    if given is None or given.layout is not torch.strided:
+def _find_spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+    """Return a mask of zeros that become NaN or infinite, or ``None`` if other entries do so too."""
+    given = next(_select_strided(came), None) if len(came) == 1 else None
+    if given is None:
         return None
-    with torch.no_grad():
-        found: torch.Tensor | None = None
-        for gradient in went:
-            if gradient is None or gradient.layout is not torch.strided:
-                continue
-            broken = ~torch.isfinite(gradient.detach())
-            if not broken.any():
-                continue
-            if gradient.shape != given.shape or given.detach()[broken].any():
-                return None
-            found = broken if found is None else found | broken
-        return found
+    masks = [mask for gradient in _select_strided(went) if (mask := ~torch.isfinite(gradient)).any()]
+    if any(mask.shape != given.shape or given[mask].any() for mask in masks):
+        return None
+    return reduce(or_, masks) if masks else None
 
 
-def _broken_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int, ...], int]:
-    """Return the rows of a gradient with NaN or infinity and the number of rows, unless all have some."""
-    for gradient in went:
-        if gradient is None or gradient.layout is not torch.strided or not gradient.dim():
-            continue
-        broken = ~torch.isfinite(gradient.detach()).reshape(gradient.shape[0], -1).all(1)
-        rows = tuple(broken.nonzero().flatten().tolist())
+def _select_strided(gradients: Iterable[torch.Tensor | None]) -> Iterator[torch.Tensor]:
+    return (each.detach() for each in gradients if each is not None and each.layout is torch.strided)
+
+
+def _find_nonfinite_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int, ...], int]:
+    """Return the rows of a gradient with NaN or infinity and the number of rows, unless all rows have some."""
+    for gradient in filter(torch.Tensor.dim, _select_strided(went)):
+        is_finite = torch.isfinite(gradient).reshape(gradient.shape[0], -1).all(1)
+        rows = tuple((~is_finite).nonzero().flatten().tolist())
         if rows:
             return (rows[:_MOST_ROWS], gradient.shape[0]) if len(rows) < gradient.shape[0] else ((), 0)
     return (), 0
 
 
-def _leaves_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:
-    """Return whether a function takes none of the results at these places through one of its inputs."""
-    name, is_kept_where_true = _MASKS.get(type(fn).__name__, ("", False))
+def _masks_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:
+    """Return whether a mask selects none of these entries of one input of a function."""
+    name, selects_first = _MASKS.get(type(fn).__name__, ("", False))
     mask = saved_tensor(fn, name) if name else None
     if mask is None or mask.dtype is not torch.bool:
         return False
@@ -382,8 +375,8 @@ def _leaves_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:
         mask = mask.expand_as(spoilt)
     except RuntimeError:
         return False
-    is_taken = mask if is_kept_where_true == (slot == 0) else ~mask
-    return not bool((is_taken & spoilt).any())
+    selected = mask if selects_first == (slot == 0) else ~mask
+    return not bool((selected & spoilt).any())
 
 
 def _is_zero(size: Size | None) -> bool:
@@ -394,5 +387,5 @@ def _is_missing(size: Size | None) -> bool:
     return size is None
 
 
-def _is_broken(size: Size | None) -> bool:
+def _is_nonfinite(size: Size | None) -> bool:
     return size is not None and not size.is_finite

@@ -1,4 +1,4 @@
-"""The stops of a flow as cuts of the graph that was captured: whose value is cut, and where it enters again."""
+"""Turn the stops of a flow into cuts of the captured graph, with the cut node and the node that takes its value."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def cuts_of(flowing: Flowing, names_of: NamesOf, live: LiveGraph, paths: Mapping
     reached = {name for node in nodes if node.role in {"leaf", "parameter"} for name in node.names}
     yield from _cuts_at_stops(flowing, names_of, live, paths, reached)
     hidden = {name for cut in live.graph.cuts if cut.kind == "hidden" for name in cut.names}
-    told = {*(name for stop in flowing.stops for name in names(stop.leaves)), *reached, *hidden}
+    reported = {*(name for stop in flowing.stops for name in names(stop.leaves)), *reached, *hidden}
     for (operation, place), leaving in flowing.exits.items():
-        found = names(leaving.leaves, told)
+        found = names(leaving.leaves, reported)
         if found:
-            told.update(found)
+            reported.update(found)
             tensor = flowing.flow.meta_of(leaving.exit.reads[0].value)
-            # No node of the graph made the value, or it would have what is behind it.
+            # No node of the graph made the value, since the graph would then have these leaves.
             yield Cut("exit", found, "", tensor, operation, *lines_of(place, lines))
     for exchange in flowing.exchanges():
         assigned = names_of(flowing.root(exchange.reads[0].value))[:1]
         if assigned:
             yield Cut("exchanged", assigned, "", None, "", *lines_of(exchange.place, lines))
     for (operation, place), leaves in flowing.puttings.items():
-        found = names(leaves, told)
+        found = names(leaves, reported)
         if found:
             yield Cut("put", found, "", None, operation, *lines_of(place, lines))
 
@@ -63,14 +63,14 @@ def _cuts_at_stops(
     aside = tensors_aside(paths)
     elsewhere = {name for leaf in cut_by_program(flowing, patterns) for name in names_of(leaf)[:1]}
     for (kind, place, scope), stops in groups.items():
-        behind, is_own = flowing.leaves_cut_by(stops), all(map(is_own_of_torch, stops))
-        names = dict.fromkeys(name for leaf in behind for name in names_of(leaf)[:1])
+        leaves, is_own = flowing.leaves_cut_by(stops), all(map(is_own_of_torch, stops))
+        names = dict.fromkeys(name for leaf in leaves for name in names_of(leaf)[:1])
         is_lost = not names.keys() <= (reached | elsewhere if is_own else reached)
-        # Torch cuts for functions of its own, too. A kind that no program asks for is told only if it loses a leaf.
+        # Report the cuts that a program asks for, and others, such as torch's own, only if they lose a leaf.
         if (kind in EXPLICIT and not is_own) or is_lost:
-            is_foreign = not names and bool(find_foreign(flowing.flow, aside, behind))
+            is_foreign = not names and bool(find_foreign(flowing.flow, aside, leaves))
             source, via = lines_of(place, lines)
-            # If a place ran several times, the first time with ends in the graph counts.
+            # If a place ran several times, use the first run with ends in the graph.
             into, slot = next(filter(None, (ends.entries.get(stop.value) for stop in stops)), ("", None))
             yield Cut(
                 kind_of_cut(kind, stops, is_lost=is_lost),
@@ -81,20 +81,20 @@ def _cuts_at_stops(
                 source,
                 via,
                 meant=OTHER_MODEL if is_foreign else patterns[kind, place],
-                at=next(filter(None, map(ends.at, stops)), ""),
+                at=next(filter(None, map(ends.find_maker, stops)), ""),
                 into=into,
                 slot=slot,
             )
 
 
 def kind_of_cut(kind: str, stops: Sequence[Stop], *, is_lost: bool) -> str:
-    """Return the kind of a cut at a place; a deepcopy that leaves parameters without a gradient cuts as a copy does."""
+    """Return the kind of a cut at a place. A deepcopy that leaves parameters without a gradient counts as a copy."""
     return "copied" if kind == "data" and is_lost and all(map(is_own_of_torch, stops)) else kind
 
 
 def operation_of(stops: Sequence[Stop]) -> str:
-    """Return the operation that stops of a place and kind are at, or the custom Function."""
-    # What draws is named, and not what is computed for it.
+    """Return the operation, or the custom Function, of stops with one place and kind."""
+    # Name the step of this kind, such as a sampling, and not the steps before it.
     step = next((stop.step for stop in stops if kind_of(stop.step) == stop.kind), stops[0].step)
     return name_of_step(step) if step.inside is None else step.inside.called
 
@@ -102,13 +102,13 @@ def operation_of(stops: Sequence[Stop]) -> str:
 class _Ends:
     def __init__(self, flowing: Flowing, live: LiveGraph) -> None:
         self._flowing = flowing
-        self._made = dict(_made(flowing.flow, live))
+        self._made = dict(_nodes_by_step(flowing.flow, live))
         self._leaves = {id(tensor): node_id for node_id, tensor in live.leaves.items()}
-        # Of values without gradient the first node that takes them, and the input slot where that is sure.
+        # The first node that takes each value without gradient, and the input slot, if it is certain.
         self.entries = {value: entry for value, (_, entry) in self._all_entries(live).items()}
 
-    def at(self, stop: Stop) -> str:
-        """Return the node that made what a stop cuts, or the leaf; nothing where the graph has none of them."""
+    def find_maker(self, stop: Stop) -> str:
+        """Return the node or the leaf whose value a stop cuts, or an empty text if the graph has neither."""
         for read in self._flowing.sources(stop.value):
             if read.is_leaf:
                 tensor = self._flowing.flow.tensor_of(self._flowing.root(read.value))
@@ -138,8 +138,8 @@ class _Ends:
         return found
 
 
-def _made(flow: Flow, live: LiveGraph) -> Iterator[tuple[int, str]]:
-    # torch numbers the nodes of each thread, so those of two may seem to be of one step.
+def _nodes_by_step(flow: Flow, live: LiveGraph) -> Iterator[tuple[int, str]]:
+    # torch numbers the nodes of each thread, so nodes of two threads may seem to belong to one step.
     makers = grouped((flow.maker_of(fn), node_id) for fn, node_id in live.grad_fns.items())
     lone = ((at, ids[0]) for at, ids in makers.items() if at != FROM_OUTSIDE and len(ids) == 1)
     return ((at, node_id) for at, node_id in lone if _fits(flow.steps[at], node_id, live))
