@@ -26,7 +26,7 @@ MORE: Final = "more"
 _ENDS: Final = ("before", "behind")
 
 
-def box_lines(text: str) -> list[str]:
+def wrap_text(text: str) -> list[str]:
     """Return the lines of a text; long words break behind a dot and the like.
 
     >>> box_lines("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
@@ -36,7 +36,7 @@ def box_lines(text: str) -> list[str]:
     """
     lines = [""]
     for word in text.split(" "):
-        for place, part in enumerate(_parts(word)):
+        for place, part in enumerate(_split_word(word)):
             line = lines[-1]
             with_part = f"{line} {part}" if line and not place else f"{line}{part}"
             if not line or len(with_part) <= _WIDTH:
@@ -46,7 +46,7 @@ def box_lines(text: str) -> list[str]:
     return lines
 
 
-def rows_below(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str, str]]:
+def arrange_in_rows(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Return the lines that put boxes in rows below one box, or below nothing.
 
     >>> list(rows_below(["output"], ["a", "b", "c", "d"]))
@@ -59,7 +59,7 @@ def rows_below(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str
             yield above[0], box
 
 
-def _parts(word: str) -> Iterator[str]:
+def _split_word(word: str) -> Iterator[str]:
     if len(word) <= _WIDTH:
         yield word
         return
@@ -75,14 +75,14 @@ def _parts(word: str) -> Iterator[str]:
     yield line
 
 
-def boxes_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
+def omission_boxes(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
     """Return the boxes that say how many nodes are left out before and behind one."""
     for end, count in zip(_ENDS, counts, strict=True):
         if count:
             yield f"{key}{end}", f"… {count:,} more"
 
 
-def lines_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
+def omission_lines(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
     """Return the lines between that box and those beside it, as the keys of their ends."""
     before, behind = counts
     if before:
@@ -154,7 +154,7 @@ class Looks:
         return legend(title, roles, kinds, looks, [*notes])
 
 
-def drawn_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
+def shrink_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
     """Return the graph to draw and its caption; a folded graph is drawn as it is.
 
     Warns:

@@ -90,7 +90,7 @@ class Words:
         self._native = native
         self._unread = marks.unread(graph.nodes.values())
         self._tensors = Memo(str)
-        self._used = _used_outputs(graph)
+        self._used = _find_used_outputs(graph)
         # The output of a gradient accumulator is that of its tensor, whose box shows it.
         self._accumulators: Collection[str] = vocabulary_of(graph).accumulators
 
@@ -254,7 +254,7 @@ def stands_for_steps(scope: Scope | None) -> TypeGuard[Scope]:
     return scope is not None and scope.detail != "" and not scope.class_name
 
 
-def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
+def inline_parameters(graph: Graph) -> tuple[Graph, dict[str, str]]:
     """Return the graph without parameters that one function takes, and their text by function.
 
     A parameter with a mark of a diff or an overlay stays.
@@ -332,7 +332,7 @@ def _module_counts(node: Node) -> Iterator[str]:
         yield f"{short_bytes(kept)} saved"
 
 
-def _used_outputs(graph: Graph) -> dict[str, set[int]]:
+def _find_used_outputs(graph: Graph) -> dict[str, set[int]]:
     used: dict[str, set[int]] = {node.id: set() for node in graph.nodes.values() if len(node.outputs) > 1}
     if used:
         for node in graph.nodes.values():

@@ -37,24 +37,24 @@ class Labels:
         self._below: dict[object, str] = {}
         self._tables: dict[bytes, str] = {}
         self.saved: Memo[tuple[str, str | None, Shape | None, str], str] = Memo(
-            lambda slot: _joined(words.saved(slot[0], TensorMeta(*slot[1:3]), slot[3]))
+            lambda slot: _join(words.saved(slot[0], TensorMeta(*slot[1:3]), slot[3]))
         )
 
     def node(self, node: Node) -> str:
         """Return the text of a node, and its table."""
         outputs = node.outputs
         if node.ext or node.opaque or len(outputs) != 1 or node.role == "module":
-            label = _joined(self._words.lines(node))
+            label = _join(self._words.lines(node))
         else:
             # The text below the name depends on these fields alone.
             gaps = (node.role, *[ref is None for ref in node.inputs]) if None in node.inputs else None
             key = node.op, node.native, outputs[0], gaps
             below = self._below.get(key)
             if below is None:
-                below = self._below[key] = _joined(self._words.below(node))
+                below = self._below[key] = _join(self._words.below(node))
             label = below
             if name := self._words.title(node):
-                label = f"{shown(name)}{LINE_BREAK}{below}" if below else shown(name)
+                label = f"{display_text(name)}{LINE_BREAK}{below}" if below else display_text(name)
         if self._attr_chars is None or not (node.attrs or node.saved) or node.role == "module":
             return label
         return label + self._table(node, self._attr_chars)
@@ -89,8 +89,8 @@ class Tooltips:
         return tooltip(f"{slot} saved by {node_id}")
 
 
-def _joined(lines: Iterable[str]) -> str:
-    return LINE_BREAK.join(map(shown, lines))
+def _join(lines: Iterable[str]) -> str:
+    return LINE_BREAK.join(map(display_text, lines))
 
 
 def table(node: Node, max_chars: int) -> Iterator[str]:
@@ -118,7 +118,7 @@ def tooltip(text: str) -> str:
 
     dot 2.43 unescapes the tooltip of a frame once and that of a box twice, and then takes ``\N`` for the box's name.
     """
-    label = shown(text)
+    label = display_text(text)
     return label.replace("\\\\", "%5C") if "\\" in label else label
 
 
@@ -130,7 +130,7 @@ def _value(value: AttrValue) -> str:
     return str(value)
 
 
-def shown(text: str) -> str:
+def display_text(text: str) -> str:
     """Return text as the reader sees it, shortened if it is too long for a line."""
     if len(text) <= _MAX_LINE_CHARS and _is_plain(text):
         return text

@@ -23,7 +23,7 @@ from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters import _box_looks, _box_words
-from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, shown, shown_of_saved, tooltip
+from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, display_text, shown_of_saved, tooltip
 
 # The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, FAR any other.
 # OF_MANY is for one of many lines at a box: the boxes that it feeds then stand near their consumers, not in one row.
@@ -93,7 +93,7 @@ class Picture:
     """A graph as boxes in nested groups and lines, which are made while they are read."""
 
     def __init__(self, graph: Graph, options: DotOptions) -> None:
-        graph, inline = _box_words.inlined(graph) if options.parameters == "inline" else (graph, {})
+        graph, inline = _box_words.inline_parameters(graph) if options.parameters == "inline" else (graph, {})
         self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
@@ -148,7 +148,7 @@ class Picture:
                 role, label = self._look(node, label)
             yield key, role, label, tooltip_of(node.id)
             if node.ext and not marked:
-                for more, text in _box_looks.boxes_left_out(key, left_out(node)):
+                for more, text in _box_looks.omission_boxes(key, left_out(node)):
                     yield more, _box_looks.MORE, text, text
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
@@ -156,19 +156,19 @@ class Picture:
                     yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
         if group is self.root:
             for number, stub in enumerate(self._stubs):
-                text = LINE_BREAK.join(map(shown, _box_looks.box_lines(stub.reason)))
+                text = LINE_BREAK.join(map(display_text, _box_looks.wrap_text(stub.reason)))
                 yield f"cut{number}", _box_words.CUT, text, tooltip(stub.reason)
 
     def _look(self, node: Node, label: str) -> tuple[str, str]:
         before, below = self._looks.around(node)
-        text = LINE_BREAK.join([f"{before}{label}", *map(shown, below)])
+        text = LINE_BREAK.join([f"{before}{label}", *map(display_text, below)])
         return self._looks.role(node) + _box_words.border(node, self._marked), text
 
     def lines(self) -> Iterator[Line]:
         """Yield every line, those of the graph's edges first."""
         # A picture of a diff shows a part in any case.
         marked = () if self._marked else zip(self._keys, self._nodes, strict=True)
-        beside = (ends for key, node in marked if node.ext for ends in _box_looks.lines_left_out(key, left_out(node)))
+        beside = (ends for key, node in marked if node.ext for ends in _box_looks.omission_lines(key, left_out(node)))
         saved = self._saved_lines() if self._options.show_saved else ()
         more = ((*ends, _box_looks.MORE, 1, "", FAR) for ends in beside)
         return chain(self._edge_lines(), saved, self._cut_lines(), more)
@@ -179,7 +179,7 @@ class Picture:
         keys = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True)}
         outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
         elsewhere = [f"cut{number}" for number, stub in enumerate(self._stubs) if not stub.into]
-        for tail, head in _box_looks.rows_below(outputs, elsewhere):
+        for tail, head in _box_looks.arrange_in_rows(outputs, elsewhere):
             yield tail, head, BESIDE, 1, "", FAR
         for number, stub in enumerate(self._stubs):
             if stub.into:
@@ -190,7 +190,7 @@ class Picture:
         if self._options.clusters:
             lengths = entry_lengths(self._nodes, self._tails)
             if self._options.show_saved:
-                lengths = past_saved(lengths, self._nodes, self._tails)
+                lengths = lengthen_past_saved(lengths, self._nodes, self._tails)
         keys = self._keys
         marked, several, scopes, on_lines = self._marked, self._several, self._frames, self._words.on_lines
         nearness, nothing = Memo(_nearness), dict[int, int]()
@@ -211,7 +211,7 @@ class Picture:
                     thin = MANY if is_of_many and kind == "data" and len(edges) == 1 else kind
                     text = f"×{len(edges)}" if len(edges) > 1 else ""
                     if on_lines and not text and thin == "data":
-                        text = shown(self._words.on_line(self._nodes[tail], self._edges.output[edges[0]]))
+                        text = display_text(self._words.on_line(self._nodes[tail], self._edges.output[edges[0]]))
                     yield keys[tail], key, thin, by_tail.get(tail, 1), text, near
             else:
                 within = NEAR if scope else FAR
@@ -267,7 +267,7 @@ class _Groups(dict[str, Group]):
             child = group.children.get(part)
             if child is None:
                 module = module_of(path)
-                caption = shown(_box_words.frame_name(module_of(part), self._scopes.get(module)))
+                caption = display_text(_box_words.frame_name(module_of(part), self._scopes.get(module)))
                 child = group.children[part] = Group(f"cluster_{self._count}", caption, tooltip(module))
                 self._count += 1
             group = child
@@ -295,7 +295,7 @@ def entry_lengths(nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Leng
     return lengths
 
 
-def past_saved(lengths: Lengths, nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
+def lengthen_past_saved(lengths: Lengths, nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
     """Return the lengths with one more rank for edges that leave a module past its saved tensors."""
     scopes = [node.scope if node.saved else "" for node in nodes]
     longer = dict(lengths)

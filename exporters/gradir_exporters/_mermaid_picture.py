@@ -25,7 +25,7 @@ from gradir_exporters._box_words import (
     Words,
     border,
     frame_name,
-    inlined,
+    inline_parameters,
     keeps_frame,
 )
 
@@ -52,7 +52,7 @@ _SYNTAX = re.compile(
 )
 
 
-def escaped(text: str) -> str:
+def escape_label(text: str) -> str:
     r"""Return a label between the quotes of a Mermaid node or subgraph.
 
     Characters that Mermaid, its Markdown or HTML may read as syntax become ``#NN;``. A line break stays: where a
@@ -61,16 +61,16 @@ def escaped(text: str) -> str:
     >>> print(escaped("h.0.attn <x>"))
     h.0.attn #60;x#62;
     """
-    lines = shown(text).split("\n")
+    lines = shorten_text(text).split("\n")
     return "\n".join(_SYNTAX.sub(lambda found: f"{found['number'] or ''}#{ord(found[0][-1])};", line) for line in lines)
 
 
-def joined(lines: Iterable[str]) -> str:
+def join_lines(lines: Iterable[str]) -> str:
     """Join lines; a line break inside one is spelled out."""
     return "\n".join(map(printable, lines))
 
 
-def shown(text: str) -> str:
+def shorten_text(text: str) -> str:
     r"""Return the text to read, shortened, with unprintable characters spelled out.
 
     >>> print(shown("a\x1b\u202e"), shown(" "), shown(""))
@@ -79,17 +79,17 @@ def shown(text: str) -> str:
     lines = text.split("\n", _MAX_LINES)
     if len(lines) > _MAX_LINES:
         lines[_MAX_LINES - 1 :] = ["…"]
-    return "\n".join(map(_shown_line, lines))
+    return "\n".join(map(_shorten_line, lines))
 
 
-def _shown_line(line: str) -> str:
+def _shorten_line(line: str) -> str:
     cut = line if len(line) <= _MAX_LINE_CHARS else line[: _MAX_LINE_CHARS - 1] + "…"
-    seen = "".join(char if char.isprintable() else _spelled(char) for char in cut)
-    seen = _PLACEHOLDER.sub(lambda mark: _spelled(mark[0]), seen)
+    seen = "".join(char if char.isprintable() else _spell_out(char) for char in cut)
+    seen = _PLACEHOLDER.sub(lambda mark: _spell_out(mark[0]), seen)
     return _VANISHING_SPACE.sub("␣", seen) or "(empty)"
 
 
-def _spelled(char: str) -> str:
+def _spell_out(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
@@ -184,19 +184,19 @@ class Group:
         ):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
         name = frame_name(module_of(self.part), scopes.get(module_of(self.path)))
-        self.key, self.text = key, joined([name])
+        self.key, self.text = key, join_lines([name])
 
 
 class Picture:
     """A graph as boxes and arrows; a gradient accumulator and its tensor are one box by default."""
 
     def __init__(self, graph: Graph, options: MermaidOptions) -> None:
-        graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
+        graph, inline = inline_parameters(graph) if options.parameters == "inline" else (graph, {})
         self._graph = graph
         self._options = options
         self._words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
-        self._tensors = {} if options.accumulators else _accumulated(graph)
-        touched = {self._drawn(id_) for id_ in _touched(graph, options.show_saved)}
+        self._tensors = {} if options.accumulators else _find_accumulated(graph)
+        touched = {self._drawn(id_) for id_ in _find_touched(graph, options.show_saved)}
         drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
         self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in touched]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
@@ -212,7 +212,7 @@ class Picture:
             *(
                 Arrow(*ends, _box_looks.MORE)
                 for id_, cut in self._left_out.items()
-                for ends in _box_looks.lines_left_out(self._keys[id_], cut)
+                for ends in _box_looks.omission_lines(self._keys[id_], cut)
             ),
         ]
         self._legend = self._legend_group()
@@ -248,7 +248,7 @@ class Picture:
         for node in self._nodes:
             tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
         tree.open("").extend(
-            Box(f"c{number}", "cut", joined(_box_looks.box_lines(stub.reason)))
+            Box(f"c{number}", "cut", join_lines(_box_looks.wrap_text(stub.reason)))
             for number, stub in enumerate(self._stubs)
         )
         if self._legend:
@@ -270,7 +270,7 @@ class Picture:
         ]
         group = Group(said.title, _LEGEND)
         group.items += [
-            Box(f"l{number}", "function" if role in {FAILED, FOCUSED} else role, joined([text]), border)
+            Box(f"l{number}", "function" if role in {FAILED, FOCUSED} else role, join_lines([text]), border)
             for number, (role, text) in enumerate(entries)
             for border in [role if role in {FAILED, FOCUSED} else ""]
         ]
@@ -316,20 +316,20 @@ class Picture:
             else:
                 elsewhere.append(f"c{number}")
         outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
-        yield from (Arrow(*ends, BESIDE) for ends in _box_looks.rows_below(outputs, elsewhere))
+        yield from (Arrow(*ends, BESIDE) for ends in _box_looks.arrange_in_rows(outputs, elsewhere))
 
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
         before, below = self._looks.around(node)
-        text = f"{before}{joined([*self._words.lines(node), *below])}"
+        text = f"{before}{join_lines([*self._words.lines(node), *below])}"
         yield Box(key, self._looks.role(node), text, border(node, self._looks.is_marked))
-        for more, text in _box_looks.boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
+        for more, text in _box_looks.omission_boxes(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, _box_looks.MORE, text)
         for number, slot in enumerate(node.saved if self._options.show_saved else ()):
-            yield Box(f"{key}s{number}", "saved", joined(self._words.saved(slot.slot, slot.tensor, slot.state)))
+            yield Box(f"{key}s{number}", "saved", join_lines(self._words.saved(slot.slot, slot.tensor, slot.state)))
 
 
-def _accumulated(graph: Graph) -> dict[str, str]:
+def _find_accumulated(graph: Graph) -> dict[str, str]:
     tensors: dict[str, str] = {}
     accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
@@ -339,7 +339,7 @@ def _accumulated(graph: Graph) -> dict[str, str]:
     return tensors
 
 
-def _touched(graph: Graph, saved: bool) -> Iterator[str]:
+def _find_touched(graph: Graph, saved: bool) -> Iterator[str]:
     """Yield the nodes with an edge to draw, since buffers are drawn only then."""
     for edge in graph.edges:
         yield edge.src

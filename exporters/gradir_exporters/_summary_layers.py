@@ -117,10 +117,10 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     places = places_of(graph, tree, place_of)
     saved = Savings(graph, places, place_of)
     shapes = _output_shapes(graph, tree, places, place_of)
-    saved_total = [*map(bounded, _with_those_below(tree, saved.bytes))]
-    unsized_total = [*map(bounded, _with_those_below(tree, saved.unsized))]
+    saved_total = [*map(bounded, _add_children(tree, saved.bytes))]
+    unsized_total = [*map(bounded, _add_children(tree, saved.unsized))]
     costs: Sequence[tuple[Any, ...]] = _costs(graph, tree, places, place_of)
-    compared = _compared(graph, tree, place_of)
+    compared = _compare_ways(graph, tree, place_of)
     more = costs or compared
     rows = [
         Row(
@@ -162,20 +162,20 @@ def _costs(
         backward[places[node.id]] += taken[1]
     for path, count in _flops_apart(graph):
         own[place_of(path)] += count
-    totals = [bounded(count) for count in _with_those_below(tree, own)]
-    sums = [_with_those_below(tree, each) for each in (forward, backward)]
+    totals = [bounded(count) for count in _add_children(tree, own)]
+    sums = [_add_children(tree, each) for each in (forward, backward)]
     return [
         (bounded(own.get(place, 0)), totals[place], forward.get(place, 0.0) + backward.get(place, 0.0), *both)
         for place, both in enumerate(zip(*sums, strict=True))
     ]
 
 
-def _compared(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> list[tuple[dict[str, int]]]:
+def _compare_ways(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> list[tuple[dict[str, int]]]:
     """By module number the last field of a `ComparedLayer`; nothing of a graph that compares no ways to train."""
     own: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for name, path, size in savings(graph):
         own[name][place_of(path)] += size
-    sums = {name: [*map(bounded, _with_those_below(tree, sizes))] for name, sizes in own.items()}
+    sums = {name: [*map(bounded, _add_children(tree, sizes))] for name, sizes in own.items()}
     return [({name: each[place] for name, each in sums.items()},) for place in range(len(tree.scopes))] if sums else []
 
 
@@ -191,7 +191,7 @@ def _flops_apart(graph: Graph) -> Iterator[tuple[str, int]]:
             yield pair  # type: ignore[misc]
 
 
-def _with_those_below(tree: ModuleTree, own: Mapping[int, _Number]) -> list[_Number]:
+def _add_children(tree: ModuleTree, own: Mapping[int, _Number]) -> list[_Number]:
     return tree.with_below([own.get(place, 0) for place in range(len(tree.scopes))])
 
 

@@ -12,9 +12,9 @@ from gradir.ir.marks import SIGNS
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._box_looks import MORE, drawn_by_default
+from gradir_exporters._box_looks import MORE, shrink_by_default
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
-from gradir_exporters._dot_labels import cell, shown
+from gradir_exporters._dot_labels import cell, display_text
 from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._palette import CUT as CUT_COLOUR
 from gradir_exporters._palette import FILLS, LINE, PALETTE, RIM, TEXT, UNKNOWN
@@ -204,7 +204,7 @@ def to_graphviz(graph: Graph, **options: Any) -> graphviz.Digraph:
     Raises:
         ExportError: an unknown option, a value that an option does not take, or a graph that cannot be drawn.
     """
-    return _digraph(graph, _filled(options))
+    return _digraph(graph, _fill_options(options))
 
 
 def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
@@ -220,30 +220,34 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     """
     import pydot
 
-    filled = _filled(options)
+    filled = _fill_options(options)
     picture, caption = _picture(graph, filled)
     theme = _THEMES[filled.theme]
-    dot = pydot.Dot(_NAME, graph_type="digraph", **_written(_graph_look(picture, filled, theme)))
+    dot = pydot.Dot(_NAME, graph_type="digraph", **_quote_colours(_graph_look(picture, filled, theme)))
     if label := _label(picture, caption, theme):
         dot.set("label", label)
-    dot.set_node_defaults(**_NODE_LOOK, **_written(_boxes_look(filled, theme)))
-    dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
+    dot.set_node_defaults(**_NODE_LOOK, **_quote_colours(_boxes_look(filled, theme)))
+    dot.set_edge_defaults(**_EDGE_LOOK, **_quote_colours(theme.edge))
     # The open graph of each level. A cluster is added while empty, since pydot visits all its contents then.
     open_graphs: list[pydot.Graph] = [dot]
     for level, group in picture.root.walk():
         if level:
-            cluster = pydot.Subgraph(group.key, **_quoted(group.label, group.tooltip), **_written(theme.frame(level)))
+            cluster = pydot.Subgraph(
+                group.key, **_quote(group.label, group.tooltip), **_quote_colours(theme.frame(level))
+            )
             del open_graphs[level:]
             open_graphs[-1].add_subgraph(cluster)
             open_graphs.append(cluster)
         for key, role, label, tooltip in picture.boxes(group):
-            open_graphs[-1].add_node(pydot.Node(key, **_quoted(label, tooltip), **_written(_box_look(role, theme))))
+            open_graphs[-1].add_node(
+                pydot.Node(key, **_quote(label, tooltip), **_quote_colours(_box_look(role, theme)))
+            )
     for tail, head, kind, length, text, weight in picture.lines():
-        dot.add_edge(pydot.Edge(tail, head, **_written(_line_look(kind, length, text, weight))))
+        dot.add_edge(pydot.Edge(tail, head, **_quote_colours(_line_look(kind, length, text, weight))))
     return dot
 
 
-def _filled(options: Mapping[str, Any]) -> DotOptions:
+def _fill_options(options: Mapping[str, Any]) -> DotOptions:
     try:
         return filled(DotOptions, options, "exporter 'dot'")
     except OptionError as error:
@@ -287,13 +291,13 @@ def _boxes_look(options: DotOptions, theme: _Theme) -> Mapping[str, str]:
 
 
 def _picture(graph: Graph, options: DotOptions) -> tuple[Picture, str]:
-    graph, caption = (graph, options.caption) if options.all else drawn_by_default(graph, options.caption)
+    graph, caption = (graph, options.caption) if options.all else shrink_by_default(graph, options.caption)
     return Picture(graph, options), caption
 
 
 def _label(picture: Picture, caption: str, theme: _Theme) -> str:
     if picture.legend is None:
-        return f'"{shown(caption)}"' if caption else ""
+        return f'"{display_text(caption)}"' if caption else ""
     title, boxes, lines, notes = picture.legend
     cells = []
     for role, words in boxes.items():
@@ -373,9 +377,9 @@ def _attributes(look: Mapping[str, Any]) -> str:
     return "".join(f' {name}="{value}"' for name, value in look.items())
 
 
-def _written(look: Mapping[str, str]) -> dict[str, Any]:
+def _quote_colours(look: Mapping[str, str]) -> dict[str, Any]:
     return {name: f'"{value}"' if value.startswith("#") else value for name, value in look.items()}
 
 
-def _quoted(label: str, tooltip: str) -> dict[str, Any]:
+def _quote(label: str, tooltip: str) -> dict[str, Any]:
     return {"label": f'"{label}"', "tooltip": f'"{tooltip}"'}

@@ -94,7 +94,7 @@ class HtmlExporter:
             title = options.title or _title(graph, options.file, sides)
             block = {"title": printable(title), **columns.block()}
         with stage("packing the page"):
-            first, second = (_packed(json_text(rows(part))) for part in (block, columns.facts.block()))
+            first, second = (_pack(json_text(rows(part))) for part in (block, columns.facts.block()))
         contents = f"{counted(len(graph.nodes), 'node')} and {counted(columns.edges, 'edge')}"
         return _page(title, contents, first, second)
 
@@ -125,7 +125,7 @@ def _title(graph: Graph, file: str, sides: Sequence[tuple[str, Graph]]) -> str:
     return ": ".join(filter(None, said)) or "Graph"
 
 
-def _packed(text: str) -> str:
+def _pack(text: str) -> str:
     """Return a text compressed to the same bytes on every system, in base64."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     data = packer.compress(text.encode()) + packer.flush()
@@ -134,7 +134,7 @@ def _packed(text: str) -> str:
 
 @cache
 def _script() -> str:
-    return _packed(_asset("page.js"))
+    return _pack(_asset("page.js"))
 
 
 @cache

@@ -14,7 +14,7 @@ from gradir.errors import ExportError, warn
 from gradir.ir import Graph
 from gradir.passes import fold, scope_depth
 from gradir.protocols import Options
-from gradir_exporters._box_looks import drawn_by_default, is_folded
+from gradir_exporters._box_looks import is_folded, shrink_by_default
 from gradir_exporters._mermaid_picture import MermaidOptions, Picture
 
 __all__ = ["MermaidExporter", "MermaidOptions"]
@@ -48,7 +48,7 @@ class MermaidExporter:
         if options.depth is not None:
             graph = fold(graph, options.depth)
         elif not options.all:
-            graph, caption = drawn_by_default(graph, caption)
+            graph, caption = shrink_by_default(graph, caption)
         for depth in _depths(graph, options):
             picture = _picture(graph, depth, options)
             if len(picture.arrows) > _MAX_ARROWS:

@@ -94,7 +94,7 @@ def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
 
 def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: Memo[str, str]) -> Iterator[_Node]:
     roles, ops, natives = (Memo(partial(_KeyValue, key)) for key in ("role", "op", "native"))
-    of_tensor, facts, labels = Memo(_tensor_facts), _Facts(options), Memo(_shown)
+    of_tensor, facts, labels = Memo(_tensor_facts), _Facts(options), Memo(_shorten)
     metadatas: Memo[tuple[TensorMeta | None, ...], tuple[_Metadata, ...]] = Memo(
         lambda tensors: tuple(_Metadata(str(number), of_tensor[tensor]) for number, tensor in enumerate(tensors))
     )
@@ -133,7 +133,7 @@ def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[T
     return edges, tuple(tensors)
 
 
-def _shown(label: str) -> str:
+def _shorten(label: str) -> str:
     return printable(label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…")
 
 
@@ -200,7 +200,7 @@ def _source_text(source: Source) -> str:
     return f"{source.file}:{source.line}{function}{further_text(source, ', ')}"
 
 
-def _of_a_place(cut: Cut) -> str:
+def _describe_place(cut: Cut) -> str:
     sources = [(key, source) for key, source in (("at", cut.source), ("via", cut.via)) if source is not None]
     texts = [f" op {word(cut.op)}"] if cut.op else []
     texts += [f" {key} {_source_text(source)}" for key, source in sources]
@@ -219,7 +219,7 @@ def _graph_facts(graph: Graph) -> dict[str, str]:
     for number, cut in enumerate(graph.cuts):
         tensor = "" if cut.tensor is None else f" {tensor_text(cut.tensor)}"
         words = " ".join(map(word, (cut.kind, *cut.names)))
-        facts[f"cut {number}"] = f"{words}{tensor}{_of_a_place(cut)}{further_text(cut, ', ')}"
+        facts[f"cut {number}"] = f"{words}{tensor}{_describe_place(cut)}{further_text(cut, ', ')}"
     return facts
 
 

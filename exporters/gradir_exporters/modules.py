@@ -72,7 +72,7 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
         inner = indent + _INDENT * (tree.levels[place] < DEEPEST)
         yield from (inner + detail for detail in details)
         stack.append(f"{indent})")
-        stack.extend((inner, *labelled) for labelled in reversed(list(_labelled(tree, place, kinds))))
+        stack.extend((inner, *labelled) for labelled in reversed(list(_label_lines(tree, place, kinds))))
 
 
 def _kinds(tree: ModuleTree) -> list[int]:
@@ -85,7 +85,7 @@ def _kinds(tree: ModuleTree) -> list[int]:
     return kinds
 
 
-def _labelled(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[str, int]]:
+def _label_lines(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[str, int]]:
     children = tree.children[place]
     if tree.scopes[place].class_name != _MERGES_EQUALS:
         yield from ((_label(tree.names[child]), child) for child in children)

@@ -60,7 +60,7 @@ class PlainExporter:
             return "".join(f"{line}\n" for line in _brief_lines(graph))
         lines = [_HEAD, *chain.from_iterable(map(_scope_lines, graph.scopes.values()))]
         lines.extend(chain.from_iterable(map(_cut_lines, graph.cuts)))
-        written = _Written()
+        written = _Cache()
         for node in steps("writing the nodes", graph.nodes.values()):
             lines.append(_node_head(node, written.words))
             _add_node_facts(lines, node, written)
@@ -95,7 +95,7 @@ def _brief_facts(node: Node) -> Iterator[str]:
         yield "opaque"
 
 
-class _Written:
+class _Cache:
     def __init__(self) -> None:
         self.words = Memo(word)
         self.tensors = Memo(_tensor)
@@ -132,7 +132,7 @@ def _node_head(node: Node, words: Memo[str, str]) -> str:
     return f"{role} {word(node.id)} = {words[node.op] if node.op else ''}({inputs})"
 
 
-def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
+def _add_node_facts(lines: list[str], node: Node, written: _Cache) -> None:
     words, tensors = written.words, written.tensors
     if node.native:
         lines.append(f"{_INDENT}native {words[node.native]}")
@@ -144,7 +144,7 @@ def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
     if node.attrs:
         lines += written.attrs(node.attrs)
     if node.saved:
-        lines += [_saved_line(saved, written) for saved in node.saved]
+        lines += [_write_saved(saved, written) for saved in node.saved]
     if node.base is not None:
         lines.append(f"{_INDENT}base {word(node.base)}")
     if node.opaque:
@@ -165,7 +165,7 @@ def _place(source: Source, word: Callable[[str], str]) -> str:
     return f"{word(source.file)} line {source.line}{function}{further_text(source)}"
 
 
-def _saved_line(saved: Saved, written: _Written) -> str:
+def _write_saved(saved: Saved, written: _Cache) -> str:
     line = written.slots[saved.slot, saved.dtype, saved.shape]
     if saved.bytes is not None:
         line += f" bytes {saved.bytes}"

@@ -142,14 +142,15 @@ def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str 
             _heads(totals),
             *((_INDENT * level + (printable(name) or _WHOLE), *_cells(layer, totals)) for name, level, layer in rows),
         ]
-        columns = {column[0]: _fitted(column, column[0] in _TEXTS) for column in zip(*table, strict=True)}
+        columns = {column[0]: _pad_column(column, column[0] in _TEXTS) for column in zip(*table, strict=True)}
         if width is not None:
             sizes = (
                 (each.own_saved_bytes, each.own_unsized) if sort else (each.saved_bytes, each.unsized)
                 for _, _, each in rows
             )
-            # Ways to train that are compared have columns of their own.
-            short = [] if totals.kept else _fitted([_SHORT, *(_at_least(*size, short_bytes) for size in sizes)], False)
+            # A comparison of ways to train has a column for each of them.
+            texts = (_format_minimum(*size, short_bytes) for size in sizes)
+            short = [] if totals.kept else _pad_column([_SHORT, *texts], False)
             _narrow(columns, width, short, sort)
         drawn = [_GAP.join(cells) for cells in zip(*columns.values(), strict=True)]
         lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
@@ -183,7 +184,7 @@ def _cut(columns: dict[str, list[str]], head: str, width: int) -> None:
     column, excess = columns[head], _excess(columns, width)
     if excess > 0:
         places = max(_NARROWEST[head], _width(column[0]) - excess)
-        columns[head] = _fitted([cell.rstrip() for cell in column], is_text=True, widest=places)
+        columns[head] = _pad_column([cell.rstrip() for cell in column], is_text=True, widest=places)
 
 
 def _excess(columns: dict[str, list[str]], width: int) -> int:
@@ -199,7 +200,7 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-def _fitted(column: Sequence[str], is_text: bool, widest: int = _WIDEST) -> list[str]:
+def _pad_column(column: Sequence[str], is_text: bool, widest: int = _WIDEST) -> list[str]:
     if all(map(str.isascii, column)) and (width := max(map(len, column))) <= widest:
         return [cell.ljust(width) for cell in column] if is_text else [cell.rjust(width) for cell in column]
     from rich.cells import set_cell_size
@@ -259,8 +260,8 @@ def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str,
         amount(layer.own_parameters),
         amount(layer.parameters),
         amount(layer.trainable),
-        _at_least(layer.own_saved_bytes, layer.own_unsized),
-        _at_least(layer.saved_bytes, layer.unsized),
+        _format_minimum(layer.own_saved_bytes, layer.own_unsized),
+        _format_minimum(layer.saved_bytes, layer.unsized),
         *costs,
         *(map(amount, layer.kept.values()) if isinstance(layer, ComparedLayer) else ()),
     )
@@ -275,7 +276,7 @@ def _is_timed(totals: Totals) -> bool:
     return bool(totals.forward_milliseconds or totals.backward_milliseconds)
 
 
-def _at_least(size: int, unsized: int, shown: Callable[[int], str] = amount) -> str:
+def _format_minimum(size: int, unsized: int, shown: Callable[[int], str] = amount) -> str:
     if not unsized:
         return shown(size)
     return f"≥ {shown(size).removeprefix('≥ ')}" if size else _UNKNOWN

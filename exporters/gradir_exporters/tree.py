@@ -109,7 +109,7 @@ class _Drawing:
         self._stubs = stubs(graph)
         reasons = {(stub.into, stub.slot): stub.reason for stub in self._stubs if stub.slot is not None}
         children = partial(_inputs, reasons) if options.start == "outputs" else _users(graph)
-        self._children = _once(graph, children, is_downwards=options.start == "outputs")
+        self._children = _merge_repeated(graph, children, is_downwards=options.start == "outputs")
 
     def text(self) -> Iterator[str]:
         for root in self._roots():
@@ -224,7 +224,7 @@ def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
     return found
 
 
-def _once(graph: Graph, children: _Children, *, is_downwards: bool) -> _Children:
+def _merge_repeated(graph: Graph, children: _Children, *, is_downwards: bool) -> _Children:
     """Return the children of a node without those that repeat for each of several parallel steps."""
     nodes = graph.nodes
     several = {node.id: step_around(module_of(node)) for node in nodes.values() if times(node) > 1}

@@ -28,7 +28,7 @@ from gradir.passes.rollup import DEEPEST_LAYERS, layers
 from gradir.passes.rounds import ACCUMULATOR, equal_steps
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.details import Facts, shape_text
-from gradir_exporters._page.marks import change_records, channels, cut_records, lost_modules, node_statuses
+from gradir_exporters._page.marks import change_records, channels, cut_records, find_lost_modules, node_statuses
 from gradir_exporters._page.tables import column, edge_block, edge_statuses, steps
 
 # The roles that the page knows, in the order of viewer/src/data/model.ts; any other gets the next number.
@@ -100,10 +100,10 @@ class Columns:
                 "home": column([*map(sub, once.homes, self._scopes)]),
             },
             "sizes": list(sizes),
-            "tensors": [(texts[dtype], texts[shape]) for dtype, shape in map(_shown, self.facts.output_lists)],
+            "tensors": [(texts[dtype], texts[shape]) for dtype, shape in map(_tensor_texts, self.facts.output_lists)],
             "edges": edge_block(self._edges, edges),
             "cuts": cut_records(graph, numbers, place, changes),
-            "lost": lost_modules(graph, self._tree, self._scopes, numbers),
+            "lost": find_lost_modules(graph, self._tree, self._scopes, numbers),
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
             "had": self._before(),
@@ -241,7 +241,7 @@ def _figures(graphs: Sequence[Graph]) -> list[tuple[str | int, ...]]:
     return [(name, *values) for name, values in rows.items() if any(values)]
 
 
-def _shown(outputs: tuple[TensorMeta, ...]) -> tuple[str, str]:
+def _tensor_texts(outputs: tuple[TensorMeta, ...]) -> tuple[str, str]:
     tensor = first_known(outputs)
     return (tensor and tensor.dtype) or "", shape_text(tensor)
 

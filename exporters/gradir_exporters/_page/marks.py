@@ -74,7 +74,9 @@ def _record(
     }
 
 
-def lost_modules(graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers: Mapping[str, int]) -> dict[str, Any]:
+def find_lost_modules(
+    graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers: Mapping[str, int]
+) -> dict[str, Any]:
     """Return the modules without a node whose parameters get no gradient.
 
     ``lines`` has, for each cut, the module whose value it keeps from a node.
@@ -85,7 +87,7 @@ def lost_modules(graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers:
         place = tree.place(cut.scope)
         if not cut.is_place and cut.kind != _HIDDEN and place not in used:
             holders.update(dict.fromkeys(cut.names, place))
-    tops = _drawn(tree, tree.with_above(holders.values(), used))
+    tops = _choose_drawn(tree, tree.with_above(holders.values(), used))
     lines: dict[tuple[int, int], int] = {}
     for cut in graph.cuts:
         for name in cut.names if cut.into in numbers else ():
@@ -95,7 +97,7 @@ def lost_modules(graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers:
     return {"scopes": [*tops], "lines": [[place, into] for (_, into), place in lines.items()]}
 
 
-def _drawn(tree: ModuleTree, found: set[int]) -> dict[int, int]:
+def _choose_drawn(tree: ModuleTree, found: set[int]) -> dict[int, int]:
     beside = Counter(tree.parents[place] for place in found)
     tops: dict[int, int] = {}
     # Modules stand after those that hold them.
