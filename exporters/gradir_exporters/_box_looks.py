@@ -1,4 +1,4 @@
-"""What ``dot`` and ``mermaid`` share: the graph to draw, their options, and the lines, places and looks of boxes."""
+"""Parts that ``dot`` and ``mermaid`` share: the graph to draw, their options, and the lines and looks of boxes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from gradir_exporters._palette import overlay_legend, overlay_text
 
 _WIDTH: Final = 36
 _COLUMNS: Final = 3
-# Splits a word that is too long for a line, such as a path or the name of a parameter.
+# A word that is too long for a line, such as a path, may break after these characters.
 _PARTS: Final = re.compile(r"[^./_,:]*[./_,:]*")
 # The role of a box that stands for omitted nodes, and the kind of the line between it and the box beside it.
 MORE: Final = "more"
-_ENDS: Final = ("before", "behind")
 
 
 def wrap_text(text: str) -> list[str]:
-    """Return the lines of a text; long words break behind a dot and the like.
+    """Return the lines of a text; long words break after a dot, a slash and the like.
 
     >>> box_lines("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
     ['no_grad (linear) at net.py:41:', 'encoder.layers.0.attention.weight', 'and 2 more']
@@ -47,7 +46,7 @@ def wrap_text(text: str) -> list[str]:
 
 
 def arrange_in_rows(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Return the lines that put boxes in rows below one box, or below nothing.
+    """Yield the invisible lines that put boxes in rows, below another box if there is one.
 
     >>> list(rows_below(["output"], ["a", "b", "c", "d"]))
     [('output', 'a'), ('output', 'b'), ('output', 'c'), ('a', 'd')]
@@ -76,19 +75,19 @@ def _split_word(word: str) -> Iterator[str]:
 
 
 def omission_boxes(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """Return the boxes that say how many nodes are left out before and behind one."""
-    for end, count in zip(_ENDS, counts, strict=True):
+    """Yield the boxes with the numbers of omitted nodes before and behind a box."""
+    for end, count in zip(("before", "behind"), counts, strict=True):
         if count:
             yield f"{key}{end}", f"… {count:,} more"
 
 
 def omission_lines(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """Return the lines between that box and those beside it, as the keys of their ends."""
+    """Yield the lines between a box and its `omission_boxes`, as the keys of their ends."""
     before, behind = counts
     if before:
-        yield f"{key}{_ENDS[0]}", key
+        yield f"{key}before", key
     if behind:
-        yield key, f"{key}{_ENDS[1]}"
+        yield key, f"{key}behind"
 
 
 class PictureOptions(Options, frozen=True, kw_only=True):
@@ -126,8 +125,8 @@ class Looks:
         found = self.overlay.get(node.id)
         return found.look if found is not None else NO_VALUE if self.overlay else node.role
 
-    def around(self, node: Node) -> tuple[str, list[str]]:
-        """Return the text before that of a node's box, and the lines below it."""
+    def texts_around(self, node: Node) -> tuple[str, list[str]]:
+        """Return the text before and the lines below the text of a node's box."""
         if self.is_marked:
             mark = status(node)
             return f"{SIGNS[mark]} " if mark else "", [f"×{times(node):,}"] if mark and times(node) > 1 else []
@@ -144,7 +143,7 @@ class Looks:
         framed: bool,
         joined: bool,
     ) -> Legend:
-        """Return the legend of what is drawn; see `Words.notes` for ``framed`` and ``joined``."""
+        """Return the legend of the picture; see `Words.notes` for ``framed`` and ``joined``."""
         title, looks = overlay_legend(self.overlay.values())
         roles = {self.role(node) for node in nodes} | {border(node, self.is_marked) for node in nodes} - {""}
         roles |= cut_looks(stubs)
@@ -163,7 +162,7 @@ def shrink_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
     is_small = len(graph.nodes) <= LARGE and not any(map(is_layer, graph.nodes.values()))
     if is_small or is_folded(graph):
         return graph, caption
-    # Imported for a large graph and for layers alone: to draw a small one should start fast.
+    # Imported only for a large graph or layers, so that drawing a small graph starts fast.
     from gradir.passes import smallest
 
     small = smallest(graph)
@@ -173,5 +172,5 @@ def shrink_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
 
 
 def is_folded(graph: Graph) -> bool:
-    """Return whether a module with submodules is one node already."""
+    """Return whether a module with submodules is already one node."""
     return any(node.role == "module" and not is_layer(node) for node in graph.nodes.values())

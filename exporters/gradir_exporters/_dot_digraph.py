@@ -44,7 +44,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types
 
 @contextmanager
 def _use_found_program() -> Iterator[None]:
-    # Writing DOT starts faster without it.
+    # Imported here, so that writing DOT starts faster.
     import shutil
 
     program = find_program()

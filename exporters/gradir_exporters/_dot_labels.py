@@ -37,7 +37,7 @@ class Labels:
         self._below: dict[object, str] = {}
         self._tables: dict[bytes, str] = {}
         self.saved: Memo[tuple[str, str | None, Shape | None, str], str] = Memo(
-            lambda slot: _join(words.saved(slot[0], TensorMeta(*slot[1:3]), slot[3]))
+            lambda slot: _join(words.slot_lines(slot[0], TensorMeta(*slot[1:3]), slot[3]))
         )
 
     def node(self, node: Node) -> str:
@@ -51,7 +51,7 @@ class Labels:
             key = node.op, node.native, outputs[0], gaps
             below = self._below.get(key)
             if below is None:
-                below = self._below[key] = _join(self._words.below(node))
+                below = self._below[key] = _join(self._words.lines_below(node))
             label = below
             if name := self._words.title(node):
                 label = f"{display_text(name)}{LINE_BREAK}{below}" if below else display_text(name)
@@ -74,16 +74,14 @@ class Tooltips:
     """The tooltips of boxes by node id."""
 
     def __init__(self, ids: Collection[str]) -> None:
-        self._plain = max(map(len, ids), default=0) <= _MAX_LINE_CHARS and _is_plain("".join(ids))
-        self.node: Callable[[str], str] = str if self._plain else tooltip
-        self._starts: dict[str, str] = {}
+        is_plain = max(map(len, ids), default=0) <= _MAX_LINE_CHARS and _is_plain("".join(ids))
+        self.node: Callable[[str], str] = str if is_plain else tooltip
+        # The beginning of a tooltip that needs no escaping.
+        self._starts: Memo[str, str] = Memo(lambda slot: f"{slot} saved by " if is_plain and _is_plain(slot) else "")
 
-    def saved(self, slot: str, node_id: str) -> str:
+    def slot(self, slot: str, node_id: str) -> str:
         """Return the tooltip of a saved slot."""
-        start = self._starts.get(slot)
-        if start is None:
-            text = f"{slot} saved by "
-            start = self._starts[slot] = text if self._plain and _is_plain(text) else ""
+        start = self._starts[slot]
         if start and len(start) + len(node_id) <= _MAX_LINE_CHARS:
             return start + node_id
         return tooltip(f"{slot} saved by {node_id}")
@@ -94,7 +92,7 @@ def _join(lines: Iterable[str]) -> str:
 
 
 def table(node: Node, max_chars: int) -> Iterator[str]:
-    """Return a rule and one row for each attribute and saved slot, of equal width, since dot centers each row."""
+    """Yield a rule and a row for each attribute and saved slot, of equal width, since dot centers each row."""
     cells = [(key, _value(value)) for key, value in node.attrs.items()]
     cells.extend((slot, "[saved tensor]") for slot in map(_row_of_saved, node.saved) if slot not in node.attrs)
     if not cells:
@@ -131,7 +129,7 @@ def _value(value: AttrValue) -> str:
 
 
 def display_text(text: str) -> str:
-    """Return text as the reader sees it, shortened if it is too long for a line."""
+    """Return text as the reader sees it, cut if it is too long for a line."""
     if len(text) <= _MAX_LINE_CHARS and _is_plain(text):
         return text
     return _escape(_cut(printable(text), _MAX_LINE_CHARS))
@@ -139,8 +137,8 @@ def display_text(text: str) -> str:
 
 def cell(text: str, look: str = "", colour: str = "") -> str:
     """Return text in a cell of a table; ``look`` has the attributes of the cell, and ``colour`` that of the text."""
-    shown_text = html.escape(_cut(printable(text), _MAX_LINE_CHARS))
-    return f'<td{look}><font color="{colour}">{shown_text}</font></td>' if colour else f"<td{look}>{shown_text}</td>"
+    escaped = html.escape(_cut(printable(text), _MAX_LINE_CHARS))
+    return f'<td{look}><font color="{colour}">{escaped}</font></td>' if colour else f"<td{look}>{escaped}</td>"
 
 
 def _is_plain(text: str) -> bool:

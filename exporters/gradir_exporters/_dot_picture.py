@@ -25,15 +25,15 @@ from gradir.vocabulary import vocabulary_of
 from gradir_exporters import _box_looks, _box_words
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, display_text, shown_of_saved, tooltip
 
-# The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, FAR any other.
-# OF_MANY is for one of many lines at a box: the boxes that it feeds then stand near their consumers, not in one row.
+# The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, else FAR.
+# OF_MANY is for one of many lines at a box, so that its consumers need not stand in one row.
 NEAR: Final = 8
 FAR: Final = 1
 OF_MANY: Final = 0
-# The kind of a line of data among many at one box, where the lines and their arrow heads would be one black bar.
+# The kind of a thin data line, one of many at a box, whose arrow heads would merge into a black bar.
 MANY: Final = "many"
 _MANY: Final = 8
-# The kind of the invisible lines that put the box of a cut below another.
+# The kind of the invisible lines that place the boxes of cuts.
 BESIDE: Final = "beside"
 _MOST_CUTS: Final = 100
 # dot's parser runs out of stack at about 2,500 nested clusters, other tools earlier.
@@ -57,14 +57,13 @@ class DotOptions(_box_looks.PictureOptions, frozen=True, kw_only=True):
 
 # The ranks that edges span, by their head and then their tail; an edge that is not listed spans one.
 Lengths: TypeAlias = "dict[int, dict[int, int]]"
-# In place of a depth: the node has an input from outside its module, or is in none.
+# Replaces the depth of a node that has an input from outside its module, or is in none.
 _FED: Final = -1
-# One node to draw: its key, role, label and tooltip, the last two escaped. Making a plain tuple takes a tenth of the
-# time of a named one.
+# A node to draw: key, role, escaped label and tooltip. A plain tuple is ten times faster than a named one.
 Box: TypeAlias = "tuple[str, str, str, str]"
-# One line to draw: the keys of its ends, its kind, the ranks it spans, its text, and its weight (NEAR, FAR, OF_MANY).
-# The text is the number of edges (``×3``), or the tensor of a single one where lines show it. A kind is ``data``,
-# ``removed`` (data that no longer flows), MANY, ``view``, ``inplace``, ``saved`` or ``buffer``.
+# A line to draw: the keys of its ends, its kind, the ranks that it spans, its text, and its weight. The text is the
+# number of edges (``×3``), or the tensor of a single one. A kind is ``data``, ``removed`` (data that no longer flows),
+# MANY, ``view``, ``inplace``, ``saved`` or ``buffer``.
 Line: TypeAlias = "tuple[str, str, str, int, str, int]"
 
 
@@ -90,7 +89,7 @@ class Group:
 
 
 class Picture:
-    """A graph as boxes in nested groups and lines, which are made while they are read."""
+    """A graph as boxes in nested groups and lines, both generated lazily."""
 
     def __init__(self, graph: Graph, options: DotOptions) -> None:
         graph, inline = _box_words.inline_parameters(graph) if options.parameters == "inline" else (graph, {})
@@ -112,8 +111,8 @@ class Picture:
         self._looks = _box_looks.Looks(self._nodes)
         self._marked = self._looks.is_marked
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
-        apart = frames(graph, vocabulary_of(graph).accumulators) if options.clusters else {}
-        self._frames = [apart.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]
+        moved = frames(graph, vocabulary_of(graph).accumulators) if options.clusters else {}
+        self._frames = [moved.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]
         groups = _Groups(graph.scopes)
         for number, frame in enumerate(self._frames):
             if not hidden or number not in hidden:
@@ -126,9 +125,9 @@ class Picture:
             lines = {("data" if kind == MANY else kind, text[:1] == "×") for _, _, kind, _, text, _ in self.lines()}
             drawn = [self._nodes[member] for _, group in self.root.walk() for member in group.members]
             kinds = {kind for kind, _ in lines} - {BESIDE, _box_looks.MORE}
-            is_joined = any(several for _, several in lines)
+            joined = any(several for _, several in lines)
             self.legend = self._looks.legend(
-                options, words, drawn, self._stubs, kinds, framed=options.clusters, joined=is_joined
+                options, words, drawn, self._stubs, kinds, framed=options.clusters, joined=joined
             )
 
     @property
@@ -153,23 +152,23 @@ class Picture:
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[shown_of_saved(saved)]
-                    yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
+                    yield f"{key}s{number}", "saved", text, tooltips.slot(saved.slot, node.id)
         if group is self.root:
             for number, stub in enumerate(self._stubs):
                 text = LINE_BREAK.join(map(display_text, _box_looks.wrap_text(stub.reason)))
                 yield f"cut{number}", _box_words.CUT, text, tooltip(stub.reason)
 
     def _look(self, node: Node, label: str) -> tuple[str, str]:
-        before, below = self._looks.around(node)
+        before, below = self._looks.texts_around(node)
         text = LINE_BREAK.join([f"{before}{label}", *map(display_text, below)])
         return self._looks.role(node) + _box_words.border(node, self._marked), text
 
     def lines(self) -> Iterator[Line]:
         """Yield every line, those of the graph's edges first."""
-        # A picture of a diff shows a part in any case.
+        # A diff always shows only a part.
         marked = () if self._marked else zip(self._keys, self._nodes, strict=True)
         beside = (ends for key, node in marked if node.ext for ends in _box_looks.omission_lines(key, left_out(node)))
-        saved = self._saved_lines() if self._options.show_saved else ()
+        saved = self._lines_to_saved() if self._options.show_saved else ()
         more = ((*ends, _box_looks.MORE, 1, "", FAR) for ends in beside)
         return chain(self._edge_lines(), saved, self._cut_lines(), more)
 
@@ -223,8 +222,8 @@ class Picture:
         edges, nodes, names = self._edges, self._nodes, self._kind_names
         for edge in range(edges.first[head], edges.first[head + 1]):
             marked = self._marked and edges.slot[edge] >= 0
-            gone = marked and is_lost(nodes[edges.source[edge]], nodes[head], edges.slot[edge])
-            yield "removed" if gone else names[edges.kind[edge]]
+            removed = marked and is_lost(nodes[edges.source[edge]], nodes[head], edges.slot[edge])
+            yield "removed" if removed else names[edges.kind[edge]]
 
     def _idle_buffers(self) -> frozenset[int]:
         """Return the buffers without an edge, which only saved slots refer to."""
@@ -233,11 +232,9 @@ class Picture:
         }
         return frozenset(alone.difference(chain.from_iterable(self._tails)) if alone else ())
 
-    def _saved_lines(self) -> Iterator[Line]:
+    def _lines_to_saved(self) -> Iterator[Line]:
         buffers = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True) if node.role in BESIDE_ROLES}
         for key, node in zip(self._keys, self._nodes, strict=True):
-            if not node.saved:
-                continue
             for number, saved in enumerate(node.saved):
                 box = f"{key}s{number}"
                 yield key, box, "saved", 1, "", FAR

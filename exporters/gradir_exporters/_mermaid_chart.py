@@ -23,12 +23,12 @@ from gradir_exporters._palette import LINE, PALETTE, RIM, TEXT, UNKNOWN
 
 _TEXT, _LINE = TEXT[0], LINE[0]
 _WIDE = frozenset({"parameter", "output", "module", *SIGNS})
-# The fill of a frame is transparent, for light and dark pages, and darkens from frame to frame.
+# The fill of a frame is transparent, suits light and dark pages, and darkens from frame to frame.
 _FRAME = Style("frame", fill=f"{RIM}1a", stroke=RIM)
 
 
 def _style(role: str, fill: str) -> Style:
-    # The colour of the text is set too, since a dark theme would write in white on these.
+    # The text has its own colour, since a dark theme would write in white.
     width = "2px" if role in _WIDE else None
     return Style(re.sub("[ _]", "", role), fill=fill, color=_TEXT, stroke=_LINE, stroke_width=width)
 
@@ -65,11 +65,8 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
     """
 
     def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = (), caption: str = "") -> None:
-        self._head = [
-            "---",
-            *([f"title: {quoted(shorten_text(join_lines([caption])))}"] if caption else []),
-            "config:",
-        ]
+        title = [f"title: {quoted(shorten_text(join_lines([caption])))}"] if caption else []
+        self._head = ["---", *title, "config:"]
         self._notes = [
             *(f"%% {note}" for note in notes),
             f"accTitle: {picture.title}",

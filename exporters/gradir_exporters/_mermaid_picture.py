@@ -1,4 +1,4 @@
-"""The picture of ``mermaid`` as data: boxes in nested groups, and arrows between them; its text, escaped."""
+"""The picture of ``mermaid`` as data, boxes in nested groups and arrows between them, and its escaping of text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_LINES = 20
 
 _VANISHING_SPACE = re.compile(r"^ | $|(?<= ) ")
 
-# Mermaid replaces entities by these characters while it works, and would take a label's own for an entity.
+# Mermaid uses these characters for entities, and would read them in a label as entities.
 _PLACEHOLDER = re.compile("ﬂ(?=°)|¶(?=ß)")
 
 # Tried on 9,042 labels, parsed and drawn in Chromium, with Mermaid 11.4, 11.12, 11.13, 11.17 and 12.3.
@@ -152,10 +152,7 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """One arrow between two boxes.
-
-    ``times`` is the number of edges that it stands for, and ``tensor`` what passes, if arrows say it.
-    """
+    """One arrow between two boxes, for ``times`` edges, with the text of its tensor if arrows show it."""
 
     tail: str
     head: str
@@ -176,7 +173,7 @@ class Group:
         self.children: dict[str, Group] = {}
 
     def close(self, key: str, scopes: Mapping[str, Scope]) -> None:
-        """Name the group, and replace it by its only module. A frame of equal steps stays."""
+        """Name the group, and merge it with its only module, except a frame of equal steps."""
         while (
             len(self.items) == 1
             and isinstance(inner := self.items[0], Group)
@@ -196,17 +193,17 @@ class Picture:
         self._options = options
         self._words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
         self._tensors = {} if options.accumulators else _find_accumulated(graph)
-        touched = {self._drawn(id_) for id_ in _find_touched(graph, options.show_saved)}
+        connected = {self._find_box(id_) for id_ in _find_connected(graph, options.show_saved)}
         drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
-        self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in touched]
+        self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in connected]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
         self._stubs = stubs(graph, _MOST_CUTS)
         self._looks = _box_looks.Looks(graph.nodes.values())
         self._left_out: dict[str, tuple[int, int]] = {}
         for node in graph.nodes.values() if not self._looks.is_marked else ():
-            if any(cut := left_out(node)) and (drawn_as := self._drawn(node.id)) in self._keys:
-                before, behind = self._left_out.get(drawn_as, (0, 0))
-                self._left_out[drawn_as] = (before + cut[0], behind + cut[1])
+            if any(cut := left_out(node)) and (box := self._find_box(node.id)) in self._keys:
+                before, behind = self._left_out.get(box, (0, 0))
+                self._left_out[box] = (before + cut[0], behind + cut[1])
         self.arrows = [
             *self._arrows(),
             *(
@@ -244,36 +241,34 @@ class Picture:
 
     def items(self) -> list[Box | Group]:
         """Return the boxes and groups outside all modules."""
-        tree, apart = _Tree(self._graph.scopes), frames(self._graph, vocabulary_of(self._graph).accumulators)
+        tree, moved = _Tree(self._graph.scopes), frames(self._graph, vocabulary_of(self._graph).accumulators)
         for node in self._nodes:
-            tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
+            tree.open(moved.get(node.id, node.scope)).extend(self._boxes(node))
         tree.open("").extend(
             Box(f"c{number}", "cut", join_lines(_box_looks.wrap_text(stub.reason)))
             for number, stub in enumerate(self._stubs)
         )
         if self._legend:
             tree.open("").append(self._legend)
-        return tree.closed()
+        return tree.close_all()
 
     def _legend_group(self) -> Group | None:
         if not self._looks.overlay and not self._options.legend:
             return None
         kinds = {arrow.kind for arrow in self.arrows} - {_box_looks.MORE}
-        is_joined = any(arrow.times > 1 for arrow in self.arrows)
-        said = self._looks.legend(
-            self._options, self._words, self._nodes, self._stubs, kinds, framed=True, joined=is_joined
+        joined = any(arrow.times > 1 for arrow in self.arrows)
+        legend = self._looks.legend(
+            self._options, self._words, self._nodes, self._stubs, kinds, framed=True, joined=joined
         )
         entries = [
-            *said.boxes.items(),
-            *((LINE, f"{_LINE_SIGNS.get(k, '──▶')} {text}") for k, text in said.lines.items()),
-            *((LINE, note) for note in said.notes),
+            *legend.boxes.items(),
+            *((LINE, f"{_LINE_SIGNS.get(kind, '──▶')} {text}") for kind, text in legend.lines.items()),
+            *((LINE, note) for note in legend.notes),
         ]
-        group = Group(said.title, _LEGEND)
-        group.items += [
-            Box(f"l{number}", "function" if role in {FAILED, FOCUSED} else role, join_lines([text]), border)
-            for number, (role, text) in enumerate(entries)
-            for border in [role if role in {FAILED, FOCUSED} else ""]
-        ]
+        group = Group(legend.title, _LEGEND)
+        for number, (role, text) in enumerate(entries):
+            looks = ("function", role) if role in {FAILED, FOCUSED} else (role, "")
+            group.items.append(Box(f"l{number}", looks[0], join_lines([text]), looks[1]))
         return group
 
     def _arrows_to_legend(self, entries: int) -> Iterator[Arrow]:
@@ -288,7 +283,7 @@ class Picture:
         for number in range(first, entries):
             yield Arrow(above[number - first], f"l{number}", BESIDE)
 
-    def _drawn(self, id_: str) -> str:
+    def _find_box(self, id_: str) -> str:
         return self._tensors.get(id_, id_)
 
     def _arrows(self) -> Iterator[Arrow]:
@@ -300,8 +295,8 @@ class Picture:
                 tail, head = nodes[edge.src], nodes[edge.dst]
                 kind = "removed" if self._looks.is_marked and is_lost(tail, head, edge.input_nr) else edge.kind
                 is_one = stands_for_several(tail) or stands_for_several(head)
-                says = self._words.on_line(tail, edge.output_nr) if self._words.on_lines and kind == "data" else ""
-                arrow = Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind, 1, says), -1 if is_one else number
+                text = self._words.on_line(tail, edge.output_nr) if self._words.on_lines and kind == "data" else ""
+                arrow = Arrow(keys[self._find_box(edge.src)], keys[edge.dst], kind, 1, text), -1 if is_one else number
                 drawn[arrow] = drawn.get(arrow, 0) + 1
         yield from (arrow._replace(times=times) for (arrow, _), times in drawn.items())
         for node in self._nodes if self._options.show_saved else ():
@@ -311,8 +306,8 @@ class Picture:
                     yield Arrow(keys[slot.origin.id], f"{keys[node.id]}s{number}", "buffer")
         elsewhere = []
         for number, stub in enumerate(self._stubs):
-            if stub.into and self._drawn(stub.into) in keys:
-                yield Arrow(f"c{number}", keys[self._drawn(stub.into)], CUT)
+            if stub.into and (box := self._find_box(stub.into)) in keys:
+                yield Arrow(f"c{number}", keys[box], CUT)
             else:
                 elsewhere.append(f"c{number}")
         outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
@@ -320,27 +315,28 @@ class Picture:
 
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
-        before, below = self._looks.around(node)
+        before, below = self._looks.texts_around(node)
         text = f"{before}{join_lines([*self._words.lines(node), *below])}"
         yield Box(key, self._looks.role(node), text, border(node, self._looks.is_marked))
         for more, text in _box_looks.omission_boxes(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, _box_looks.MORE, text)
         for number, slot in enumerate(node.saved if self._options.show_saved else ()):
-            yield Box(f"{key}s{number}", "saved", join_lines(self._words.saved(slot.slot, slot.tensor, slot.state)))
+            text = join_lines(self._words.slot_lines(slot.slot, slot.tensor, slot.state))
+            yield Box(f"{key}s{number}", "saved", text)
 
 
 def _find_accumulated(graph: Graph) -> dict[str, str]:
+    """Return, by accumulator, the tensor whose gradient it accumulates."""
     tensors: dict[str, str] = {}
     accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
-        found = sources(node) if node.op in accumulators else []
-        if len(found) == 1:
+        if node.op in accumulators and len(found := sources(node)) == 1:
             tensors[node.id] = tensors.get(found[0], found[0])
     return tensors
 
 
-def _find_touched(graph: Graph, saved: bool) -> Iterator[str]:
-    """Yield the nodes with an edge to draw, since buffers are drawn only then."""
+def _find_connected(graph: Graph, saved: bool) -> Iterator[str]:
+    """Yield the nodes with an edge, since only such buffers are drawn."""
     for edge in graph.edges:
         yield edge.src
         yield edge.dst
@@ -367,7 +363,7 @@ class _Tree:
             self._opened[scope] = module
         return self._opened[scope].items
 
-    def closed(self) -> list[Box | Group]:
+    def close_all(self) -> list[Box | Group]:
         waiting, number = self._root.items[::-1], 0
         while waiting:
             item = waiting.pop()

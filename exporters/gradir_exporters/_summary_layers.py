@@ -24,15 +24,15 @@ _Number = TypeVar("_Number", int, float)
 
 _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
-# No tensor of a model has more dimensions. A longer shape of a file would be repeated for each module that it leaves.
+# No tensor of a model has more dimensions. A longer shape in a file would be repeated for each module around it.
 _MOST_SIZES: Final = 64
-# If more distinct shapes leave a module, its shapes are unknown, for the same reason.
+# If more distinct shapes leave a module, they count as unknown, for the same reason.
 _MOST_SHAPES: Final = 16
 _USUAL: Final = ("held", "freed", "hooked")
 _SCOPE: Final = "scope"
-# The entry of ``ext`` of a node that the model's caller made.
+# In ``ext``, this value of ``scope`` marks a node that the model's caller made.
 _CALLER: Final = "caller"
-# The producer's option of a graph whose front-end marks every such node.
+# The producer's option that says that the front-end marks every such node.
 _CALLERS: Final = "callers"
 _PLACED_APART: Final = frozenset({"output", "module"})
 
@@ -121,7 +121,7 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     unsized_total = [*map(bounded, _add_children(tree, saved.unsized))]
     costs: Sequence[tuple[Any, ...]] = _costs(graph, tree, places, place_of)
     compared = _compare_ways(graph, tree, place_of)
-    more = costs or compared
+    further = costs or compared
     rows = [
         Row(
             tree.names[place],
@@ -138,7 +138,7 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
                 saved_total[place],
                 saved.unsized.get(place, 0),
                 unsized_total[place],
-                *(more[place] if more else ()),
+                *(further[place] if further else ()),
             ),
         )
         for place, scope in enumerate(tree.scopes)
@@ -171,7 +171,7 @@ def _costs(
 
 
 def _compare_ways(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> list[tuple[dict[str, int]]]:
-    """By module number the last field of a `ComparedLayer`; nothing of a graph that compares no ways to train."""
+    """Return, by module number, the last field of a `ComparedLayer`; empty if the graph compares no ways to train."""
     own: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for name, path, size in savings(graph):
         own[name][place_of(path)] += size
@@ -199,7 +199,7 @@ def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
     parameters = sum(tree.scopes[top].total for top in tree.tops)
     trainable = sum(tree.scopes[top].trainable for top in tree.tops)
     if not any(scope.calls or scope.total for scope in tree.scopes):
-        # Without a scope table the parameters in the graph are those that are known, and all of them are trained.
+        # Without a scope table only the parameters in the graph are known, and all of them are trained.
         parameters = trainable = sum(map(parameter_elements, graph.nodes.values()))
     nodes = graph.nodes.values()
     with_equal_ones = 0 if any(node.role == "module" for node in nodes) else sum(map(times, nodes))
@@ -207,7 +207,7 @@ def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
     kept: dict[str, int] = {}
     for name, _, size in savings(graph):
         kept[name] = bounded(kept.get(name, 0) + size)
-    # Without costs, the fields keep their very defaults, which msgspec omits.
+    # Without costs, the fields have their defaults, which msgspec omits.
     costs: dict[str, Any] = {}
     if says_costs(graph):
         taken = [*map(milliseconds, nodes)]
@@ -242,10 +242,10 @@ def _output_shapes(
     such as a transposed weight, is no output. Shapes are unknown if nothing leaves, the module was never called, a
     folded node made the tensor, more than 16 shapes leave, or the captured tensor may be the caller's.
     """
-    alike: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    equal_modules: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for node in graph.nodes.values():
-        alike[places[node.id]].update((place_of(gone.path), None) for gone in merged(node) if gone.path)
-    leaving = _Leaving(tree, is_told=graph.producer.options.get(_CALLERS) is True)
+        equal_modules[places[node.id]].update((place_of(gone.path), None) for gone in merged(node) if gone.path)
+    leaving = _Leaving(tree, marks_callers=graph.producer.options.get(_CALLERS) is True)
     nodes = graph.nodes
     prepared: set[str] = set()
     for node in nodes.values():
@@ -266,33 +266,31 @@ def _output_shapes(
             if shape is not None and len(shape) > _MOST_SIZES:
                 shape = None
             maker = places[source.id]
-            stands_for = tuple(alike[maker]) if times(source) > 1 else ()
-            leaving.note(maker, taker, shape, is_folded=source.role == "module", stands_for=stands_for)
+            others = tuple(equal_modules[maker]) if times(source) > 1 else ()
+            leaving.add(maker, taker, shape, is_folded=source.role == "module", others=others)
     return leaving.shapes()
 
 
 class _Leaving:
-    def __init__(self, tree: ModuleTree, *, is_told: bool) -> None:
-        self._tree = tree
-        self._is_told = is_told
+    def __init__(self, tree: ModuleTree, *, marks_callers: bool) -> None:
+        self._tree, self._marks_callers = tree, marks_callers
         self._shapes: list[dict[Shape | None, None]] = [{} for _ in tree.scopes]
         self._unknown = [not calls for calls in tree.with_below([scope.calls for scope in tree.scopes])]
         self._seen: set[tuple[object, ...]] = set()
 
-    def note(
-        self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool, stands_for: tuple[int, ...] = ()
-    ) -> None:
-        key = (maker, taker, shape, is_folded, bool(stands_for))
+    def add(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool, others: tuple[int, ...]) -> None:
+        key = (maker, taker, shape, is_folded, bool(others))
         if key in self._seen:
             return
         self._seen.add(key)
-        left = self._leaves(maker, taker, shape, is_folded=is_folded)
-        for other in stands_for:
-            for module in islice(self._tree.and_above(other), left):
-                self._note(module, shape, is_unknown=is_folded)
+        count = self._add_to_modules(maker, taker, shape, is_folded=is_folded)
+        for other in others:
+            for module in islice(self._tree.and_above(other), count):
+                self._add_to(module, shape, is_unknown=is_folded)
 
-    def _leaves(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool) -> int:
-        left = 0
+    def _add_to_modules(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool) -> int:
+        """Add a shape to all modules around ``maker`` but not ``taker``, and return their number."""
+        count = 0
         tree, around = self._tree, taker
         below = OUTSIDE
         for module in tree.and_above(maker):
@@ -301,12 +299,12 @@ class _Leaving:
             if around == module:
                 break
             is_root = not tree.scopes[module].path
-            is_unknown = is_folded or (is_root and not self._is_told and self._may_be_the_callers(below))
-            self._note(module, shape, is_unknown=is_unknown)
-            below, left = module, left + 1
-        return left
+            is_unknown = is_folded or (is_root and not self._marks_callers and self._may_be_of_caller(below))
+            self._add_to(module, shape, is_unknown=is_unknown)
+            below, count = module, count + 1
+        return count
 
-    def _note(self, module: int, shape: Shape | None, *, is_unknown: bool) -> None:
+    def _add_to(self, module: int, shape: Shape | None, *, is_unknown: bool) -> None:
         if len(self._shapes[module]) <= _MOST_SHAPES:
             self._shapes[module][shape] = None
         self._unknown[module] |= is_unknown
@@ -317,8 +315,8 @@ class _Leaving:
             for shapes, unknown in zip(self._shapes, self._unknown, strict=True)
         ]
 
-    def _may_be_the_callers(self, below: int) -> bool:
-        # A module that the caller ran beside the model, such as a criterion, has its class for its path.
+    def _may_be_of_caller(self, below: int) -> bool:
+        # The path of a module that the caller ran beside the model, such as a criterion, is its class.
         if below == OUTSIDE:
             return True
         scope = self._tree.scopes[below]
@@ -326,7 +324,7 @@ class _Leaving:
 
 
 class State(msgspec.Struct, gc=False):
-    """The saved slots of one state; ``unsized`` are those of unknown size."""
+    """The saved slots of one state; ``unsized`` counts those of unknown size."""
 
     slots: int = 0
     unsized: int = 0
@@ -336,20 +334,20 @@ class State(msgspec.Struct, gc=False):
 class Savings:
     """The saved bytes of the operations of each module, without the modules below it.
 
-    ``owned`` is the size of the parameters, buffers and leaves that slots keep, which count nowhere else.
+    ``owned`` is the size of saved parameters, buffers and leaves, which count nowhere else.
     """
 
     def __init__(self, graph: Graph, places: Mapping[str, int], place_of: Callable[[str], int]) -> None:
-        """Take the module of each node by id, and ``place_of``, which returns that of a path."""
+        """Take the module of each node by id, and a function that returns the module of a path."""
         self.unsized: defaultdict[int, int] = defaultdict(int)
         self.bytes: defaultdict[int, int] = defaultdict(int)
         self.folded = 0
         states = {word: State() for word in _USUAL}
-        kept: SavedBytes[int] = SavedBytes(graph.nodes)
+        sizes: SavedBytes[int] = SavedBytes(graph.nodes)
         for node in graph.nodes.values():
             place = places[node.id]
             if node.saved:
-                kept.add(node, place)
+                sizes.add(node, place)
             for saved in node.saved:
                 state = states.get(saved.state) or states.setdefault(saved.state, State())
                 state.slots += 1
@@ -360,8 +358,8 @@ class Savings:
                 self.folded += bytes_told(node)
                 # The bytes in its marks are added below.
                 self.bytes[place] += bytes_told(node) - bytes_gone(node)
-        self.owned = sum(kept.owned.values())
-        for (place, word), size in kept.bytes.items():
+        self.owned = sum(sizes.owned.values())
+        for (place, word), size in sizes.bytes.items():
             self.bytes[place] += size
             states[word].bytes = bounded(states[word].bytes + size)
         for place, gone in ((places[node.id], gone) for node in graph.nodes.values() for gone in merged(node)):
@@ -396,5 +394,5 @@ def _place_apart(node: Node, tree: ModuleTree, place_of: Callable[[str], int]) -
     name = node.names[0] if node.names else node.id
     place = place_of(name)
     is_exact = place != OUTSIDE and tree.scopes[place].path == name
-    # The second and further parts of a folded module have their numbers in the name.
+    # The names of the second and further parts of a folded module end in a number.
     return place if is_exact else place_of(whole_name(name))

@@ -35,12 +35,12 @@ _MONOSPACED: Final = {"fontname": "Courier"}
 _GRAPH_LOOK: Final[Mapping[str, Any]] = {
     "fontsize": "10",
     "ranksep": "0.2",
-    # Without it, lines point against the flow wherever it leaves a module and comes back.
+    # Without it, lines point against the flow when it leaves a module and returns.
     "newrank": "true",
 }
 # Without these, dot takes minutes for a few hundred boxes of an unrolled loop; with them, lines bend needlessly.
 _HURRIED: Final[Mapping[str, Any]] = {"nslimit": "1", "nslimit1": "1"}
-# Up to this many nodes dot has time for its best layout.
+# For at most this many nodes, dot draws its best layout.
 _UNHURRIED: Final = 100
 _NODE_LOOK: Final[Mapping[str, Any]] = {
     "fontsize": "10",
@@ -90,15 +90,15 @@ _LINE_SIGNS: Final[Mapping[str, str]] = {
 }
 
 _LEGEND_COLUMNS: Final = 4
-# Longer texts have a row to themselves.
-_LONG_WORDS: Final = 40
+# A legend with longer texts has one column.
+_LONG_TEXT: Final = 40
 _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "1.5"}}
 
 
 class _Theme(NamedTuple):
-    """The look of a picture; ``fills`` are those of boxes by role, and ``tints`` those of frames by odd and even level.
+    """The look of a picture, with ``fills`` of boxes by role and ``tints`` of frames at even and odd levels.
 
-    All text has a contrast of 4.5 and more.
+    All text has a contrast of at least 4.5.
     """
 
     graph: Mapping[str, str]
@@ -232,16 +232,14 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     open_graphs: list[pydot.Graph] = [dot]
     for level, group in picture.root.walk():
         if level:
-            cluster = pydot.Subgraph(
-                group.key, **_quote(group.label, group.tooltip), **_quote_colours(theme.frame(level))
-            )
+            look = _quote_colours(theme.frame(level))
+            cluster = pydot.Subgraph(group.key, **_quote(group.label, group.tooltip), **look)
             del open_graphs[level:]
             open_graphs[-1].add_subgraph(cluster)
             open_graphs.append(cluster)
         for key, role, label, tooltip in picture.boxes(group):
-            open_graphs[-1].add_node(
-                pydot.Node(key, **_quote(label, tooltip), **_quote_colours(_box_look(role, theme)))
-            )
+            look = _quote_colours(_box_look(role, theme))
+            open_graphs[-1].add_node(pydot.Node(key, **_quote(label, tooltip), **look))
     for tail, head, kind, length, text, weight in picture.lines():
         dot.add_edge(pydot.Edge(tail, head, **_quote_colours(_line_look(kind, length, text, weight))))
     return dot
@@ -268,7 +266,7 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
         )
         # The methods of a Digraph quote every value again, which takes longer than all the rest.
         digraph.body.extend(_box_statements(picture, theme))
-        # Most lines look alike.
+        # Most lines have the same look.
         looks = Memo(_line_attributes)
         digraph.body.extend(
             [
@@ -306,10 +304,11 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
         # dot takes only integers for the border of a cell.
         width = max(1, round(float(look.get("penwidth", "1"))))
         attributes = {"border": str(width), "bgcolor": fill, "color": look.get("color", "black")}
-        bare = {"style": "dashed"} if role in _BARE_LOOKS else {}
-        cells.append((words, _attributes({**attributes, **bare}), look.get("fontcolor", "")))
+        if role in _BARE_LOOKS:
+            attributes["style"] = "dashed"
+        cells.append((words, _attributes(attributes), look.get("fontcolor", "")))
     cells += [(f"{_LINE_SIGNS.get(kind, _LINE_SIGNS['view'])} {words}", "", "") for kind, words in lines.items()]
-    columns = 1 if any(len(words) > _LONG_WORDS for words, *_ in cells) else _LEGEND_COLUMNS
+    columns = 1 if any(len(text) > _LONG_TEXT for text, *_ in cells) else _LEGEND_COLUMNS
     rows = ["".join(cell(*entry) for entry in cells[at : at + columns]) for at in range(0, len(cells), columns)]
     above, below = (
         [cell(text, f' colspan="{columns}"') for text in texts if text] for texts in ((caption, title), notes)
@@ -349,7 +348,7 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
             return {**look, "class": f"{look.get('class', 'function')} {end[1:]}", **border}
     if role == "function":
         return {}
-    # A class in SVG is one word, and a file may have any role.
+    # A class in SVG is one word, but a role in a file may be any text.
     look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}
     if role in _BARE_LOOKS:
         return {**look, **_BARE_LOOKS[role], **({"fontcolor": theme.cut} if role in {CUT, UNREACHED} else {})}
@@ -373,7 +372,7 @@ def _line_look(kind: str, length: int, text: str, weight: int) -> dict[str, Any]
 
 
 def _attributes(look: Mapping[str, Any]) -> str:
-    # All values are plain words of this module, so they need no escaping.
+    # All values are plain words from this module, so they need no escaping.
     return "".join(f' {name}="{value}"' for name, value in look.items())
 
 

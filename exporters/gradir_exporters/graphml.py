@@ -100,8 +100,7 @@ def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterat
     numbered = options.ids == "numbers"
     for id_, node in graph.nodes.items():
         own = _data("gir_id", _escape_text(id_)) if numbered else ""
-        text = _escape_text(node.label)
-        label = f'<data key="label">{text}</data>' if text else ""
+        label = word("label", node.label)
         words = f"{roles[node.role]}{ops[node.op]}{natives[node.native]}{scopes[node.scope]}"
         slots = f'<data key="slots">{len(node.inputs)}</data>' if node.inputs else ""
         tensors = outputs[node.outputs] if node.outputs else ""
@@ -109,7 +108,7 @@ def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterat
 
 
 class _Details:
-    """Write the data elements with JSON, node by node in order; that of many nodes at once, which is faster."""
+    """Writes the further data elements of each node in order, and encodes the JSON of many nodes at once for speed."""
 
     def __init__(self, graph: Graph, options: GraphmlOptions) -> None:
         nodes = graph.nodes.values()
@@ -121,20 +120,16 @@ class _Details:
         self._exts = _jsons(node.ext for node in nodes if node.ext)
 
     def next_of(self, node: Node) -> str:
-        data = _data("names", next(self._names)) if node.names else ""
-        if node.attrs and self._options.attrs:
-            data += _data("attrs", next(self._attrs))
-        if node.saved and self._options.saved:
-            data += _data("saved", next(self._saved))
-        if node.base is not None:
-            data += _data("base", _escape_text(node.base))
-        if node.opaque:
-            data += _data("opaque", "true")
-        if node.source is not None:
-            data += _data("source", next(self._sources))
-        if node.ext:
-            data += _data("ext", next(self._exts))
-        return data + "".join(_data(key, _escape_markup(text)) for key, text in further_facts(node))
+        elements = [
+            _data("names", next(self._names)) if node.names else "",
+            _data("attrs", next(self._attrs)) if node.attrs and self._options.attrs else "",
+            _data("saved", next(self._saved)) if node.saved and self._options.saved else "",
+            "" if node.base is None else _data("base", _escape_text(node.base)),
+            _data("opaque", "true") if node.opaque else "",
+            "" if node.source is None else _data("source", next(self._sources)),
+            _data("ext", next(self._exts)) if node.ext else "",
+        ]
+        return "".join([*elements, *(_data(key, _escape_markup(text)) for key, text in further_facts(node))])
 
 
 def _outputs(outputs: tuple[TensorMeta, ...]) -> str:

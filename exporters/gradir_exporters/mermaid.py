@@ -24,7 +24,7 @@ _MAX_CHARACTERS = 50_000
 
 _PRINTING: Final = "mermaid.__main__"
 
-# Each depth is drawn anew, so the time for a deeply nested graph is bounded.
+# Each depth is drawn again, so this limits the time for a deeply nested graph.
 _MAX_DEPTH_TRIED = 16
 
 
@@ -89,9 +89,9 @@ def _source(picture: Picture, direction: str, notes: Sequence[str], caption: str
 
 
 def _silence_import() -> None:
-    """Keep mermaid-py from printing that IPython is missing, which would become part of an export to stdout.
+    """Keep mermaid-py from printing that IPython is missing, which would end up in an export to stdout.
 
-    The module that prints gets a ``print`` of its own, and runs when mermaid-py first uses it.
+    The module that prints gets a ``print`` that does nothing, and runs on its first use.
     """
     from importlib.machinery import PathFinder
     from importlib.util import find_spec, module_from_spec
@@ -105,7 +105,7 @@ def _silence_import() -> None:
 
     def run(name: str) -> object:
         if name.startswith("__"):
-            # Tools such as inspect ask every loaded module for these, which must not run it.
+            # Tools such as inspect read these from every loaded module; that must not run this one.
             raise AttributeError(name)
         del vars(module)["__getattr__"]
         try:

@@ -77,7 +77,7 @@ class _Node(msgspec.Struct, gc=False):
 
 def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
     title = json_text(options.title)
-    # An empty part would be dropped, and no other part is encoded as a lone percent sign.
+    # The viewer drops empty parts; no other part is encoded as a lone percent sign.
     layers: Memo[str, str] = Memo(lambda part: encode_component(part).replace(";", "%3B") or "%")
     namespaces: Memo[str, str] = Memo(
         lambda scope: "/".join([layers[part] for part in scope.split(".")]) if scope else ""
@@ -128,8 +128,7 @@ def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[T
         number, outputs = ref.output_nr, nodes[ref.id].outputs
         edges.append(_Edge(ref.id, str(number), str(slot)))
         tensors.append(outputs[number] if number < len(outputs) else _UNKNOWN)
-    for src, number, _, _, kind in edges_beside(node):
-        edges.append(_Edge(src, str(number), kind))
+    edges += [_Edge(src, str(number), kind) for src, number, _, _, kind in edges_beside(node)]
     return edges, tuple(tensors)
 
 
@@ -168,7 +167,7 @@ class _Facts:
         if node.attrs and self._options.attrs:
             facts += self._attrs(node.attrs)
         if node.saved and self._options.saved:
-            facts += self._saved(node.saved)
+            facts += self._slot_facts(node.saved)
         if node.base is not None:
             facts.append(_KeyValue("view of", node.base))
         if node.opaque:
@@ -179,8 +178,8 @@ class _Facts:
             facts += self._ext(node.ext)
         facts += starmap(_KeyValue, further_facts(node))
 
-    def _saved(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
-        # The viewer keeps one attribute for each key, and two slots may share a name.
+    def _slot_facts(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
+        # The viewer shows one attribute for each key, but two slots may have one name.
         used: dict[str, int] = {}
         for saved in slots:
             key = name = f"saved {saved.slot}"

@@ -1,7 +1,7 @@
 """The modules as ``print(model)`` shows them, from the scope table alone.
 
-A module registered twice is at its first place only, a child that is ``None`` is missing, and an ``extra_repr`` of
-several lines is on one line.
+A module registered twice appears only at its first place. A child that is ``None`` is missing. An ``extra_repr`` of
+several lines may be on one line.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
 _INDENT: Final = "  "
-# The only class of the framework that prints a run of equal children once.
+# The only class that prints a run of equal children once.
 _MERGES_EQUALS: Final = "ModuleList"
-# A line of a detail with this beginning would read as a submodule, or as the end of one.
+# A line of a detail with this beginning would look like a submodule, or the end of one.
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
 _NOTHING: Final = "(nothing to show)\n"
 
@@ -51,7 +51,7 @@ class ModulesExporter:
 
 def _lines(tree: ModuleTree) -> Iterator[str]:
     kinds = _kinds(tree)
-    # A module still to print, or the end of one whose children are printed.
+    # Each entry is a module to print, or the closing line of one.
     stack: list[tuple[str, str, int] | str] = [("", _label(tree.names[top]), top) for top in reversed(tree.tops)]
     while stack:
         item = stack.pop()
@@ -68,7 +68,7 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
         if any(map(_MISLEADING.match, details)):
             details = [quoted(scope.detail)]
         yield head
-        # Without a limit, the text of a hostile file would grow with the square of its depth.
+        # Without a limit, the text of a hostile file would be quadratic in its depth.
         inner = indent + _INDENT * (tree.levels[place] < DEEPEST)
         yield from (inner + detail for detail in details)
         stack.append(f"{indent})")
@@ -91,9 +91,11 @@ def _label_lines(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tup
         yield from ((_label(tree.names[child]), child) for child in children)
         return
 
-    def continues(before: int, child: int) -> bool:
-        found = numbered(tree.names[before])
-        return kinds[before] == kinds[child] and found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
+    def continues(previous: int, child: int) -> bool:
+        found = numbered(tree.names[previous])
+        return (
+            kinds[previous] == kinds[child] and found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
+        )
 
     start = 0
     while start < len(children):

@@ -18,7 +18,7 @@ from gradir.markdown import code_span
 from gradir.protocols import Options
 from gradir_exporters._summary_layers import ComparedLayer, CostedLayer, Layer, Row, State, Totals, layers, says_costs
 
-Shown = Callable[[str], str]
+Escape = Callable[[str], str]
 _SUFFIXES: Final = {"table": ".txt", "markdown": ".md", "csv": ".csv", "json": ".json"}
 _HEADS: Final = (
     "layer",
@@ -43,10 +43,10 @@ _WIDEST: Final = 60
 # In these styles, equal layers share a row.
 _ONCE: Final = frozenset({"table", "markdown"})
 _SHORT: Final = "saved"
-# The columns that a narrow table drops, in this order; the saved bytes remain in short form.
+# The columns that a narrow table drops, in this order; the saved bytes stay in short form.
 _LEFT_OUT: Final = ("own saved bytes", "own parameters", "trainable", "saved bytes", "calls", "class", "output shape")
 
-# The same for a sorted table, which keeps a module's own values longest.
+# The same for a sorted table, which drops a module's own values last.
 _LEFT_OUT_SORTED: Final = (
     "saved bytes",
     "parameters",
@@ -132,10 +132,7 @@ class SummaryExporter:
 
 
 def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str | None) -> str:
-    """Return a table for a terminal; no column takes more than 60 places.
-
-    The widths are rich's. Its own table takes more than ten times as long as the rest of the exporter.
-    """
+    """Return a table for a terminal, with the widths of rich, whose own tables are ten times slower."""
     lines: list[str] = []
     if rows:
         table = [
@@ -194,7 +191,7 @@ def _excess(columns: dict[str, list[str]], width: int) -> int:
 def _width(text: str) -> int:
     if text.isascii():
         return len(text)
-    # rich takes long to load, and only wide characters need it.
+    # rich loads slowly, and only wide characters need it.
     from rich.cells import cell_len
 
     return cell_len(text)
@@ -247,16 +244,16 @@ def _no_formula(text: str) -> str:
     return f"'{printable(text)}" if text.startswith(_FORMULA) else printable(text)
 
 
-def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str, ...]:
+def _cells(layer: Layer, totals: Totals, escape: Escape = printable) -> tuple[str, ...]:
     shapes, costs = layer.output_shapes, list[str]()
     if isinstance(layer, CostedLayer) and (totals.flops or _is_timed(totals)):
         costs = [amount(layer.flops)]
         if _is_timed(totals):
             costs += [f"{layer.forward_milliseconds:,.3f}", f"{layer.backward_milliseconds:,.3f}"]
     return (
-        shown(layer.class_name),
+        escape(layer.class_name),
         amount(layer.calls),
-        _UNKNOWN if shapes is None else shown(_shapes_text(shapes)),
+        _UNKNOWN if shapes is None else escape(_shapes_text(shapes)),
         amount(layer.own_parameters),
         amount(layer.parameters),
         amount(layer.trainable),
@@ -276,31 +273,31 @@ def _is_timed(totals: Totals) -> bool:
     return bool(totals.forward_milliseconds or totals.backward_milliseconds)
 
 
-def _format_minimum(size: int, unsized: int, shown: Callable[[int], str] = amount) -> str:
+def _format_minimum(size: int, unsized: int, write: Callable[[int], str] = amount) -> str:
     if not unsized:
-        return shown(size)
-    return f"≥ {shown(size).removeprefix('≥ ')}" if size else _UNKNOWN
+        return write(size)
+    return f"≥ {write(size).removeprefix('≥ ')}" if size else _UNKNOWN
 
 
 def _shapes_text(shapes: Iterable[Shape | None]) -> str:
     return ", ".join(f"[{_UNKNOWN if shape is None else ', '.join(map(size_text, shape))}]" for shape in shapes)
 
 
-def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
+def _totals_lines(totals: Totals, escape: Escape = printable) -> Iterator[str]:
     yield f"parameters: {amount(totals.parameters)} ({amount(totals.trainable)} trainable)"
     all_nodes = f" ({totals.nodes_with_equal_ones:,} with equal ones)" if totals.nodes_with_equal_ones else ""
     yield f"nodes: {totals.nodes:,}{all_nodes}"
-    states = ", ".join(_state_text(shown(name), state) for name, state in totals.states.items())
+    states = ", ".join(_state_text(escape(name), state) for name, state in totals.states.items())
     yield f"saved for backward: {amount(totals.saved_bytes)} bytes ({states})"
-    for size, what in (
+    for size, noun in (
         (totals.outside_bytes, "of these by operations of no module"),
         (totals.folded_bytes, "of these in folded modules"),
         (totals.owned_bytes, "parameters, buffers and leaves saved beside these"),
     ):
         if size:
-            yield f"{what}: {amount(size)} bytes"
+            yield f"{noun}: {amount(size)} bytes"
     if totals.kept:
-        ways = ", ".join(f"{shown(name)} {amount(size)}" for name, size in totals.kept.items())
+        ways = ", ".join(f"{escape(name)} {amount(size)}" for name, size in totals.kept.items())
         yield f"kept for backward by {ways} bytes"
     if totals.flops or _is_timed(totals):
         yield f"FLOPs of the forward: {amount(totals.flops)}"
@@ -308,13 +305,13 @@ def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
         forward, backward = totals.forward_milliseconds, totals.backward_milliseconds
         yield f"measured: forward {forward:,.3f} ms, backward {backward:,.3f} ms"
     if totals.cuts:
-        yield f"cuts: {shown(totals.cuts)}"
+        yield f"cuts: {escape(totals.cuts)}"
     if totals.raised:
-        yield f"raised here: {shown(totals.raised)}"
+        yield f"raised here: {escape(totals.raised)}"
 
 
 def _state_text(name: str, state: State) -> str:
-    # Tensors recomputed for the backward pass take no memory until then.
+    # Tensors that the backward pass recomputes take no memory before it.
     if name == _RECOMPUTED and not state.bytes:
         return f"{name} {counted(state.slots, 'slot')}"
     text = f"{name} {amount(state.bytes)}"

@@ -1,6 +1,6 @@
-"""The first block of a page: the graph in columns of numbers by node, scope and edge.
+"""The first block of a page: the graph as columns of numbers by node, scope and edge.
 
-viewer/src/data/read.ts reads it. Tables hold values that nodes share, and columns have places in them.
+viewer/src/data/read.ts reads it. Columns refer to tables of values that several nodes share.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Columns:
         self._scopes = [*map(Memo(self._tree.place).__getitem__, paths)]
 
     def block(self) -> dict[str, Any]:
-        """The members of the block that are of the graph."""
+        """Return the block, without the title."""
         graph, nodes, texts = self._graph, self._nodes, self._texts
-        saved, sizes = self._saved(), Table([0])
+        saved, sizes = self._measure_saved(), Table([0])
         role_numbers = {role: number for number, role in enumerate(ROLES)}
         roles = [len(ROLES) if node.id in self._unread else role_numbers.get(node.role, len(ROLES)) for node in nodes]
         ops = [texts[node.op] for node in nodes]
@@ -71,11 +71,11 @@ class Columns:
         flags, statuses = self._flags(), node_statuses(nodes, numbers, changes, self._tree)
         edges = edge_statuses(self._edges, nodes, {slot for change in changes for slot in change.slots})
         known = NodeColumns(self._kinds(roles, ops, statuses, edges), self._edges)
-        alike, layers = _equal_layers(self._tree, self._scopes, known)
+        equal_modules, layers = _equal_layers(self._tree, self._scopes, known)
         words = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
         once = _EqualSteps(self._tree, self._scopes, known, layers, words)
         if not once.modules and self._scopes.count(0) > MOST_BOXES:
-            # A reader cannot close a module around these nodes, so steps may differ in attributes.
+            # No module around these nodes can be closed, so steps may differ in attributes.
             known = known._replace(kinds=self._kinds(roles, ops, statuses, edges, has_attrs=False))
             once = _EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
         return {
@@ -83,7 +83,7 @@ class Columns:
             "framework": graph.producer.framework,
             "sides": [printable(name) for name, _ in self._sides],
             "figures": _figures([side for _, side in self._sides] or [graph]),
-            "scopes": self._scope_block(saved, alike),
+            "scopes": self._scope_block(saved, equal_modules),
             "steps": [[step.parent, step.of, texts[step.name], step.times] for step in once.modules],
             "nodes": {
                 "count": len(nodes),
@@ -106,7 +106,7 @@ class Columns:
             "lost": find_lost_modules(graph, self._tree, self._scopes, numbers),
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
-            "had": self._before(),
+            "had": self._had_block(),
             "verdict": self._verdict(),
             "texts": list(texts),
         }
@@ -123,9 +123,9 @@ class Columns:
         return [found.look, printable(found.sentence), *at]
 
     def _ids(self) -> list[int]:
-        """Return how to make each id: above 0 its ordinal, 0 the name, -1 the accumulator of its input.
+        """Return a code for each id: its ordinal if above 0, 0 for the name, -1 for the accumulator of its input.
 
-        Below that, -2 less its place in a table of texts.
+        A lower code is -1 minus its place in a table of texts.
         """
         nodes, texts, edges = self._nodes, self._texts, self._edges
         ordinals = Memo(_ordinal)
@@ -153,7 +153,7 @@ class Columns:
             if not node.names:
                 found.append(0 if node.op or node.role in ROLES else texts[node.role])
                 continue
-            # A folded module says its class with its name.
+            # A folded module shows its class with its name.
             is_folded = node.role == "module" and node.native
             name, scope = f"{node.names[0]}: {node.native}" if is_folded else node.names[0], node.scope
             inner = name.removeprefix(f"{scope}.") if scope else name
@@ -172,14 +172,14 @@ class Columns:
             for node in self._nodes
         ]
 
-    def _saved(self) -> list[int]:
-        kept: SavedBytes[int] = SavedBytes(self._graph.nodes)
+    def _measure_saved(self) -> list[int]:
+        saved: SavedBytes[int] = SavedBytes(self._graph.nodes)
         for number, node in enumerate(self._nodes):
             if node.saved:
-                kept.add(node, number)
-        sizes = kept.by_account()
-        told = [bytes_told(node) if node.ext or node.role == "module" else 0 for node in self._nodes]
-        return [bounded(sizes.get(number, 0) + size) for number, size in enumerate(told)]
+                saved.add(node, number)
+        sizes = saved.by_account()
+        recorded = [bytes_told(node) if node.ext or node.role == "module" else 0 for node in self._nodes]
+        return [bounded(sizes.get(number, 0) + size) for number, size in enumerate(recorded)]
 
     def _kinds(
         self,
@@ -199,7 +199,7 @@ class Columns:
         columns = zip(roles, ops, facts.native, facts.outputs, attrs, facts.saved, opaque, statuses, into)  # noqa: B905 (`repeat` has no end)
         return [numbers[kind] for kind in columns]
 
-    def _before(self) -> dict[str, Any] | None:
+    def _had_block(self) -> dict[str, Any] | None:
         if not self._had:
             return None
         parameters, saved = zip(*(self._had.get(scope.path, (0, 0)) for scope in self._tree.scopes), strict=True)
@@ -252,9 +252,9 @@ def _ordinal(text: str) -> int:
 
 
 class _StepModule(NamedTuple):
-    """The frame around a step, or around the part of a module in one.
+    """The frame around a step, or around the part of a module in a step.
 
-    ``of`` is the module of the tree that it is a part of, or that holds all of the step.
+    ``of`` is that module, or the module around the step.
     """
 
     parent: int
@@ -264,7 +264,7 @@ class _StepModule(NamedTuple):
 
 
 class _EqualSteps:
-    """The node that stands for each node, and its frame; ``modules`` are the frames of steps."""
+    """The representative and the frame of each node; ``modules`` are the frames of steps."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class _EqualSteps:
         *,
         how: str = "",
     ) -> None:
-        """Look for steps among the nodes that represent themselves in ``layers``."""
+        """Find steps among the nodes that represent themselves in ``layers``."""
         self._tree, self._scopes, self._how = tree, scopes, how
         self.homes, self.modules = [*scopes], list[_StepModule]()
         columns = columns._replace(edges=columns.edges.standing(layers))
@@ -286,40 +286,40 @@ class _EqualSteps:
         numbers: Table[tuple[int, str, int]] = Table()
         kinds = [numbers[columns.kinds[number], places[number], columns.edges.counts[number]] for number in order]
         blocks, runs = equal_steps(columns, places, roles, order, kinds)
-        stands = [*range(len(roles))]
+        representatives = [*range(len(roles))]
         for run in runs:
             first, *others = (blocks.members[step] for step in run)
             for members in others:
                 for number, equal in zip(members, first, strict=True):
-                    stands[number] = equal
-            self._put_around(first, others[-1], len(run))
-        self.nodes = [stands[number] for number in layers]
+                    representatives[number] = equal
+            self._add_frames(first, others[-1], len(run))
+        self.nodes = [representatives[number] for number in layers]
 
-    def _put_around(self, first: Sequence[int], last: Sequence[int], times: int) -> None:
+    def _add_frames(self, first: Sequence[int], last: Sequence[int], times: int) -> None:
         tree, scopes, modules, count = self._tree, self._scopes, self.modules, len(self._tree.scopes)
-        before = _common(tree, {scopes[number] for number in (*first, *last)})
-        taken = {tree.names[child] for child in tree.children[before]}
-        taken.update(module.name for module in modules if module.parent == before)
+        parent = _find_common_module(tree, {scopes[number] for number in (*first, *last)})
+        taken = {tree.names[child] for child in tree.children[parent]}
+        taken.update(module.name for module in modules if module.parent == parent)
         plain = name = f"×{times} {self._how}".strip()
-        again = 1
+        number = 1
         while name in taken:
-            again += 1
-            name = f"{plain} ({again})"
-        made = {before: count + len(modules)}
-        modules.append(_StepModule(before, before, name, times))
-        for number in first:
-            way: list[int] = []
-            scope = scopes[number]
-            while scope not in made:
-                way.append(scope)
+            number += 1
+            name = f"{plain} ({number})"
+        frames = {parent: count + len(modules)}
+        modules.append(_StepModule(parent, parent, name, times))
+        for node in first:
+            missing: list[int] = []
+            scope = scopes[node]
+            while scope not in frames:
+                missing.append(scope)
                 scope = tree.parents[scope]
-            for inner in reversed(way):
-                made[inner] = count + len(modules)
-                modules.append(_StepModule(made[tree.parents[inner]], inner))
-            self.homes[number] = made[scopes[number]]
+            for inner in reversed(missing):
+                frames[inner] = count + len(modules)
+                modules.append(_StepModule(frames[tree.parents[inner]], inner))
+            self.homes[node] = frames[scopes[node]]
 
 
-def _common(tree: ModuleTree, scopes: set[int]) -> int:
+def _find_common_module(tree: ModuleTree, scopes: set[int]) -> int:
     while len(scopes) > 1:
         deepest = max(tree.levels[scope] for scope in scopes)
         scopes = {tree.parents[scope] if tree.levels[scope] == deepest else scope for scope in scopes}
@@ -327,25 +327,25 @@ def _common(tree: ModuleTree, scopes: set[int]) -> int:
 
 
 def _equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) -> tuple[list[int], list[int]]:
-    """Return by module and by node the one of the first layer that stands for it, or itself."""
+    """Return, by module and by node, its counterpart in the first of equal layers, or itself."""
     first, nodes = [*range(len(tree.scopes))], [*range(len(scopes))]
     for level in range(1, min(max(tree.levels), DEEPEST_LAYERS) + 1):
         known = layers(tree, level)
         if known is None:
             continue
         blocks = Blocks(columns, [known.below[scope] for scope in scopes], [known.of[at] for at in scopes], known.after)
-        # What stands for a node of an outer layer may lie in an inner one.
-        stands = [*range(len(nodes))]
+        # The counterpart of a node in an outer layer may be in an inner layer.
+        counterparts = [*range(len(nodes))]
         for run in blocks.runs():
             for layer in run[1:]:
                 first[layer] = run[0]
                 for number, equal in zip(blocks.members[layer], blocks.members[run[0]], strict=True):
-                    stands[number] = equal
-        nodes = [stands[number] for number in nodes]
-    return _all_modules(tree, first), nodes
+                    counterparts[number] = equal
+        nodes = [counterparts[number] for number in nodes]
+    return _extend_to_submodules(tree, first), nodes
 
 
-def _all_modules(tree: ModuleTree, first: Sequence[int]) -> list[int]:
+def _extend_to_submodules(tree: ModuleTree, first: Sequence[int]) -> list[int]:
     within = {(parent, name): place for place, (parent, name) in enumerate(zip(tree.parents, tree.names, strict=True))}
     found: list[int] = []
     for place, (parent, name) in enumerate(zip(tree.parents, tree.names, strict=True)):
