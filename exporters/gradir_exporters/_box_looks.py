@@ -14,7 +14,7 @@ from gradir.ir.cuts import Stub
 from gradir.ir.marks import SIGNS, is_layer, overlay_mark, status, times
 from gradir.pictures import LARGE
 from gradir.protocols import Options
-from gradir_exporters._box_words import CONTEXT, NO_VALUE, Legend, Words, border, cut_looks, legend
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, UNREACHED, Legend, Words, border, legend
 from gradir_exporters._palette import overlay_legend, overlay_text
 
 _WIDTH: Final = 36
@@ -28,9 +28,9 @@ MORE: Final = "more"
 def wrap_text(text: str) -> list[str]:
     """Return the lines of a text; long words break after a dot, a slash and the like.
 
-    >>> box_lines("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
+    >>> wrap_text("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
     ['no_grad (linear) at net.py:41:', 'encoder.layers.0.attention.weight', 'and 2 more']
-    >>> box_lines("a_model_with_a_long_name.encoder_layers.first")
+    >>> wrap_text("a_model_with_a_long_name.encoder_layers.first")
     ['a_model_with_a_long_name.encoder_', 'layers.first']
     """
     lines = [""]
@@ -48,7 +48,7 @@ def wrap_text(text: str) -> list[str]:
 def arrange_in_rows(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the invisible lines that put boxes in rows, below another box if there is one.
 
-    >>> list(rows_below(["output"], ["a", "b", "c", "d"]))
+    >>> list(arrange_in_rows(["output"], ["a", "b", "c", "d"]))
     [('output', 'a'), ('output', 'b'), ('output', 'c'), ('a', 'd')]
     """
     for number, box in enumerate(boxes):
@@ -146,7 +146,7 @@ class Looks:
         """Return the legend of the picture; see `Words.notes` for ``framed`` and ``joined``."""
         title, looks = overlay_legend(self.overlay.values())
         roles = {self.role(node) for node in nodes} | {border(node, self.is_marked) for node in nodes} - {""}
-        roles |= cut_looks(stubs)
+        roles |= {CUT if stub.is_place else UNREACHED for stub in stubs}
         if options.show_saved and any(node.saved for node in nodes):
             roles.add("saved")
         notes = words.notes(nodes, framed=framed, marked=self.is_marked, joined=joined)

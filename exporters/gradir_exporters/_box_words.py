@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeGuard, cast
 
 from gradir.ir import Graph, Node, TensorMeta, marks
-from gradir.ir.cuts import Stub
 from gradir.ir.edges import sources
 from gradir.ir.frozen import NOTHING
 from gradir.ir.memo import Memo
@@ -60,7 +59,6 @@ _LINES: Final = {
     CUT: "data without gradient",
 }
 
-_PAIR: Final = 2
 # A layer with more parameters shows the number of the others.
 _MOST_WEIGHTS: Final = 8
 # A function with more slots shows the number of the empty ones instead.
@@ -194,11 +192,6 @@ def border(node: Node, is_marked: bool) -> str:
     return FAILED if marks.failure(node) else FOCUSED if marks.is_focus(node) and not is_marked else ""
 
 
-def cut_looks(stubs: Iterable[Stub]) -> set[str]:
-    """Return the looks of cuts that a legend explains."""
-    return {CUT if stub.is_place else UNREACHED for stub in stubs}
-
-
 class Legend(NamedTuple):
     """The meaning of the looks of a picture: those of boxes by role, and those of lines by kind."""
 
@@ -211,10 +204,7 @@ class Legend(NamedTuple):
 def legend(
     title: str, roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str], notes: Sequence[str] = ()
 ) -> Legend:
-    """Return the legend of a picture.
-
-    ``looks`` has the text of an overlay's looks, and ``notes`` further lines.
-    """
+    """Return the legend of a picture, with the texts of an overlay's ``looks`` and with further ``notes``."""
     words = {**looks, **_ROLES}
     boxes = {role: text for role, text in words.items() if role in roles}
     if others := sorted(set(roles).difference(words)):
@@ -262,7 +252,7 @@ def inline_parameters(graph: Graph) -> tuple[Graph, dict[str, str]]:
     >>> b = Builder()
     >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
     >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc"))
-    >>> drawn, words = inlined(b.build())
+    >>> drawn, words = inline_parameters(b.build())
     >>> list(drawn.nodes), words
     (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
     """
@@ -313,7 +303,7 @@ def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
     """
     pairs = cast("tuple[object, ...]", node.attrs[marks.WEIGHTS])
     # A file may hold anything there.
-    found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == _PAIR and isinstance(pair[0], str)]
+    found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)]
     texts: list[str] = []
     for name, shape in found[:_MOST_WEIGHTS]:
         sizes = ", ".join(map(str, shape)) if isinstance(shape, tuple) else "?"
@@ -327,8 +317,8 @@ def _module_counts(node: Node) -> Iterator[str]:
             yield counted(count, noun)
     if shared := whole_number(node.attrs, "shared_parameters"):
         yield f"{counted(shared, 'parameter')} of an earlier part"
-    if kept := whole_number(node.attrs, "saved_bytes"):
-        yield f"{short_bytes(kept)} saved"
+    if saved := whole_number(node.attrs, "saved_bytes"):
+        yield f"{short_bytes(saved)} saved"
 
 
 def _find_used_outputs(graph: Graph) -> dict[str, set[int]]:

@@ -26,14 +26,10 @@ _MAX_ROWS: Final = 100
 
 
 class Labels:
-    """The labels of the boxes of one picture; each distinct one is written once.
-
-    ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out.
-    """
+    """The cached labels of the boxes of one picture; attribute values have ``attr_chars``, or are left out."""
 
     def __init__(self, words: Words, attr_chars: int | None) -> None:
-        self._words = words
-        self._attr_chars = attr_chars
+        self._words, self._attr_chars = words, attr_chars
         self._below: dict[object, str] = {}
         self._tables: dict[bytes, str] = {}
         self.saved: Memo[tuple[str, str | None, Shape | None, str], str] = Memo(
@@ -52,9 +48,8 @@ class Labels:
             below = self._below.get(key)
             if below is None:
                 below = self._below[key] = _join(self._words.lines_below(node))
-            label = below
-            if name := self._words.title(node):
-                label = f"{display_text(name)}{LINE_BREAK}{below}" if below else display_text(name)
+            title = self._words.title(node)
+            label = LINE_BREAK.join(filter(None, (title and display_text(title), below)))
         if self._attr_chars is None or not (node.attrs or node.saved) or node.role == "module":
             return label
         return label + self._table(node, self._attr_chars)

@@ -67,17 +67,14 @@ Box: TypeAlias = "tuple[str, str, str, str]"
 Line: TypeAlias = "tuple[str, str, str, int, str, int]"
 
 
-class Group:
+class Group(msgspec.Struct, eq=False):
     """One module, or the outside of all; ``label`` and ``tooltip`` are escaped."""
 
-    __slots__ = ("children", "key", "label", "members", "tooltip")
-
-    def __init__(self, key: str = "", label: str = "", tooltip: str = "") -> None:
-        self.key = key
-        self.label = label
-        self.tooltip = tooltip
-        self.members: list[int] = []
-        self.children: dict[str, Group] = {}
+    key: str = ""
+    label: str = ""
+    tooltip: str = ""
+    members: list[int] = []
+    children: dict[str, Group] = {}
 
     def walk(self) -> Iterator[tuple[int, Group]]:
         """Yield every group from here inward with its depth."""

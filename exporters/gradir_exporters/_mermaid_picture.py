@@ -58,7 +58,7 @@ def escape_label(text: str) -> str:
     Characters that Mermaid, its Markdown or HTML may read as syntax become ``#NN;``. A line break stays: where a
     label has a ``<br/>``, Mermaid up to 11.12 undoes every ``#NN;`` before it reads Markdown.
 
-    >>> print(escaped("h.0.attn <x>"))
+    >>> print(escape_label("h.0.attn <x>"))
     h.0.attn #60;x#62;
     """
     lines = shorten_text(text).split("\n")
@@ -73,7 +73,7 @@ def join_lines(lines: Iterable[str]) -> str:
 def shorten_text(text: str) -> str:
     r"""Return the text to read, shortened, with unprintable characters spelled out.
 
-    >>> print(shown("a\x1b\u202e"), shown(" "), shown(""))
+    >>> print(shorten_text("a\x1b\u202e"), shorten_text(" "), shorten_text(""))
     a\x1b\u202e ␣ (empty)
     """
     lines = text.split("\n", _MAX_LINES)
@@ -161,16 +161,15 @@ class Arrow(NamedTuple):
     tensor: str = ""
 
 
-class Group:
+class Group(msgspec.Struct, eq=False):
     """The boxes of one module, and the modules inside it, in the order of the flow."""
 
-    __slots__ = ("children", "items", "key", "part", "path", "text")
-
-    def __init__(self, part: str = "", path: str = "") -> None:
-        self.part = part
-        self.path = path
-        self.items: list[Box | Group] = []
-        self.children: dict[str, Group] = {}
+    part: str = ""
+    path: str = ""
+    items: list[Box | Group] = []
+    children: dict[str, Group] = {}
+    key: str = ""
+    text: str = ""
 
     def close(self, key: str, scopes: Mapping[str, Scope]) -> None:
         """Name the group, and merge it with its only module, except a frame of equal steps."""
@@ -217,11 +216,6 @@ class Picture:
             self.arrows += self._arrows_to_legend(len(self._legend.items))
 
     @property
-    def boxes(self) -> int:
-        """Return the number of drawn nodes."""
-        return len(self._nodes)
-
-    @property
     def title(self) -> str:
         """Return the title in plain words."""
         name = self._graph.scopes[""].class_name if "" in self._graph.scopes else ""
@@ -241,16 +235,14 @@ class Picture:
 
     def items(self) -> list[Box | Group]:
         """Return the boxes and groups outside all modules."""
-        tree, moved = _Tree(self._graph.scopes), frames(self._graph, vocabulary_of(self._graph).accumulators)
+        groups, moved = _Groups(), frames(self._graph, vocabulary_of(self._graph).accumulators)
         for node in self._nodes:
-            tree.open(moved.get(node.id, node.scope)).extend(self._boxes(node))
-        tree.open("").extend(
-            Box(f"c{number}", "cut", join_lines(_box_looks.wrap_text(stub.reason)))
-            for number, stub in enumerate(self._stubs)
-        )
+            groups[moved.get(node.id, node.scope)].items.extend(self._boxes(node))
+        for number, stub in enumerate(self._stubs):
+            groups[""].items.append(Box(f"c{number}", "cut", join_lines(_box_looks.wrap_text(stub.reason))))
         if self._legend:
-            tree.open("").append(self._legend)
-        return tree.close_all()
+            groups[""].items.append(self._legend)
+        return groups.close_all(self._graph.scopes)
 
     def _legend_group(self) -> Group | None:
         if not self._looks.overlay and not self._options.legend:
@@ -278,10 +270,9 @@ class Picture:
             if arrow.head in ranks:
                 ranks[arrow.head] = max(ranks[arrow.head], ranks.get(arrow.tail, 0) + 1)
         lowest = max(ranks, key=ranks.__getitem__, default="")
-        above = [lowest] * (_LEGEND_COLUMNS if lowest else 0) + [f"l{number}" for number in range(entries)]
-        first = 0 if lowest else _LEGEND_COLUMNS
-        for number in range(first, entries):
-            yield Arrow(above[number - first], f"l{number}", BESIDE)
+        for number in range(0 if lowest else _LEGEND_COLUMNS, entries):
+            above = f"l{number - _LEGEND_COLUMNS}" if number >= _LEGEND_COLUMNS else lowest
+            yield Arrow(above, f"l{number}", BESIDE)
 
     def _find_box(self, id_: str) -> str:
         return self._tensors.get(id_, id_)
@@ -345,30 +336,26 @@ def _find_connected(graph: Graph, saved: bool) -> Iterator[str]:
             yield from (slot.origin.id for slot in node.saved if slot.origin is not None)
 
 
-class _Tree:
-    def __init__(self, scopes: Mapping[str, Scope]) -> None:
-        self._scopes = scopes
-        self._root = Group()
-        self._opened = {"": self._root}
+class _Groups(dict[str, Group]):
+    """Nested groups by the paths of frames, each created on first access."""
 
-    def open(self, scope: str) -> list[Box | Group]:
-        if scope not in self._opened:
-            module = self._root
-            for part in scope.split(".", _MAX_NESTING - 1):
-                if part not in module.children:
-                    path = part if module is self._root else f"{module.path}.{part}"
-                    module.children[part] = Group(part, path)
-                    module.items.append(module.children[part])
-                module = module.children[part]
-            self._opened[scope] = module
-        return self._opened[scope].items
+    def __missing__(self, scope: str) -> Group:
+        group = root = self.setdefault("", Group())
+        for part in scope.split(".", _MAX_NESTING - 1) if scope else ():
+            if part not in group.children:
+                child = Group(part, part if group is root else f"{group.path}.{part}")
+                group.children[part] = child
+                group.items.append(child)
+            group = group.children[part]
+        self[scope] = group
+        return group
 
-    def close_all(self) -> list[Box | Group]:
-        waiting, number = self._root.items[::-1], 0
+    def close_all(self, scopes: Mapping[str, Scope]) -> list[Box | Group]:
+        waiting, number = self[""].items[::-1], 0
         while waiting:
             item = waiting.pop()
             if isinstance(item, Group):
-                item.close(f"m{number}", self._scopes)
+                item.close(f"m{number}", scopes)
                 number += 1
                 waiting += item.items[::-1]
-        return self._root.items
+        return self[""].items

@@ -38,10 +38,7 @@ _PLACED_APART: Final = frozenset({"output", "module"})
 
 
 class Layer(msgspec.Struct, frozen=True, gc=False, rename={"class_name": "class"}):
-    """One module.
-
-    Fields named ``own`` leave out the modules below. ``unsized`` counts saved slots of unknown size.
-    """
+    """One module; ``own`` fields leave out the modules below, and ``unsized`` counts saved slots of unknown size."""
 
     path: str
     class_name: str
@@ -152,14 +149,12 @@ def _costs(
 ) -> list[tuple[int, int, float, float, float]]:
     if not says_costs(graph):
         return []
-    own: defaultdict[int, int] = defaultdict(int)
-    forward: defaultdict[int, float] = defaultdict(float)
-    backward: defaultdict[int, float] = defaultdict(float)
+    own, forward, backward = defaultdict[int, int](int), defaultdict[int, float](float), defaultdict[int, float](float)
     for node in graph.nodes.values():
-        own[places[node.id]] += flops(node)
-        taken = milliseconds(node)
-        forward[places[node.id]] += taken[0]
-        backward[places[node.id]] += taken[1]
+        place, taken = places[node.id], milliseconds(node)
+        own[place] += flops(node)
+        forward[place] += taken[0]
+        backward[place] += taken[1]
     for path, count in _flops_apart(graph):
         own[place_of(path)] += count
     totals = [bounded(count) for count in _add_children(tree, own)]
@@ -236,11 +231,11 @@ def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
 def _output_shapes(
     graph: Graph, tree: ModuleTree, places: Mapping[str, int], place_of: Callable[[str], int]
 ) -> list[tuple[Shape | None, ...] | None]:
-    """Return by module the distinct shapes of the tensors that leave it; ``None`` if unknown.
+    """Return, by module, the distinct shapes of the tensors that nodes outside take, or that were captured.
 
-    A tensor leaves a module if a node outside takes it, or if it was captured. A tensor made of parameters alone,
-    such as a transposed weight, is no output. Shapes are unknown if nothing leaves, the module was never called, a
-    folded node made the tensor, more than 16 shapes leave, or the captured tensor may be the caller's.
+    A tensor made only of parameters, such as a transposed weight, is no output. The shapes are ``None`` if nothing
+    leaves, the module was never called, or too many shapes leave. They are also ``None`` if a folded node made the
+    tensor, or if the captured tensor may be the caller's.
     """
     equal_modules: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for node in graph.nodes.values():
@@ -332,10 +327,7 @@ class State(msgspec.Struct, gc=False):
 
 
 class Savings:
-    """The saved bytes of the operations of each module, without the modules below it.
-
-    ``owned`` is the size of saved parameters, buffers and leaves, which count nowhere else.
-    """
+    """The saved bytes of each module's own operations; ``owned`` counts saved parameters, buffers and leaves."""
 
     def __init__(self, graph: Graph, places: Mapping[str, int], place_of: Callable[[str], int]) -> None:
         """Take the module of each node by id, and a function that returns the module of a path."""

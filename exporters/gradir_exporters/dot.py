@@ -96,10 +96,7 @@ _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "1
 
 
 class _Theme(NamedTuple):
-    """The look of a picture, with ``fills`` of boxes by role and ``tints`` of frames at even and odd levels.
-
-    All text has a contrast of at least 4.5.
-    """
+    """The look of a picture, with ``fills`` by role and ``tints`` of frames; all text has a contrast of 4.5 or more."""
 
     graph: Mapping[str, str]
     node: Mapping[str, str]
@@ -195,7 +192,30 @@ class DotExporter:
     @staticmethod
     def digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
         """Return the picture as an object of the graphviz package."""
-        return _digraph(graph, options)
+        from gradir_exporters._dot_digraph import Digraph
+
+        theme = _THEMES[options.theme]
+        with paused_gc():
+            picture, caption = _picture(graph, options)
+            digraph = Digraph(
+                _NAME,
+                graph_attr=_graph_look(picture, options, theme),
+                node_attr={**_NODE_LOOK, **_boxes_look(options, theme)},
+                edge_attr={**_EDGE_LOOK, **theme.edge},
+            )
+            # The methods of a Digraph quote every value again, which takes longer than all the rest.
+            digraph.body.extend(_box_statements(picture, theme))
+            # Most lines have the same look.
+            looks = Memo(_line_attributes)
+            digraph.body.extend(
+                [
+                    f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n"
+                    for tail, head, kind, length, text, weight in picture.lines()
+                ]
+            )
+        if label := _label(picture, caption, theme):
+            digraph.body.append(f"\tlabel={label}\n")
+        return digraph
 
 
 def to_graphviz(graph: Graph, **options: Any) -> graphviz.Digraph:
@@ -204,7 +224,7 @@ def to_graphviz(graph: Graph, **options: Any) -> graphviz.Digraph:
     Raises:
         ExportError: an unknown option, a value that an option does not take, or a graph that cannot be drawn.
     """
-    return _digraph(graph, _fill_options(options))
+    return DotExporter.digraph(graph, _fill_options(options))
 
 
 def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
@@ -250,33 +270,6 @@ def _fill_options(options: Mapping[str, Any]) -> DotOptions:
         return filled(DotOptions, options, "exporter 'dot'")
     except OptionError as error:
         raise ExportError(str(error)) from error
-
-
-def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
-    from gradir_exporters._dot_digraph import Digraph
-
-    theme = _THEMES[options.theme]
-    with paused_gc():
-        picture, caption = _picture(graph, options)
-        digraph = Digraph(
-            _NAME,
-            graph_attr=_graph_look(picture, options, theme),
-            node_attr={**_NODE_LOOK, **_boxes_look(options, theme)},
-            edge_attr={**_EDGE_LOOK, **theme.edge},
-        )
-        # The methods of a Digraph quote every value again, which takes longer than all the rest.
-        digraph.body.extend(_box_statements(picture, theme))
-        # Most lines have the same look.
-        looks = Memo(_line_attributes)
-        digraph.body.extend(
-            [
-                f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n"
-                for tail, head, kind, length, text, weight in picture.lines()
-            ]
-        )
-    if label := _label(picture, caption, theme):
-        digraph.body.append(f"\tlabel={label}\n")
-    return digraph
 
 
 def _graph_look(picture: Picture, options: DotOptions, theme: _Theme) -> dict[str, Any]:

@@ -96,40 +96,35 @@ def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterat
         return _data(key, _escape_text(text)) if text else ""
 
     roles, ops, natives, scopes = (Memo(partial(word, key)) for key in ("role", "op", "native", "scope"))
-    outputs, details = Memo(_outputs), _Details(graph, options)
-    numbered = options.ids == "numbers"
-    for id_, node in graph.nodes.items():
+    outputs, numbered = Memo(_outputs), options.ids == "numbers"
+    for (id_, node), details in zip(graph.nodes.items(), _details(graph, options), strict=True):
         own = _data("gir_id", _escape_text(id_)) if numbered else ""
         label = word("label", node.label)
         words = f"{roles[node.role]}{ops[node.op]}{natives[node.native]}{scopes[node.scope]}"
         slots = f'<data key="slots">{len(node.inputs)}</data>' if node.inputs else ""
         tensors = outputs[node.outputs] if node.outputs else ""
-        yield f'<node id="{ids[id_]}">{own}{label}{words}{slots}{tensors}{details.next_of(node)}</node>'
+        yield f'<node id="{ids[id_]}">{own}{label}{words}{slots}{tensors}{details}</node>'
 
 
-class _Details:
-    """Writes the further data elements of each node in order, and encodes the JSON of many nodes at once for speed."""
-
-    def __init__(self, graph: Graph, options: GraphmlOptions) -> None:
-        nodes = graph.nodes.values()
-        self._options = options
-        self._names = _jsons(node.names for node in nodes if node.names)
-        self._attrs = _jsons(node.attrs for node in nodes if node.attrs)
-        self._saved = _jsons(node.saved for node in nodes if node.saved)
-        self._sources = _jsons(node.source for node in nodes if node.source is not None)
-        self._exts = _jsons(node.ext for node in nodes if node.ext)
-
-    def next_of(self, node: Node) -> str:
+def _details(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
+    """Yield the further data elements of each node; the JSON of many nodes is encoded at once for speed."""
+    nodes = graph.nodes.values()
+    names = _jsons(node.names for node in nodes if node.names)
+    attrs = _jsons(node.attrs for node in nodes if node.attrs)
+    saved = _jsons(node.saved for node in nodes if node.saved)
+    sources = _jsons(node.source for node in nodes if node.source is not None)
+    exts = _jsons(node.ext for node in nodes if node.ext)
+    for node in nodes:
         elements = [
-            _data("names", next(self._names)) if node.names else "",
-            _data("attrs", next(self._attrs)) if node.attrs and self._options.attrs else "",
-            _data("saved", next(self._saved)) if node.saved and self._options.saved else "",
+            _data("names", next(names)) if node.names else "",
+            _data("attrs", next(attrs)) if node.attrs and options.attrs else "",
+            _data("saved", next(saved)) if node.saved and options.saved else "",
             "" if node.base is None else _data("base", _escape_text(node.base)),
             _data("opaque", "true") if node.opaque else "",
-            "" if node.source is None else _data("source", next(self._sources)),
-            _data("ext", next(self._exts)) if node.ext else "",
+            "" if node.source is None else _data("source", next(sources)),
+            _data("ext", next(exts)) if node.ext else "",
         ]
-        return "".join([*elements, *(_data(key, _escape_markup(text)) for key, text in further_facts(node))])
+        yield "".join([*elements, *(_data(key, _escape_markup(text)) for key, text in further_facts(node))])
 
 
 def _outputs(outputs: tuple[TensorMeta, ...]) -> str:

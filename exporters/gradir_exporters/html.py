@@ -26,9 +26,6 @@ from gradir_exporters._page.tables import rows
 
 __all__ = ["HtmlExporter", "HtmlOptions"]
 
-_HOME: Final = "_page"
-_LEVEL: Final = 6
-_GZIP: Final = 31
 # The offset of the operating system in a gzip header (RFC 1952), where zlib writes the current one.
 _SYSTEM: Final = 9
 
@@ -127,7 +124,8 @@ def _title(graph: Graph, file: str, sides: Sequence[tuple[str, Graph]]) -> str:
 
 def _pack(text: str) -> str:
     """Return a text compressed to the same bytes on every system, in base64."""
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    # 31 window bits make a gzip header.
+    packer = zlib.compressobj(level=6, wbits=31)
     data = packer.compress(text.encode()) + packer.flush()
     return b64encode(data[:_SYSTEM] + b"\xff" + data[_SYSTEM + 1 :]).decode()
 
@@ -146,7 +144,7 @@ def _scripts() -> str:
 def _asset(name: str) -> str:
     from importlib.resources import files
 
-    return (files("gradir_exporters") / _HOME / name).read_text(encoding="utf-8")
+    return (files("gradir_exporters") / "_page" / name).read_text(encoding="utf-8")
 
 
 def _page(title: str, contents: str, first: str, second: str) -> str:

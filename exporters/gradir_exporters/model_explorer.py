@@ -24,7 +24,6 @@ from gradir.ir.text import printable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
 
 _MAX_LABEL: Final = 120
-_UNKNOWN: Final = TensorMeta()
 
 
 class ModelExplorerOptions(Options, frozen=True, kw_only=True):
@@ -94,7 +93,10 @@ def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
 
 def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: Memo[str, str]) -> Iterator[_Node]:
     roles, ops, natives = (Memo(partial(_KeyValue, key)) for key in ("role", "op", "native"))
-    of_tensor, facts, labels = Memo(_tensor_facts), _Facts(options), Memo(_shorten)
+    of_tensor, facts = Memo(_tensor_facts), _Facts(options)
+    labels: Memo[str, str] = Memo(
+        lambda label: printable(label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…")
+    )
     metadatas: Memo[tuple[TensorMeta | None, ...], tuple[_Metadata, ...]] = Memo(
         lambda tensors: tuple(_Metadata(str(number), of_tensor[tensor]) for number, tensor in enumerate(tensors))
     )
@@ -127,13 +129,9 @@ def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[T
             continue
         number, outputs = ref.output_nr, nodes[ref.id].outputs
         edges.append(_Edge(ref.id, str(number), str(slot)))
-        tensors.append(outputs[number] if number < len(outputs) else _UNKNOWN)
+        tensors.append(outputs[number] if number < len(outputs) else TensorMeta())
     edges += [_Edge(src, str(number), kind) for src, number, _, _, kind in edges_beside(node)]
     return edges, tuple(tensors)
-
-
-def _shorten(label: str) -> str:
-    return printable(label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…")
 
 
 def _tensor_facts(tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:

@@ -18,9 +18,6 @@ from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, without_steps
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
-_INDENT: Final = "  "
-# The only class that prints a run of equal children once.
-_MERGES_EQUALS: Final = "ModuleList"
 # A line of a detail with this beginning would look like a submodule, or the end of one.
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
 _NOTHING: Final = "(nothing to show)\n"
@@ -69,7 +66,7 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
             details = [quoted(scope.detail)]
         yield head
         # Without a limit, the text of a hostile file would be quadratic in its depth.
-        inner = indent + _INDENT * (tree.levels[place] < DEEPEST)
+        inner = indent + "  " * (tree.levels[place] < DEEPEST)
         yield from (inner + detail for detail in details)
         stack.append(f"{indent})")
         stack.extend((inner, *labelled) for labelled in reversed(list(_label_lines(tree, place, kinds))))
@@ -86,28 +83,23 @@ def _kinds(tree: ModuleTree) -> list[int]:
 
 
 def _label_lines(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[str, int]]:
-    children = tree.children[place]
-    if tree.scopes[place].class_name != _MERGES_EQUALS:
-        yield from ((_label(tree.names[child]), child) for child in children)
-        return
+    """Yield the children of a module with their labels; a run of equal ones is one child."""
 
     def continues(previous: int, child: int) -> bool:
-        found = numbered(tree.names[previous])
-        return (
-            kinds[previous] == kinds[child] and found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
-        )
+        found = numbered(tree.names[previous]) if kinds[previous] == kinds[child] else None
+        return found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
 
-    start = 0
-    while start < len(children):
-        stop = start + 1
-        while stop < len(children) and continues(children[stop - 1], children[stop]):
-            stop += 1
-        first, last = children[start], children[stop - 1]
-        if first == last:
-            yield _label(tree.names[first]), first
+    # No other class prints a run of equal children once.
+    merges = tree.scopes[place].class_name == "ModuleList"
+    runs: list[list[int]] = []
+    for child in tree.children[place]:
+        if merges and runs and continues(runs[-1][-1], child):
+            runs[-1].append(child)
         else:
-            yield f"{_label(f'{tree.names[first]}-{tree.names[last]}')}{stop - start} x ", first
-        start = stop
+            runs.append([child])
+    for run in runs:
+        first, last = tree.names[run[0]], tree.names[run[-1]]
+        yield (_label(first) if len(run) == 1 else f"{_label(f'{first}-{last}')}{len(run)} x "), run[0]
 
 
 def _label(name: str) -> str:

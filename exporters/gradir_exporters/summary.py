@@ -35,13 +35,9 @@ _COST_HEADS: Final = ("FLOPs", "forward ms", "backward ms")
 _TEXTS: Final = frozenset({"layer", "class", "output shape"})
 _WHOLE: Final = "(model)"
 _UNKNOWN: Final = "?"
-_RECOMPUTED: Final = "recomputed"
 _INDENT: Final = "  "
 _GAP: Final = "   "
-# A column takes at most this many cells of the terminal.
 _WIDEST: Final = 60
-# In these styles, equal layers share a row.
-_ONCE: Final = frozenset({"table", "markdown"})
 _SHORT: Final = "saved"
 # The columns that a narrow table drops, in this order; the saved bytes stay in short form.
 _LEFT_OUT: Final = ("own saved bytes", "own parameters", "trainable", "saved bytes", "calls", "class", "output shape")
@@ -65,7 +61,6 @@ _SORTED_BY: Final[Mapping[str, Callable[[Layer], float]]] = {
     "time": lambda layer: layer.own_milliseconds if isinstance(layer, CostedLayer) else 0,
 }
 
-_OF_COSTS: Final = frozenset({"flops", "time"})
 # A shortened column keeps this many cells.
 _NARROWEST: Final = {"output shape": 20, "class": 10, "layer": 8}
 # A spreadsheet takes a cell that starts so for a formula and may run it (CSV injection); no Python name does.
@@ -112,13 +107,14 @@ class SummaryExporter:
             ExportError: it is to be sorted by costs, and the graph has none.
         """
         rows, totals = layers(graph, options.depth)
-        # Imported only for numbered modules, so that the table of a small model starts fast.
-        if options.style in _ONCE and not options.all and any(path[-1:].isdigit() for path in graph.scopes):
+        # Only numbered modules need the import, so that the table of a small model starts fast.
+        merges_equal = options.style in {"table", "markdown"} and not options.all
+        if merges_equal and any(path[-1:].isdigit() for path in graph.scopes):
             from gradir.passes import rollup
 
             rolled = rollup(graph)
             rows = rows if rolled is graph else layers(rolled, options.depth)[0]
-        if options.sort in _OF_COSTS and not says_costs(graph):
+        if options.sort in {"flops", "time"} and not says_costs(graph):
             raise ExportError(f"cannot sort by {options.sort}: the graph does not have it; capture it with --cost")
         if options.sort is not None:
             most = _SORTED_BY[options.sort]
@@ -312,7 +308,7 @@ def _totals_lines(totals: Totals, escape: Escape = printable) -> Iterator[str]:
 
 def _state_text(name: str, state: State) -> str:
     # Tensors that the backward pass recomputes take no memory before it.
-    if name == _RECOMPUTED and not state.bytes:
+    if name == "recomputed" and not state.bytes:
         return f"{name} {counted(state.slots, 'slot')}"
     text = f"{name} {amount(state.bytes)}"
     return f"{text} and {state.unsized:,} of unknown size" if state.unsized else text

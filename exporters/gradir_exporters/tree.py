@@ -147,12 +147,12 @@ class _Drawing:
 
     def _lines_under(self, node: Node, prefix: str, depth: int) -> list[_Line]:
         children = self._children(node)
-        if not children:
-            return []
+        branches = [self._branches.middle] * (len(children) - 1) + [self._branches.last]
+        lines = [
+            _Line(prefix, branch, depth, *child, node.id) for branch, child in zip(branches, children, strict=False)
+        ]
         # On the stack, the first child is on top.
-        lines = [_Line(prefix, self._branches.last, depth, *children[-1], node.id)]
-        lines += [_Line(prefix, self._branches.middle, depth, *child, node.id) for child in children[-2::-1]]
-        return lines
+        return lines[::-1]
 
     def _draw(self, line: _Line) -> tuple[str, Node | None]:
         if line.id is None:

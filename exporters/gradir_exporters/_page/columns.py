@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, repeat
 from operator import sub
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gradir.explanations.from_cuts import verdict
 from gradir.ir import Graph, TensorMeta
@@ -35,6 +35,7 @@ from gradir_exporters._page.tables import column, edge_block, edge_statuses, ste
 ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", "output")
 REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT, BACKWARD = 1, 2, 4, 8, 16, 32
 _NAMED, _ACCUMULATOR = 0, -1
+Column: TypeAlias = "Sequence[int]"
 
 
 class Columns:
@@ -73,18 +74,18 @@ class Columns:
         known = NodeColumns(self._kinds(roles, ops, statuses, edges), self._edges)
         equal_modules, layers = _equal_layers(self._tree, self._scopes, known)
         words = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
-        once = _EqualSteps(self._tree, self._scopes, known, layers, words)
-        if not once.modules and self._scopes.count(0) > MOST_BOXES:
+        merged = _EqualSteps(self._tree, self._scopes, known, layers, words, how="")
+        if not merged.modules and self._scopes.count(0) > MOST_BOXES:
             # No module around these nodes can be closed, so steps may differ in attributes.
             known = known._replace(kinds=self._kinds(roles, ops, statuses, edges, has_attrs=False))
-            once = _EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
+            merged = _EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
         return {
             "kind": graph_kind(graph),
             "framework": graph.producer.framework,
             "sides": [printable(name) for name, _ in self._sides],
             "figures": _figures([side for _, side in self._sides] or [graph]),
             "scopes": self._scope_block(saved, equal_modules),
-            "steps": [[step.parent, step.of, texts[step.name], step.times] for step in once.modules],
+            "steps": [[step.parent, step.of, texts[step.name], step.times] for step in merged.modules],
             "nodes": {
                 "count": len(nodes),
                 "scope": column(steps(self._scopes)),
@@ -96,8 +97,8 @@ class Columns:
                 "saved": column([sizes[size] for size in saved]),
                 "flags": column(flags),
                 "status": column(statuses),
-                "stands": column(steps(once.nodes)),
-                "home": column([*map(sub, once.homes, self._scopes)]),
+                "stands": column(steps(merged.nodes)),
+                "home": column([*map(sub, merged.homes, self._scopes)]),
             },
             "sizes": list(sizes),
             "tensors": [(texts[dtype], texts[shape]) for dtype, shape in map(_tensor_texts, self.facts.output_lists)],
@@ -125,22 +126,21 @@ class Columns:
     def _ids(self) -> list[int]:
         """Return a code for each id: its ordinal if above 0, 0 for the name, -1 for the accumulator of its input.
 
-        A lower code is -1 minus its place in a table of texts.
+        A lower code is -2 minus its place in the table of texts.
         """
         nodes, texts, edges = self._nodes, self._texts, self._edges
         ordinals = Memo(_ordinal)
         found: list[int] = []
         for number, node in enumerate(nodes):
-            if node.names and node.names[0] == node.id and node.role != "module":
-                found.append(_NAMED)
-                continue
             key, prefix = node.id, function_prefix(node.scope, node.op)
-            if key.startswith(prefix) and (ordinal := ordinals[key[len(prefix) :]]):
+            if node.names and node.names[0] == key and node.role != "module":
+                found.append(_NAMED)
+            elif key.startswith(prefix) and (ordinal := ordinals[key[len(prefix) :]]):
                 found.append(ordinal)
-                continue
-            fed_by = nodes[edges.source[edges.first[number]]] if edges.counts[number] else None
-            is_accumulator = fed_by is not None and key == f"{function_prefix(fed_by.id, node.op)}1"
-            found.append(_ACCUMULATOR if is_accumulator else _ACCUMULATOR - 1 - texts[key])
+            else:
+                source = nodes[edges.source[edges.first[number]]] if edges.counts[number] else None
+                is_accumulator = source is not None and key == f"{function_prefix(source.id, node.op)}1"
+                found.append(_ACCUMULATOR if is_accumulator else _ACCUMULATOR - 1 - texts[key])
         return found
 
     def _names(self) -> list[int]:
@@ -149,15 +149,14 @@ class Columns:
         for node in self._nodes:
             if node.id in self._unread:
                 found.append(texts[UNREAD])
-                continue
-            if not node.names:
+            elif not node.names:
                 found.append(0 if node.op or node.role in ROLES else texts[node.role])
-                continue
-            # A folded module shows its class with its name.
-            is_folded = node.role == "module" and node.native
-            name, scope = f"{node.names[0]}: {node.native}" if is_folded else node.names[0], node.scope
-            inner = name.removeprefix(f"{scope}.") if scope else name
-            found.append(-texts[inner] if inner and inner != name else texts[name])
+            else:
+                # A folded module shows its class with its name.
+                is_folded = node.role == "module" and node.native
+                name, scope = f"{node.names[0]}: {node.native}" if is_folded else node.names[0], node.scope
+                inner = name.removeprefix(f"{scope}.") if scope else name
+                found.append(-texts[inner] if inner and inner != name else texts[name])
         return found
 
     def _flags(self) -> list[int]:
@@ -182,19 +181,12 @@ class Columns:
         return [bounded(sizes.get(number, 0) + size) for number, size in enumerate(recorded)]
 
     def _kinds(
-        self,
-        roles: Sequence[int],
-        ops: Sequence[int],
-        statuses: Sequence[int],
-        edges: Sequence[int],
-        *,
-        has_attrs: bool = True,
+        self, roles: Column, ops: Column, statuses: Column, edges: Column, *, has_attrs: bool = True
     ) -> list[int]:
         facts, first, numbers = self.facts, self._edges.first, Table[tuple[object, ...]]()
         opaque = [node.opaque for node in self._nodes]
-        into: Iterable[object] = repeat(())
-        if any(statuses):
-            into = (tuple(edges[start:end]) for start, end in pairwise(first))
+        slots = (tuple(edges[start:end]) for start, end in pairwise(first))
+        into: Iterable[object] = slots if any(statuses) else repeat(())
         attrs: Iterable[object] = facts.attrs if has_attrs else repeat(())
         columns = zip(roles, ops, facts.native, facts.outputs, attrs, facts.saved, opaque, statuses, into)  # noqa: B905 (`repeat` has no end)
         return [numbers[kind] for kind in columns]
@@ -205,7 +197,7 @@ class Columns:
         parameters, saved = zip(*(self._had.get(scope.path, (0, 0)) for scope in self._tree.scopes), strict=True)
         return {"parameters": column([*parameters]), "saved": column([*map(bounded, self._tree.with_below(saved))])}
 
-    def _scope_block(self, saved: Sequence[int], first: Sequence[int]) -> dict[str, Any]:
+    def _scope_block(self, saved: Column, first: Column) -> dict[str, Any]:
         tree, texts, scopes = self._tree, self._texts, self._tree.scopes
         own = [0] * len(scopes)
         for node, place, size in zip(self._nodes, self._scopes, saved, strict=True):
@@ -252,10 +244,7 @@ def _ordinal(text: str) -> int:
 
 
 class _StepModule(NamedTuple):
-    """The frame around a step, or around the part of a module in a step.
-
-    ``of`` is that module, or the module around the step.
-    """
+    """The frame around a step or the part of a module in it; ``of`` is that module, or the one around the step."""
 
     parent: int
     of: int
@@ -267,16 +256,9 @@ class _EqualSteps:
     """The representative and the frame of each node; ``modules`` are the frames of steps."""
 
     def __init__(
-        self,
-        tree: ModuleTree,
-        scopes: Sequence[int],
-        columns: NodeColumns,
-        layers: Sequence[int],
-        roles: Sequence[str],
-        *,
-        how: str = "",
+        self, tree: ModuleTree, scopes: Column, columns: NodeColumns, layers: Column, roles: Sequence[str], *, how: str
     ) -> None:
-        """Find steps among the nodes that represent themselves in ``layers``."""
+        """Find steps among the nodes that represent themselves in ``layers``; ``how`` qualifies their names."""
         self._tree, self._scopes, self._how = tree, scopes, how
         self.homes, self.modules = [*scopes], list[_StepModule]()
         columns = columns._replace(edges=columns.edges.standing(layers))
@@ -295,7 +277,7 @@ class _EqualSteps:
             self._add_frames(first, others[-1], len(run))
         self.nodes = [representatives[number] for number in layers]
 
-    def _add_frames(self, first: Sequence[int], last: Sequence[int], times: int) -> None:
+    def _add_frames(self, first: Column, last: Column, times: int) -> None:
         tree, scopes, modules, count = self._tree, self._scopes, self.modules, len(self._tree.scopes)
         parent = _find_common_module(tree, {scopes[number] for number in (*first, *last)})
         taken = {tree.names[child] for child in tree.children[parent]}
@@ -326,7 +308,7 @@ def _find_common_module(tree: ModuleTree, scopes: set[int]) -> int:
     return scopes.pop()
 
 
-def _equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) -> tuple[list[int], list[int]]:
+def _equal_layers(tree: ModuleTree, scopes: Column, columns: NodeColumns) -> tuple[list[int], list[int]]:
     """Return, by module and by node, its counterpart in the first of equal layers, or itself."""
     first, nodes = [*range(len(tree.scopes))], [*range(len(scopes))]
     for level in range(1, min(max(tree.levels), DEEPEST_LAYERS) + 1):
@@ -345,7 +327,7 @@ def _equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns)
     return _extend_to_submodules(tree, first), nodes
 
 
-def _extend_to_submodules(tree: ModuleTree, first: Sequence[int]) -> list[int]:
+def _extend_to_submodules(tree: ModuleTree, first: Column) -> list[int]:
     within = {(parent, name): place for place, (parent, name) in enumerate(zip(tree.parents, tree.names, strict=True))}
     found: list[int] = []
     for place, (parent, name) in enumerate(zip(tree.parents, tree.names, strict=True)):

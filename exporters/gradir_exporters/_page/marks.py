@@ -18,11 +18,9 @@ from gradir_exporters._page.tables import column
 from gradir_exporters._palette import overlay_legend, overlay_text
 
 STATUSES: Final = ("same", "added", "removed", "changed", "renamed", "moved")
-_ELSEWHERE: Final = frozenset({"renamed", "moved"})
 _NOWHERE: Final = -1
 # If a parent has more such modules, stubs of the parent replace them.
 _MOST: Final = 60
-_HIDDEN: Final = "hidden"
 
 
 def cut_records(
@@ -77,15 +75,12 @@ def _record(
 def find_lost_modules(
     graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the modules without a node whose parameters get no gradient.
-
-    ``lines`` has a module and the node that lacks its value, for each cut.
-    """
+    """Return the modules without a node whose parameters get no gradient, and lines to the nodes after their cuts."""
     used = {0, *tree.with_above(scopes)}
     owners: dict[str, int] = {}
     for cut in graph.cuts:
         place = tree.place(cut.scope)
-        if not cut.is_place and cut.kind != _HIDDEN and place not in used:
+        if not cut.is_place and cut.kind != "hidden" and place not in used:
             owners.update(dict.fromkeys(cut.names, place))
     tops = _choose_drawn(tree, tree.with_above(owners.values(), used))
     lines: dict[tuple[int, int], int] = {}
@@ -138,7 +133,7 @@ def node_statuses(
 ) -> list[int]:
     """Return the status of each node, as a place in `STATUSES`; without its own, a node has that of its module."""
     found = [STATUSES.index(mark) if (mark := status(node)) else 0 for node in nodes]
-    elsewhere = [change for change in changes if change.kind in _ELSEWHERE]
+    elsewhere = [change for change in changes if change.kind in {"renamed", "moved"}]
     moved = {tree.place(scope): STATUSES.index(change.kind) for change in elsewhere for scope in change.scopes}
     if moved:
         of_modules = [0] * len(tree.parents)

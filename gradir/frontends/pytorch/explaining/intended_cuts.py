@@ -36,9 +36,6 @@ _WORDS: Final = {
     "teacher": "teacher",
 }
 
-_TARGETS: Final = frozenset({"targ", "target"})
-_RATIOS: Final = frozenset({"log ratio", "ratio"})
-_OF_TARGET_ROLES: Final = frozenset({"labels", "return", "target"})
 # Beside one of these words "target" means a network, and not the target of a translation.
 _OF_TARGETS: Final = frozenset(
     {"actor", "critic", "encoder", "model", "net", "network", "policy", "q", "qf", "qnet", "value"}
@@ -63,20 +60,20 @@ class Followers:
         if not roles:
             # Members of an ensemble are copies, too.
             return ""
-        is_compared = not _OF_TARGET_ROLES.isdisjoint(roles)
+        is_compared = not {"labels", "return", "target"}.isdisjoint(roles)
         is_bootstrapped = "return" in roles
         found = {self._role_in_path(leaf, is_compared=is_compared, is_bootstrapped=is_bootstrapped) for leaf in lacking}
         if len(found) == 1 and (role := found.pop()):
             return role
         if self._are_copies(lacking):
-            return "target network" if _RATIOS.isdisjoint(roles) else "reference model"
+            return "target network" if {"log ratio", "ratio"}.isdisjoint(roles) else "reference model"
         return "teacher" if self._only_evaluate(lacking) else ""
 
     def _role_in_path(self, leaf: Value, *, is_compared: bool, is_bootstrapped: bool) -> str:
         name = next(iter(self._names_of(leaf)), "")
         parts = re.split(r"[^a-z]+", name.rpartition(".")[0].lower())
         is_target = is_bootstrapped or (is_compared and not _OF_TARGETS.isdisjoint(parts))
-        if is_target and not _TARGETS.isdisjoint(parts):
+        if is_target and not {"targ", "target"}.isdisjoint(parts):
             return "target network"
         return next((_WORDS[part] for part in parts if part in _WORDS), "")
 
@@ -133,10 +130,7 @@ def _fingerprint(tensor: torch.Tensor) -> _Fingerprint:
 
 _Key = TypeVar("_Key", bound=Hashable)
 
-_EXPLICIT: Final = frozenset({"data", "detach", "no_grad"})
-_LARGEST: Final = frozenset({"amax", "max"})
 _DETACHING: Final = frozenset({"embedding", "embedding_bag", "gumbel_softmax"})
-_OPTIMIZER: Final = "step"
 # A moving average is at most this many operations in a row.
 _MOST_NEAR: Final = 4
 
@@ -191,7 +185,7 @@ class IntendedCuts:
     def _pattern_of_all(self, stops: Sequence[Stop]) -> str:
         values, kinds = {stop.value for stop in stops}, {stop.kind for stop in stops}
         is_made = all(value.maker != FROM_OUTSIDE for value in values)
-        if not (kinds <= _EXPLICIT and is_made and values.isdisjoint(self._flowing.ends)):
+        if not (kinds <= {"data", "detach", "no_grad"} and is_made and values.isdisjoint(self._flowing.ends)):
             return ""
         if self.are_moved(self._flowing.leaves_cut_by(stops)):
             return "target network"
@@ -252,7 +246,7 @@ class IntendedCuts:
         for index, step in enumerate(self._flow.steps):
             if step.mode == "grad" and not self._flowing.wanted.isdisjoint(self._flow.made_by(index)):
                 trained.update(self._flowing.root(read.value) for read in step.inputs if read.is_leaf)
-            if "inplace" in step.kinds and step.called != _OPTIMIZER:
+            if "inplace" in step.kinds and step.called != "step":
                 target = self._flowing.leaf_of(step.of_kind("inplace")[0])
                 if target is not None and any(not self._leaves_near(read) <= {target} for read in step.inputs):
                     moved[target] = None
@@ -293,7 +287,7 @@ def cut_by_program(flowing: Flowing, patterns: Mapping[At, str]) -> set[Value]:
 
 
 def _is_maximum(step: Step) -> bool:
-    return _name(step) in _LARGEST and len(step.inputs) == 1
+    return _name(step) in {"amax", "max"} and len(step.inputs) == 1
 
 
 def _name(step: Step) -> str:

@@ -23,10 +23,10 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import calls_from
+from gradir.frontends.walks import grouped
 from gradir.ir.text import counted
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
-_BACKWARD: Final = "backward"
 # The profiler label of every torch optimizer's step starts so.
 _STEP: Final = "Optimizer.step#"
 _SCALING: Final = frozenset({"clamp", "clamp_max", "clamp_min", "div", "mul"})
@@ -44,7 +44,7 @@ class Clearings:
 
     def __init__(self, flow: Flow, captured: Iterable[Value]) -> None:
         self._flow, starts = flow, set(captured)
-        self._backwards = [index for index, step in enumerate(flow.steps) if step.called == _BACKWARD]
+        self._backwards = [index for index, step in enumerate(flow.steps) if step.called == "backward"]
         own = (each for each in self._backwards if any(read.value in starts for read in flow.steps[each].inputs))
         self._start = next(own, len(flow.steps))
         constants = ((at, value) for at, step in enumerate(flow.steps) for _, value in step.constants)
@@ -176,25 +176,16 @@ class Losses:
 
     def tell_stops(self) -> None:
         """Add the lines at which values lose their gradient."""
-        groups = self.flowing.stops_by_place()
-        if not groups:
+        if not self.flowing.stops:
             return
+        groups = self.flowing.stops_by_place()
         intended = IntendedCuts(self.flowing, self.leaves, lambda leaf: tuple(self.words.names_of([leaf])))
         patterns, targets = intended.patterns(groups)
         self._cut_by_program = cut_by_program(self.flowing, patterns)
         for key, stops in groups.items():
-            self._tell_stops_at(*key, stops, intended, patterns[key], is_target=key in targets)
+            self._tell_stops_at(stops, intended, patterns[key], is_target=key in targets)
 
-    def _tell_stops_at(
-        self,
-        kind: str,
-        place: Place | None,
-        stops: Sequence[Stop],
-        intended: IntendedCuts,
-        pattern: str,
-        *,
-        is_target: bool,
-    ) -> None:
+    def _tell_stops_at(self, stops: Sequence[Stop], intended: IntendedCuts, pattern: str, *, is_target: bool) -> None:
         """Add the cause of a place; ``is_target`` says that it cuts the target of values that are lost elsewhere."""
         cut = self.flowing.leaves_cut_by(stops)
         is_own = all(map(is_own_of_torch, stops))
@@ -206,7 +197,7 @@ class Losses:
         lost = [name for name in names if self.statuses[name] == "cut"]
         # Copying a teacher takes no gradient from leaves that the program cuts elsewhere.
         is_lost_elsewhere = is_own and all(self.values[name] in self._cut_by_program for name in lost)
-        kind = kind_of_cut(kind, stops, is_lost=bool(lost) and not is_lost_elsewhere)
+        kind = kind_of_cut(stops[0].kind, stops, is_lost=bool(lost) and not is_lost_elsewhere)
         if is_target or is_lost_elsewhere:
             level = "info"
         if level == "info" and not is_own and self.unnamed.lacks_any(map(self.flow.tensor_of, cut)):
@@ -220,19 +211,10 @@ class Losses:
             # Nobody trains a tensor that is gone, such as one that DistributedDataParallel or fully_shard replaced.
             return
         if level == "error" or kind in EXPLICIT or (lost and any(stop.is_read for stop in stops)):
-            self._tell_cut(kind, level, place, stops, cut, pattern=pattern, is_own=is_own)
+            self._tell_cut(kind, level, stops, pattern)
 
-    def _tell_cut(
-        self,
-        kind: str,
-        level: Level,
-        place: Place | None,
-        stops: Sequence[Stop],
-        cut: Sequence[Value],
-        *,
-        pattern: str,
-        is_own: bool,
-    ) -> None:
+    def _tell_cut(self, kind: str, level: Level, stops: Sequence[Stop], pattern: str) -> None:
+        cut = self.flowing.leaves_cut_by(stops)
         names = list(self.words.names_of(cut))
         if level == "error" and pattern in LOST:
             names = [name for name in names if self.statuses[name] == "cut"]
@@ -240,10 +222,11 @@ class Losses:
         detail = self._describe_foreign(cut) if self.subject.owned and not shown else ""
         if level == "info":
             pattern = OTHER_MODEL if detail else pattern
-            level = "note" if detail or (is_own and kind != "copied") else level
+            level = "note" if detail or (kind != "copied" and all(map(is_own_of_torch, stops))) else level
         elif detail and level == "error" and self.given is not None:
             detail += ", and this optimizer has"
-        self.tell(kind, level, operation_of(stops), dict.fromkeys(shown), place, detail=detail, pattern=pattern)
+        op, place = operation_of(stops), stops[0].place
+        self.tell(kind, level, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
 
     def _describe_foreign(self, leaves: Iterable[Value]) -> str:
         foreign = find_foreign(self.flow, self.subject.aside, leaves)
@@ -285,10 +268,7 @@ class Losses:
 
     def _tell_by_level(self, kind: str, op: str, names: Iterable[str], place: Place | None) -> None:
         """Add a cause for each level, since a line may cut both a trained model and the model of another optimizer."""
-        levels: dict[Level, list[str]] = {}
-        for name in names:
-            levels.setdefault(self.level_of([name]), []).append(name)
-        for level, group in levels.items():
+        for level, group in grouped((self.level_of([name]), name) for name in names).items():
             self.tell(kind, level, op, group, place, pattern="other optimizer" if level == "info" else "")
 
     def tell_exchanges(self) -> None:
@@ -318,29 +298,23 @@ class Losses:
     def tell_cleared(self) -> None:
         """Add the gradients that were cleared before an optimizer step used them."""
         clearings = Clearings(self.flow, map(self.flow.value_of, self.subject.captured))
-        groups: dict[Clearing, list[str]] = {}
-        for name, tensor in self.subject.tensors.items():
-            found = clearings.find(tensor) if self.statuses[name] == "reached" and tensor.is_leaf else None
-            if found is not None:
-                self.statuses[name] = "cleared"
-                groups.setdefault(found, []).append(name)
-        self._tell_clipped(clearings)
-        for found, names in groups.items():
+        cleared, clipped = dict[Clearing, list[str]](), dict[Place | None, list[str]]()
+        for name in self.names_that_are("reached"):
+            tensor = self.subject.tensors[name]
+            if tensor.is_leaf and (found := clearings.find(tensor)) is not None:
+                cleared.setdefault(found, []).append(name)
+            elif tensor.is_leaf and (step := clearings.find_scaling(tensor)) is not None:
+                clipped.setdefault(step.place, []).append(name)
+            else:
+                continue
+            self.statuses[name] = "cleared"
+        # A program may freeze some parameters on purpose by clipping.
+        level: Level = "info" if "reached" in self.statuses.values() else "error"
+        for place, names in clipped.items():
+            self.tell("clipped", level, "", names, place)
+        for found, names in cleared.items():
             # A GAN clears gradients on purpose, so only a given optimizer shows that they are lost.
             is_lost = self.given is not None and any(map(self.is_trained, names))
             line = self.words.line(found.step)
             detail = f"the step {line} finds none" if line else ""
             self.tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
-
-    def _tell_clipped(self, clearings: Clearings) -> None:
-        groups: dict[Place | None, list[str]] = {}
-        for name in self.names_that_are("reached"):
-            tensor = self.subject.tensors[name]
-            step = clearings.find_scaling(tensor) if tensor.is_leaf else None
-            if step is not None:
-                self.statuses[name] = "cleared"
-                groups.setdefault(step.place, []).append(name)
-        # A program may freeze some parameters on purpose in this way.
-        level: Level = "info" if "reached" in self.statuses.values() else "error"
-        for place, names in groups.items():
-            self.tell("clipped", level, "", names, place)

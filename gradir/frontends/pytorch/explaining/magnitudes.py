@@ -18,9 +18,6 @@ from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in, ones_f
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone, removing
 
-# Squares soon overflow dtypes of at most this many bytes.
-_HALF: Final = 2
-
 
 class Size(NamedTuple):
     """The size of a gradient: its largest finite value, whether all are finite, and the norm if they are."""
@@ -42,7 +39,8 @@ def size_of(gradient: torch.Tensor | None, *, is_exact: bool = True) -> Size | N
     values = numbers_in(gradient)
     if not values.numel():
         return Size(0.0, is_finite=True)
-    norm = float(torch.linalg.vector_norm(values if values.dtype.itemsize > _HALF else values.float()))
+    # In dtypes of two bytes, squares soon overflow.
+    norm = float(torch.linalg.vector_norm(values if values.dtype.itemsize > 2 else values.float()))
     # Squares of small values may underflow, and squares of large ones overflow.
     if not is_exact and 0 < norm < math.inf:
         return Size(norm, is_finite=True, norm=norm)
@@ -126,7 +124,6 @@ MAY_BE_CONSTANT: Final = frozenset({*_BY_NAME, *_FIXED_SUM_DIMS})
 # At most this many functions may be between the operands.
 _LONGEST: Final = 20
 _POWERS: Final[Mapping[str, float | None]] = {"Pow": None, "Sqrt": 0.5}
-_ADDING: Final = frozenset({"Mean", "Sum"})
 
 
 class Constant(NamedTuple):
@@ -194,7 +191,7 @@ def _is_summed(live: LiveGraph, fn: GradFn, takers: Sequence[tuple[GradFn, int]]
         return False
     for taker, _ in takers:
         dims: Any = live.graph.nodes[live.grad_fns[taker]].attrs.get("dim") or range(len(shape))
-        is_sum = type(taker).__name__.partition("Backward")[0] in _ADDING
+        is_sum = type(taker).__name__.partition("Backward")[0] in {"Mean", "Sum"}
         if not is_sum or not fixed <= {each % len(shape) for each in dims}:
             return False
     return bool(takers)

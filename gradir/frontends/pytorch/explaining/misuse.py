@@ -22,8 +22,6 @@ from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import chain
 
 _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"})
-# These turn a difference into a loss.
-_SIZING: Final = frozenset({"abs", "pow", "square"})
 _SOFTMAX: Final = frozenset({"safe_softmax", "softmax"})
 # The results of these are scores, not logarithms of probabilities.
 _OF_LOGITS: Final = frozenset({"addbmm", "addmm", "baddbmm", "bmm", "convolution", "mm", "native_layer_norm"})
@@ -38,16 +36,14 @@ class LossFault(NamedTuple):
     detail: str = ""
 
 
-def traps(flow: Flow, flowing: Flowing) -> Iterator[LossFault]:
-    """Yield the faults of the operations that compute a loss, each place once."""
-    seen = set[object]()
+def traps(flow: Flow, flowing: Flowing) -> Iterable[LossFault]:
+    """Return the faults of the operations that compute a loss, each place once."""
+    found: dict[object, LossFault] = {}
     for index, step in enumerate(flow.steps):
-        if flowing.wanted.isdisjoint(flow.made_by(index)):
-            continue
-        found = _find_loss_fault(flow, step, index)
-        if found is not None and (found.kind, step.place) not in seen:
-            seen.add((found.kind, step.place))
-            yield found
+        wanted = not flowing.wanted.isdisjoint(flow.made_by(index))
+        if wanted and (fault := _find_loss_fault(flow, step, index)) is not None:
+            found.setdefault((fault.kind, step.place), fault)
+    return found.values()
 
 
 def _find_loss_fault(flow: Flow, step: Step, index: int) -> LossFault | None:
@@ -95,9 +91,10 @@ def _is_measured(flow: Flow, index: int) -> bool:
     """Return whether one of the next two steps measures a difference, as in ``((output - target) ** 2).mean()``."""
     made = set(flow.made_by(index))
     for after in flow.steps[index + 1 : index + 3]:
-        if any(read.value in made for read in after.inputs):
-            squares = plain_name(after.func) == "mul" and all(read.value in made for read in after.inputs)
-            return plain_name(after.func) in _SIZING or squares
+        takes = [read.value in made for read in after.inputs]
+        if any(takes):
+            name = plain_name(after.func)
+            return name in {"abs", "pow", "square"} or (name == "mul" and all(takes))
     return False
 
 
@@ -183,15 +180,12 @@ def left_waiting(error: BaseException, parameters: Mapping[str, torch.Tensor]) -
     return [names[index] for index in indices if index < len(names)]
 
 
-# Tensors of these types get their gradient themselves.
-_PLAIN: Final = (torch.Tensor, nn.Parameter)
 _SCALING: Final = frozenset({"div", "mean", "mul", "squeeze", "sum", "to_copy", "unsqueeze", "view"})
 _ADDING: Final = frozenset({"add", "cat", "maximum", "minimum", "stack", "sub"})
 # These give the unbounded score of a critic.
 _SCORING: Final = frozenset({"addmm", "bmm", "convolution", "dot", "mm", "mv"})
 _DECIDING: Final = frozenset({"log", "log_sigmoid_forward", "sigmoid", "softplus"})
 _AGAINST_CONSTANTS: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"})
-_CONSTANT: Final = ("full", "ones", "zeros")
 _MOST_SUMMANDS: Final = 64
 
 
@@ -225,8 +219,8 @@ class Unnamed:
         if self._live is None:
             return False
         # A distributed tensor gets its gradient through another tensor.
-        is_open = self._is_open or type(tensor) not in _PLAIN or is_master_copy([tensor], self._leaves.values())
-        return is_open or any(type(fn).__name__ == CHECKPOINT for fn in self._live.grad_fns)
+        is_plain = type(tensor) in {torch.Tensor, nn.Parameter} and not is_master_copy([tensor], self._leaves.values())
+        return not is_plain or self._is_open or any(type(fn).__name__ == CHECKPOINT for fn in self._live.grad_fns)
 
 
 def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
@@ -296,7 +290,8 @@ def _is_judgement(flow: Flow, value: Value, sign: int) -> bool:
         return False
     if step.called in _AGAINST_CONSTANTS:
         makers = (flow.step_of(read.value) for read in step.inputs)
-        return any(maker is not None and plain_name(maker.func).startswith(_CONSTANT) for maker in makers)
+        constants = ("full", "ones", "zeros")
+        return any(maker is not None and plain_name(maker.func).startswith(constants) for maker in makers)
     decides = plain_name(step.func) in _DECIDING
     while step is not None and (plain_name(step.func) in _DECIDING or plain_name(step.func) == "neg"):
         step = flow.step_of(step.inputs[0].value)

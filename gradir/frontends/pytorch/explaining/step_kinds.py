@@ -23,8 +23,6 @@ EXPLICIT: Final = frozenset(
 
 _DRAWING: Final = frozenset({"binomial", "multinomial", "normal", "poisson", "sample_dirichlet", "standard_gamma"})
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
-# These give the storage of a leaf to a write; an embedding does so for its ``max_norm``.
-_LENDING: Final = frozenset({"data", "embedding", "embedding_bag"})
 # Operations that take only the shape and dtype of a tensor, by the start of their name.
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 DERIVING: Final = frozenset({"backward", "grad"})
@@ -93,7 +91,8 @@ def find_data_leaves(flow: Flow) -> dict[int, Value]:
         lent = step.of_kind("view", "inplace")
         if len(lent) != 1:
             continue
-        if lent[0].is_leaf and step.called in _LENDING:
+        # An embedding writes to its weight for ``max_norm``.
+        if lent[0].is_leaf and step.called in {"data", "embedding", "embedding_bag"}:
             found[number] = lent[0].value
         elif not lent[0].is_leaf and lent[0].value.maker in found:
             found[number] = found[lent[0].value.maker]

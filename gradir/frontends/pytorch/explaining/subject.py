@@ -53,13 +53,6 @@ def find_broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
     return [(one, other) for (one, embedding), (other, linear) in pairs if _are_copies(embedding, linear)]
 
 
-def hooks_by_module(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
-    """Return the backward hooks of modules, by path."""
-    kinds = (private.hooks_of_module, private.backward_pre_hooks_of)
-    found = {path: [hook for kind in kinds for hook in kind(module).values()] for module, path in paths.items()}
-    return {path: hooks for path, hooks in found.items() if hooks}
-
-
 def find_left_over(
     trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]
 ) -> list[torch.Tensor]:
@@ -231,6 +224,10 @@ def subject_of(
     lent = {name: ran[name] for entry in owned if entry.tensor.is_meta for name in entry.names if name in ran}
     whole.update((id(entry.tensor), lent[name]) for entry in owned for name in entry.names if name in lent)
     named = {name: whole.get(id(entry.tensor), entry.tensor) for entry in owned for name in entry.names}
+    hooks = {
+        path: [*private.hooks_of_module(module).values(), *private.backward_pre_hooks_of(module).values()]
+        for module, path in modules.paths.items()
+    }
     extra = dict(named_tensors(params))
     return Subject(
         flow,
@@ -242,7 +239,7 @@ def subject_of(
         frozenset(name for name in extra if f"parametrizations.{name}.original" in named),
         tensors_aside(modules.paths),
         find_broken_ties(modules.paths),
-        hooks_by_module(modules.paths),
+        {path: found for path, found in hooks.items() if found},
         frozenset(lent),
         modules.paths,
         variables,

@@ -23,8 +23,6 @@ from gradir.vocabulary.operations import OWN_NAMES
 
 ITS_RESULT: Final = "its result is NaN or infinite already"
 
-_SOFTMAXES: Final = frozenset({"LogSoftmaxBackward0", "SoftmaxBackward0"})
-
 
 def why_undefined(fn: GradFn) -> str:
     """Return why the derivative of a function is not finite, if its saved tensors show it.
@@ -80,7 +78,7 @@ def _describe(live: LiveGraph, fn: GradFn, line: Callable[[GradFn], str]) -> str
 
 def _find_full_mask(softmax: GradFn) -> GradFn | None:
     """Return the function that masks a whole row before a softmax whose result is NaN."""
-    masking = softmax.next_functions[0][0] if type(softmax).__name__ in _SOFTMAXES else None
+    masking = softmax.next_functions[0][0] if stem(softmax) in {"LogSoftmax", "Softmax"} else None
     result, mask = saved_tensor(softmax, "result"), None
     if masking is not None and type(masking).__name__ == "WhereBackward0":
         condition = saved_tensor(masking, "condition")

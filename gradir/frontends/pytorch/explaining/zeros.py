@@ -40,9 +40,6 @@ _BY_OPERATION: Final = {
     **dict.fromkeys(SLOPES, "flat_slope"),
 }
 
-# This mode of interpolation copies single entries.
-_NEAREST: Final = 1
-
 _SOFTMAXES: Final = ("log_softmax", "safe_softmax", "softmax")
 # The number of entries that an operation normalizes at a time.
 _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], Shape], object]]] = {
@@ -57,7 +54,6 @@ _KEYS: Final = -2
 # The input slot of the summand, for operations that add a product to it.
 _SUMMANDS: Final = {"addbmm": 0, "addcmul": 0, "addmm": 0, "addmv": 0, "addr": 0, "baddbmm": 0, "convolution": 2}
 _PRODUCTS: Final = frozenset({*_SUMMANDS, "bmm", "dot", "mm", "mul", "mv"})
-_BY_ENTRY: Final = frozenset({"addcmul", "mul"})
 _ZEROS: Final = frozenset({"new_zeros", "zero", "zeros", "zeros_like"})
 _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
 # With this many inputs, the second one scales the result and the third shifts it.
@@ -106,7 +102,7 @@ class Zeros:
         self._named, self._starting, self._frozen = named, starting, frozen
         self._suppose(frozenset(waiting) | frozen)
         for _ in range(_ROUNDS):
-            stuck = frozen | {leaf for leaf in self._stuck - frozen if all(map(self._stays, waiting[leaf]))}
+            stuck = frozen | {leaf for leaf in self._stuck - frozen if all(map(self._lasts, waiting[leaf]))}
             if stuck == self._stuck:
                 return
             self._suppose(stuck)
@@ -119,7 +115,7 @@ class Zeros:
         self._fixed: dict[Value, bool] = {}
         self._has_changing_reads: bool | None = None
 
-    def _stays(self, origin: Origin) -> bool:
+    def _lasts(self, origin: Origin) -> bool:
         node, step = origin
         return step is not None and self._kind_of_staying(node, step) in STAYING
 
@@ -161,7 +157,8 @@ class Zeros:
             factors = _factors(step)
             makers = {factor: self._flow.step_of(self._flow.owner_of(factor)) for factor in factors}
             zeros = {factor: maker for factor, maker in makers.items() if maker and plain_name(maker.func) in _ZEROS}
-            if name in _BY_ENTRY and zeros and not all(factor in zeros or self._is_fixed(factor) for factor in factors):
+            is_masked = name in {"addcmul", "mul"} and bool(zeros)
+            if is_masked and not all(factor in zeros or self._is_fixed(factor) for factor in factors):
                 return "dropped" if any(map(_is_inner, zeros.values())) else "weighed_out"
             # A leaf that is zero may change once the other factor does.
             closing = (factor for factor in factors if self._flowing.owner_of(factor) not in self._stuck - self._frozen)
@@ -273,7 +270,8 @@ def _list_zero_conditions(step: Step) -> Sequence[Sequence[Value]] | None:
 
 
 def _is_flat(node: Node) -> bool:
-    if node.op in FLAT or node.attrs.get("rounding_mode") or node.attrs.get("interpolation_mode") == _NEAREST:
+    # Interpolation mode 1 copies the nearest entry.
+    if node.op in FLAT or node.attrs.get("rounding_mode") or node.attrs.get("interpolation_mode") == 1:
         return True
     return node.attrs.get("exponent" if node.op == "pow" else "p") == 0 and node.op in {"cdist", "pdist", "pow"}
 
