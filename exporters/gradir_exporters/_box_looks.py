@@ -14,7 +14,7 @@ from gradir.ir.cuts import Stub
 from gradir.ir.marks import SIGNS, is_layer, overlay_mark, status, times
 from gradir.pictures import LARGE
 from gradir.protocols import Options
-from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, UNREACHED, Legend, Words, border, legend
+from gradir_exporters._box_words import CONTEXT, CUT, LINES, NO_VALUE, OTHER, ROLES, UNREACHED, Legend, Words, border
 from gradir_exporters._palette import overlay_legend, overlay_text
 
 _WIDTH: Final = 36
@@ -144,13 +144,19 @@ class Looks:
         joined: bool,
     ) -> Legend:
         """Return the legend of the picture; see `Words.notes` for ``framed`` and ``joined``."""
-        title, looks = overlay_legend(self.overlay.values())
+        title, texts = overlay_legend(self.overlay.values())
+        texts = {**texts, **ROLES}
         roles = {self.role(node) for node in nodes} | {border(node, self.is_marked) for node in nodes} - {""}
         roles |= {CUT if stub.is_place else UNREACHED for stub in stubs}
         if options.show_saved and any(node.saved for node in nodes):
             roles.add("saved")
+        boxes = {role: text for role, text in texts.items() if role in roles}
+        if others := sorted(roles.difference(texts)):
+            boxes[OTHER] = ", ".join(others)
+        lines = {kind: text for kind, text in LINES.items() if kind in kinds} if set(kinds) != {"data"} else {}
+        lines.update((kind, kind) for kind in sorted(set(kinds).difference(LINES)))
         notes = words.notes(nodes, framed=framed, marked=self.is_marked, joined=joined)
-        return legend(title, roles, kinds, looks, [*notes])
+        return Legend(title or "legend", boxes, lines, [*notes])
 
 
 def shrink_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:

@@ -31,7 +31,7 @@ FAILED: Final = "\0failed"
 # Follows the role of a box that the option focus selected; alone, its look in the legend.
 FOCUSED: Final = "\0focus"
 
-_ROLES: Final = {
+ROLES: Final = {
     "parameter": "parameter",
     "leaf": "leaf",
     "input": "input",
@@ -49,7 +49,7 @@ _ROLES: Final = {
     FOCUSED: "asked for",
     FAILED: "× raised here",
 }
-_LINES: Final = {
+LINES: Final = {
     "data": "data",
     "removed": "data no more",
     "view": "to its view",
@@ -188,7 +188,7 @@ def failure_lines(node: Node) -> list[str]:
 
 
 def border(node: Node, is_marked: bool) -> str:
-    """Return what follows the role of a box with its own border; ``is_marked`` is set if a diff is drawn."""
+    """Return the suffix of the role of a box with its own border; in a diff (``is_marked``) focus has none."""
     return FAILED if marks.failure(node) else FOCUSED if marks.is_focus(node) and not is_marked else ""
 
 
@@ -199,19 +199,6 @@ class Legend(NamedTuple):
     boxes: Mapping[str, str]
     lines: Mapping[str, str]
     notes: Sequence[str]
-
-
-def legend(
-    title: str, roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str], notes: Sequence[str] = ()
-) -> Legend:
-    """Return the legend of a picture, with the texts of an overlay's ``looks`` and with further ``notes``."""
-    words = {**looks, **_ROLES}
-    boxes = {role: text for role, text in words.items() if role in roles}
-    if others := sorted(set(roles).difference(words)):
-        boxes[OTHER] = ", ".join(others)
-    lines = {kind: text for kind, text in _LINES.items() if kind in kinds} if set(kinds) != {"data"} else {}
-    lines.update((kind, kind) for kind in sorted(set(kinds).difference(_LINES)))
-    return Legend(title or "legend", boxes, lines, notes)
 
 
 def module_name(name: str, class_name: str) -> str:

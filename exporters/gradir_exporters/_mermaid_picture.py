@@ -217,7 +217,7 @@ class Picture:
 
     @property
     def title(self) -> str:
-        """Return the title in plain words."""
+        """Return the title, such as ``Autograd graph of Net``."""
         name = self._graph.scopes[""].class_name if "" in self._graph.scopes else ""
         graph = f"{graph_kind(self._graph).capitalize()} graph"
         return f"{graph} of {name}" if name.isidentifier() and name.isascii() else graph

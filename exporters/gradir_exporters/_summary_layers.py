@@ -239,7 +239,7 @@ def _output_shapes(
     """
     equal_modules: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for node in graph.nodes.values():
-        equal_modules[places[node.id]].update((place_of(gone.path), None) for gone in merged(node) if gone.path)
+        equal_modules[places[node.id]].update((place_of(part.path), None) for part in merged(node) if part.path)
     leaving = _Leaving(tree, marks_callers=graph.producer.options.get(_CALLERS) is True)
     nodes = graph.nodes
     prepared: set[str] = set()
@@ -354,17 +354,17 @@ class Savings:
         for (place, word), size in sizes.bytes.items():
             self.bytes[place] += size
             states[word].bytes = bounded(states[word].bytes + size)
-        for place, gone in ((places[node.id], gone) for node in graph.nodes.values() for gone in merged(node)):
-            if not gone.state:
-                self.owned += gone.bytes
+        for place, part in ((places[node.id], part) for node in graph.nodes.values() for part in merged(node)):
+            if not part.state:
+                self.owned += part.bytes
                 continue
-            state = states.setdefault(gone.state, State())
-            state.slots = bounded(state.slots + gone.slots)
-            state.unsized = bounded(state.unsized + gone.unsized)
-            state.bytes = bounded(state.bytes + gone.bytes)
-            module = place if gone.path is None else place_of(gone.path)
-            self.unsized[module] += gone.unsized
-            self.bytes[module] += gone.bytes
+            state = states.setdefault(part.state, State())
+            state.slots = bounded(state.slots + part.slots)
+            state.unsized = bounded(state.unsized + part.unsized)
+            state.bytes = bounded(state.bytes + part.bytes)
+            module = place if part.path is None else place_of(part.path)
+            self.unsized[module] += part.unsized
+            self.bytes[module] += part.bytes
         self.states = dict(sorted(states.items(), key=lambda item: item[0] not in _USUAL))
 
 

@@ -291,7 +291,7 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
         return f'"{display_text(caption)}"' if caption else ""
     title, boxes, lines, notes = picture.legend
     cells = []
-    for role, words in boxes.items():
+    for role, text in boxes.items():
         look = {**theme.node, **_box_look(role, theme)}
         fill = look["fillcolor"] if role not in _BARE_LOOKS else theme.tints[0]
         # dot takes only integers for the border of a cell.
@@ -299,8 +299,8 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
         attributes = {"border": str(width), "bgcolor": fill, "color": look.get("color", "black")}
         if role in _BARE_LOOKS:
             attributes["style"] = "dashed"
-        cells.append((words, _attributes(attributes), look.get("fontcolor", "")))
-    cells += [(f"{_LINE_SIGNS.get(kind, _LINE_SIGNS['view'])} {words}", "", "") for kind, words in lines.items()]
+        cells.append((text, _attributes(attributes), look.get("fontcolor", "")))
+    cells += [(f"{_LINE_SIGNS.get(kind, _LINE_SIGNS['view'])} {text}", "", "") for kind, text in lines.items()]
     columns = 1 if any(len(text) > _LONG_TEXT for text, *_ in cells) else _LEGEND_COLUMNS
     rows = ["".join(cell(*entry) for entry in cells[at : at + columns]) for at in range(0, len(cells), columns)]
     above, below = (

@@ -147,10 +147,8 @@ class _Drawing:
 
     def _lines_under(self, node: Node, prefix: str, depth: int) -> list[_Line]:
         children = self._children(node)
-        branches = [self._branches.middle] * (len(children) - 1) + [self._branches.last]
-        lines = [
-            _Line(prefix, branch, depth, *child, node.id) for branch, child in zip(branches, children, strict=False)
-        ]
+        starts = [self._branches.middle] * (len(children) - 1) + [self._branches.last]
+        lines = [_Line(prefix, start, depth, *child, node.id) for start, child in zip(starts, children, strict=False)]
         # On the stack, the first child is on top.
         return lines[::-1]
 

@@ -73,12 +73,12 @@ class Columns:
         edges = edge_statuses(self._edges, nodes, {slot for change in changes for slot in change.slots})
         known = NodeColumns(self._kinds(roles, ops, statuses, edges), self._edges)
         equal_modules, layers = _equal_layers(self._tree, self._scopes, known)
-        words = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
-        merged = _EqualSteps(self._tree, self._scopes, known, layers, words, how="")
+        step_roles = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
+        merged = _EqualSteps(self._tree, self._scopes, known, layers, step_roles, how="")
         if not merged.modules and self._scopes.count(0) > MOST_BOXES:
             # No module around these nodes can be closed, so steps may differ in attributes.
             known = known._replace(kinds=self._kinds(roles, ops, statuses, edges, has_attrs=False))
-            merged = _EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
+            merged = _EqualSteps(self._tree, self._scopes, known, layers, step_roles, how="nearly equal")
         return {
             "kind": graph_kind(graph),
             "framework": graph.producer.framework,
@@ -160,8 +160,8 @@ class Columns:
         return found
 
     def _flags(self) -> list[int]:
-        words = vocabulary_of(self._graph)
-        of_op = dict.fromkeys(words.shape_operations, REARRANGES) | dict.fromkeys(words.accumulators, ACCUMULATES)
+        ops = vocabulary_of(self._graph)
+        of_op = dict.fromkeys(ops.shape_operations, REARRANGES) | dict.fromkeys(ops.accumulators, ACCUMULATES)
         return [
             (of_op.get(node.op, 0) if node.op else 0)
             | (OPAQUE if node.opaque else 0)

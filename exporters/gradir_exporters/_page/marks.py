@@ -53,7 +53,7 @@ def _record(
     kind, op = (cut.kind, cut.op) if place is None else (place.kind, place.op)
     if place is None and kind == "unreached" and is_known:
         kind = "unused"
-    words = worded(kind, op, cut.names, pattern=cut.meant)
+    found = worded(kind, op, cut.names, pattern=cut.meant)
     return {
         "kind": cut.kind,
         "op": cut.op,
@@ -66,8 +66,8 @@ def _record(
         "at": numbers.get(cut.at, _NOWHERE),
         "into": numbers.get(cut.into, _NOWHERE),
         "slot": _NOWHERE if cut.slot is None else cut.slot,
-        "text": words.text,
-        "advice": words.advice,
+        "text": found.text,
+        "advice": found.advice,
         "status": 0,
     }
 
@@ -118,13 +118,13 @@ def _channel(title: str, marks: Mapping[int, Mark], count: int, texts: Table[str
     looks, labels = [0] * count, [0] * count
     for number, mark in marks.items():
         looks[number], labels[number] = 1 + LOOKS.index(mark.look), texts[overlay_text(mark)]
-    _, words = overlay_legend(marks.values())
+    _, texts_of_looks = overlay_legend(marks.values())
     return {
         "name": title,
         "look": column(looks),
         "looks": ["", *LOOKS],
         "said": column(labels),
-        "legend": [[1 + LOOKS.index(look), printable(text)] for look, text in words.items()],
+        "legend": [[1 + LOOKS.index(look), printable(text)] for look, text in texts_of_looks.items()],
     }
 
 

@@ -186,10 +186,11 @@ def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping
         left = (*words.flow.exits, *words.flow.exchanges)
         read = {each.value for reads in (step.inputs for step in steps) for each in reads}
         read |= {each.value for found in left for each in found.reads}
-    for numbers, names in groups.items():
-        place = words.flow.steps[numbers[0]].place if numbers else None
-        kind = "copied" if not numbers and _has_copies(words, flowing, [leaves[name] for name in names]) else "unused"
-        yield words.cause(kind, level, "", names, place, detail=_describe_results(words, numbers, read))
+    for last_steps, names in groups.items():
+        place = words.flow.steps[last_steps[0]].place if last_steps else None
+        is_copied = not last_steps and _has_copies(words, flowing, [leaves[name] for name in names])
+        kind, detail = "copied" if is_copied else "unused", _describe_results(words, last_steps, read)
+        yield words.cause(kind, level, "", names, place, detail=detail)
 
 
 def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool:
@@ -202,18 +203,18 @@ def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool
     return len(leaves) >= _FEWEST_COPIED and not wanted - shapes
 
 
-def _describe_results(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
+def _describe_results(words: Words, last_steps: tuple[int, ...], read: Set[Value]) -> str:
     """Describe the results of the last steps; other operations read the ``read`` values without a gradient."""
-    if not numbers:
+    if not last_steps:
         return ""
-    results = map(words.flow.made_by, numbers[:_MOST_RESULTS])
+    results = map(words.flow.made_by, last_steps[:_MOST_RESULTS])
     # The first result with a variable, or else the first one.
     named = (next((value for value in values if value in words.flow.variables), values[0]) for values in results)
     made = [*dict.fromkeys(map(words.made_as, named))]
-    others = " and others" if len(numbers) > _MOST_RESULTS else ""
+    others = " and others" if len(last_steps) > _MOST_RESULTS else ""
     is_one = len(made) == 1 and not others
     listed = f"{', '.join(made)}{others} {'does' if is_one else 'do'}"
-    if any(value in read for number in numbers for value in words.flow.made_by(number)):
+    if any(value in read for number in last_steps for value in words.flow.made_by(number)):
         return f"{listed}, and {'its' if is_one else 'their'} numbers go on without a gradient"
     return f"{listed}, and {'goes' if is_one else 'go'} no further"
 

@@ -50,18 +50,18 @@ def find_overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overw
     wrong = {id(leaf) for (leaf, one), (_, other) in pairs if _differ(one, other)}
     groups: dict[At, tuple[Held, list[GradFn]]] = {}
     for fn, parts in changed.items():
-        first = next(part.held for part in parts if not torch.equal(part.now, part.held.numbers))
+        first = next(part.former for part in parts if not torch.equal(part.now, part.former.numbers))
         groups.setdefault((first.called, first.place), (first, []))[1].append(fn)
     found = []
-    for held, fns in groups.values():
+    for former, fns in groups.values():
         upstream = reached(fns, lambda fn: (child for child, _ in fn.next_functions if child is not None))
         leaves = wrong & {id(fn.variable) for fn in upstream if type(fn).__name__ == ACCUMULATOR}
         if leaves:
-            is_array = held.called in ARRAYS
-            op = held.called.strip("_") if is_array else name_of_step(flow.steps[held.before])
+            is_array = former.called in ARRAYS
+            op = former.called.strip("_") if is_array else name_of_step(flow.steps[former.before])
             savers = [flow.steps[flow.maker_of(fn)] for fn in fns]
             how = ("the array that it gave has the same memory, and was written to",) if is_array else ()
-            found.append(Overwrite(op, held.place, savers, leaves, how))
+            found.append(Overwrite(op, former.place, savers, leaves, how))
     return found
 
 
@@ -75,16 +75,15 @@ class _Part(NamedTuple):
     """A part of a saved tensor as it is now, with its former values."""
 
     now: torch.Tensor
-    held: Held
+    former: Held
 
 
 def _find_changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[GradFn, list[_Part]]]:
     """Yield the functions whose saved tensors were overwritten, with the former values, oldest first."""
-    if not flow.overwritten.held:
+    copies = flow.overwritten.held
+    if not copies:
         return
-    parts = grouped(
-        ((held.memory, held.offset, held.numbers.shape, held.strides), held) for held in flow.overwritten.held
-    )
+    parts = grouped(((each.memory, each.offset, each.numbers.shape, each.strides), each) for each in copies)
     by_storage = grouped((storage, writes) for (storage, *_), writes in parts.items())
     backwards = list(_find_backwards(flow, flowing))
     for fn, node_id in live.grad_fns.items():
@@ -102,14 +101,14 @@ def _find_changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tup
             for writes in by_storage[storage]:
                 # The oldest copy of a part is the saved one. A write after the backward pass does no harm.
                 place = bisect_right(writes, saver, key=attrgetter("before"))
-                for held in writes[place : place + 1]:
-                    now = held.part_of(saved.untyped_storage()) if held.before <= next_backward else None
+                for former in writes[place : place + 1]:
+                    now = former.part_of(saved.untyped_storage()) if former.before <= next_backward else None
                     (first, last), (start, end) = extent_of(saved), extent_of(saved if now is None else now)
                     # The two parts of the storage may overlap.
                     if now is not None and first < end and start < last:
-                        found[id(held)] = _Part(now, held)
-        ordered = sorted(found.values(), key=lambda part: part.held.before)
-        if not all(torch.equal(part.now, part.held.numbers) for part in ordered):
+                        found[id(former)] = _Part(now, former)
+        ordered = sorted(found.values(), key=lambda part: part.former.before)
+        if not all(torch.equal(part.now, part.former.numbers) for part in ordered):
             yield fn, ordered
 
 
@@ -140,7 +139,7 @@ def _run_with_saved_values(
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
             current[fn] = [part.now.clone() for part in changed[fn]]
             for part in reversed(changed[fn]):
-                part.now.copy_(part.held.numbers)
+                part.now.copy_(part.former.numbers)
 
     def restore_current(fn: GradFn) -> None:
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
