@@ -72,7 +72,7 @@ def kind_of(step: Step) -> str:
 
 
 def unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]:
-    """Yield the captured tensors that were computed before the recording, or written to after it."""
+    """Yield the captured tensors that were computed outside the recording, or written to after it."""
     for tensor in [tensor for tensor in captured if tensor.requires_grad] or captured:
         read = flow.read(tensor)
         is_outside = read.value.maker == FROM_OUTSIDE and not read.is_leaf
@@ -142,7 +142,7 @@ def updated_leaves(step: Step) -> list[Value]:
 
 
 def last_updates(steps: Sequence[Step], root: Callable[[Value], Value]) -> dict[Value, int]:
-    """Return the last step in an optimizer that writes to each ``root``."""
+    """Return, by ``root``, the last step of an optimizer that writes to it."""
     moving = ((index, step) for index, step in enumerate(steps) if step.called == "step")
     return {root(leaf): index for index, step in moving for leaf in updated_leaves(step)}
 
