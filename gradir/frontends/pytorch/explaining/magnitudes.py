@@ -33,7 +33,7 @@ class Size(NamedTuple):
 
 
 def size_of(gradient: torch.Tensor | None, *, is_exact: bool = True) -> Size | None:
-    """Return the size of a gradient; without ``is_exact`` the norm may replace the largest value, which takes longer."""
+    """Return the size of a gradient; without ``is_exact`` the norm may replace the largest value to save time."""
     if gradient is None:
         return None
     values = numbers_in(gradient)
