@@ -246,7 +246,7 @@ def _nearness(ends: tuple[str, str, bool]) -> int:
 
 
 class _Groups(dict[str, Group]):
-    """Nested groups by the dotted paths of frames, each made when first asked for."""
+    """Nested groups by the dotted paths of frames, each created on first access."""
 
     def __init__(self, scopes: Mapping[str, Scope]) -> None:
         super().__init__({"": Group()})

@@ -71,16 +71,15 @@ class PlainExporter:
 def _brief_lines(graph: Graph) -> Iterator[str]:
     yield f"{_HEAD} in brief"
     for scope in graph.scopes.values():
-        head, *facts = _scope_lines(replace(scope, calls=0, total=0, trainable=0))
-        frozen = ["frozen"] if scope.own and not scope.trainable else []
-        yield " ".join([head, *(fact.strip() for fact in facts), *frozen])
+        facts = map(str.strip, _scope_lines(replace(scope, calls=0, total=0, trainable=0)))
+        yield " ".join([*facts, *(["frozen"] if scope.own and not scope.trainable else [])])
     for cut in graph.cuts:
-        head, *facts = _cut_lines(replace(cut, source=None, via=None, scope="", at="", into="", slot=None))
-        yield " ".join([head, *(fact.strip() for fact in facts)])
+        brief = replace(cut, source=None, via=None, scope="", at="", into="", slot=None)
+        yield " ".join(map(str.strip, _cut_lines(brief)))
     words = Memo(word)
     for node in graph.nodes.values():
-        facts = [", ".join(map(_tensor, node.outputs)), *_brief_facts(node)]
-        yield " ".join([_node_head(node, words), *filter(None, facts)])
+        outputs = ", ".join(map(_tensor, node.outputs))
+        yield " ".join(filter(None, [_node_head(node, words), outputs, *_brief_facts(node)]))
 
 
 def _brief_facts(node: Node) -> Iterator[str]:

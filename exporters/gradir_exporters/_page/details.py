@@ -20,7 +20,6 @@ from gradir_exporters._page.tables import column
 
 # The page draws these entries of ``ext``, or shows their sums.
 _MARKS: Final = frozenset({LINE, LOST, MERGED, OVERLAY, OVERLAYS, STATUS, VERDICT})
-_slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
 
 
 class Facts:
@@ -99,7 +98,7 @@ class Facts:
 
     def _number_slots(self) -> list[int]:
         others = [field.name for field in other_fields(Saved, TOLD[Saved])]
-        key_of = attrgetter("slot", "dtype", "shape", "bytes", "state", *others) if others else _slots_of
+        key_of = attrgetter("slot", "dtype", "shape", "bytes", "state", *others)
         table, rows = self._slots, self._slot_rows
         found: list[int] = []
         for node in self._nodes:
