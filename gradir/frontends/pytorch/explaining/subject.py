@@ -69,7 +69,7 @@ def find_replaced(
     trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], stale: Sequence[torch.Tensor]
 ) -> list[str]:
     """Return the names of the parameters that replaced the ``stale`` ones of an optimizer."""
-    given = list(dict.fromkeys(map(id, trained)))
+    given = dict.fromkeys(map(id, trained))
     new = {id(tensor): tensor for tensor in parameters.values() if tensor.requires_grad and id(tensor) not in given}
     if not stale or not new or is_master_copy(stale, new.values()):
         return []
@@ -90,7 +90,7 @@ def find_replaced(
     return [name for name, tensor in parameters.items() if id(tensor) in new]
 
 
-def _is_in_places(given: Sequence[int], stale: Collection[int], keys: Sequence[int], new: Collection[int]) -> bool:
+def _is_in_places(given: Iterable[int], stale: Collection[int], keys: Iterable[int], new: Collection[int]) -> bool:
     """Return whether a model has new keys at the places of an optimizer's stale ones, and no more of them."""
     old_runs, new_runs = _split_into_runs(given, stale), _split_into_runs(keys, new)
     return len(old_runs) == len(new_runs) and all(

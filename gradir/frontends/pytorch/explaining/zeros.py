@@ -59,7 +59,7 @@ _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
 # With this many inputs, the second one scales the result and the third shifts it.
 _NORMS: Final = {"native_batch_norm": 5, "native_group_norm": 3, "native_layer_norm": 3}
 
-_MAP_ZERO_TO_ZERO: Final = frozenset(
+_ZERO_PRESERVING: Final = frozenset(
     {
         *("abs", "clone", "detach", "gelu", "leaky_relu", "mean", "mul", "neg", "pow", "relu", "silu", "sum", "tanh"),
         *("threshold_backward", "to_copy", "unsafe_view"),
@@ -264,7 +264,7 @@ def _list_zero_conditions(step: Step) -> Sequence[Sequence[Value]] | None:
     if name in _PRODUCTS:
         factors = _factors(step)
         return [factors, *([value] for value in values if value not in factors)]
-    if name in _SUMS or (len(values) == 1 and (name in _MAP_ZERO_TO_ZERO or "view" in step.kinds)):
+    if name in _SUMS or (len(values) == 1 and (name in _ZERO_PRESERVING or "view" in step.kinds)):
         return [[value] for value in values]
     return None
 
@@ -309,7 +309,7 @@ def is_of_input(flow: Flow, value: Value, dim: int) -> bool:
         shape = _shape(flow, at) if is_input else ()
         # If a view hides the dimension, any dimension of one entry counts.
         ones = [each for each, size in enumerate(shape) if size == 1] if place is None else [place]
-        # With other entries beside it, the program itself chose the single entry.
+        # With several sequences of one entry, the program itself chose that length.
         if is_input and any(prod(size for each, size in enumerate(shape[:-1]) if each != one) == 1 for one in ones):
             return True
     return False
