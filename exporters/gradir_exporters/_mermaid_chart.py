@@ -67,26 +67,17 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
     def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = (), caption: str = "") -> None:
         title = [f"title: {quoted(shorten_text(join_lines([caption])))}"] if caption else []
         self._head = ["---", *title, "config:"]
-        self._notes = [
-            *(f"%% {note}" for note in notes),
-            f"accTitle: {picture.title}",
-            f"accDescr: {picture.description}",
-        ]
+        self._notes = [f"%% {note}" for note in notes]
+        self._notes += [f"accTitle: {picture.title}", f"accDescr: {picture.description}"]
         by_key: dict[str, Node] = {}
         self._frames: list[str] = []
         self._drawn = list(_draw(picture.items(), by_key, self._frames))
         self._cuts = [str(number) for number, arrow in enumerate(picture.arrows) if arrow.kind == CUT]
-        links = [
-            Link(
-                by_key[arrow.tail],
-                by_key[arrow.head],
-                message=f"×{arrow.times}"
-                if arrow.times > 1
-                else arrow.tensor and escape_label(join_lines([arrow.tensor])),
-                **_LINKS.get(arrow.kind, {}),
-            )
-            for arrow in picture.arrows
-        ]
+        links = []
+        for arrow in picture.arrows:
+            tensor = arrow.tensor and escape_label(join_lines([arrow.tensor]))
+            message = f"×{arrow.times}" if arrow.times > 1 else tensor
+            links.append(Link(by_key[arrow.tail], by_key[arrow.head], message=message, **_LINKS.get(arrow.kind, {})))
         super().__init__(picture.title, list(by_key.values()), links, direction)
 
     def _build_script(self) -> None:

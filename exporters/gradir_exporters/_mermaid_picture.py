@@ -203,14 +203,10 @@ class Picture:
             if any(cut := left_out(node)) and (box := self._find_box(node.id)) in self._keys:
                 before, behind = self._left_out.get(box, (0, 0))
                 self._left_out[box] = (before + cut[0], behind + cut[1])
-        self.arrows = [
-            *self._arrows(),
-            *(
-                Arrow(*ends, _box_looks.MORE)
-                for id_, cut in self._left_out.items()
-                for ends in _box_looks.omission_lines(self._keys[id_], cut)
-            ),
-        ]
+        self.arrows = [*self._arrows()]
+        for id_, counts in self._left_out.items():
+            beside = _box_looks.omission_lines(self._keys[id_], counts)
+            self.arrows += [Arrow(*ends, _box_looks.MORE) for ends in beside]
         self._legend = self._legend_group()
         if self._legend:
             self.arrows += self._arrows_to_legend(len(self._legend.items))

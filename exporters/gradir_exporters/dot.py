@@ -105,7 +105,7 @@ class _Theme(NamedTuple):
     fills: Mapping[str, str]
     unknown: str
     tints: tuple[str, str]
-    cut: str
+    cut: str = CUT_COLOUR
 
     def frame(self, level: int) -> dict[str, str]:
         return {**_CLUSTER_LOOK, "fillcolor": self.tints[level % 2], **self.cluster}
@@ -133,7 +133,7 @@ _THIN: Final = {"penwidth": "0.6"}
 _LIGHT, _DARK = ({role: fills[dark] for role, fills in PALETTE.items()} for dark in (0, 1))
 
 
-def _quiet(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str) -> _Theme:
+def _make_theme(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str = CUT_COLOUR) -> _Theme:
     text, line, fills = TEXT[dark], LINE[dark], (_LIGHT, _DARK)[dark]
     return _Theme(
         {**_SANS, "fontcolor": text, **({"bgcolor": page} if dark else {})},
@@ -148,8 +148,8 @@ def _quiet(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str)
 
 
 _THEMES: Final[Mapping[str, _Theme]] = {
-    "light": _quiet(0, "white", ("white", "#eef1f5"), "#57606a", CUT_COLOUR),
-    "dark": _quiet(1, "#0d1117", ("#0d1117", "#1c232b"), "#b1bac4", "#ff7b72"),
+    "light": _make_theme(0, "white", ("white", "#eef1f5"), "#57606a"),
+    "dark": _make_theme(1, "#0d1117", ("#0d1117", "#1c232b"), "#b1bac4", "#ff7b72"),
     # For print, fills appear only where a color says more than the role.
     "paper": _Theme(
         {**_SANS},
@@ -159,7 +159,6 @@ _THEMES: Final[Mapping[str, _Theme]] = {
         {**_LIGHT, **dict.fromkeys(_CLASSIC.keys() - FILLS.keys() - {*SIGNS}, "white")},
         "white",
         ("white", "white"),
-        CUT_COLOUR,
     ),
     "classic": _Theme(
         {**_MONOSPACED},
@@ -169,7 +168,6 @@ _THEMES: Final[Mapping[str, _Theme]] = {
         _CLASSIC,
         "white",
         ("white", "gray94"),
-        CUT_COLOUR,
     ),
 }
 
@@ -323,12 +321,8 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
             depth = level
             yield f"{margin[1:]}subgraph {group.key} {{\n"
             yield f'{margin}graph [label="{group.label}" tooltip="{group.tooltip}"{frames[level % 2]}]\n'
-        yield "".join(
-            [
-                f'{margin}{key} [label="{label}" tooltip="{tooltip}"{looks[role]}]\n'
-                for key, role, label, tooltip in picture.boxes(group)
-            ]
-        )
+        for key, role, label, tooltip in picture.boxes(group):
+            yield f'{margin}{key} [label="{label}" tooltip="{tooltip}"{looks[role]}]\n'
     for level in range(depth, 0, -1):
         yield "\t" * level + "}\n"
 
