@@ -115,8 +115,8 @@ class Facts:
         """Return the storage of each slot, and the node that made its tensor, as small numbers that compress well.
 
         A storage is 0 if no other slot has it, or the distance to the first slot that has it. A negative odd number
-        is the distance in nodes to its owner, and an even one a place in ``storages``. A node is 0 if unknown, 1 for
-        the slot's own, 2 for the node before it and so on, and -1 for the node after it.
+        is the distance in nodes to its owner, and an even one a place in ``storages``. The number of a node is 0 if
+        unknown and -1 for the node after the slot's. It is 1 for the slot's node and 2 for the one before it.
         """
         numbers, storages, origins = self._numbers, list[int](), list[int]()
         texts: Table[str] = Table([""])

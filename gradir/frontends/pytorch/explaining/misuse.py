@@ -249,8 +249,8 @@ def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lac
     # The leaves of the loss terms that raise a score or flip a decision.
     judged = (term for value, sign, term in _summands(flow, flowing) if _is_judgement(flow, value, sign))
     judging = {leaf for term in judged for leaf in flowing.leaves_behind(term)}
-    # Three kinds of parameters may be left out on purpose: those below all trained ones, as below a new head, those
-    # in evaluation mode, and those that judge the results of the others, as a critic or a discriminator does.
+    # A program may leave out parameters on purpose if they are below all trained ones, as below a new head, or in
+    # evaluation mode. It may also leave out a critic or discriminator, which judges the results of the others.
     return [
         name
         for number, (name, value) in enumerate(model.items())

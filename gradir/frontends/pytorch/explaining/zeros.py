@@ -85,8 +85,8 @@ _ROUNDS: Final = 3
 class Zeros:
     """Tells whether operations make a gradient zero in every step.
 
-    The recorded forward shows it: a derivative that is zero everywhere, a normalization of one entry, a value out of
-    range that depends only on parameters, or zero factors that each need the other to change first.
+    The recorded forward shows derivatives that are zero everywhere and normalizations of one entry. It also shows
+    values out of range that depend only on parameters, and zero factors that each need the other to change first.
     """
 
     def __init__(
