@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from gradir_exporters._box_words import inlined
+from gradir_exporters._box_words import inline_parameters
 from gradir_exporters._mermaid_picture import MermaidOptions
 from gradir_exporters._mermaid_picture import Picture as MermaidPicture
 from hypothesis import given
@@ -148,7 +148,7 @@ def test_any_graph_may_have_its_parameters_inline(graph: Graph) -> None:
     assert len(boxes) == len(in_mermaid(graph, parameters="inline"))
     gone = len(words(graph)) - len(boxes)
     assert gone <= sum(node.role == "parameter" or node.op == "accumulate_grad" for node in graph.nodes.values())
-    gradir.dumps(inlined(graph)[0])
+    gradir.dumps(inline_parameters(graph)[0])
 
 
 @pytest.mark.parametrize("into", [True, False])

@@ -17,7 +17,7 @@ import msgspec
 import pydot
 import pytest
 from dot_pictures import Picture, assert_same_graph, drawn_text, export, intended, run_dot
-from gradir_exporters._dot_labels import shown
+from gradir_exporters._dot_labels import display_text
 from gradir_exporters.dot import DotExporter, DotOptions, to_graphviz, to_pydot
 from graphviz import quoting
 from hypothesis import given
@@ -113,7 +113,7 @@ def test_pydot_object_draws_the_same(sample: Callable[[], Graph], dot_program: s
 def test_escaping_agrees_with_graphviz(text: str) -> None:
     safe = graphviz.escape(intended(text).replace("&", "&amp;"))
     quoted = quoting.quote(safe)
-    assert f'"{shown(text)}"' == (quoted if quoted.startswith('"') else f'"{quoted}"')
+    assert f'"{display_text(text)}"' == (quoted if quoted.startswith('"') else f'"{quoted}"')
 
 
 @given(texts=st.lists(st.one_of(tricky, anything), min_size=1, max_size=15))

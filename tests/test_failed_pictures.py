@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from dot_pictures import Picture, drawn_text, intended, run_dot
 from gradir_exporters._box_words import failure_lines
-from gradir_exporters._mermaid_picture import shown
+from gradir_exporters._mermaid_picture import shorten_text
 from gradir_exporters.dot import to_pydot
 from hostile_texts import HOSTILE_TEXTS
 from mermaid_pictures import parsed
@@ -115,7 +115,7 @@ def test_hostile_errors_are_shown_as_they_are(dot_program: str, mermaid_node: st
     ]
     (chart,) = parsed(mermaid_node, [graph.to("mermaid")])
     assert "error" not in chart, chart
-    assert [vertex["text"] for vertex in chart["vertices"]] == [shown("\n".join(lines)) for lines in expected]
+    assert [vertex["text"] for vertex in chart["vertices"]] == [shorten_text("\n".join(lines)) for lines in expected]
     assert all((vertex["elements"], vertex["classes"]) == (0, ["function", "failed"]) for vertex in chart["vertices"])
     tree = graph.to("tree")
     assert tree.replace("\n", "").isprintable()

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from gradir_exporters._mermaid_picture import Picture, escaped, shown
+from gradir_exporters._mermaid_picture import Picture, escape_label, shorten_text
 from gradir_exporters.mermaid import MermaidOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,8 +51,10 @@ def assert_drawn_as_meant(parsed: dict[str, Any], picture: Picture) -> None:
     assert parsed["ok"], parsed["error"]
     items = picture.items()
     boxes, groups = boxes_in(items), groups_in(items)
-    assert {v["id"]: v["text"] for v in parsed["vertices"]} == {box.key: shown(box.text) for box in boxes}
-    assert {s["id"]: s["text"] for s in parsed["subgraphs"]} == {group.key: shown(group.text) for group in groups}
+    assert {v["id"]: v["text"] for v in parsed["vertices"]} == {box.key: shorten_text(box.text) for box in boxes}
+    assert {s["id"]: s["text"] for s in parsed["subgraphs"]} == {
+        group.key: shorten_text(group.text) for group in groups
+    }
     assert {s["id"]: set(s["nodes"]) for s in parsed["subgraphs"]} == {
         group.key: {item.key for item in group.items} for group in groups
     }
@@ -153,13 +155,13 @@ def test_mermaid_reads_any_label_as_it_is_meant(parse: Parse) -> None:
         *("%%{init: {}}%%", "accTitle: x", "a;b", "\ud800", "\u2028", "\n", "👨‍👩‍👧", "é", "]]", '"]:::x', "end\nend"),
     ]
     source = "flowchart TB\n" + "".join(
-        f'n{number}["{escaped(text)}"]\nsubgraph m{number}["{escaped(text)}"]\nk{number}["k"]\nend\n'
+        f'n{number}["{escape_label(text)}"]\nsubgraph m{number}["{escape_label(text)}"]\nk{number}["k"]\nend\n'
         for number, text in enumerate(texts)
     )
     (parsed,) = parse([source])
     read = {thing["id"]: thing["text"] for thing in parsed["vertices"] + parsed["subgraphs"]}
-    assert [read[f"n{number}"] for number in range(len(texts))] == list(map(shown, texts))
-    assert [read[f"m{number}"] for number in range(len(texts))] == list(map(shown, texts))
+    assert [read[f"n{number}"] for number in range(len(texts))] == list(map(shorten_text, texts))
+    assert [read[f"m{number}"] for number in range(len(texts))] == list(map(shorten_text, texts))
 
 
 def test_the_largest_picture_is_accepted_and_one_arrow_more_is_not(parse: Parse) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from gradir_exporters._mermaid_picture import Picture, shown
+from gradir_exporters._mermaid_picture import Picture, shorten_text
 from mermaid_pictures import META, PLAIN, boxes_in, export, groups_in
 from samples import everything
 
@@ -99,4 +99,4 @@ def test_a_name_makes_no_line_of_its_own() -> None:
     ],
 )
 def test_what_cannot_be_seen_is_shown(text: str, seen: str) -> None:
-    assert shown(text) == seen
+    assert shorten_text(text) == seen

@@ -1,4 +1,4 @@
-"""What ``dot`` and ``mermaid`` share: the graph to draw, their options, and the lines, places and looks of boxes."""
+"""Parts that ``dot`` and ``mermaid`` share: the graph to draw, their options, and the lines and looks of boxes."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from gradir.ir.cuts import Stub
 from gradir.ir.marks import SIGNS, is_layer, overlay_mark, status, times
 from gradir.pictures import LARGE
 from gradir.protocols import Options
-from gradir_exporters._box_words import CONTEXT, NO_VALUE, Legend, Words, border, cut_looks, legend
+from gradir_exporters._box_words import CONTEXT, CUT, LINES, NO_VALUE, OTHER, ROLES, UNREACHED, Legend, Words, border
 from gradir_exporters._palette import overlay_legend, overlay_text
 
 _WIDTH: Final = 36
 _COLUMNS: Final = 3
-# Splits a word that is too long for a line, such as a path or the name of a parameter.
+# A word that is too long for a line, such as a path, may break after these characters.
 _PARTS: Final = re.compile(r"[^./_,:]*[./_,:]*")
 # The role of a box that stands for omitted nodes, and the kind of the line between it and the box beside it.
 MORE: Final = "more"
-_ENDS: Final = ("before", "behind")
 
 
-def box_lines(text: str) -> list[str]:
-    """Return the lines of a text; long words break behind a dot and the like.
+def wrap_text(text: str) -> list[str]:
+    """Return the lines of a text; long words break after a dot, a slash and the like.
 
-    >>> box_lines("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
+    >>> wrap_text("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
     ['no_grad (linear) at net.py:41:', 'encoder.layers.0.attention.weight', 'and 2 more']
-    >>> box_lines("a_model_with_a_long_name.encoder_layers.first")
+    >>> wrap_text("a_model_with_a_long_name.encoder_layers.first")
     ['a_model_with_a_long_name.encoder_', 'layers.first']
     """
     lines = [""]
     for word in text.split(" "):
-        for place, part in enumerate(_parts(word)):
+        for place, part in enumerate(_split_word(word)):
             line = lines[-1]
             with_part = f"{line} {part}" if line and not place else f"{line}{part}"
             if not line or len(with_part) <= _WIDTH:
@@ -46,10 +45,10 @@ def box_lines(text: str) -> list[str]:
     return lines
 
 
-def rows_below(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Return the lines that put boxes in rows below one box, or below nothing.
+def arrange_in_rows(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the invisible lines that put boxes in rows, below another box if there is one.
 
-    >>> list(rows_below(["output"], ["a", "b", "c", "d"]))
+    >>> list(arrange_in_rows(["output"], ["a", "b", "c", "d"]))
     [('output', 'a'), ('output', 'b'), ('output', 'c'), ('a', 'd')]
     """
     for number, box in enumerate(boxes):
@@ -59,7 +58,7 @@ def rows_below(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str
             yield above[0], box
 
 
-def _parts(word: str) -> Iterator[str]:
+def _split_word(word: str) -> Iterator[str]:
     if len(word) <= _WIDTH:
         yield word
         return
@@ -75,20 +74,20 @@ def _parts(word: str) -> Iterator[str]:
     yield line
 
 
-def boxes_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """Return the boxes that say how many nodes are left out before and behind one."""
-    for end, count in zip(_ENDS, counts, strict=True):
+def omission_boxes(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
+    """Yield the boxes with the numbers of omitted nodes before and behind a box."""
+    for end, count in zip(("before", "behind"), counts, strict=True):
         if count:
             yield f"{key}{end}", f"… {count:,} more"
 
 
-def lines_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """Return the lines between that box and those beside it, as the keys of their ends."""
+def omission_lines(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
+    """Yield the lines between a box and its `omission_boxes`, as the keys of their ends."""
     before, behind = counts
     if before:
-        yield f"{key}{_ENDS[0]}", key
+        yield f"{key}before", key
     if behind:
-        yield key, f"{key}{_ENDS[1]}"
+        yield key, f"{key}behind"
 
 
 class PictureOptions(Options, frozen=True, kw_only=True):
@@ -126,8 +125,8 @@ class Looks:
         found = self.overlay.get(node.id)
         return found.look if found is not None else NO_VALUE if self.overlay else node.role
 
-    def around(self, node: Node) -> tuple[str, list[str]]:
-        """Return the text before that of a node's box, and the lines below it."""
+    def texts_around(self, node: Node) -> tuple[str, list[str]]:
+        """Return the text before and the lines below the text of a node's box."""
         if self.is_marked:
             mark = status(node)
             return f"{SIGNS[mark]} " if mark else "", [f"×{times(node):,}"] if mark and times(node) > 1 else []
@@ -144,17 +143,23 @@ class Looks:
         framed: bool,
         joined: bool,
     ) -> Legend:
-        """Return the legend of what is drawn; see `Words.notes` for ``framed`` and ``joined``."""
-        title, looks = overlay_legend(self.overlay.values())
+        """Return the legend of the picture; see `Words.notes` for ``framed`` and ``joined``."""
+        title, texts = overlay_legend(self.overlay.values())
+        texts = {**texts, **ROLES}
         roles = {self.role(node) for node in nodes} | {border(node, self.is_marked) for node in nodes} - {""}
-        roles |= cut_looks(stubs)
+        roles |= {CUT if stub.is_place else UNREACHED for stub in stubs}
         if options.show_saved and any(node.saved for node in nodes):
             roles.add("saved")
+        boxes = {role: text for role, text in texts.items() if role in roles}
+        if others := sorted(roles.difference(texts)):
+            boxes[OTHER] = ", ".join(others)
+        lines = {kind: text for kind, text in LINES.items() if kind in kinds} if set(kinds) != {"data"} else {}
+        lines.update((kind, kind) for kind in sorted(set(kinds).difference(LINES)))
         notes = words.notes(nodes, framed=framed, marked=self.is_marked, joined=joined)
-        return legend(title, roles, kinds, looks, [*notes])
+        return Legend(title or "legend", boxes, lines, [*notes])
 
 
-def drawn_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
+def shrink_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
     """Return the graph to draw and its caption; a folded graph is drawn as it is.
 
     Warns:
@@ -163,7 +168,7 @@ def drawn_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
     is_small = len(graph.nodes) <= LARGE and not any(map(is_layer, graph.nodes.values()))
     if is_small or is_folded(graph):
         return graph, caption
-    # Imported for a large graph and for layers alone: to draw a small one should start fast.
+    # Imported only for a large graph or layers, so that drawing a small graph starts fast.
     from gradir.passes import smallest
 
     small = smallest(graph)
@@ -173,5 +178,5 @@ def drawn_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
 
 
 def is_folded(graph: Graph) -> bool:
-    """Return whether a module with submodules is one node already."""
+    """Return whether a module with submodules is already one node."""
     return any(node.role == "module" and not is_layer(node) for node in graph.nodes.values())

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeGuard, cast
 
 from gradir.ir import Graph, Node, TensorMeta, marks
-from gradir.ir.cuts import Stub
 from gradir.ir.edges import sources
 from gradir.ir.frozen import NOTHING
 from gradir.ir.memo import Memo
@@ -32,7 +31,7 @@ FAILED: Final = "\0failed"
 # Follows the role of a box that the option focus selected; alone, its look in the legend.
 FOCUSED: Final = "\0focus"
 
-_ROLES: Final = {
+ROLES: Final = {
     "parameter": "parameter",
     "leaf": "leaf",
     "input": "input",
@@ -50,7 +49,7 @@ _ROLES: Final = {
     FOCUSED: "asked for",
     FAILED: "× raised here",
 }
-_LINES: Final = {
+LINES: Final = {
     "data": "data",
     "removed": "data no more",
     "view": "to its view",
@@ -60,7 +59,6 @@ _LINES: Final = {
     CUT: "data without gradient",
 }
 
-_PAIR: Final = 2
 # A layer with more parameters shows the number of the others.
 _MOST_WEIGHTS: Final = 8
 # A function with more slots shows the number of the empty ones instead.
@@ -76,28 +74,27 @@ class Words:
     def __init__(
         self, graph: Graph, *, shapes: bool = True, native: bool = False, inline: Mapping[str, str] = NOTHING
     ) -> None:
-        """Take the options ``shapes`` and ``native``; ``inline`` has the last lines of boxes by node id."""
+        """Take the options ``shapes`` and ``native``, and in ``inline`` the last lines of boxes by node id."""
         self._inline = inline
         self._scopes = graph.scopes
         self._loops = any(scope.rounds for scope in graph.scopes.values())
         self._shapes = shapes
         self.on_lines = shapes and any(map(marks.is_layer, graph.nodes.values()))
-        """Whether lines say the tensors, and boxes do not: of layers these have the parameters."""
-        dtypes = (
-            Counter(tensor.dtype for node in graph.nodes.values() for tensor in node.outputs) if self.on_lines else {}
-        )
-        self._usual = max(dtypes, key=dtypes.__getitem__, default=None)
+        """Whether lines show the tensors instead of boxes, since the boxes of layers show parameters."""
+        tensors = (tensor for node in graph.nodes.values() for tensor in node.outputs)
+        dtypes = Counter(tensor.dtype for tensor in tensors) if self.on_lines else {}
+        self._usual_dtype = max(dtypes, key=dtypes.__getitem__, default=None)
         self._native = native
         self._unread = marks.unread(graph.nodes.values())
         self._tensors = Memo(str)
-        self._used = _used_outputs(graph)
+        self._used = _find_used_outputs(graph)
         # The output of a gradient accumulator is that of its tensor, whose box shows it.
         self._accumulators: Collection[str] = vocabulary_of(graph).accumulators
 
     def lines(self, node: Node) -> list[str]:
         """Return the lines in the box of a node."""
         if node.role != "module":
-            title, below = self.title(node), self.below(node)
+            title, below = self.title(node), self.lines_below(node)
             return [title, *below] if title else below
         name = node.names[0] if node.names else ""
         # The frame around the box already shows the rest of the path.
@@ -106,27 +103,27 @@ class Words:
         steps = frame_name(short, scope) if stands_for_steps(scope) else ""
         kind = Scope(name, node.native if node.native != short else "", rounds=scope.rounds if scope else 0)
         title = steps or module_name(short, class_text(kind))
-        held = [*_module_counts(node)]
+        contents = [*_module_counts(node)]
         if marks.is_layer(node):
             # Two parameters a line: a weight beside its bias.
             texts = weight_texts(node, shapes=self._shapes)
-            held = [" · ".join(texts[at : at + 2]) for at in range(0, len(texts), 2)]
-        return [title, *self._given(node), *held, *failure_lines(node)]
+            contents = [" · ".join(texts[at : at + 2]) for at in range(0, len(texts), 2)]
+        return [title, *self._result_lines(node), *contents, *failure_lines(node)]
 
     def title(self, node: Node) -> str:
-        """Return the name of a node, or else its id, or nothing if its operation stands below."""
+        """Return the name of a node, or its id if it has neither a name nor an operation."""
         if node.id in self._unread:
             return marks.UNREAD
         return (node.names[0] if node.names else "") or ("" if node.op or node.native else node.id)
 
     def on_line(self, node: Node, output_nr: int) -> str:
-        """Return the shape of an output, with the dtype if most others have another."""
+        """Return the shape of an output, with its dtype unless that is the most frequent one."""
         if output_nr >= len(node.outputs):
             return ""
         tensor = node.outputs[output_nr]
-        return str(tensor) if tensor.dtype != self._usual else str(TensorMeta("", tensor.shape))
+        return str(tensor) if tensor.dtype != self._usual_dtype else str(TensorMeta("", tensor.shape))
 
-    def below(self, node: Node) -> list[str]:
+    def lines_below(self, node: Node) -> list[str]:
         """Return the lines below the name of a node: the operation and its result."""
         operation = (node.native or node.op) if self._native else (node.op or node.native)
         if None in node.inputs:
@@ -139,18 +136,18 @@ class Words:
         if node.opaque:
             lines.append("(opaque)")
         if node.op not in self._accumulators:
-            lines += self._given(node)
+            lines += self._result_lines(node)
         lines += [self._inline[node.id]] if node.id in self._inline else []
         return lines + failure_lines(node) if node.ext else lines
 
     def notes(self, nodes: Collection[Node], *, framed: bool, marked: bool, joined: bool) -> Iterator[str]:
-        """Return the notes of a legend: empty slots, and numbers of nodes that are drawn once.
+        """Yield the notes of a legend on empty slots and on nodes that are drawn once for several.
 
-        ``framed`` is set if frames are drawn, ``marked`` if a diff is, and ``joined`` if one line stands for several.
+        ``framed``: there are frames. ``marked``: it is a diff. ``joined``: one line may represent several tensors.
         """
         if any(None in node.inputs and _slots_text(node) for node in nodes):
             yield "None: an input that nothing flows through"
-        # A folded module says its number in its name.
+        # A folded module shows its number in its name.
         if (marked or framed) and any(marks.times(node) > 1 and (marked or node.role != "module") for node in nodes):
             yield "×N in a box: N equal changes" if marked else "×N at a frame: one is drawn of N equal steps or layers"
         if self._loops and framed:
@@ -158,12 +155,12 @@ class Words:
         if joined:
             yield "×N at a line: N tensors"
 
-    def saved(self, slot: str, tensor: TensorMeta, state: str) -> list[str]:
+    def slot_lines(self, slot: str, tensor: TensorMeta, state: str) -> list[str]:
         """Return the name of a saved slot, its state if unusual, and the tensor."""
         name = slot if state == "held" else f"{slot} ({state})"
         return [name, self._tensors[tensor]] if self._shapes else [name]
 
-    def _given(self, node: Node) -> list[str]:
+    def _result_lines(self, node: Node) -> list[str]:
         tensors = node.outputs
         if len(tensors) > 1:
             used = self._used.get(node.id, ())
@@ -191,13 +188,8 @@ def failure_lines(node: Node) -> list[str]:
 
 
 def border(node: Node, is_marked: bool) -> str:
-    """Return what follows the role of a box with its own border; ``is_marked`` is set if a diff is drawn."""
+    """Return the suffix of the role of a box with its own border; in a diff (``is_marked``) focus has none."""
     return FAILED if marks.failure(node) else FOCUSED if marks.is_focus(node) and not is_marked else ""
-
-
-def cut_looks(stubs: Iterable[Stub]) -> set[str]:
-    """Return the looks of cuts that a legend explains."""
-    return {CUT if stub.is_place else UNREACHED for stub in stubs}
 
 
 class Legend(NamedTuple):
@@ -209,29 +201,13 @@ class Legend(NamedTuple):
     notes: Sequence[str]
 
 
-def legend(
-    title: str, roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str], notes: Sequence[str] = ()
-) -> Legend:
-    """Return the legend of a picture.
-
-    ``looks`` has the text of an overlay's looks, and ``notes`` further lines.
-    """
-    words = {**looks, **_ROLES}
-    boxes = {role: text for role, text in words.items() if role in roles}
-    if others := sorted(set(roles).difference(words)):
-        boxes[OTHER] = ", ".join(others)
-    lines = {kind: text for kind, text in _LINES.items() if kind in kinds} if set(kinds) != {"data"} else {}
-    lines.update((kind, kind) for kind in sorted(set(kinds).difference(_LINES)))
-    return Legend(title or "legend", boxes, lines, notes)
-
-
 def module_name(name: str, class_name: str) -> str:
     """Return the name of a module and, if known, its class."""
     return f"{name} ({class_name})" if class_name else name
 
 
 def frame_name(name: str, scope: Scope | None) -> str:
-    """Return the name of a module's frame; a frame of equal steps says whether each feeds the next.
+    """Return the name of a module's frame; a frame of equal steps shows whether each feeds the next.
 
     >>> from gradir.ir import Scope
     >>> frame_name("×49", Scope("cell.×49", detail="each feeds the next")), frame_name("fc", Scope("fc", "Linear", "3"))
@@ -245,7 +221,7 @@ def frame_name(name: str, scope: Scope | None) -> str:
 
 
 def keeps_frame(scope: Scope | None) -> bool:
-    """Return whether only this frame says how equal steps follow each other, or how often a loop runs."""
+    """Return whether only this frame shows how equal steps follow each other, or how often a loop runs."""
     return stands_for_steps(scope) or (scope is not None and scope.rounds > 0)
 
 
@@ -254,7 +230,7 @@ def stands_for_steps(scope: Scope | None) -> TypeGuard[Scope]:
     return scope is not None and scope.detail != "" and not scope.class_name
 
 
-def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
+def inline_parameters(graph: Graph) -> tuple[Graph, dict[str, str]]:
     """Return the graph without parameters that one function takes, and their text by function.
 
     A parameter with a mark of a diff or an overlay stays.
@@ -263,7 +239,7 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
     >>> b = Builder()
     >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
     >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc"))
-    >>> drawn, words = inlined(b.build())
+    >>> drawn, words = inline_parameters(b.build())
     >>> list(drawn.nodes), words
     (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
     """
@@ -275,26 +251,26 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
     for node in nodes.values():
         for source in sources(node):
             users.setdefault(source, []).append(node.id)
-    gone: set[str] = set()
+    inlined: set[str] = set()
     words: dict[str, list[str]] = {}
     for node in nodes.values():
         if node.role != "parameter" or node.ext:
             continue
-        chain, taking = [node.id], users.get(node.id, [])
-        while len(taking) == 1 and nodes[taking[0]].op in accumulators and not nodes[taking[0]].ext:
-            chain += taking
-            taking = users.get(taking[0], [])
-        if len(taking) == 1 and nodes[taking[0]].role == "function":
-            user = nodes[taking[0]]
+        chain, takers = [node.id], users.get(node.id, [])
+        while len(takers) == 1 and nodes[takers[0]].op in accumulators and not nodes[takers[0]].ext:
+            chain += takers
+            takers = users.get(takers[0], [])
+        if len(takers) == 1 and nodes[takers[0]].role == "function":
+            user = nodes[takers[0]]
             name = node.label.removeprefix(f"{user.scope}." if user.scope else "")
             size = f" {TensorMeta('', node.shape)}" if node.shape is not None else ""
             words.setdefault(user.id, []).append(f"{name}{size}")
-            gone.update(chain)
-    return without(graph, gone, lambda _: False), {user: " · ".join(texts) for user, texts in words.items()}
+            inlined.update(chain)
+    return without(graph, inlined, lambda _: False), {user: " · ".join(texts) for user, texts in words.items()}
 
 
 def _slots_text(node: Node) -> str:
-    """Return the input slots of a function if some have no gradient; of many slots only their number."""
+    """Return the input slots of a function if some have no gradient, or only their number if there are many."""
     if node.role != "function":
         return ""
     elided, lost = marks.marked_slots(node, marks.ELIDED), marks.lost_slots(node)
@@ -314,7 +290,7 @@ def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
     """
     pairs = cast("tuple[object, ...]", node.attrs[marks.WEIGHTS])
     # A file may hold anything there.
-    found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == _PAIR and isinstance(pair[0], str)]
+    found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)]
     texts: list[str] = []
     for name, shape in found[:_MOST_WEIGHTS]:
         sizes = ", ".join(map(str, shape)) if isinstance(shape, tuple) else "?"
@@ -328,15 +304,14 @@ def _module_counts(node: Node) -> Iterator[str]:
             yield counted(count, noun)
     if shared := whole_number(node.attrs, "shared_parameters"):
         yield f"{counted(shared, 'parameter')} of an earlier part"
-    if kept := whole_number(node.attrs, "saved_bytes"):
-        yield f"{short_bytes(kept)} saved"
+    if saved := whole_number(node.attrs, "saved_bytes"):
+        yield f"{short_bytes(saved)} saved"
 
 
-def _used_outputs(graph: Graph) -> dict[str, set[int]]:
+def _find_used_outputs(graph: Graph) -> dict[str, set[int]]:
     used: dict[str, set[int]] = {node.id: set() for node in graph.nodes.values() if len(node.outputs) > 1}
-    if used:
-        for node in graph.nodes.values():
-            for ref in node.inputs:
-                if ref is not None and ref.id in used:
-                    used[ref.id].add(ref.output_nr)
+    for node in graph.nodes.values() if used else ():
+        for ref in node.inputs:
+            if ref is not None and ref.id in used:
+                used[ref.id].add(ref.output_nr)
     return used

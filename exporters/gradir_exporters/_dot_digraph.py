@@ -28,7 +28,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types
             ExportError: ``GRADIR_DOT`` names no program.
             ExecutableNotFound: there is no program.
         """
-        with _chosen_program():
+        with _use_found_program():
             return super().pipe(*args, **options)
 
     def render(self, *args: Any, **options: Any) -> Any:
@@ -38,13 +38,13 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types
             ExportError: ``GRADIR_DOT`` names no program.
             ExecutableNotFound: there is no program.
         """
-        with _chosen_program():
+        with _use_found_program():
             return super().render(*args, **options)
 
 
 @contextmanager
-def _chosen_program() -> Iterator[None]:
-    # Writing DOT starts faster without it.
+def _use_found_program() -> Iterator[None]:
+    # Imported here, so that writing DOT starts faster.
     import shutil
 
     program = find_program()

@@ -26,35 +26,30 @@ _MAX_ROWS: Final = 100
 
 
 class Labels:
-    """The labels of the boxes of one picture; each distinct one is written once.
-
-    ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out.
-    """
+    """The cached labels of the boxes of one picture; attribute values have ``attr_chars``, or are left out."""
 
     def __init__(self, words: Words, attr_chars: int | None) -> None:
-        self._words = words
-        self._attr_chars = attr_chars
+        self._words, self._attr_chars = words, attr_chars
         self._below: dict[object, str] = {}
         self._tables: dict[bytes, str] = {}
         self.saved: Memo[tuple[str, str | None, Shape | None, str], str] = Memo(
-            lambda slot: _joined(words.saved(slot[0], TensorMeta(*slot[1:3]), slot[3]))
+            lambda slot: _join(words.slot_lines(slot[0], TensorMeta(*slot[1:3]), slot[3]))
         )
 
     def node(self, node: Node) -> str:
         """Return the text of a node, and its table."""
         outputs = node.outputs
         if node.ext or node.opaque or len(outputs) != 1 or node.role == "module":
-            label = _joined(self._words.lines(node))
+            label = _join(self._words.lines(node))
         else:
             # The text below the name depends on these fields alone.
             gaps = (node.role, *[ref is None for ref in node.inputs]) if None in node.inputs else None
             key = node.op, node.native, outputs[0], gaps
             below = self._below.get(key)
             if below is None:
-                below = self._below[key] = _joined(self._words.below(node))
-            label = below
-            if name := self._words.title(node):
-                label = f"{shown(name)}{LINE_BREAK}{below}" if below else shown(name)
+                below = self._below[key] = _join(self._words.lines_below(node))
+            title = self._words.title(node)
+            label = LINE_BREAK.join(filter(None, (title and display_text(title), below)))
         if self._attr_chars is None or not (node.attrs or node.saved) or node.role == "module":
             return label
         return label + self._table(node, self._attr_chars)
@@ -74,27 +69,25 @@ class Tooltips:
     """The tooltips of boxes by node id."""
 
     def __init__(self, ids: Collection[str]) -> None:
-        self._plain = max(map(len, ids), default=0) <= _MAX_LINE_CHARS and _is_plain("".join(ids))
-        self.node: Callable[[str], str] = str if self._plain else tooltip
-        self._starts: dict[str, str] = {}
+        is_plain = max(map(len, ids), default=0) <= _MAX_LINE_CHARS and _is_plain("".join(ids))
+        self.node: Callable[[str], str] = str if is_plain else tooltip
+        # The beginning of a tooltip that needs no escaping.
+        self._starts: Memo[str, str] = Memo(lambda slot: f"{slot} saved by " if is_plain and _is_plain(slot) else "")
 
-    def saved(self, slot: str, node_id: str) -> str:
+    def slot(self, slot: str, node_id: str) -> str:
         """Return the tooltip of a saved slot."""
-        start = self._starts.get(slot)
-        if start is None:
-            text = f"{slot} saved by "
-            start = self._starts[slot] = text if self._plain and _is_plain(text) else ""
+        start = self._starts[slot]
         if start and len(start) + len(node_id) <= _MAX_LINE_CHARS:
             return start + node_id
         return tooltip(f"{slot} saved by {node_id}")
 
 
-def _joined(lines: Iterable[str]) -> str:
-    return LINE_BREAK.join(map(shown, lines))
+def _join(lines: Iterable[str]) -> str:
+    return LINE_BREAK.join(map(display_text, lines))
 
 
 def table(node: Node, max_chars: int) -> Iterator[str]:
-    """Return a rule and one row for each attribute and saved slot, of equal width, since dot centers each row."""
+    """Yield a rule and a row for each attribute and saved slot, of equal width, since dot centers each row."""
     cells = [(key, _value(value)) for key, value in node.attrs.items()]
     cells.extend((slot, "[saved tensor]") for slot in map(_row_of_saved, node.saved) if slot not in node.attrs)
     if not cells:
@@ -118,7 +111,7 @@ def tooltip(text: str) -> str:
 
     dot 2.43 unescapes the tooltip of a frame once and that of a box twice, and then takes ``\N`` for the box's name.
     """
-    label = shown(text)
+    label = display_text(text)
     return label.replace("\\\\", "%5C") if "\\" in label else label
 
 
@@ -130,8 +123,8 @@ def _value(value: AttrValue) -> str:
     return str(value)
 
 
-def shown(text: str) -> str:
-    """Return text as the reader sees it, shortened if it is too long for a line."""
+def display_text(text: str) -> str:
+    """Return text as the reader sees it, cut if it is too long for a line."""
     if len(text) <= _MAX_LINE_CHARS and _is_plain(text):
         return text
     return _escape(_cut(printable(text), _MAX_LINE_CHARS))
@@ -139,8 +132,8 @@ def shown(text: str) -> str:
 
 def cell(text: str, look: str = "", colour: str = "") -> str:
     """Return text in a cell of a table; ``look`` has the attributes of the cell, and ``colour`` that of the text."""
-    shown_text = html.escape(_cut(printable(text), _MAX_LINE_CHARS))
-    return f'<td{look}><font color="{colour}">{shown_text}</font></td>' if colour else f"<td{look}>{shown_text}</td>"
+    escaped = html.escape(_cut(printable(text), _MAX_LINE_CHARS))
+    return f'<td{look}><font color="{colour}">{escaped}</font></td>' if colour else f"<td{look}>{escaped}</td>"
 
 
 def _is_plain(text: str) -> bool:

@@ -23,17 +23,17 @@ from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters import _box_looks, _box_words
-from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, shown, shown_of_saved, tooltip
+from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, display_text, shown_of_saved, tooltip
 
-# The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, FAR any other.
-# OF_MANY is for one of many lines at a box: the boxes that it feeds then stand near their consumers, not in one row.
+# The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, else FAR.
+# OF_MANY is for one of many lines at a box, so that its consumers need not stand in one row.
 NEAR: Final = 8
 FAR: Final = 1
 OF_MANY: Final = 0
-# The kind of a line of data among many at one box, where the lines and their arrow heads would be one black bar.
+# The kind of a thin data line, one of many at a box, whose arrow heads would merge into a black bar.
 MANY: Final = "many"
 _MANY: Final = 8
-# The kind of the invisible lines that put the box of a cut below another.
+# The kind of the invisible lines that place the boxes of cuts.
 BESIDE: Final = "beside"
 _MOST_CUTS: Final = 100
 # dot's parser runs out of stack at about 2,500 nested clusters, other tools earlier.
@@ -57,28 +57,24 @@ class DotOptions(_box_looks.PictureOptions, frozen=True, kw_only=True):
 
 # The ranks that edges span, by their head and then their tail; an edge that is not listed spans one.
 Lengths: TypeAlias = "dict[int, dict[int, int]]"
-# In place of a depth: the node has an input from outside its module, or is in none.
+# Replaces the depth of a node that has an input from outside its module, or is in none.
 _FED: Final = -1
-# One node to draw: its key, role, label and tooltip, the last two escaped. Making a plain tuple takes a tenth of the
-# time of a named one.
+# A node to draw: key, role, escaped label and tooltip. A plain tuple is ten times faster than a named one.
 Box: TypeAlias = "tuple[str, str, str, str]"
-# One line to draw: the keys of its ends, its kind, the ranks it spans, its text, and its weight (NEAR, FAR, OF_MANY).
-# The text is the number of edges (``×3``), or the tensor of a single one where lines show it. A kind is ``data``,
-# ``removed`` (data that no longer flows), MANY, ``view``, ``inplace``, ``saved`` or ``buffer``.
+# A line to draw: the keys of its ends, its kind, the ranks that it spans, its text, and its weight. The text is the
+# number of edges (``×3``), or the tensor of a single one. A kind is ``data``, ``removed`` (data that no longer flows),
+# MANY, ``view``, ``inplace``, ``saved`` or ``buffer``.
 Line: TypeAlias = "tuple[str, str, str, int, str, int]"
 
 
-class Group:
+class Group(msgspec.Struct, eq=False):
     """One module, or the outside of all; ``label`` and ``tooltip`` are escaped."""
 
-    __slots__ = ("children", "key", "label", "members", "tooltip")
-
-    def __init__(self, key: str = "", label: str = "", tooltip: str = "") -> None:
-        self.key = key
-        self.label = label
-        self.tooltip = tooltip
-        self.members: list[int] = []
-        self.children: dict[str, Group] = {}
+    key: str = ""
+    label: str = ""
+    tooltip: str = ""
+    members: list[int] = []
+    children: dict[str, Group] = {}
 
     def walk(self) -> Iterator[tuple[int, Group]]:
         """Yield every group from here inward with its depth."""
@@ -90,10 +86,10 @@ class Group:
 
 
 class Picture:
-    """A graph as boxes in nested groups and lines, which are made while they are read."""
+    """A graph as boxes in nested groups and lines, both generated lazily."""
 
     def __init__(self, graph: Graph, options: DotOptions) -> None:
-        graph, inline = _box_words.inlined(graph) if options.parameters == "inline" else (graph, {})
+        graph, inline = _box_words.inline_parameters(graph) if options.parameters == "inline" else (graph, {})
         self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
@@ -112,8 +108,8 @@ class Picture:
         self._looks = _box_looks.Looks(self._nodes)
         self._marked = self._looks.is_marked
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
-        apart = frames(graph, vocabulary_of(graph).accumulators) if options.clusters else {}
-        self._frames = [apart.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]
+        moved = frames(graph, vocabulary_of(graph).accumulators) if options.clusters else {}
+        self._frames = [moved.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]
         groups = _Groups(graph.scopes)
         for number, frame in enumerate(self._frames):
             if not hidden or number not in hidden:
@@ -126,9 +122,9 @@ class Picture:
             lines = {("data" if kind == MANY else kind, text[:1] == "×") for _, _, kind, _, text, _ in self.lines()}
             drawn = [self._nodes[member] for _, group in self.root.walk() for member in group.members]
             kinds = {kind for kind, _ in lines} - {BESIDE, _box_looks.MORE}
-            is_joined = any(several for _, several in lines)
+            joined = any(several for _, several in lines)
             self.legend = self._looks.legend(
-                options, words, drawn, self._stubs, kinds, framed=options.clusters, joined=is_joined
+                options, words, drawn, self._stubs, kinds, framed=options.clusters, joined=joined
             )
 
     @property
@@ -148,28 +144,28 @@ class Picture:
                 role, label = self._look(node, label)
             yield key, role, label, tooltip_of(node.id)
             if node.ext and not marked:
-                for more, text in _box_looks.boxes_left_out(key, left_out(node)):
+                for more, text in _box_looks.omission_boxes(key, left_out(node)):
                     yield more, _box_looks.MORE, text, text
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[shown_of_saved(saved)]
-                    yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
+                    yield f"{key}s{number}", "saved", text, tooltips.slot(saved.slot, node.id)
         if group is self.root:
             for number, stub in enumerate(self._stubs):
-                text = LINE_BREAK.join(map(shown, _box_looks.box_lines(stub.reason)))
+                text = LINE_BREAK.join(map(display_text, _box_looks.wrap_text(stub.reason)))
                 yield f"cut{number}", _box_words.CUT, text, tooltip(stub.reason)
 
     def _look(self, node: Node, label: str) -> tuple[str, str]:
-        before, below = self._looks.around(node)
-        text = LINE_BREAK.join([f"{before}{label}", *map(shown, below)])
+        before, below = self._looks.texts_around(node)
+        text = LINE_BREAK.join([f"{before}{label}", *map(display_text, below)])
         return self._looks.role(node) + _box_words.border(node, self._marked), text
 
     def lines(self) -> Iterator[Line]:
         """Yield every line, those of the graph's edges first."""
-        # A picture of a diff shows a part in any case.
+        # A diff always shows only a part.
         marked = () if self._marked else zip(self._keys, self._nodes, strict=True)
-        beside = (ends for key, node in marked if node.ext for ends in _box_looks.lines_left_out(key, left_out(node)))
-        saved = self._saved_lines() if self._options.show_saved else ()
+        beside = (ends for key, node in marked if node.ext for ends in _box_looks.omission_lines(key, left_out(node)))
+        saved = self._lines_to_saved() if self._options.show_saved else ()
         more = ((*ends, _box_looks.MORE, 1, "", FAR) for ends in beside)
         return chain(self._edge_lines(), saved, self._cut_lines(), more)
 
@@ -179,7 +175,7 @@ class Picture:
         keys = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True)}
         outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
         elsewhere = [f"cut{number}" for number, stub in enumerate(self._stubs) if not stub.into]
-        for tail, head in _box_looks.rows_below(outputs, elsewhere):
+        for tail, head in _box_looks.arrange_in_rows(outputs, elsewhere):
             yield tail, head, BESIDE, 1, "", FAR
         for number, stub in enumerate(self._stubs):
             if stub.into:
@@ -190,7 +186,7 @@ class Picture:
         if self._options.clusters:
             lengths = entry_lengths(self._nodes, self._tails)
             if self._options.show_saved:
-                lengths = past_saved(lengths, self._nodes, self._tails)
+                lengths = lengthen_past_saved(lengths, self._nodes, self._tails)
         keys = self._keys
         marked, several, scopes, on_lines = self._marked, self._several, self._frames, self._words.on_lines
         nearness, nothing = Memo(_nearness), dict[int, int]()
@@ -211,7 +207,7 @@ class Picture:
                     thin = MANY if is_of_many and kind == "data" and len(edges) == 1 else kind
                     text = f"×{len(edges)}" if len(edges) > 1 else ""
                     if on_lines and not text and thin == "data":
-                        text = shown(self._words.on_line(self._nodes[tail], self._edges.output[edges[0]]))
+                        text = display_text(self._words.on_line(self._nodes[tail], self._edges.output[edges[0]]))
                     yield keys[tail], key, thin, by_tail.get(tail, 1), text, near
             else:
                 within = NEAR if scope else FAR
@@ -223,8 +219,8 @@ class Picture:
         edges, nodes, names = self._edges, self._nodes, self._kind_names
         for edge in range(edges.first[head], edges.first[head + 1]):
             marked = self._marked and edges.slot[edge] >= 0
-            gone = marked and is_lost(nodes[edges.source[edge]], nodes[head], edges.slot[edge])
-            yield "removed" if gone else names[edges.kind[edge]]
+            removed = marked and is_lost(nodes[edges.source[edge]], nodes[head], edges.slot[edge])
+            yield "removed" if removed else names[edges.kind[edge]]
 
     def _idle_buffers(self) -> frozenset[int]:
         """Return the buffers without an edge, which only saved slots refer to."""
@@ -233,11 +229,9 @@ class Picture:
         }
         return frozenset(alone.difference(chain.from_iterable(self._tails)) if alone else ())
 
-    def _saved_lines(self) -> Iterator[Line]:
+    def _lines_to_saved(self) -> Iterator[Line]:
         buffers = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True) if node.role in BESIDE_ROLES}
         for key, node in zip(self._keys, self._nodes, strict=True):
-            if not node.saved:
-                continue
             for number, saved in enumerate(node.saved):
                 box = f"{key}s{number}"
                 yield key, box, "saved", 1, "", FAR
@@ -252,7 +246,7 @@ def _nearness(ends: tuple[str, str, bool]) -> int:
 
 
 class _Groups(dict[str, Group]):
-    """Nested groups by the dotted paths of frames, each made when first asked for."""
+    """Nested groups by the dotted paths of frames, each created on first access."""
 
     def __init__(self, scopes: Mapping[str, Scope]) -> None:
         super().__init__({"": Group()})
@@ -267,7 +261,7 @@ class _Groups(dict[str, Group]):
             child = group.children.get(part)
             if child is None:
                 module = module_of(path)
-                caption = shown(_box_words.frame_name(module_of(part), self._scopes.get(module)))
+                caption = display_text(_box_words.frame_name(module_of(part), self._scopes.get(module)))
                 child = group.children[part] = Group(f"cluster_{self._count}", caption, tooltip(module))
                 self._count += 1
             group = child
@@ -295,7 +289,7 @@ def entry_lengths(nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Leng
     return lengths
 
 
-def past_saved(lengths: Lengths, nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
+def lengthen_past_saved(lengths: Lengths, nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
     """Return the lengths with one more rank for edges that leave a module past its saved tensors."""
     scopes = [node.scope if node.saved else "" for node in nodes]
     longer = dict(lengths)

@@ -29,28 +29,28 @@ def graph_facts(graph: Graph) -> Iterator[str]:
 
 @cache
 def flat_node(attrs: bool, saved: bool, *derived: str, **renamed: str) -> Callable[..., msgspec.Struct]:
-    """Return a function that writes a node, with a label, and a number of slots in place of its inputs.
+    """Return a function that takes a node and a parent, and returns a record with a label and the number of inputs.
 
-    It takes the node and a parent. ``derived`` are further properties, and ``renamed`` has other names of fields.
+    ``derived`` are further properties, and ``renamed`` has other names of fields.
     """
-    left_out = {name for name, wanted in (("attrs", attrs), ("saved", saved)) if not wanted}
-    fields = [field for field in fields_of(Node) if field.name not in left_out]
+    wanted = {"attrs": attrs, "saved": saved}
+    fields = [field for field in fields_of(Node) if wanted.get(field.name, True)]
     names = [field.name for field in fields]
     slots = names.index("inputs")
     members: list[Any] = [(renamed.get(field.name, field.name), Any, field.default) for field in fields]
     members[slots : slots + 1] = [("slots", int, 0), *((name, Any, None) for name in derived)]
-    # What every node has is written even where it is empty.
+    # These fields are written even if they are empty.
     members[:_ALWAYS] = [("id", str), ("label", str), *names[1:_ALWAYS], ("parent", Any, UNSET)]
     struct = msgspec.defstruct("_Node", members, omit_defaults=True, gc=False)
-    # The id stands in the parent's place, and the inputs in that of their number.
+    # The id fills the place of the parent, and the inputs that of their number.
     words, others = names[1:_ALWAYS], names[_ALWAYS : slots + 1]
     values = attrgetter("id", "label", *words, "id", *others, *derived, *names[slots + 1 :])
-    behind, place = _ALWAYS + 1, slots + 2
+    parent_at, slots_at = _ALWAYS + 1, slots + 2
 
-    def made(node: Node, parent: object = UNSET) -> msgspec.Struct:
+    def make_record(node: Node, parent: object = UNSET) -> msgspec.Struct:
         row = [*values(node)]
-        row[behind] = parent
-        row[place] = len(row[place])
+        row[parent_at] = parent
+        row[slots_at] = len(row[slots_at])
         return struct(*row)
 
-    return made
+    return make_record

@@ -16,19 +16,19 @@ from gradir.ir.marks import SIGNS
 from gradir.ir.text import quoted
 from gradir_exporters._box_looks import MORE
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
-from gradir_exporters._mermaid_picture import BESIDE, Box, Group, Picture, escaped, joined, shown
+from gradir_exporters._mermaid_picture import BESIDE, Box, Group, Picture, escape_label, join_lines, shorten_text
 from gradir_exporters._mermaid_picture import LINE as LINE_BOX
 from gradir_exporters._palette import CUT as CUT_COLOUR
 from gradir_exporters._palette import LINE, PALETTE, RIM, TEXT, UNKNOWN
 
 _TEXT, _LINE = TEXT[0], LINE[0]
 _WIDE = frozenset({"parameter", "output", "module", *SIGNS})
-# The fill of a frame is transparent, for light and dark pages, and darkens from frame to frame.
+# The fill of a frame is transparent, suits light and dark pages, and darkens from frame to frame.
 _FRAME = Style("frame", fill=f"{RIM}1a", stroke=RIM)
 
 
 def _style(role: str, fill: str) -> Style:
-    # The colour of the text is set too, since a dark theme would write in white on these.
+    # The text has its own colour, since a dark theme would write in white.
     width = "2px" if role in _WIDE else None
     return Style(re.sub("[ _]", "", role), fill=fill, color=_TEXT, stroke=_LINE, stroke_width=width)
 
@@ -65,25 +65,19 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
     """
 
     def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = (), caption: str = "") -> None:
-        self._head = ["---", *([f"title: {quoted(shown(joined([caption])))}"] if caption else []), "config:"]
-        self._notes = [
-            *(f"%% {note}" for note in notes),
-            f"accTitle: {picture.title}",
-            f"accDescr: {picture.description}",
-        ]
+        title = [f"title: {quoted(shorten_text(join_lines([caption])))}"] if caption else []
+        self._head = ["---", *title, "config:"]
+        self._notes = [f"%% {note}" for note in notes]
+        self._notes += [f"accTitle: {picture.title}", f"accDescr: {picture.description}"]
         by_key: dict[str, Node] = {}
         self._frames: list[str] = []
-        self._drawn = list(_drawn(picture.items(), by_key, self._frames))
+        self._drawn = list(_draw(picture.items(), by_key, self._frames))
         self._cuts = [str(number) for number, arrow in enumerate(picture.arrows) if arrow.kind == CUT]
-        links = [
-            Link(
-                by_key[arrow.tail],
-                by_key[arrow.head],
-                message=f"×{arrow.times}" if arrow.times > 1 else arrow.tensor and escaped(joined([arrow.tensor])),
-                **_LINKS.get(arrow.kind, {}),
-            )
-            for arrow in picture.arrows
-        ]
+        links = []
+        for arrow in picture.arrows:
+            tensor = arrow.tensor and escape_label(join_lines([arrow.tensor]))
+            message = f"×{arrow.times}" if arrow.times > 1 else tensor
+            links.append(Link(by_key[arrow.tail], by_key[arrow.head], message=message, **_LINKS.get(arrow.kind, {})))
         super().__init__(picture.title, list(by_key.values()), links, direction)
 
     def _build_script(self) -> None:
@@ -99,7 +93,7 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
         self.script = "\n".join(lines) + "\n"
 
 
-def _drawn(items: Sequence[Box | Group], by_key: dict[str, Node], frames: list[str]) -> Iterator[str]:
+def _draw(items: Sequence[Box | Group], by_key: dict[str, Node], frames: list[str]) -> Iterator[str]:
     stack = [iter(items)]
     while stack:
         indent = "  " * (len(stack) - 1)
@@ -111,11 +105,11 @@ def _drawn(items: Sequence[Box | Group], by_key: dict[str, Node], frames: list[s
         elif isinstance(item, Box):
             shape, style = _SHAPES.get(item.role, "normal"), _STYLES.get(item.role, _OTHER)
             styles = [style, _BORDERS[item.border]] if item.border else [style]
-            node = by_key[item.key] = Node(item.key, escaped(item.text), shape, styles=styles)
+            node = by_key[item.key] = Node(item.key, escape_label(item.text), shape, styles=styles)
             yield f'{indent}{node.id_}{node.shape.start}"{node.content}"{node.shape.end}:::{style.name}'
             if item.border:
                 yield f"{indent}class {node.id_} {_BORDERS[item.border].name}"
         else:
             frames.append(item.key)
-            yield f'{indent}subgraph {item.key}["{escaped(item.text)}"]'
+            yield f'{indent}subgraph {item.key}["{escape_label(item.text)}"]'
             stack.append(iter(item.items))

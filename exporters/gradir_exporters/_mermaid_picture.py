@@ -1,4 +1,4 @@
-"""The picture of ``mermaid`` as data: boxes in nested groups, and arrows between them; its text, escaped."""
+"""The picture of ``mermaid`` as data, boxes in nested groups and arrows between them, and its escaping of text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gradir_exporters._box_words import (
     Words,
     border,
     frame_name,
-    inlined,
+    inline_parameters,
     keeps_frame,
 )
 
@@ -35,7 +35,7 @@ _MAX_LINES = 20
 
 _VANISHING_SPACE = re.compile(r"^ | $|(?<= ) ")
 
-# Mermaid replaces entities by these characters while it works, and would take a label's own for an entity.
+# Mermaid uses these characters for entities, and would read them in a label as entities.
 _PLACEHOLDER = re.compile("ﬂ(?=°)|¶(?=ß)")
 
 # Tried on 9,042 labels, parsed and drawn in Chromium, with Mermaid 11.4, 11.12, 11.13, 11.17 and 12.3.
@@ -52,44 +52,44 @@ _SYNTAX = re.compile(
 )
 
 
-def escaped(text: str) -> str:
+def escape_label(text: str) -> str:
     r"""Return a label between the quotes of a Mermaid node or subgraph.
 
     Characters that Mermaid, its Markdown or HTML may read as syntax become ``#NN;``. A line break stays: where a
     label has a ``<br/>``, Mermaid up to 11.12 undoes every ``#NN;`` before it reads Markdown.
 
-    >>> print(escaped("h.0.attn <x>"))
+    >>> print(escape_label("h.0.attn <x>"))
     h.0.attn #60;x#62;
     """
-    lines = shown(text).split("\n")
+    lines = shorten_text(text).split("\n")
     return "\n".join(_SYNTAX.sub(lambda found: f"{found['number'] or ''}#{ord(found[0][-1])};", line) for line in lines)
 
 
-def joined(lines: Iterable[str]) -> str:
+def join_lines(lines: Iterable[str]) -> str:
     """Join lines; a line break inside one is spelled out."""
     return "\n".join(map(printable, lines))
 
 
-def shown(text: str) -> str:
+def shorten_text(text: str) -> str:
     r"""Return the text to read, shortened, with unprintable characters spelled out.
 
-    >>> print(shown("a\x1b\u202e"), shown(" "), shown(""))
+    >>> print(shorten_text("a\x1b\u202e"), shorten_text(" "), shorten_text(""))
     a\x1b\u202e ␣ (empty)
     """
     lines = text.split("\n", _MAX_LINES)
     if len(lines) > _MAX_LINES:
         lines[_MAX_LINES - 1 :] = ["…"]
-    return "\n".join(map(_shown_line, lines))
+    return "\n".join(map(_shorten_line, lines))
 
 
-def _shown_line(line: str) -> str:
+def _shorten_line(line: str) -> str:
     cut = line if len(line) <= _MAX_LINE_CHARS else line[: _MAX_LINE_CHARS - 1] + "…"
-    seen = "".join(char if char.isprintable() else _spelled(char) for char in cut)
-    seen = _PLACEHOLDER.sub(lambda mark: _spelled(mark[0]), seen)
+    seen = "".join(char if char.isprintable() else _spell_out(char) for char in cut)
+    seen = _PLACEHOLDER.sub(lambda mark: _spell_out(mark[0]), seen)
     return _VANISHING_SPACE.sub("␣", seen) or "(empty)"
 
 
-def _spelled(char: str) -> str:
+def _spell_out(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
@@ -152,10 +152,7 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """One arrow between two boxes.
-
-    ``times`` is the number of edges that it stands for, and ``tensor`` what passes, if arrows say it.
-    """
+    """One arrow between two boxes, for ``times`` edges, with the text of its tensor if arrows show it."""
 
     tail: str
     head: str
@@ -164,19 +161,18 @@ class Arrow(NamedTuple):
     tensor: str = ""
 
 
-class Group:
+class Group(msgspec.Struct, eq=False):
     """The boxes of one module, and the modules inside it, in the order of the flow."""
 
-    __slots__ = ("children", "items", "key", "part", "path", "text")
-
-    def __init__(self, part: str = "", path: str = "") -> None:
-        self.part = part
-        self.path = path
-        self.items: list[Box | Group] = []
-        self.children: dict[str, Group] = {}
+    part: str = ""
+    path: str = ""
+    items: list[Box | Group] = []
+    children: dict[str, Group] = {}
+    key: str = ""
+    text: str = ""
 
     def close(self, key: str, scopes: Mapping[str, Scope]) -> None:
-        """Name the group, and replace it by its only module. A frame of equal steps stays."""
+        """Name the group, and merge it with its only module, except a frame of equal steps."""
         while (
             len(self.items) == 1
             and isinstance(inner := self.items[0], Group)
@@ -184,49 +180,40 @@ class Group:
         ):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
         name = frame_name(module_of(self.part), scopes.get(module_of(self.path)))
-        self.key, self.text = key, joined([name])
+        self.key, self.text = key, join_lines([name])
 
 
 class Picture:
     """A graph as boxes and arrows; a gradient accumulator and its tensor are one box by default."""
 
     def __init__(self, graph: Graph, options: MermaidOptions) -> None:
-        graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
+        graph, inline = inline_parameters(graph) if options.parameters == "inline" else (graph, {})
         self._graph = graph
         self._options = options
         self._words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
-        self._tensors = {} if options.accumulators else _accumulated(graph)
-        touched = {self._drawn(id_) for id_ in _touched(graph, options.show_saved)}
+        self._tensors = {} if options.accumulators else _find_accumulated(graph)
+        connected = {self._find_box(id_) for id_ in _find_connected(graph, options.show_saved)}
         drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
-        self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in touched]
+        self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in connected]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
         self._stubs = stubs(graph, _MOST_CUTS)
         self._looks = _box_looks.Looks(graph.nodes.values())
         self._left_out: dict[str, tuple[int, int]] = {}
         for node in graph.nodes.values() if not self._looks.is_marked else ():
-            if any(cut := left_out(node)) and (drawn_as := self._drawn(node.id)) in self._keys:
-                before, behind = self._left_out.get(drawn_as, (0, 0))
-                self._left_out[drawn_as] = (before + cut[0], behind + cut[1])
-        self.arrows = [
-            *self._arrows(),
-            *(
-                Arrow(*ends, _box_looks.MORE)
-                for id_, cut in self._left_out.items()
-                for ends in _box_looks.lines_left_out(self._keys[id_], cut)
-            ),
-        ]
+            if any(cut := left_out(node)) and (box := self._find_box(node.id)) in self._keys:
+                before, behind = self._left_out.get(box, (0, 0))
+                self._left_out[box] = (before + cut[0], behind + cut[1])
+        self.arrows = [*self._arrows()]
+        for id_, counts in self._left_out.items():
+            beside = _box_looks.omission_lines(self._keys[id_], counts)
+            self.arrows += [Arrow(*ends, _box_looks.MORE) for ends in beside]
         self._legend = self._legend_group()
         if self._legend:
             self.arrows += self._arrows_to_legend(len(self._legend.items))
 
     @property
-    def boxes(self) -> int:
-        """Return the number of drawn nodes."""
-        return len(self._nodes)
-
-    @property
     def title(self) -> str:
-        """Return the title in plain words."""
+        """Return the title, such as ``Autograd graph of Net``."""
         name = self._graph.scopes[""].class_name if "" in self._graph.scopes else ""
         graph = f"{graph_kind(self._graph).capitalize()} graph"
         return f"{graph} of {name}" if name.isidentifier() and name.isascii() else graph
@@ -244,36 +231,32 @@ class Picture:
 
     def items(self) -> list[Box | Group]:
         """Return the boxes and groups outside all modules."""
-        tree, apart = _Tree(self._graph.scopes), frames(self._graph, vocabulary_of(self._graph).accumulators)
+        groups, moved = _Groups(), frames(self._graph, vocabulary_of(self._graph).accumulators)
         for node in self._nodes:
-            tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
-        tree.open("").extend(
-            Box(f"c{number}", "cut", joined(_box_looks.box_lines(stub.reason)))
-            for number, stub in enumerate(self._stubs)
-        )
+            groups[moved.get(node.id, node.scope)].items.extend(self._boxes(node))
+        for number, stub in enumerate(self._stubs):
+            groups[""].items.append(Box(f"c{number}", "cut", join_lines(_box_looks.wrap_text(stub.reason))))
         if self._legend:
-            tree.open("").append(self._legend)
-        return tree.closed()
+            groups[""].items.append(self._legend)
+        return groups.close_all(self._graph.scopes)
 
     def _legend_group(self) -> Group | None:
         if not self._looks.overlay and not self._options.legend:
             return None
         kinds = {arrow.kind for arrow in self.arrows} - {_box_looks.MORE}
-        is_joined = any(arrow.times > 1 for arrow in self.arrows)
-        said = self._looks.legend(
-            self._options, self._words, self._nodes, self._stubs, kinds, framed=True, joined=is_joined
+        joined = any(arrow.times > 1 for arrow in self.arrows)
+        legend = self._looks.legend(
+            self._options, self._words, self._nodes, self._stubs, kinds, framed=True, joined=joined
         )
         entries = [
-            *said.boxes.items(),
-            *((LINE, f"{_LINE_SIGNS.get(k, '──▶')} {text}") for k, text in said.lines.items()),
-            *((LINE, note) for note in said.notes),
+            *legend.boxes.items(),
+            *((LINE, f"{_LINE_SIGNS.get(kind, '──▶')} {text}") for kind, text in legend.lines.items()),
+            *((LINE, note) for note in legend.notes),
         ]
-        group = Group(said.title, _LEGEND)
-        group.items += [
-            Box(f"l{number}", "function" if role in {FAILED, FOCUSED} else role, joined([text]), border)
-            for number, (role, text) in enumerate(entries)
-            for border in [role if role in {FAILED, FOCUSED} else ""]
-        ]
+        group = Group(legend.title, _LEGEND)
+        for number, (role, text) in enumerate(entries):
+            looks = ("function", role) if role in {FAILED, FOCUSED} else (role, "")
+            group.items.append(Box(f"l{number}", looks[0], join_lines([text]), looks[1]))
         return group
 
     def _arrows_to_legend(self, entries: int) -> Iterator[Arrow]:
@@ -283,12 +266,11 @@ class Picture:
             if arrow.head in ranks:
                 ranks[arrow.head] = max(ranks[arrow.head], ranks.get(arrow.tail, 0) + 1)
         lowest = max(ranks, key=ranks.__getitem__, default="")
-        above = [lowest] * (_LEGEND_COLUMNS if lowest else 0) + [f"l{number}" for number in range(entries)]
-        first = 0 if lowest else _LEGEND_COLUMNS
-        for number in range(first, entries):
-            yield Arrow(above[number - first], f"l{number}", BESIDE)
+        for number in range(0 if lowest else _LEGEND_COLUMNS, entries):
+            above = f"l{number - _LEGEND_COLUMNS}" if number >= _LEGEND_COLUMNS else lowest
+            yield Arrow(above, f"l{number}", BESIDE)
 
-    def _drawn(self, id_: str) -> str:
+    def _find_box(self, id_: str) -> str:
         return self._tensors.get(id_, id_)
 
     def _arrows(self) -> Iterator[Arrow]:
@@ -300,8 +282,8 @@ class Picture:
                 tail, head = nodes[edge.src], nodes[edge.dst]
                 kind = "removed" if self._looks.is_marked and is_lost(tail, head, edge.input_nr) else edge.kind
                 is_one = stands_for_several(tail) or stands_for_several(head)
-                says = self._words.on_line(tail, edge.output_nr) if self._words.on_lines and kind == "data" else ""
-                arrow = Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind, 1, says), -1 if is_one else number
+                text = self._words.on_line(tail, edge.output_nr) if self._words.on_lines and kind == "data" else ""
+                arrow = Arrow(keys[self._find_box(edge.src)], keys[edge.dst], kind, 1, text), -1 if is_one else number
                 drawn[arrow] = drawn.get(arrow, 0) + 1
         yield from (arrow._replace(times=times) for (arrow, _), times in drawn.items())
         for node in self._nodes if self._options.show_saved else ():
@@ -311,36 +293,37 @@ class Picture:
                     yield Arrow(keys[slot.origin.id], f"{keys[node.id]}s{number}", "buffer")
         elsewhere = []
         for number, stub in enumerate(self._stubs):
-            if stub.into and self._drawn(stub.into) in keys:
-                yield Arrow(f"c{number}", keys[self._drawn(stub.into)], CUT)
+            if stub.into and (box := self._find_box(stub.into)) in keys:
+                yield Arrow(f"c{number}", keys[box], CUT)
             else:
                 elsewhere.append(f"c{number}")
         outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
-        yield from (Arrow(*ends, BESIDE) for ends in _box_looks.rows_below(outputs, elsewhere))
+        yield from (Arrow(*ends, BESIDE) for ends in _box_looks.arrange_in_rows(outputs, elsewhere))
 
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
-        before, below = self._looks.around(node)
-        text = f"{before}{joined([*self._words.lines(node), *below])}"
+        before, below = self._looks.texts_around(node)
+        text = f"{before}{join_lines([*self._words.lines(node), *below])}"
         yield Box(key, self._looks.role(node), text, border(node, self._looks.is_marked))
-        for more, text in _box_looks.boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
+        for more, text in _box_looks.omission_boxes(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, _box_looks.MORE, text)
         for number, slot in enumerate(node.saved if self._options.show_saved else ()):
-            yield Box(f"{key}s{number}", "saved", joined(self._words.saved(slot.slot, slot.tensor, slot.state)))
+            text = join_lines(self._words.slot_lines(slot.slot, slot.tensor, slot.state))
+            yield Box(f"{key}s{number}", "saved", text)
 
 
-def _accumulated(graph: Graph) -> dict[str, str]:
+def _find_accumulated(graph: Graph) -> dict[str, str]:
+    """Return, by accumulator, the tensor whose gradient it accumulates."""
     tensors: dict[str, str] = {}
     accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
-        found = sources(node) if node.op in accumulators else []
-        if len(found) == 1:
+        if node.op in accumulators and len(found := sources(node)) == 1:
             tensors[node.id] = tensors.get(found[0], found[0])
     return tensors
 
 
-def _touched(graph: Graph, saved: bool) -> Iterator[str]:
-    """Yield the nodes with an edge to draw, since buffers are drawn only then."""
+def _find_connected(graph: Graph, saved: bool) -> Iterator[str]:
+    """Yield the nodes with an edge, since only such buffers are drawn."""
     for edge in graph.edges:
         yield edge.src
         yield edge.dst
@@ -349,30 +332,26 @@ def _touched(graph: Graph, saved: bool) -> Iterator[str]:
             yield from (slot.origin.id for slot in node.saved if slot.origin is not None)
 
 
-class _Tree:
-    def __init__(self, scopes: Mapping[str, Scope]) -> None:
-        self._scopes = scopes
-        self._root = Group()
-        self._opened = {"": self._root}
+class _Groups(dict[str, Group]):
+    """Nested groups by the paths of frames, each created on first access."""
 
-    def open(self, scope: str) -> list[Box | Group]:
-        if scope not in self._opened:
-            module = self._root
-            for part in scope.split(".", _MAX_NESTING - 1):
-                if part not in module.children:
-                    path = part if module is self._root else f"{module.path}.{part}"
-                    module.children[part] = Group(part, path)
-                    module.items.append(module.children[part])
-                module = module.children[part]
-            self._opened[scope] = module
-        return self._opened[scope].items
+    def __missing__(self, scope: str) -> Group:
+        group = root = self.setdefault("", Group())
+        for part in scope.split(".", _MAX_NESTING - 1) if scope else ():
+            if part not in group.children:
+                child = Group(part, part if group is root else f"{group.path}.{part}")
+                group.children[part] = child
+                group.items.append(child)
+            group = group.children[part]
+        self[scope] = group
+        return group
 
-    def closed(self) -> list[Box | Group]:
-        waiting, number = self._root.items[::-1], 0
+    def close_all(self, scopes: Mapping[str, Scope]) -> list[Box | Group]:
+        waiting, number = self[""].items[::-1], 0
         while waiting:
             item = waiting.pop()
             if isinstance(item, Group):
-                item.close(f"m{number}", self._scopes)
+                item.close(f"m{number}", scopes)
                 number += 1
                 waiting += item.items[::-1]
-        return self._root.items
+        return self[""].items

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gradir.ir.marks import LOOKS, Mark
 from gradir.ir.text import number_text
 
-# The colours of the looks under dark and light text, with a contrast of at least 4.5 (WCAG AA). The steps are those of
-# YlGnBu (ColorBrewer), which colour-blind people can tell apart. An alarm also has a sign.
+# The colours of looks under dark and light text, with a contrast of at least 4.5 (WCAG AA). The steps are from YlGnBu
+# (ColorBrewer), which colour-blind people can distinguish. An alarm also has a sign.
 FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "quiet": ("#e8e8e8", "#343a41"),
     "good": ("#a9d3ee", "#1f4b70"),
@@ -22,13 +23,13 @@ FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "alarm": ("#f58a5b", "#a33d17"),
 }
 
-# A legend lists this many labels of one look, and the number of the others.
-_MOST_WORDS: Final = 8
+# A legend lists at most this many labels of one look.
+_MOST_LABELS: Final = 8
 _SIGNS: Final = {"alarm": "x ", "caution": "! "}
 
 
 def overlay_text(mark: Mark) -> str:
-    """Return the text of a mark; an alarm has a sign, so that it needs no colour."""
+    """Return the text of a mark, with a sign for an alarm so that it does not depend on colour."""
     if isinstance(mark.value, float):
         return f"{'at most ' if mark.is_mixed else ''}{number_text(mark.value)}"
     return f"{_SIGNS.get(mark.look, '')}{mark.value}{' and others' if mark.is_mixed else ''}"
@@ -36,15 +37,15 @@ def overlay_text(mark: Mark) -> str:
 
 def overlay_legend(marks: Iterable[Mark]) -> tuple[str, dict[str, str]]:
     """Return the title of an overlay's legend, and the text of each look in order."""
-    title, labels = "", dict[str, dict[str, None]]()
+    title, labels_of = "", defaultdict[str, set[str]](set)
     for mark in marks:
         title = mark.title
-        labels.setdefault(mark.look, {})[mark.label] = None
+        labels_of[mark.look].add(mark.label)
     texts: dict[str, str] = {}
-    for look in filter(labels.__contains__, LOOKS):
-        words = sorted(labels[look])
-        more = [f"{len(words) - _MOST_WORDS:,} more"] if len(words) > _MOST_WORDS else []
-        texts[look] = f"{_SIGNS.get(look, '')}{', '.join(words[:_MOST_WORDS] + more)}"
+    for look in filter(labels_of.__contains__, LOOKS):
+        labels = sorted(labels_of[look])
+        more = [f"{len(labels) - _MOST_LABELS:,} more"] if len(labels) > _MOST_LABELS else []
+        texts[look] = f"{_SIGNS.get(look, '')}{', '.join(labels[:_MOST_LABELS] + more)}"
     return title, texts
 
 

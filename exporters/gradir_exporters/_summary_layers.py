@@ -24,24 +24,21 @@ _Number = TypeVar("_Number", int, float)
 
 _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
-# No tensor of a model has more dimensions. A longer shape of a file would be repeated for each module that it leaves.
+# No tensor of a model has more dimensions. A longer shape in a file would be repeated for each module around it.
 _MOST_SIZES: Final = 64
-# If more distinct shapes leave a module, its shapes are unknown, for the same reason.
+# If more distinct shapes leave a module, they count as unknown, for the same reason.
 _MOST_SHAPES: Final = 16
 _USUAL: Final = ("held", "freed", "hooked")
 _SCOPE: Final = "scope"
-# The entry of ``ext`` of a node that the model's caller made.
+# In ``ext``, this value of ``scope`` marks a node that the model's caller made.
 _CALLER: Final = "caller"
-# The producer's option of a graph whose front-end marks every such node.
+# The producer's option that says that the front-end marks every such node.
 _CALLERS: Final = "callers"
 _PLACED_APART: Final = frozenset({"output", "module"})
 
 
 class Layer(msgspec.Struct, frozen=True, gc=False, rename={"class_name": "class"}):
-    """One module.
-
-    Fields named ``own`` leave out the modules below. ``unsized`` counts saved slots of unknown size.
-    """
+    """One module; ``own`` fields leave out the modules below, and ``unsized`` counts saved slots of unknown size."""
 
     path: str
     class_name: str
@@ -117,11 +114,11 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     places = places_of(graph, tree, place_of)
     saved = Savings(graph, places, place_of)
     shapes = _output_shapes(graph, tree, places, place_of)
-    saved_total = [*map(bounded, _with_those_below(tree, saved.bytes))]
-    unsized_total = [*map(bounded, _with_those_below(tree, saved.unsized))]
+    saved_total = [*map(bounded, _add_children(tree, saved.bytes))]
+    unsized_total = [*map(bounded, _add_children(tree, saved.unsized))]
     costs: Sequence[tuple[Any, ...]] = _costs(graph, tree, places, place_of)
-    compared = _compared(graph, tree, place_of)
-    more = costs or compared
+    compared = _compare_ways(graph, tree, place_of)
+    further = costs or compared
     rows = [
         Row(
             tree.names[place],
@@ -138,7 +135,7 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
                 saved_total[place],
                 saved.unsized.get(place, 0),
                 unsized_total[place],
-                *(more[place] if more else ()),
+                *(further[place] if further else ()),
             ),
         )
         for place, scope in enumerate(tree.scopes)
@@ -152,30 +149,28 @@ def _costs(
 ) -> list[tuple[int, int, float, float, float]]:
     if not says_costs(graph):
         return []
-    own: defaultdict[int, int] = defaultdict(int)
-    forward: defaultdict[int, float] = defaultdict(float)
-    backward: defaultdict[int, float] = defaultdict(float)
+    own, forward, backward = defaultdict[int, int](int), defaultdict[int, float](float), defaultdict[int, float](float)
     for node in graph.nodes.values():
-        own[places[node.id]] += flops(node)
-        taken = milliseconds(node)
-        forward[places[node.id]] += taken[0]
-        backward[places[node.id]] += taken[1]
+        place, taken = places[node.id], milliseconds(node)
+        own[place] += flops(node)
+        forward[place] += taken[0]
+        backward[place] += taken[1]
     for path, count in _flops_apart(graph):
         own[place_of(path)] += count
-    totals = [bounded(count) for count in _with_those_below(tree, own)]
-    sums = [_with_those_below(tree, each) for each in (forward, backward)]
+    totals = [bounded(count) for count in _add_children(tree, own)]
+    sums = [_add_children(tree, each) for each in (forward, backward)]
     return [
         (bounded(own.get(place, 0)), totals[place], forward.get(place, 0.0) + backward.get(place, 0.0), *both)
         for place, both in enumerate(zip(*sums, strict=True))
     ]
 
 
-def _compared(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> list[tuple[dict[str, int]]]:
-    """By module number the last field of a `ComparedLayer`; nothing of a graph that compares no ways to train."""
+def _compare_ways(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> list[tuple[dict[str, int]]]:
+    """Return, by module number, the last field of a `ComparedLayer`; empty if the graph compares no ways to train."""
     own: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for name, path, size in savings(graph):
         own[name][place_of(path)] += size
-    sums = {name: [*map(bounded, _with_those_below(tree, sizes))] for name, sizes in own.items()}
+    sums = {name: [*map(bounded, _add_children(tree, sizes))] for name, sizes in own.items()}
     return [({name: each[place] for name, each in sums.items()},) for place in range(len(tree.scopes))] if sums else []
 
 
@@ -191,7 +186,7 @@ def _flops_apart(graph: Graph) -> Iterator[tuple[str, int]]:
             yield pair  # type: ignore[misc]
 
 
-def _with_those_below(tree: ModuleTree, own: Mapping[int, _Number]) -> list[_Number]:
+def _add_children(tree: ModuleTree, own: Mapping[int, _Number]) -> list[_Number]:
     return tree.with_below([own.get(place, 0) for place in range(len(tree.scopes))])
 
 
@@ -199,7 +194,7 @@ def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
     parameters = sum(tree.scopes[top].total for top in tree.tops)
     trainable = sum(tree.scopes[top].trainable for top in tree.tops)
     if not any(scope.calls or scope.total for scope in tree.scopes):
-        # Without a scope table the parameters in the graph are those that are known, and all of them are trained.
+        # Without a scope table only the parameters in the graph are known, and all of them are trained.
         parameters = trainable = sum(map(parameter_elements, graph.nodes.values()))
     nodes = graph.nodes.values()
     with_equal_ones = 0 if any(node.role == "module" for node in nodes) else sum(map(times, nodes))
@@ -207,7 +202,7 @@ def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
     kept: dict[str, int] = {}
     for name, _, size in savings(graph):
         kept[name] = bounded(kept.get(name, 0) + size)
-    # Without costs, the fields keep their very defaults, which msgspec omits.
+    # Without costs, the fields have their defaults, which msgspec omits.
     costs: dict[str, Any] = {}
     if says_costs(graph):
         taken = [*map(milliseconds, nodes)]
@@ -236,16 +231,16 @@ def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
 def _output_shapes(
     graph: Graph, tree: ModuleTree, places: Mapping[str, int], place_of: Callable[[str], int]
 ) -> list[tuple[Shape | None, ...] | None]:
-    """Return by module the distinct shapes of the tensors that leave it; ``None`` if unknown.
+    """Return, by module, the distinct shapes of the tensors that nodes outside take, or that were captured.
 
-    A tensor leaves a module if a node outside takes it, or if it was captured. A tensor made of parameters alone,
-    such as a transposed weight, is no output. Shapes are unknown if nothing leaves, the module was never called, a
-    folded node made the tensor, more than 16 shapes leave, or the captured tensor may be the caller's.
+    A tensor made only of parameters, such as a transposed weight, is no output. The shapes are ``None`` if nothing
+    leaves, the module was never called, or too many shapes leave. They are also ``None`` if a folded node made the
+    tensor, or if the captured tensor may be the caller's.
     """
-    alike: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    equal_modules: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for node in graph.nodes.values():
-        alike[places[node.id]].update((place_of(gone.path), None) for gone in merged(node) if gone.path)
-    leaving = _Leaving(tree, is_told=graph.producer.options.get(_CALLERS) is True)
+        equal_modules[places[node.id]].update((place_of(part.path), None) for part in merged(node) if part.path)
+    leaving = _Leaving(tree, marks_callers=graph.producer.options.get(_CALLERS) is True)
     nodes = graph.nodes
     prepared: set[str] = set()
     for node in nodes.values():
@@ -266,33 +261,31 @@ def _output_shapes(
             if shape is not None and len(shape) > _MOST_SIZES:
                 shape = None
             maker = places[source.id]
-            stands_for = tuple(alike[maker]) if times(source) > 1 else ()
-            leaving.note(maker, taker, shape, is_folded=source.role == "module", stands_for=stands_for)
+            others = tuple(equal_modules[maker]) if times(source) > 1 else ()
+            leaving.add(maker, taker, shape, is_folded=source.role == "module", others=others)
     return leaving.shapes()
 
 
 class _Leaving:
-    def __init__(self, tree: ModuleTree, *, is_told: bool) -> None:
-        self._tree = tree
-        self._is_told = is_told
+    def __init__(self, tree: ModuleTree, *, marks_callers: bool) -> None:
+        self._tree, self._marks_callers = tree, marks_callers
         self._shapes: list[dict[Shape | None, None]] = [{} for _ in tree.scopes]
         self._unknown = [not calls for calls in tree.with_below([scope.calls for scope in tree.scopes])]
         self._seen: set[tuple[object, ...]] = set()
 
-    def note(
-        self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool, stands_for: tuple[int, ...] = ()
-    ) -> None:
-        key = (maker, taker, shape, is_folded, bool(stands_for))
+    def add(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool, others: tuple[int, ...]) -> None:
+        key = (maker, taker, shape, is_folded, bool(others))
         if key in self._seen:
             return
         self._seen.add(key)
-        left = self._leaves(maker, taker, shape, is_folded=is_folded)
-        for other in stands_for:
-            for module in islice(self._tree.and_above(other), left):
-                self._note(module, shape, is_unknown=is_folded)
+        count = self._add_to_modules(maker, taker, shape, is_folded=is_folded)
+        for other in others:
+            for module in islice(self._tree.and_above(other), count):
+                self._add_to(module, shape, is_unknown=is_folded)
 
-    def _leaves(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool) -> int:
-        left = 0
+    def _add_to_modules(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool) -> int:
+        """Add a shape to all modules around ``maker`` but not ``taker``, and return their number."""
+        count = 0
         tree, around = self._tree, taker
         below = OUTSIDE
         for module in tree.and_above(maker):
@@ -301,12 +294,12 @@ class _Leaving:
             if around == module:
                 break
             is_root = not tree.scopes[module].path
-            is_unknown = is_folded or (is_root and not self._is_told and self._may_be_the_callers(below))
-            self._note(module, shape, is_unknown=is_unknown)
-            below, left = module, left + 1
-        return left
+            is_unknown = is_folded or (is_root and not self._marks_callers and self._may_be_of_caller(below))
+            self._add_to(module, shape, is_unknown=is_unknown)
+            below, count = module, count + 1
+        return count
 
-    def _note(self, module: int, shape: Shape | None, *, is_unknown: bool) -> None:
+    def _add_to(self, module: int, shape: Shape | None, *, is_unknown: bool) -> None:
         if len(self._shapes[module]) <= _MOST_SHAPES:
             self._shapes[module][shape] = None
         self._unknown[module] |= is_unknown
@@ -317,8 +310,8 @@ class _Leaving:
             for shapes, unknown in zip(self._shapes, self._unknown, strict=True)
         ]
 
-    def _may_be_the_callers(self, below: int) -> bool:
-        # A module that the caller ran beside the model, such as a criterion, has its class for its path.
+    def _may_be_of_caller(self, below: int) -> bool:
+        # The path of a module that the caller ran beside the model, such as a criterion, is its class.
         if below == OUTSIDE:
             return True
         scope = self._tree.scopes[below]
@@ -326,7 +319,7 @@ class _Leaving:
 
 
 class State(msgspec.Struct, gc=False):
-    """The saved slots of one state; ``unsized`` are those of unknown size."""
+    """The saved slots of one state; ``unsized`` counts those of unknown size."""
 
     slots: int = 0
     unsized: int = 0
@@ -334,22 +327,19 @@ class State(msgspec.Struct, gc=False):
 
 
 class Savings:
-    """The saved bytes of the operations of each module, without the modules below it.
-
-    ``owned`` is the size of the parameters, buffers and leaves that slots keep, which count nowhere else.
-    """
+    """The saved bytes of each module's own operations; ``owned`` counts saved parameters, buffers and leaves."""
 
     def __init__(self, graph: Graph, places: Mapping[str, int], place_of: Callable[[str], int]) -> None:
-        """Take the module of each node by id, and ``place_of``, which returns that of a path."""
+        """Take the module of each node by id, and a function that returns the module of a path."""
         self.unsized: defaultdict[int, int] = defaultdict(int)
         self.bytes: defaultdict[int, int] = defaultdict(int)
         self.folded = 0
         states = {word: State() for word in _USUAL}
-        kept: SavedBytes[int] = SavedBytes(graph.nodes)
+        sizes: SavedBytes[int] = SavedBytes(graph.nodes)
         for node in graph.nodes.values():
             place = places[node.id]
             if node.saved:
-                kept.add(node, place)
+                sizes.add(node, place)
             for saved in node.saved:
                 state = states.get(saved.state) or states.setdefault(saved.state, State())
                 state.slots += 1
@@ -360,21 +350,21 @@ class Savings:
                 self.folded += bytes_told(node)
                 # The bytes in its marks are added below.
                 self.bytes[place] += bytes_told(node) - bytes_gone(node)
-        self.owned = sum(kept.owned.values())
-        for (place, word), size in kept.bytes.items():
+        self.owned = sum(sizes.owned.values())
+        for (place, word), size in sizes.bytes.items():
             self.bytes[place] += size
             states[word].bytes = bounded(states[word].bytes + size)
-        for place, gone in ((places[node.id], gone) for node in graph.nodes.values() for gone in merged(node)):
-            if not gone.state:
-                self.owned += gone.bytes
+        for place, part in ((places[node.id], part) for node in graph.nodes.values() for part in merged(node)):
+            if not part.state:
+                self.owned += part.bytes
                 continue
-            state = states.setdefault(gone.state, State())
-            state.slots = bounded(state.slots + gone.slots)
-            state.unsized = bounded(state.unsized + gone.unsized)
-            state.bytes = bounded(state.bytes + gone.bytes)
-            module = place if gone.path is None else place_of(gone.path)
-            self.unsized[module] += gone.unsized
-            self.bytes[module] += gone.bytes
+            state = states.setdefault(part.state, State())
+            state.slots = bounded(state.slots + part.slots)
+            state.unsized = bounded(state.unsized + part.unsized)
+            state.bytes = bounded(state.bytes + part.bytes)
+            module = place if part.path is None else place_of(part.path)
+            self.unsized[module] += part.unsized
+            self.bytes[module] += part.bytes
         self.states = dict(sorted(states.items(), key=lambda item: item[0] not in _USUAL))
 
 
@@ -396,5 +386,5 @@ def _place_apart(node: Node, tree: ModuleTree, place_of: Callable[[str], int]) -
     name = node.names[0] if node.names else node.id
     place = place_of(name)
     is_exact = place != OUTSIDE and tree.scopes[place].path == name
-    # The second and further parts of a folded module have their numbers in the name.
+    # The names of the second and further parts of a folded module end in a number.
     return place if is_exact else place_of(whole_name(name))

@@ -84,7 +84,7 @@ def _modules(graph: Graph, ids: dict[str, str]) -> Iterator[_Element]:
         for part in scope.split(".", _MAX_NESTING - 1):
             path = f"{path}.{part}" if parent else part
             if path not in ids:
-                ids[path] = _unlike(graph, "scope", path)
+                ids[path] = _unique_id(graph, "scope", path)
                 known = graph.scopes.get(path, Scope(path))
                 words = (text or UNSET for text in (parent, known.class_name, known.detail))
                 yield _Element("scope", _ScopeData(ids[path], part, "scope", path, *words))
@@ -92,9 +92,9 @@ def _modules(graph: Graph, ids: dict[str, str]) -> Iterator[_Element]:
 
 
 def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
-    # A selector cannot look into outputs. ``source`` means the start of an edge in Cytoscape.js.
+    # Selectors cannot look into outputs, and in Cytoscape.js ``source`` is the start of an edge.
     data = flat_node(options.attrs, options.saved, "dtype", "shape", source="location")
-    # A selector can only name a class that is one word.
+    # A selector can only name classes of one word.
     classes = Memo[str, str](lambda role: _NO_CLASS.sub("-", role))
     for node in graph.nodes.values():
         yield _Element(classes[node.role], data(node, scopes.get(node.scope, UNSET) if node.scope else UNSET))
@@ -102,11 +102,11 @@ def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -
 
 def _edges(graph: Graph) -> Iterator[_Element]:
     for src, output_nr, dst, input_nr, kind in graph.edges:
-        id_ = _unlike(graph, "edge", f"{input_nr} {dst}")
+        id_ = _unique_id(graph, "edge", f"{input_nr} {dst}")
         yield _Element(kind, _EdgeData(id_, src, dst, output_nr, input_nr, kind))
 
 
-def _unlike(graph: Graph, kind: str, name: str) -> str:
+def _unique_id(graph: Graph, kind: str, name: str) -> str:
     # gradir writes no id with a space, but a file may have one.
     while f"{kind} {name}" in graph.nodes:
         kind += "*"

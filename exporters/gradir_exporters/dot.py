@@ -12,9 +12,9 @@ from gradir.ir.marks import SIGNS
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._box_looks import MORE, drawn_by_default
+from gradir_exporters._box_looks import MORE, shrink_by_default
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
-from gradir_exporters._dot_labels import cell, shown
+from gradir_exporters._dot_labels import cell, display_text
 from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._palette import CUT as CUT_COLOUR
 from gradir_exporters._palette import FILLS, LINE, PALETTE, RIM, TEXT, UNKNOWN
@@ -35,12 +35,12 @@ _MONOSPACED: Final = {"fontname": "Courier"}
 _GRAPH_LOOK: Final[Mapping[str, Any]] = {
     "fontsize": "10",
     "ranksep": "0.2",
-    # Without it, lines point against the flow wherever it leaves a module and comes back.
+    # Without it, lines point against the flow when it leaves a module and returns.
     "newrank": "true",
 }
 # Without these, dot takes minutes for a few hundred boxes of an unrolled loop; with them, lines bend needlessly.
 _HURRIED: Final[Mapping[str, Any]] = {"nslimit": "1", "nslimit1": "1"}
-# Up to this many nodes dot has time for its best layout.
+# For at most this many nodes, dot draws its best layout.
 _UNHURRIED: Final = 100
 _NODE_LOOK: Final[Mapping[str, Any]] = {
     "fontsize": "10",
@@ -90,16 +90,13 @@ _LINE_SIGNS: Final[Mapping[str, str]] = {
 }
 
 _LEGEND_COLUMNS: Final = 4
-# Longer texts have a row to themselves.
-_LONG_WORDS: Final = 40
+# A legend with longer texts has one column.
+_LONG_TEXT: Final = 40
 _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "1.5"}}
 
 
 class _Theme(NamedTuple):
-    """The look of a picture; ``fills`` are those of boxes by role, and ``tints`` those of frames by odd and even level.
-
-    All text has a contrast of 4.5 and more.
-    """
+    """The look of a picture, with ``fills`` by role and ``tints`` of frames; all text has a contrast of 4.5 or more."""
 
     graph: Mapping[str, str]
     node: Mapping[str, str]
@@ -108,7 +105,7 @@ class _Theme(NamedTuple):
     fills: Mapping[str, str]
     unknown: str
     tints: tuple[str, str]
-    cut: str
+    cut: str = CUT_COLOUR
 
     def frame(self, level: int) -> dict[str, str]:
         return {**_CLUSTER_LOOK, "fillcolor": self.tints[level % 2], **self.cluster}
@@ -136,7 +133,7 @@ _THIN: Final = {"penwidth": "0.6"}
 _LIGHT, _DARK = ({role: fills[dark] for role, fills in PALETTE.items()} for dark in (0, 1))
 
 
-def _quiet(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str) -> _Theme:
+def _make_theme(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str = CUT_COLOUR) -> _Theme:
     text, line, fills = TEXT[dark], LINE[dark], (_LIGHT, _DARK)[dark]
     return _Theme(
         {**_SANS, "fontcolor": text, **({"bgcolor": page} if dark else {})},
@@ -151,8 +148,8 @@ def _quiet(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str)
 
 
 _THEMES: Final[Mapping[str, _Theme]] = {
-    "light": _quiet(0, "white", ("white", "#eef1f5"), "#57606a", CUT_COLOUR),
-    "dark": _quiet(1, "#0d1117", ("#0d1117", "#1c232b"), "#b1bac4", "#ff7b72"),
+    "light": _make_theme(0, "white", ("white", "#eef1f5"), "#57606a"),
+    "dark": _make_theme(1, "#0d1117", ("#0d1117", "#1c232b"), "#b1bac4", "#ff7b72"),
     # For print, fills appear only where a color says more than the role.
     "paper": _Theme(
         {**_SANS},
@@ -162,7 +159,6 @@ _THEMES: Final[Mapping[str, _Theme]] = {
         {**_LIGHT, **dict.fromkeys(_CLASSIC.keys() - FILLS.keys() - {*SIGNS}, "white")},
         "white",
         ("white", "white"),
-        CUT_COLOUR,
     ),
     "classic": _Theme(
         {**_MONOSPACED},
@@ -172,7 +168,6 @@ _THEMES: Final[Mapping[str, _Theme]] = {
         _CLASSIC,
         "white",
         ("white", "gray94"),
-        CUT_COLOUR,
     ),
 }
 
@@ -195,7 +190,30 @@ class DotExporter:
     @staticmethod
     def digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
         """Return the picture as an object of the graphviz package."""
-        return _digraph(graph, options)
+        from gradir_exporters._dot_digraph import Digraph
+
+        theme = _THEMES[options.theme]
+        with paused_gc():
+            picture, caption = _picture(graph, options)
+            digraph = Digraph(
+                _NAME,
+                graph_attr=_graph_look(picture, options, theme),
+                node_attr={**_NODE_LOOK, **_boxes_look(options, theme)},
+                edge_attr={**_EDGE_LOOK, **theme.edge},
+            )
+            # The methods of a Digraph quote every value again, which takes longer than all the rest.
+            digraph.body.extend(_box_statements(picture, theme))
+            # Most lines have the same look.
+            looks = Memo(_line_attributes)
+            digraph.body.extend(
+                [
+                    f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n"
+                    for tail, head, kind, length, text, weight in picture.lines()
+                ]
+            )
+        if label := _label(picture, caption, theme):
+            digraph.body.append(f"\tlabel={label}\n")
+        return digraph
 
 
 def to_graphviz(graph: Graph, **options: Any) -> graphviz.Digraph:
@@ -204,7 +222,7 @@ def to_graphviz(graph: Graph, **options: Any) -> graphviz.Digraph:
     Raises:
         ExportError: an unknown option, a value that an option does not take, or a graph that cannot be drawn.
     """
-    return _digraph(graph, _filled(options))
+    return DotExporter.digraph(graph, _fill_options(options))
 
 
 def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
@@ -220,61 +238,36 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     """
     import pydot
 
-    filled = _filled(options)
+    filled = _fill_options(options)
     picture, caption = _picture(graph, filled)
     theme = _THEMES[filled.theme]
-    dot = pydot.Dot(_NAME, graph_type="digraph", **_written(_graph_look(picture, filled, theme)))
+    dot = pydot.Dot(_NAME, graph_type="digraph", **_quote_colours(_graph_look(picture, filled, theme)))
     if label := _label(picture, caption, theme):
         dot.set("label", label)
-    dot.set_node_defaults(**_NODE_LOOK, **_written(_boxes_look(filled, theme)))
-    dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
+    dot.set_node_defaults(**_NODE_LOOK, **_quote_colours(_boxes_look(filled, theme)))
+    dot.set_edge_defaults(**_EDGE_LOOK, **_quote_colours(theme.edge))
     # The open graph of each level. A cluster is added while empty, since pydot visits all its contents then.
     open_graphs: list[pydot.Graph] = [dot]
     for level, group in picture.root.walk():
         if level:
-            cluster = pydot.Subgraph(group.key, **_quoted(group.label, group.tooltip), **_written(theme.frame(level)))
+            look = _quote_colours(theme.frame(level))
+            cluster = pydot.Subgraph(group.key, **_quote(group.label, group.tooltip), **look)
             del open_graphs[level:]
             open_graphs[-1].add_subgraph(cluster)
             open_graphs.append(cluster)
         for key, role, label, tooltip in picture.boxes(group):
-            open_graphs[-1].add_node(pydot.Node(key, **_quoted(label, tooltip), **_written(_box_look(role, theme))))
+            look = _quote_colours(_box_look(role, theme))
+            open_graphs[-1].add_node(pydot.Node(key, **_quote(label, tooltip), **look))
     for tail, head, kind, length, text, weight in picture.lines():
-        dot.add_edge(pydot.Edge(tail, head, **_written(_line_look(kind, length, text, weight))))
+        dot.add_edge(pydot.Edge(tail, head, **_quote_colours(_line_look(kind, length, text, weight))))
     return dot
 
 
-def _filled(options: Mapping[str, Any]) -> DotOptions:
+def _fill_options(options: Mapping[str, Any]) -> DotOptions:
     try:
         return filled(DotOptions, options, "exporter 'dot'")
     except OptionError as error:
         raise ExportError(str(error)) from error
-
-
-def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
-    from gradir_exporters._dot_digraph import Digraph
-
-    theme = _THEMES[options.theme]
-    with paused_gc():
-        picture, caption = _picture(graph, options)
-        digraph = Digraph(
-            _NAME,
-            graph_attr=_graph_look(picture, options, theme),
-            node_attr={**_NODE_LOOK, **_boxes_look(options, theme)},
-            edge_attr={**_EDGE_LOOK, **theme.edge},
-        )
-        # The methods of a Digraph quote every value again, which takes longer than all the rest.
-        digraph.body.extend(_box_statements(picture, theme))
-        # Most lines look alike.
-        looks = Memo(_line_attributes)
-        digraph.body.extend(
-            [
-                f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n"
-                for tail, head, kind, length, text, weight in picture.lines()
-            ]
-        )
-    if label := _label(picture, caption, theme):
-        digraph.body.append(f"\tlabel={label}\n")
-    return digraph
 
 
 def _graph_look(picture: Picture, options: DotOptions, theme: _Theme) -> dict[str, Any]:
@@ -287,25 +280,26 @@ def _boxes_look(options: DotOptions, theme: _Theme) -> Mapping[str, str]:
 
 
 def _picture(graph: Graph, options: DotOptions) -> tuple[Picture, str]:
-    graph, caption = (graph, options.caption) if options.all else drawn_by_default(graph, options.caption)
+    graph, caption = (graph, options.caption) if options.all else shrink_by_default(graph, options.caption)
     return Picture(graph, options), caption
 
 
 def _label(picture: Picture, caption: str, theme: _Theme) -> str:
     if picture.legend is None:
-        return f'"{shown(caption)}"' if caption else ""
+        return f'"{display_text(caption)}"' if caption else ""
     title, boxes, lines, notes = picture.legend
     cells = []
-    for role, words in boxes.items():
+    for role, text in boxes.items():
         look = {**theme.node, **_box_look(role, theme)}
         fill = look["fillcolor"] if role not in _BARE_LOOKS else theme.tints[0]
         # dot takes only integers for the border of a cell.
         width = max(1, round(float(look.get("penwidth", "1"))))
         attributes = {"border": str(width), "bgcolor": fill, "color": look.get("color", "black")}
-        bare = {"style": "dashed"} if role in _BARE_LOOKS else {}
-        cells.append((words, _attributes({**attributes, **bare}), look.get("fontcolor", "")))
-    cells += [(f"{_LINE_SIGNS.get(kind, _LINE_SIGNS['view'])} {words}", "", "") for kind, words in lines.items()]
-    columns = 1 if any(len(words) > _LONG_WORDS for words, *_ in cells) else _LEGEND_COLUMNS
+        if role in _BARE_LOOKS:
+            attributes["style"] = "dashed"
+        cells.append((text, _attributes(attributes), look.get("fontcolor", "")))
+    cells += [(f"{_LINE_SIGNS.get(kind, _LINE_SIGNS['view'])} {text}", "", "") for kind, text in lines.items()]
+    columns = 1 if any(len(text) > _LONG_TEXT for text, *_ in cells) else _LEGEND_COLUMNS
     rows = ["".join(cell(*entry) for entry in cells[at : at + columns]) for at in range(0, len(cells), columns)]
     above, below = (
         [cell(text, f' colspan="{columns}"') for text in texts if text] for texts in ((caption, title), notes)
@@ -327,12 +321,8 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
             depth = level
             yield f"{margin[1:]}subgraph {group.key} {{\n"
             yield f'{margin}graph [label="{group.label}" tooltip="{group.tooltip}"{frames[level % 2]}]\n'
-        yield "".join(
-            [
-                f'{margin}{key} [label="{label}" tooltip="{tooltip}"{looks[role]}]\n'
-                for key, role, label, tooltip in picture.boxes(group)
-            ]
-        )
+        for key, role, label, tooltip in picture.boxes(group):
+            yield f'{margin}{key} [label="{label}" tooltip="{tooltip}"{looks[role]}]\n'
     for level in range(depth, 0, -1):
         yield "\t" * level + "}\n"
 
@@ -345,7 +335,7 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
             return {**look, "class": f"{look.get('class', 'function')} {end[1:]}", **border}
     if role == "function":
         return {}
-    # A class in SVG is one word, and a file may have any role.
+    # A class in SVG is one word, but a role in a file may be any text.
     look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}
     if role in _BARE_LOOKS:
         return {**look, **_BARE_LOOKS[role], **({"fontcolor": theme.cut} if role in {CUT, UNREACHED} else {})}
@@ -369,13 +359,13 @@ def _line_look(kind: str, length: int, text: str, weight: int) -> dict[str, Any]
 
 
 def _attributes(look: Mapping[str, Any]) -> str:
-    # All values are plain words of this module, so they need no escaping.
+    # All values are plain words from this module, so they need no escaping.
     return "".join(f' {name}="{value}"' for name, value in look.items())
 
 
-def _written(look: Mapping[str, str]) -> dict[str, Any]:
+def _quote_colours(look: Mapping[str, str]) -> dict[str, Any]:
     return {name: f'"{value}"' if value.startswith("#") else value for name, value in look.items()}
 
 
-def _quoted(label: str, tooltip: str) -> dict[str, Any]:
+def _quote(label: str, tooltip: str) -> dict[str, Any]:
     return {"label": f'"{label}"', "tooltip": f'"{tooltip}"'}

@@ -81,7 +81,7 @@ def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
     if options.ids == "numbers":
         ids = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
     else:
-        ids = {id_: _escaped(id_).replace('"', "&quot;") for id_ in graph.nodes}
+        ids = {id_: _escape_text(id_).replace('"', "&quot;") for id_ in graph.nodes}
     yield from _nodes(graph, options, ids)
     for src, output_nr, dst, input_nr, kind in graph.edges:
         yield (
@@ -93,54 +93,44 @@ def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
 
 def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterator[str]:
     def word(key: str, text: str) -> str:
-        return _data(key, _escaped(text)) if text else ""
+        return _data(key, _escape_text(text)) if text else ""
 
     roles, ops, natives, scopes = (Memo(partial(word, key)) for key in ("role", "op", "native", "scope"))
-    outputs, details = Memo(_outputs), _Details(graph, options)
-    numbered = options.ids == "numbers"
-    for id_, node in graph.nodes.items():
-        own = _data("gir_id", _escaped(id_)) if numbered else ""
-        text = _escaped(node.label)
-        label = f'<data key="label">{text}</data>' if text else ""
+    outputs, numbered = Memo(_outputs), options.ids == "numbers"
+    for (id_, node), details in zip(graph.nodes.items(), _details(graph, options), strict=True):
+        own = _data("gir_id", _escape_text(id_)) if numbered else ""
+        label = word("label", node.label)
         words = f"{roles[node.role]}{ops[node.op]}{natives[node.native]}{scopes[node.scope]}"
         slots = f'<data key="slots">{len(node.inputs)}</data>' if node.inputs else ""
         tensors = outputs[node.outputs] if node.outputs else ""
-        yield f'<node id="{ids[id_]}">{own}{label}{words}{slots}{tensors}{details.next_of(node)}</node>'
+        yield f'<node id="{ids[id_]}">{own}{label}{words}{slots}{tensors}{details}</node>'
 
 
-class _Details:
-    """Write the data elements with JSON, node by node in order; that of many nodes at once, which is faster."""
-
-    def __init__(self, graph: Graph, options: GraphmlOptions) -> None:
-        nodes = graph.nodes.values()
-        self._options = options
-        self._names = _jsons(node.names for node in nodes if node.names)
-        self._attrs = _jsons(node.attrs for node in nodes if node.attrs)
-        self._saved = _jsons(node.saved for node in nodes if node.saved)
-        self._sources = _jsons(node.source for node in nodes if node.source is not None)
-        self._exts = _jsons(node.ext for node in nodes if node.ext)
-
-    def next_of(self, node: Node) -> str:
-        data = _data("names", next(self._names)) if node.names else ""
-        if node.attrs and self._options.attrs:
-            data += _data("attrs", next(self._attrs))
-        if node.saved and self._options.saved:
-            data += _data("saved", next(self._saved))
-        if node.base is not None:
-            data += _data("base", _escaped(node.base))
-        if node.opaque:
-            data += _data("opaque", "true")
-        if node.source is not None:
-            data += _data("source", next(self._sources))
-        if node.ext:
-            data += _data("ext", next(self._exts))
-        return data + "".join(_data(key, _in_xml(text)) for key, text in further_facts(node))
+def _details(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
+    """Yield the further data elements of each node; the JSON of many nodes is encoded at once for speed."""
+    nodes = graph.nodes.values()
+    names = _jsons(node.names for node in nodes if node.names)
+    attrs = _jsons(node.attrs for node in nodes if node.attrs)
+    saved = _jsons(node.saved for node in nodes if node.saved)
+    sources = _jsons(node.source for node in nodes if node.source is not None)
+    exts = _jsons(node.ext for node in nodes if node.ext)
+    for node in nodes:
+        elements = [
+            _data("names", next(names)) if node.names else "",
+            _data("attrs", next(attrs)) if node.attrs and options.attrs else "",
+            _data("saved", next(saved)) if node.saved and options.saved else "",
+            "" if node.base is None else _data("base", _escape_text(node.base)),
+            _data("opaque", "true") if node.opaque else "",
+            "" if node.source is None else _data("source", next(sources)),
+            _data("ext", next(exts)) if node.ext else "",
+        ]
+        yield "".join([*elements, *(_data(key, _escape_markup(text)) for key, text in further_facts(node))])
 
 
 def _outputs(outputs: tuple[TensorMeta, ...]) -> str:
     first, data = first_known(outputs) or outputs[0], ""
     if first.dtype:
-        data += _data("dtype", _escaped(first.dtype))
+        data += _data("dtype", _escape_text(first.dtype))
     if first.shape is not None:
         data += _data("shape", _json(first.shape))
     return data + _data("outputs", _json(outputs))
@@ -151,18 +141,18 @@ def _data(key: str, text: str) -> str:
 
 
 def _json(value: object) -> str:
-    return _in_xml(json_text(value))
+    return _escape_markup(json_text(value))
 
 
-def _in_xml(text: str) -> str:
+def _escape_markup(text: str) -> str:
     return escape(text, quote=False)
 
 
 def _jsons(values: Iterable[object]) -> Iterator[str]:
-    return map(_in_xml, json_texts(values))
+    return map(_escape_markup, json_texts(values))
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     marked = escape(text, quote=False)
     if marked.isprintable():
         return marked

@@ -26,13 +26,10 @@ from gradir_exporters._page.tables import rows
 
 __all__ = ["HtmlExporter", "HtmlOptions"]
 
-_HOME: Final = "_page"
-_LEVEL: Final = 6
-_GZIP: Final = 31
-# The offset of the gzip header's byte for the operating system, which zlib sets differently on each (RFC 1952).
-_NO_SYSTEM: Final = 9
+# The offset of the operating system in a gzip header (RFC 1952), where zlib writes the current one.
+_SYSTEM: Final = 9
 
-# Unpacks the page's script, which uncompressed would be half of most pages. The policy allows both by their hashes.
+# Unpacks the page's script, half of most pages if uncompressed. The policy allows both scripts by their hashes.
 _START: Final = """\
 (async () => {
   try {
@@ -94,7 +91,7 @@ class HtmlExporter:
             title = options.title or _title(graph, options.file, sides)
             block = {"title": printable(title), **columns.block()}
         with stage("packing the page"):
-            first, second = (_packed(json_text(rows(part))) for part in (block, columns.facts.block()))
+            first, second = (_pack(json_text(rows(part))) for part in (block, columns.facts.block()))
         contents = f"{counted(len(graph.nodes), 'node')} and {counted(columns.edges, 'edge')}"
         return _page(title, contents, first, second)
 
@@ -121,20 +118,21 @@ class HtmlExporter:
 def _title(graph: Graph, file: str, sides: Sequence[tuple[str, Graph]]) -> str:
     graphs = [side for _, side in sides] or [graph]
     classes = dict.fromkeys(filter(None, (each.scopes[""].class_name for each in graphs if "" in each.scopes)))
-    said = [" \u2192 ".join(names) for names in (classes, [name for name, _ in sides] or filter(None, [file]))]
-    return ": ".join(filter(None, said)) or "Graph"
+    parts = [" \u2192 ".join(names) for names in (classes, [name for name, _ in sides] or filter(None, [file]))]
+    return ": ".join(filter(None, parts)) or "Graph"
 
 
-def _packed(text: str) -> str:
+def _pack(text: str) -> str:
     """Return a text compressed to the same bytes on every system, in base64."""
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    # 31 window bits make a gzip header.
+    packer = zlib.compressobj(level=6, wbits=31)
     data = packer.compress(text.encode()) + packer.flush()
-    return b64encode(data[:_NO_SYSTEM] + b"\xff" + data[_NO_SYSTEM + 1 :]).decode()
+    return b64encode(data[:_SYSTEM] + b"\xff" + data[_SYSTEM + 1 :]).decode()
 
 
 @cache
 def _script() -> str:
-    return _packed(_asset("page.js"))
+    return _pack(_asset("page.js"))
 
 
 @cache
@@ -146,7 +144,7 @@ def _scripts() -> str:
 def _asset(name: str) -> str:
     from importlib.resources import files
 
-    return (files("gradir_exporters") / _HOME / name).read_text(encoding="utf-8")
+    return (files("gradir_exporters") / "_page" / name).read_text(encoding="utf-8")
 
 
 def _page(title: str, contents: str, first: str, second: str) -> str:

@@ -14,7 +14,7 @@ from gradir.errors import ExportError, warn
 from gradir.ir import Graph
 from gradir.passes import fold, scope_depth
 from gradir.protocols import Options
-from gradir_exporters._box_looks import drawn_by_default, is_folded
+from gradir_exporters._box_looks import is_folded, shrink_by_default
 from gradir_exporters._mermaid_picture import MermaidOptions, Picture
 
 __all__ = ["MermaidExporter", "MermaidOptions"]
@@ -24,7 +24,7 @@ _MAX_CHARACTERS = 50_000
 
 _PRINTING: Final = "mermaid.__main__"
 
-# Each depth is drawn anew, so the time for a deeply nested graph is bounded.
+# Each depth is drawn again, so this limits the time for a deeply nested graph.
 _MAX_DEPTH_TRIED = 16
 
 
@@ -48,7 +48,7 @@ class MermaidExporter:
         if options.depth is not None:
             graph = fold(graph, options.depth)
         elif not options.all:
-            graph, caption = drawn_by_default(graph, caption)
+            graph, caption = shrink_by_default(graph, caption)
         for depth in _depths(graph, options):
             picture = _picture(graph, depth, options)
             if len(picture.arrows) > _MAX_ARROWS:
@@ -89,9 +89,9 @@ def _source(picture: Picture, direction: str, notes: Sequence[str], caption: str
 
 
 def _silence_import() -> None:
-    """Keep mermaid-py from printing that IPython is missing, which would become part of an export to stdout.
+    """Keep mermaid-py from printing that IPython is missing, which would end up in an export to stdout.
 
-    The module that prints gets a ``print`` of its own, and runs when mermaid-py first uses it.
+    The module that prints gets a ``print`` that does nothing, and runs on its first use.
     """
     from importlib.machinery import PathFinder
     from importlib.util import find_spec, module_from_spec
@@ -105,7 +105,7 @@ def _silence_import() -> None:
 
     def run(name: str) -> object:
         if name.startswith("__"):
-            # Tools such as inspect ask every loaded module for these, which must not run it.
+            # Tools such as inspect read these from every loaded module; that must not run this one.
             raise AttributeError(name)
         del vars(module)["__getattr__"]
         try:

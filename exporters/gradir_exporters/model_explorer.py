@@ -24,7 +24,6 @@ from gradir.ir.text import printable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
 
 _MAX_LABEL: Final = 120
-_UNKNOWN: Final = TensorMeta()
 
 
 class ModelExplorerOptions(Options, frozen=True, kw_only=True):
@@ -77,7 +76,7 @@ class _Node(msgspec.Struct, gc=False):
 
 def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
     title = json_text(options.title)
-    # An empty part would be dropped, and no other part is encoded as a lone percent sign.
+    # The viewer drops empty parts; no other part is encoded as a lone percent sign.
     layers: Memo[str, str] = Memo(lambda part: encode_component(part).replace(";", "%3B") or "%")
     namespaces: Memo[str, str] = Memo(
         lambda scope: "/".join([layers[part] for part in scope.split(".")]) if scope else ""
@@ -94,7 +93,10 @@ def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
 
 def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: Memo[str, str]) -> Iterator[_Node]:
     roles, ops, natives = (Memo(partial(_KeyValue, key)) for key in ("role", "op", "native"))
-    of_tensor, facts, labels = Memo(_tensor_facts), _Facts(options), Memo(_shown)
+    of_tensor, facts = Memo(_tensor_facts), _Facts(options)
+    labels: Memo[str, str] = Memo(
+        lambda label: printable(label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…")
+    )
     metadatas: Memo[tuple[TensorMeta | None, ...], tuple[_Metadata, ...]] = Memo(
         lambda tensors: tuple(_Metadata(str(number), of_tensor[tensor]) for number, tensor in enumerate(tensors))
     )
@@ -127,14 +129,9 @@ def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[T
             continue
         number, outputs = ref.output_nr, nodes[ref.id].outputs
         edges.append(_Edge(ref.id, str(number), str(slot)))
-        tensors.append(outputs[number] if number < len(outputs) else _UNKNOWN)
-    for src, number, _, _, kind in edges_beside(node):
-        edges.append(_Edge(src, str(number), kind))
+        tensors.append(outputs[number] if number < len(outputs) else TensorMeta())
+    edges += [_Edge(src, str(number), kind) for src, number, _, _, kind in edges_beside(node)]
     return edges, tuple(tensors)
-
-
-def _shown(label: str) -> str:
-    return printable(label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…")
 
 
 def _tensor_facts(tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:
@@ -168,7 +165,7 @@ class _Facts:
         if node.attrs and self._options.attrs:
             facts += self._attrs(node.attrs)
         if node.saved and self._options.saved:
-            facts += self._saved(node.saved)
+            facts += self._slot_facts(node.saved)
         if node.base is not None:
             facts.append(_KeyValue("view of", node.base))
         if node.opaque:
@@ -179,8 +176,8 @@ class _Facts:
             facts += self._ext(node.ext)
         facts += starmap(_KeyValue, further_facts(node))
 
-    def _saved(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
-        # The viewer keeps one attribute for each key, and two slots may share a name.
+    def _slot_facts(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
+        # The viewer shows one attribute for each key, but two slots may have one name.
         used: dict[str, int] = {}
         for saved in slots:
             key = name = f"saved {saved.slot}"
@@ -200,7 +197,7 @@ def _source_text(source: Source) -> str:
     return f"{source.file}:{source.line}{function}{further_text(source, ', ')}"
 
 
-def _of_a_place(cut: Cut) -> str:
+def _describe_place(cut: Cut) -> str:
     sources = [(key, source) for key, source in (("at", cut.source), ("via", cut.via)) if source is not None]
     texts = [f" op {word(cut.op)}"] if cut.op else []
     texts += [f" {key} {_source_text(source)}" for key, source in sources]
@@ -219,7 +216,7 @@ def _graph_facts(graph: Graph) -> dict[str, str]:
     for number, cut in enumerate(graph.cuts):
         tensor = "" if cut.tensor is None else f" {tensor_text(cut.tensor)}"
         words = " ".join(map(word, (cut.kind, *cut.names)))
-        facts[f"cut {number}"] = f"{words}{tensor}{_of_a_place(cut)}{further_text(cut, ', ')}"
+        facts[f"cut {number}"] = f"{words}{tensor}{_describe_place(cut)}{further_text(cut, ', ')}"
     return facts
 
 

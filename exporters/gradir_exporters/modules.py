@@ -1,7 +1,7 @@
 """The modules as ``print(model)`` shows them, from the scope table alone.
 
-A module registered twice is at its first place only, a child that is ``None`` is missing, and an ``extra_repr`` of
-several lines is on one line.
+A module registered twice appears only at its first place. A child that is ``None`` is missing. An ``extra_repr`` of
+several lines may be on one line.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, without_steps
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
-_INDENT: Final = "  "
-# The only class of the framework that prints a run of equal children once.
-_MERGES_EQUALS: Final = "ModuleList"
-# A line of a detail with this beginning would read as a submodule, or as the end of one.
+# A line of a detail with this beginning would look like a submodule, or the end of one.
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
 _NOTHING: Final = "(nothing to show)\n"
 
@@ -51,7 +48,7 @@ class ModulesExporter:
 
 def _lines(tree: ModuleTree) -> Iterator[str]:
     kinds = _kinds(tree)
-    # A module still to print, or the end of one whose children are printed.
+    # Each entry is a module to print, or the closing line of one.
     stack: list[tuple[str, str, int] | str] = [("", _label(tree.names[top]), top) for top in reversed(tree.tops)]
     while stack:
         item = stack.pop()
@@ -68,11 +65,11 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
         if any(map(_MISLEADING.match, details)):
             details = [quoted(scope.detail)]
         yield head
-        # Without a limit, the text of a hostile file would grow with the square of its depth.
-        inner = indent + _INDENT * (tree.levels[place] < DEEPEST)
+        # Without a limit, the text of a hostile file would be quadratic in its depth.
+        inner = indent + "  " * (tree.levels[place] < DEEPEST)
         yield from (inner + detail for detail in details)
         stack.append(f"{indent})")
-        stack.extend((inner, *labelled) for labelled in reversed(list(_labelled(tree, place, kinds))))
+        stack.extend((inner, *labelled) for labelled in reversed(list(_label_lines(tree, place, kinds))))
 
 
 def _kinds(tree: ModuleTree) -> list[int]:
@@ -85,27 +82,24 @@ def _kinds(tree: ModuleTree) -> list[int]:
     return kinds
 
 
-def _labelled(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[str, int]]:
-    children = tree.children[place]
-    if tree.scopes[place].class_name != _MERGES_EQUALS:
-        yield from ((_label(tree.names[child]), child) for child in children)
-        return
+def _label_lines(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[str, int]]:
+    """Yield the children of a module with their labels; a run of equal ones is one child."""
 
-    def continues(before: int, child: int) -> bool:
-        found = numbered(tree.names[before])
-        return kinds[before] == kinds[child] and found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
+    def continues(previous: int, child: int) -> bool:
+        found = numbered(tree.names[previous]) if kinds[previous] == kinds[child] else None
+        return found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
 
-    start = 0
-    while start < len(children):
-        stop = start + 1
-        while stop < len(children) and continues(children[stop - 1], children[stop]):
-            stop += 1
-        first, last = children[start], children[stop - 1]
-        if first == last:
-            yield _label(tree.names[first]), first
+    # No other class prints a run of equal children once.
+    merges = tree.scopes[place].class_name == "ModuleList"
+    runs: list[list[int]] = []
+    for child in tree.children[place]:
+        if merges and runs and continues(runs[-1][-1], child):
+            runs[-1].append(child)
         else:
-            yield f"{_label(f'{tree.names[first]}-{tree.names[last]}')}{stop - start} x ", first
-        start = stop
+            runs.append([child])
+    for run in runs:
+        first, last = tree.names[run[0]], tree.names[run[-1]]
+        yield (_label(first) if len(run) == 1 else f"{_label(f'{first}-{last}')}{len(run)} x "), run[0]
 
 
 def _label(name: str) -> str:

@@ -21,7 +21,7 @@ from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.progress import steps
 from gradir.protocols import Options
 
-# These words start a block that is no node, so a role of the same name is quoted.
+# These words start blocks of other kinds, so a role of the same name is quoted.
 _BLOCK_WORDS: Final = frozenset({"scope", "cut"})
 _HEAD: Final = "gradir plain 1"
 _INDENT: Final = "    "
@@ -60,10 +60,10 @@ class PlainExporter:
             return "".join(f"{line}\n" for line in _brief_lines(graph))
         lines = [_HEAD, *chain.from_iterable(map(_scope_lines, graph.scopes.values()))]
         lines.extend(chain.from_iterable(map(_cut_lines, graph.cuts)))
-        written = _Written()
+        cache = _Cache()
         for node in steps("writing the nodes", graph.nodes.values()):
-            lines.append(_node_head(node, written.words))
-            _add_node_facts(lines, node, written)
+            lines.append(_node_head(node, cache.words))
+            _add_node_facts(lines, node, cache)
         lines.append("")
         return "\n".join(lines)
 
@@ -71,22 +71,21 @@ class PlainExporter:
 def _brief_lines(graph: Graph) -> Iterator[str]:
     yield f"{_HEAD} in brief"
     for scope in graph.scopes.values():
-        head, *facts = _scope_lines(replace(scope, calls=0, total=0, trainable=0))
-        frozen = ["frozen"] if scope.own and not scope.trainable else []
-        yield " ".join([head, *(fact.strip() for fact in facts), *frozen])
+        facts = map(str.strip, _scope_lines(replace(scope, calls=0, total=0, trainable=0)))
+        yield " ".join([*facts, *(["frozen"] if scope.own and not scope.trainable else [])])
     for cut in graph.cuts:
-        head, *facts = _cut_lines(replace(cut, source=None, via=None, scope="", at="", into="", slot=None))
-        yield " ".join([head, *(fact.strip() for fact in facts)])
+        brief = replace(cut, source=None, via=None, scope="", at="", into="", slot=None)
+        yield " ".join(map(str.strip, _cut_lines(brief)))
     words = Memo(word)
     for node in graph.nodes.values():
-        facts = [", ".join(map(_tensor, node.outputs)), *_brief_facts(node)]
-        yield " ".join([_node_head(node, words), *filter(None, facts)])
+        outputs = ", ".join(map(_tensor, node.outputs))
+        yield " ".join(filter(None, [_node_head(node, words), outputs, *_brief_facts(node)]))
 
 
 def _brief_facts(node: Node) -> Iterator[str]:
     yield from (f"{word(name)}={value_text(value)}" for name, value in sorted(node.attrs.items()))
     yield from _further(node)
-    # A storage with a key counts where it was saved first.
+    # A storage with a key counts only at the slot that saved it first.
     own = [slot.bytes for slot in node.saved if not slot.storage]
     states = dict.fromkeys(word(slot.state) for slot in node.saved if slot.state != "held")
     if any(own) or None in own or states:
@@ -95,7 +94,7 @@ def _brief_facts(node: Node) -> Iterator[str]:
         yield "opaque"
 
 
-class _Written:
+class _Cache:
     def __init__(self) -> None:
         self.words = Memo(word)
         self.tensors = Memo(_tensor)
@@ -132,19 +131,17 @@ def _node_head(node: Node, words: Memo[str, str]) -> str:
     return f"{role} {word(node.id)} = {words[node.op] if node.op else ''}({inputs})"
 
 
-def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
-    words, tensors = written.words, written.tensors
+def _add_node_facts(lines: list[str], node: Node, cache: _Cache) -> None:
+    words, tensors = cache.words, cache.tensors
     if node.native:
         lines.append(f"{_INDENT}native {words[node.native]}")
     if node.scope:
         lines.append(f"{_INDENT}scope {words[node.scope]}")
-    if node.names:
-        lines += [f"{_INDENT}name {word(name)}" for name in node.names]
+    lines += [f"{_INDENT}name {word(name)}" for name in node.names]
     lines += [f"{_INDENT}out {tensors[tensor]}" for tensor in node.outputs]
     if node.attrs:
-        lines += written.attrs(node.attrs)
-    if node.saved:
-        lines += [_saved_line(saved, written) for saved in node.saved]
+        lines += cache.attrs(node.attrs)
+    lines += [_write_saved(saved, cache) for saved in node.saved]
     if node.base is not None:
         lines.append(f"{_INDENT}base {word(node.base)}")
     if node.opaque:
@@ -152,7 +149,7 @@ def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
     if node.source is not None:
         lines.append(f"{_INDENT}source {_place(node.source, words.__getitem__)}")
     if node.ext:
-        lines += written.ext(node.ext)
+        lines += cache.ext(node.ext)
     lines += _further(node)
 
 
@@ -165,8 +162,8 @@ def _place(source: Source, word: Callable[[str], str]) -> str:
     return f"{word(source.file)} line {source.line}{function}{further_text(source)}"
 
 
-def _saved_line(saved: Saved, written: _Written) -> str:
-    line = written.slots[saved.slot, saved.dtype, saved.shape]
+def _write_saved(saved: Saved, cache: _Cache) -> str:
+    line = cache.slots[saved.slot, saved.dtype, saved.shape]
     if saved.bytes is not None:
         line += f" bytes {saved.bytes}"
     if saved.origin is not None:
@@ -174,12 +171,12 @@ def _saved_line(saved: Saved, written: _Written) -> str:
     if saved.storage:
         line += f" storage {word(saved.storage)}"
     if saved.state != "held":
-        line += f" state {written.words[saved.state]}"
+        line += f" state {cache.words[saved.state]}"
     return line + further_text(saved)
 
 
 def _value_lines(kind: str, values: Mapping[str, AttrValue]) -> list[str]:
-    # Sorted, since equal graphs may have their attributes in another order.
+    # Equal graphs may have their attributes in another order.
     return [f"{_INDENT}{kind} {word(name)} = {value_text(values[name])}" for name in sorted(values)]
 
 

@@ -18,7 +18,7 @@ from gradir.markdown import code_span
 from gradir.protocols import Options
 from gradir_exporters._summary_layers import ComparedLayer, CostedLayer, Layer, Row, State, Totals, layers, says_costs
 
-Shown = Callable[[str], str]
+Escape = Callable[[str], str]
 _SUFFIXES: Final = {"table": ".txt", "markdown": ".md", "csv": ".csv", "json": ".json"}
 _HEADS: Final = (
     "layer",
@@ -35,18 +35,14 @@ _COST_HEADS: Final = ("FLOPs", "forward ms", "backward ms")
 _TEXTS: Final = frozenset({"layer", "class", "output shape"})
 _WHOLE: Final = "(model)"
 _UNKNOWN: Final = "?"
-_RECOMPUTED: Final = "recomputed"
 _INDENT: Final = "  "
 _GAP: Final = "   "
-# A column takes at most this many cells of the terminal.
 _WIDEST: Final = 60
-# In these styles, equal layers share a row.
-_ONCE: Final = frozenset({"table", "markdown"})
 _SHORT: Final = "saved"
-# The columns that a narrow table drops, in this order; the saved bytes remain in short form.
+# The columns that a narrow table drops, in this order; the saved bytes stay in short form.
 _LEFT_OUT: Final = ("own saved bytes", "own parameters", "trainable", "saved bytes", "calls", "class", "output shape")
 
-# The same for a sorted table, which keeps a module's own values longest.
+# The same for a sorted table, which drops a module's own values last.
 _LEFT_OUT_SORTED: Final = (
     "saved bytes",
     "parameters",
@@ -65,7 +61,6 @@ _SORTED_BY: Final[Mapping[str, Callable[[Layer], float]]] = {
     "time": lambda layer: layer.own_milliseconds if isinstance(layer, CostedLayer) else 0,
 }
 
-_OF_COSTS: Final = frozenset({"flops", "time"})
 # A shortened column keeps this many cells.
 _NARROWEST: Final = {"output shape": 20, "class": 10, "layer": 8}
 # A spreadsheet takes a cell that starts so for a formula and may run it (CSV injection); no Python name does.
@@ -112,13 +107,14 @@ class SummaryExporter:
             ExportError: it is to be sorted by costs, and the graph has none.
         """
         rows, totals = layers(graph, options.depth)
-        # Imported only for numbered modules, so that the table of a small model starts fast.
-        if options.style in _ONCE and not options.all and any(path[-1:].isdigit() for path in graph.scopes):
+        # Only numbered modules need the import, so that the table of a small model starts fast.
+        merges_equal = options.style in {"table", "markdown"} and not options.all
+        if merges_equal and any(path[-1:].isdigit() for path in graph.scopes):
             from gradir.passes import rollup
 
             rolled = rollup(graph)
             rows = rows if rolled is graph else layers(rolled, options.depth)[0]
-        if options.sort in _OF_COSTS and not says_costs(graph):
+        if options.sort in {"flops", "time"} and not says_costs(graph):
             raise ExportError(f"cannot sort by {options.sort}: the graph does not have it; capture it with --cost")
         if options.sort is not None:
             most = _SORTED_BY[options.sort]
@@ -132,24 +128,22 @@ class SummaryExporter:
 
 
 def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str | None) -> str:
-    """Return a table for a terminal; no column takes more than 60 places.
-
-    The widths are rich's. Its own table takes more than ten times as long as the rest of the exporter.
-    """
+    """Return a table for a terminal, with the widths of rich, whose own tables are ten times slower."""
     lines: list[str] = []
     if rows:
         table = [
             _heads(totals),
             *((_INDENT * level + (printable(name) or _WHOLE), *_cells(layer, totals)) for name, level, layer in rows),
         ]
-        columns = {column[0]: _fitted(column, column[0] in _TEXTS) for column in zip(*table, strict=True)}
+        columns = {column[0]: _pad_column(column, column[0] in _TEXTS) for column in zip(*table, strict=True)}
         if width is not None:
             sizes = (
                 (each.own_saved_bytes, each.own_unsized) if sort else (each.saved_bytes, each.unsized)
                 for _, _, each in rows
             )
-            # Ways to train that are compared have columns of their own.
-            short = [] if totals.kept else _fitted([_SHORT, *(_at_least(*size, short_bytes) for size in sizes)], False)
+            # A comparison of ways to train has a column for each of them.
+            texts = (_format_minimum(*size, short_bytes) for size in sizes)
+            short = [] if totals.kept else _pad_column([_SHORT, *texts], False)
             _narrow(columns, width, short, sort)
         drawn = [_GAP.join(cells) for cells in zip(*columns.values(), strict=True)]
         lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
@@ -183,7 +177,7 @@ def _cut(columns: dict[str, list[str]], head: str, width: int) -> None:
     column, excess = columns[head], _excess(columns, width)
     if excess > 0:
         places = max(_NARROWEST[head], _width(column[0]) - excess)
-        columns[head] = _fitted([cell.rstrip() for cell in column], is_text=True, widest=places)
+        columns[head] = _pad_column([cell.rstrip() for cell in column], is_text=True, widest=places)
 
 
 def _excess(columns: dict[str, list[str]], width: int) -> int:
@@ -193,13 +187,13 @@ def _excess(columns: dict[str, list[str]], width: int) -> int:
 def _width(text: str) -> int:
     if text.isascii():
         return len(text)
-    # rich takes long to load, and only wide characters need it.
+    # rich loads slowly, and only wide characters need it.
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
-def _fitted(column: Sequence[str], is_text: bool, widest: int = _WIDEST) -> list[str]:
+def _pad_column(column: Sequence[str], is_text: bool, widest: int = _WIDEST) -> list[str]:
     if all(map(str.isascii, column)) and (width := max(map(len, column))) <= widest:
         return [cell.ljust(width) for cell in column] if is_text else [cell.rjust(width) for cell in column]
     from rich.cells import set_cell_size
@@ -246,21 +240,21 @@ def _no_formula(text: str) -> str:
     return f"'{printable(text)}" if text.startswith(_FORMULA) else printable(text)
 
 
-def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str, ...]:
+def _cells(layer: Layer, totals: Totals, escape: Escape = printable) -> tuple[str, ...]:
     shapes, costs = layer.output_shapes, list[str]()
     if isinstance(layer, CostedLayer) and (totals.flops or _is_timed(totals)):
         costs = [amount(layer.flops)]
         if _is_timed(totals):
             costs += [f"{layer.forward_milliseconds:,.3f}", f"{layer.backward_milliseconds:,.3f}"]
     return (
-        shown(layer.class_name),
+        escape(layer.class_name),
         amount(layer.calls),
-        _UNKNOWN if shapes is None else shown(_shapes_text(shapes)),
+        _UNKNOWN if shapes is None else escape(_shapes_text(shapes)),
         amount(layer.own_parameters),
         amount(layer.parameters),
         amount(layer.trainable),
-        _at_least(layer.own_saved_bytes, layer.own_unsized),
-        _at_least(layer.saved_bytes, layer.unsized),
+        _format_minimum(layer.own_saved_bytes, layer.own_unsized),
+        _format_minimum(layer.saved_bytes, layer.unsized),
         *costs,
         *(map(amount, layer.kept.values()) if isinstance(layer, ComparedLayer) else ()),
     )
@@ -275,31 +269,31 @@ def _is_timed(totals: Totals) -> bool:
     return bool(totals.forward_milliseconds or totals.backward_milliseconds)
 
 
-def _at_least(size: int, unsized: int, shown: Callable[[int], str] = amount) -> str:
+def _format_minimum(size: int, unsized: int, write: Callable[[int], str] = amount) -> str:
     if not unsized:
-        return shown(size)
-    return f"≥ {shown(size).removeprefix('≥ ')}" if size else _UNKNOWN
+        return write(size)
+    return f"≥ {write(size).removeprefix('≥ ')}" if size else _UNKNOWN
 
 
 def _shapes_text(shapes: Iterable[Shape | None]) -> str:
     return ", ".join(f"[{_UNKNOWN if shape is None else ', '.join(map(size_text, shape))}]" for shape in shapes)
 
 
-def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
+def _totals_lines(totals: Totals, escape: Escape = printable) -> Iterator[str]:
     yield f"parameters: {amount(totals.parameters)} ({amount(totals.trainable)} trainable)"
     all_nodes = f" ({totals.nodes_with_equal_ones:,} with equal ones)" if totals.nodes_with_equal_ones else ""
     yield f"nodes: {totals.nodes:,}{all_nodes}"
-    states = ", ".join(_state_text(shown(name), state) for name, state in totals.states.items())
+    states = ", ".join(_state_text(escape(name), state) for name, state in totals.states.items())
     yield f"saved for backward: {amount(totals.saved_bytes)} bytes ({states})"
-    for size, what in (
+    for size, noun in (
         (totals.outside_bytes, "of these by operations of no module"),
         (totals.folded_bytes, "of these in folded modules"),
         (totals.owned_bytes, "parameters, buffers and leaves saved beside these"),
     ):
         if size:
-            yield f"{what}: {amount(size)} bytes"
+            yield f"{noun}: {amount(size)} bytes"
     if totals.kept:
-        ways = ", ".join(f"{shown(name)} {amount(size)}" for name, size in totals.kept.items())
+        ways = ", ".join(f"{escape(name)} {amount(size)}" for name, size in totals.kept.items())
         yield f"kept for backward by {ways} bytes"
     if totals.flops or _is_timed(totals):
         yield f"FLOPs of the forward: {amount(totals.flops)}"
@@ -307,14 +301,14 @@ def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
         forward, backward = totals.forward_milliseconds, totals.backward_milliseconds
         yield f"measured: forward {forward:,.3f} ms, backward {backward:,.3f} ms"
     if totals.cuts:
-        yield f"cuts: {shown(totals.cuts)}"
+        yield f"cuts: {escape(totals.cuts)}"
     if totals.raised:
-        yield f"raised here: {shown(totals.raised)}"
+        yield f"raised here: {escape(totals.raised)}"
 
 
 def _state_text(name: str, state: State) -> str:
-    # Tensors recomputed for the backward pass take no memory until then.
-    if name == _RECOMPUTED and not state.bytes:
+    # Tensors that the backward pass recomputes take no memory before it.
+    if name == "recomputed" and not state.bytes:
         return f"{name} {counted(state.slots, 'slot')}"
     text = f"{name} {amount(state.bytes)}"
     return f"{text} and {state.unsized:,} of unknown size" if state.unsized else text

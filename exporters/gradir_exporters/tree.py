@@ -27,7 +27,7 @@ from gradir_exporters._box_words import failure_lines, weight_texts
 from gradir_exporters._palette import overlay_text
 
 _NULL: Final = "None"
-# Stands for an input that a pass left out.
+# Replaces an input that a pass left out.
 _ELSEWHERE: Final = "…"
 _NOTHING: Final = "(nothing to show)\n"
 
@@ -109,7 +109,7 @@ class _Drawing:
         self._stubs = stubs(graph)
         reasons = {(stub.into, stub.slot): stub.reason for stub in self._stubs if stub.slot is not None}
         children = partial(_inputs, reasons) if options.start == "outputs" else _users(graph)
-        self._children = _once(graph, children, is_downwards=options.start == "outputs")
+        self._children = _merge_repeated(graph, children, is_downwards=options.start == "outputs")
 
     def text(self) -> Iterator[str]:
         for root in self._roots():
@@ -131,28 +131,26 @@ class _Drawing:
 
     def _section(self, root: Node, heading: str) -> str:
         self._seen.add(root.id)
-        done = [heading]
+        lines = [heading]
         stack = self._lines_under(root, "", 1)
-        last, blank, through = self._branches.last, self._branches.blank, self._branches.through
+        branches = self._branches
         while stack:
             line = stack.pop()
             text, node = self._draw(line)
             relation = line.relation if line.id is not None else ""
-            done.append(f"{line.prefix}{line.branch}{relation}{text}")
+            lines.append(f"{line.prefix}{line.branch}{relation}{text}")
             if node is not None:
-                prefix = line.prefix + (blank if line.branch == last else through)
+                prefix = line.prefix + (branches.blank if line.branch == branches.last else branches.through)
                 stack += self._lines_under(node, prefix, line.depth + 1)
-        done.append("")
-        return "\n".join(done)
+        lines.append("")
+        return "\n".join(lines)
 
     def _lines_under(self, node: Node, prefix: str, depth: int) -> list[_Line]:
         children = self._children(node)
-        if not children:
-            return []
-        # A stack: the first child is on top, the last one at the bottom.
-        lines = [_Line(prefix, self._branches.last, depth, *children[-1], node.id)]
-        lines += [_Line(prefix, self._branches.middle, depth, *child, node.id) for child in children[-2::-1]]
-        return lines
+        starts = [self._branches.middle] * (len(children) - 1) + [self._branches.last]
+        lines = [_Line(prefix, start, depth, *child, node.id) for start, child in zip(starts, children, strict=False)]
+        # On the stack, the first child is on top.
+        return lines[::-1]
 
     def _draw(self, line: _Line) -> tuple[str, Node | None]:
         if line.id is None:
@@ -207,9 +205,9 @@ _Children: TypeAlias = "Callable[[Node], list[_Child]]"
 
 
 def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
-    gone = marked_slots(node, ELIDED)
+    elided = marked_slots(node, ELIDED)
     found: list[_Child] = [
-        (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
+        (None, 0, _ELSEWHERE if slot in elided else "") if ref is None else (ref.id, ref.output_nr, "")
         for slot, ref in enumerate(node.inputs)
     ]
     for slot in range(len(found)) if reasons else ():
@@ -219,44 +217,41 @@ def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
         found = [
             (id_, nr, _OF_AN_INPUT.get(kind, text)) for (id_, nr, text), kind in zip(found, node.kinds, strict=False)
         ]
-    for edge in edges_beside(node):
-        found.append((edge.src, edge.output_nr, f"{edge.kind} of "))
-    return found
+    return found + [(edge.src, edge.output_nr, f"{edge.kind} of ") for edge in edges_beside(node)]
 
 
-def _once(graph: Graph, children: _Children, *, is_downwards: bool) -> _Children:
+def _merge_repeated(graph: Graph, children: _Children, *, is_downwards: bool) -> _Children:
     """Return the children of a node without those that repeat for each of several parallel steps."""
     nodes = graph.nodes
-    several = {node.id: step_around(module_of(node)) for node in nodes.values() if times(node) > 1}
-    chained = {several[key][0] for key in several if CARRIED in nodes[key].ext}
-    beside = {key: step for key, step in several.items() if step[0] and step[0] not in chained}
-    if not beside:
+    merged_steps = {node.id: step_around(module_of(node)) for node in nodes.values() if times(node) > 1}
+    chained = {step for key, (step, _) in merged_steps.items() if CARRIED in nodes[key].ext}
+    parallel = {key: step for key, step in merged_steps.items() if step[0] and step[0] not in chained}
+    if not parallel:
         return children
 
     def rounds(node: Node, child: str | None) -> int:
         maker, taker = (child, node.id) if is_downwards else (node.id, child)
-        step, number = beside.get(maker or "", ("", 1))
+        step, number = parallel.get(maker or "", ("", 1))
         is_within = taker is not None and f"{nodes[taker].scope}.".startswith(f"{step}.")
         return 1 if is_within else number
 
-    def shown(node: Node) -> list[_Child]:
+    def merge(node: Node) -> list[_Child]:
         found = children(node)
-        counts = Counter(found)
-        most = {
-            child: count // number for child, count in counts.items() if count % (number := rounds(node, child[0])) == 0
-        }
-        left: list[_Child] = []
-        given: Counter[_Child] = Counter()
+        remaining = Counter(found)
+        for child, count in remaining.items():
+            if count % (number := rounds(node, child[0])) == 0:
+                remaining[child] = count // number
+        merged: list[_Child] = []
         for child in found:
-            given[child] += 1
-            if given[child] <= most.get(child, counts[child]):
-                left.append(child)
-        return left
+            if remaining[child]:
+                remaining[child] -= 1
+                merged.append(child)
+        return merged
 
-    return shown
+    return merge
 
 
-# The relation of a node to an input that it does not only read, by kind of the slot.
+# The relation of a node to an input that it views or writes to, by kind of the slot.
 _OF_AN_INPUT: Final = {"view": "view of ", "inplace": "writes to "}
 # The relation of a node to one that uses it, by kind of edge.
 _OF_A_USER: Final = {"view": "base of ", "inplace": "written by "}
@@ -270,8 +265,8 @@ def _users(graph: Graph) -> _Children:
             relation = _OF_A_USER.get(edge.kind, f"{edge.kind} of ")
         users.setdefault(edge.src, []).append((edge.dst, 0, relation))
     for node in graph.nodes.values():
-        if behind := left_out(node)[1]:
-            users.setdefault(node.id, []).append((None, 0, f"{_ELSEWHERE} {behind:,} more"))
+        if count := left_out(node)[1]:
+            users.setdefault(node.id, []).append((None, 0, f"{_ELSEWHERE} {count:,} more"))
     return lambda node: users.get(node.id, [])
 
 

@@ -1,6 +1,6 @@
-"""The first block of a page: the graph in columns of numbers by node, scope and edge.
+"""The first block of a page: the graph as columns of numbers by node, scope and edge.
 
-viewer/src/data/read.ts reads it. Tables hold values that nodes share, and columns have places in them.
+viewer/src/data/read.ts reads it. Columns refer to tables of values that several nodes share.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, repeat
 from operator import sub
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gradir.explanations.from_cuts import verdict
 from gradir.ir import Graph, TensorMeta
@@ -28,13 +28,14 @@ from gradir.passes.rollup import DEEPEST_LAYERS, layers
 from gradir.passes.rounds import ACCUMULATOR, equal_steps
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.details import Facts, shape_text
-from gradir_exporters._page.marks import change_records, channels, cut_records, lost_modules, node_statuses
+from gradir_exporters._page.marks import change_records, channels, cut_records, find_lost_modules, node_statuses
 from gradir_exporters._page.tables import column, edge_block, edge_statuses, steps
 
 # The roles that the page knows, in the order of viewer/src/data/model.ts; any other gets the next number.
 ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", "output")
 REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT, BACKWARD = 1, 2, 4, 8, 16, 32
 _NAMED, _ACCUMULATOR = 0, -1
+Column: TypeAlias = "Sequence[int]"
 
 
 class Columns:
@@ -60,9 +61,9 @@ class Columns:
         self._scopes = [*map(Memo(self._tree.place).__getitem__, paths)]
 
     def block(self) -> dict[str, Any]:
-        """The members of the block that are of the graph."""
+        """Return the block, without the title."""
         graph, nodes, texts = self._graph, self._nodes, self._texts
-        saved, sizes = self._saved(), Table([0])
+        saved, sizes = self._measure_saved(), Table([0])
         role_numbers = {role: number for number, role in enumerate(ROLES)}
         roles = [len(ROLES) if node.id in self._unread else role_numbers.get(node.role, len(ROLES)) for node in nodes]
         ops = [texts[node.op] for node in nodes]
@@ -71,20 +72,20 @@ class Columns:
         flags, statuses = self._flags(), node_statuses(nodes, numbers, changes, self._tree)
         edges = edge_statuses(self._edges, nodes, {slot for change in changes for slot in change.slots})
         known = NodeColumns(self._kinds(roles, ops, statuses, edges), self._edges)
-        alike, layers = _equal_layers(self._tree, self._scopes, known)
-        words = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
-        once = _EqualSteps(self._tree, self._scopes, known, layers, words)
-        if not once.modules and self._scopes.count(0) > MOST_BOXES:
-            # A reader cannot close a module around these nodes, so steps may differ in attributes.
+        equal_modules, layers = _equal_layers(self._tree, self._scopes, known)
+        step_roles = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
+        merged = _EqualSteps(self._tree, self._scopes, known, layers, step_roles, how="")
+        if not merged.modules and self._scopes.count(0) > MOST_BOXES:
+            # No module around these nodes can be closed, so steps may differ in attributes.
             known = known._replace(kinds=self._kinds(roles, ops, statuses, edges, has_attrs=False))
-            once = _EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
+            merged = _EqualSteps(self._tree, self._scopes, known, layers, step_roles, how="nearly equal")
         return {
             "kind": graph_kind(graph),
             "framework": graph.producer.framework,
             "sides": [printable(name) for name, _ in self._sides],
             "figures": _figures([side for _, side in self._sides] or [graph]),
-            "scopes": self._scope_block(saved, alike),
-            "steps": [[step.parent, step.of, texts[step.name], step.times] for step in once.modules],
+            "scopes": self._scope_block(saved, equal_modules),
+            "steps": [[step.parent, step.of, texts[step.name], step.times] for step in merged.modules],
             "nodes": {
                 "count": len(nodes),
                 "scope": column(steps(self._scopes)),
@@ -96,17 +97,17 @@ class Columns:
                 "saved": column([sizes[size] for size in saved]),
                 "flags": column(flags),
                 "status": column(statuses),
-                "stands": column(steps(once.nodes)),
-                "home": column([*map(sub, once.homes, self._scopes)]),
+                "stands": column(steps(merged.nodes)),
+                "home": column([*map(sub, merged.homes, self._scopes)]),
             },
             "sizes": list(sizes),
-            "tensors": [(texts[dtype], texts[shape]) for dtype, shape in map(_shown, self.facts.output_lists)],
+            "tensors": [(texts[dtype], texts[shape]) for dtype, shape in map(_tensor_texts, self.facts.output_lists)],
             "edges": edge_block(self._edges, edges),
             "cuts": cut_records(graph, numbers, place, changes),
-            "lost": lost_modules(graph, self._tree, self._scopes, numbers),
+            "lost": find_lost_modules(graph, self._tree, self._scopes, numbers),
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
-            "had": self._before(),
+            "had": self._had_block(),
             "verdict": self._verdict(),
             "texts": list(texts),
         }
@@ -123,24 +124,23 @@ class Columns:
         return [found.look, printable(found.sentence), *at]
 
     def _ids(self) -> list[int]:
-        """Return how to make each id: above 0 its ordinal, 0 the name, -1 the accumulator of its input.
+        """Return a code for each id: its ordinal if above 0, 0 for the name, -1 for the accumulator of its input.
 
-        Below that, -2 less its place in a table of texts.
+        A lower code is -2 minus its place in the table of texts.
         """
         nodes, texts, edges = self._nodes, self._texts, self._edges
         ordinals = Memo(_ordinal)
         found: list[int] = []
         for number, node in enumerate(nodes):
-            if node.names and node.names[0] == node.id and node.role != "module":
-                found.append(_NAMED)
-                continue
             key, prefix = node.id, function_prefix(node.scope, node.op)
-            if key.startswith(prefix) and (ordinal := ordinals[key[len(prefix) :]]):
+            if node.names and node.names[0] == key and node.role != "module":
+                found.append(_NAMED)
+            elif key.startswith(prefix) and (ordinal := ordinals[key[len(prefix) :]]):
                 found.append(ordinal)
-                continue
-            fed_by = nodes[edges.source[edges.first[number]]] if edges.counts[number] else None
-            is_accumulator = fed_by is not None and key == f"{function_prefix(fed_by.id, node.op)}1"
-            found.append(_ACCUMULATOR if is_accumulator else _ACCUMULATOR - 1 - texts[key])
+            else:
+                source = nodes[edges.source[edges.first[number]]] if edges.counts[number] else None
+                is_accumulator = source is not None and key == f"{function_prefix(source.id, node.op)}1"
+                found.append(_ACCUMULATOR if is_accumulator else _ACCUMULATOR - 1 - texts[key])
         return found
 
     def _names(self) -> list[int]:
@@ -149,20 +149,19 @@ class Columns:
         for node in self._nodes:
             if node.id in self._unread:
                 found.append(texts[UNREAD])
-                continue
-            if not node.names:
+            elif not node.names:
                 found.append(0 if node.op or node.role in ROLES else texts[node.role])
-                continue
-            # A folded module says its class with its name.
-            is_folded = node.role == "module" and node.native
-            name, scope = f"{node.names[0]}: {node.native}" if is_folded else node.names[0], node.scope
-            inner = name.removeprefix(f"{scope}.") if scope else name
-            found.append(-texts[inner] if inner and inner != name else texts[name])
+            else:
+                # A folded module shows its class with its name.
+                is_folded = node.role == "module" and node.native
+                name, scope = f"{node.names[0]}: {node.native}" if is_folded else node.names[0], node.scope
+                inner = name.removeprefix(f"{scope}.") if scope else name
+                found.append(-texts[inner] if inner and inner != name else texts[name])
         return found
 
     def _flags(self) -> list[int]:
-        words = vocabulary_of(self._graph)
-        of_op = dict.fromkeys(words.shape_operations, REARRANGES) | dict.fromkeys(words.accumulators, ACCUMULATES)
+        ops = vocabulary_of(self._graph)
+        of_op = dict.fromkeys(ops.shape_operations, REARRANGES) | dict.fromkeys(ops.accumulators, ACCUMULATES)
         return [
             (of_op.get(node.op, 0) if node.op else 0)
             | (OPAQUE if node.opaque else 0)
@@ -172,40 +171,33 @@ class Columns:
             for node in self._nodes
         ]
 
-    def _saved(self) -> list[int]:
-        kept: SavedBytes[int] = SavedBytes(self._graph.nodes)
+    def _measure_saved(self) -> list[int]:
+        saved: SavedBytes[int] = SavedBytes(self._graph.nodes)
         for number, node in enumerate(self._nodes):
             if node.saved:
-                kept.add(node, number)
-        sizes = kept.by_account()
-        told = [bytes_told(node) if node.ext or node.role == "module" else 0 for node in self._nodes]
-        return [bounded(sizes.get(number, 0) + size) for number, size in enumerate(told)]
+                saved.add(node, number)
+        sizes = saved.by_account()
+        recorded = [bytes_told(node) if node.ext or node.role == "module" else 0 for node in self._nodes]
+        return [bounded(sizes.get(number, 0) + size) for number, size in enumerate(recorded)]
 
     def _kinds(
-        self,
-        roles: Sequence[int],
-        ops: Sequence[int],
-        statuses: Sequence[int],
-        edges: Sequence[int],
-        *,
-        has_attrs: bool = True,
+        self, roles: Column, ops: Column, statuses: Column, edges: Column, *, has_attrs: bool = True
     ) -> list[int]:
         facts, first, numbers = self.facts, self._edges.first, Table[tuple[object, ...]]()
         opaque = [node.opaque for node in self._nodes]
-        into: Iterable[object] = repeat(())
-        if any(statuses):
-            into = (tuple(edges[start:end]) for start, end in pairwise(first))
+        slots = (tuple(edges[start:end]) for start, end in pairwise(first))
+        into: Iterable[object] = slots if any(statuses) else repeat(())
         attrs: Iterable[object] = facts.attrs if has_attrs else repeat(())
         columns = zip(roles, ops, facts.native, facts.outputs, attrs, facts.saved, opaque, statuses, into)  # noqa: B905 (`repeat` has no end)
         return [numbers[kind] for kind in columns]
 
-    def _before(self) -> dict[str, Any] | None:
+    def _had_block(self) -> dict[str, Any] | None:
         if not self._had:
             return None
         parameters, saved = zip(*(self._had.get(scope.path, (0, 0)) for scope in self._tree.scopes), strict=True)
         return {"parameters": column([*parameters]), "saved": column([*map(bounded, self._tree.with_below(saved))])}
 
-    def _scope_block(self, saved: Sequence[int], first: Sequence[int]) -> dict[str, Any]:
+    def _scope_block(self, saved: Column, first: Column) -> dict[str, Any]:
         tree, texts, scopes = self._tree, self._texts, self._tree.scopes
         own = [0] * len(scopes)
         for node, place, size in zip(self._nodes, self._scopes, saved, strict=True):
@@ -241,7 +233,7 @@ def _figures(graphs: Sequence[Graph]) -> list[tuple[str | int, ...]]:
     return [(name, *values) for name, values in rows.items() if any(values)]
 
 
-def _shown(outputs: tuple[TensorMeta, ...]) -> tuple[str, str]:
+def _tensor_texts(outputs: tuple[TensorMeta, ...]) -> tuple[str, str]:
     tensor = first_known(outputs)
     return (tensor and tensor.dtype) or "", shape_text(tensor)
 
@@ -252,10 +244,7 @@ def _ordinal(text: str) -> int:
 
 
 class _StepModule(NamedTuple):
-    """The frame around a step, or around the part of a module in one.
-
-    ``of`` is the module of the tree that it is a part of, or that holds all of the step.
-    """
+    """The frame around a step or the part of a module in it; ``of`` is that module, or the one around the step."""
 
     parent: int
     of: int
@@ -264,19 +253,12 @@ class _StepModule(NamedTuple):
 
 
 class _EqualSteps:
-    """The node that stands for each node, and its frame; ``modules`` are the frames of steps."""
+    """The representative and the frame of each node; ``modules`` are the frames of steps."""
 
     def __init__(
-        self,
-        tree: ModuleTree,
-        scopes: Sequence[int],
-        columns: NodeColumns,
-        layers: Sequence[int],
-        roles: Sequence[str],
-        *,
-        how: str = "",
+        self, tree: ModuleTree, scopes: Column, columns: NodeColumns, layers: Column, roles: Sequence[str], *, how: str
     ) -> None:
-        """Look for steps among the nodes that represent themselves in ``layers``."""
+        """Find steps among the nodes that represent themselves in ``layers``; ``how`` qualifies their names."""
         self._tree, self._scopes, self._how = tree, scopes, how
         self.homes, self.modules = [*scopes], list[_StepModule]()
         columns = columns._replace(edges=columns.edges.standing(layers))
@@ -286,66 +268,66 @@ class _EqualSteps:
         numbers: Table[tuple[int, str, int]] = Table()
         kinds = [numbers[columns.kinds[number], places[number], columns.edges.counts[number]] for number in order]
         blocks, runs = equal_steps(columns, places, roles, order, kinds)
-        stands = [*range(len(roles))]
+        representatives = [*range(len(roles))]
         for run in runs:
             first, *others = (blocks.members[step] for step in run)
             for members in others:
                 for number, equal in zip(members, first, strict=True):
-                    stands[number] = equal
-            self._put_around(first, others[-1], len(run))
-        self.nodes = [stands[number] for number in layers]
+                    representatives[number] = equal
+            self._add_frames(first, others[-1], len(run))
+        self.nodes = [representatives[number] for number in layers]
 
-    def _put_around(self, first: Sequence[int], last: Sequence[int], times: int) -> None:
+    def _add_frames(self, first: Column, last: Column, times: int) -> None:
         tree, scopes, modules, count = self._tree, self._scopes, self.modules, len(self._tree.scopes)
-        before = _common(tree, {scopes[number] for number in (*first, *last)})
-        taken = {tree.names[child] for child in tree.children[before]}
-        taken.update(module.name for module in modules if module.parent == before)
+        parent = _find_common_module(tree, {scopes[number] for number in (*first, *last)})
+        taken = {tree.names[child] for child in tree.children[parent]}
+        taken.update(module.name for module in modules if module.parent == parent)
         plain = name = f"×{times} {self._how}".strip()
-        again = 1
+        number = 1
         while name in taken:
-            again += 1
-            name = f"{plain} ({again})"
-        made = {before: count + len(modules)}
-        modules.append(_StepModule(before, before, name, times))
-        for number in first:
-            way: list[int] = []
-            scope = scopes[number]
-            while scope not in made:
-                way.append(scope)
+            number += 1
+            name = f"{plain} ({number})"
+        frames = {parent: count + len(modules)}
+        modules.append(_StepModule(parent, parent, name, times))
+        for node in first:
+            missing: list[int] = []
+            scope = scopes[node]
+            while scope not in frames:
+                missing.append(scope)
                 scope = tree.parents[scope]
-            for inner in reversed(way):
-                made[inner] = count + len(modules)
-                modules.append(_StepModule(made[tree.parents[inner]], inner))
-            self.homes[number] = made[scopes[number]]
+            for inner in reversed(missing):
+                frames[inner] = count + len(modules)
+                modules.append(_StepModule(frames[tree.parents[inner]], inner))
+            self.homes[node] = frames[scopes[node]]
 
 
-def _common(tree: ModuleTree, scopes: set[int]) -> int:
+def _find_common_module(tree: ModuleTree, scopes: set[int]) -> int:
     while len(scopes) > 1:
         deepest = max(tree.levels[scope] for scope in scopes)
         scopes = {tree.parents[scope] if tree.levels[scope] == deepest else scope for scope in scopes}
     return scopes.pop()
 
 
-def _equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) -> tuple[list[int], list[int]]:
-    """Return by module and by node the one of the first layer that stands for it, or itself."""
+def _equal_layers(tree: ModuleTree, scopes: Column, columns: NodeColumns) -> tuple[list[int], list[int]]:
+    """Return, by module and by node, its counterpart in the first of equal layers, or itself."""
     first, nodes = [*range(len(tree.scopes))], [*range(len(scopes))]
     for level in range(1, min(max(tree.levels), DEEPEST_LAYERS) + 1):
         known = layers(tree, level)
         if known is None:
             continue
         blocks = Blocks(columns, [known.below[scope] for scope in scopes], [known.of[at] for at in scopes], known.after)
-        # What stands for a node of an outer layer may lie in an inner one.
-        stands = [*range(len(nodes))]
+        # The counterpart of a node in an outer layer may be in an inner layer.
+        counterparts = [*range(len(nodes))]
         for run in blocks.runs():
             for layer in run[1:]:
                 first[layer] = run[0]
                 for number, equal in zip(blocks.members[layer], blocks.members[run[0]], strict=True):
-                    stands[number] = equal
-        nodes = [stands[number] for number in nodes]
-    return _all_modules(tree, first), nodes
+                    counterparts[number] = equal
+        nodes = [counterparts[number] for number in nodes]
+    return _extend_to_submodules(tree, first), nodes
 
 
-def _all_modules(tree: ModuleTree, first: Sequence[int]) -> list[int]:
+def _extend_to_submodules(tree: ModuleTree, first: Column) -> list[int]:
     within = {(parent, name): place for place, (parent, name) in enumerate(zip(tree.parents, tree.names, strict=True))}
     found: list[int] = []
     for place, (parent, name) in enumerate(zip(tree.parents, tree.names, strict=True)):

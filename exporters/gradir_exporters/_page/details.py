@@ -18,13 +18,12 @@ from gradir.ir.saved import MERGED
 from gradir.ir.text import size_text, tensor_text, value_text
 from gradir_exporters._page.tables import column
 
-# The page draws these entries of ``ext``, or tells their sums.
+# The page draws these entries of ``ext``, or shows their sums.
 _MARKS: Final = frozenset({LINE, LOST, MERGED, OVERLAY, OVERLAYS, STATUS, VERDICT})
-_slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
 
 
 class Facts:
-    """The details of nodes, as places in tables by node."""
+    """The details of nodes, as numbers of rows in tables."""
 
     def __init__(self, nodes: Sequence[Node], numbers: Mapping[str, int]) -> None:
         self._nodes, self._numbers = nodes, numbers
@@ -33,10 +32,10 @@ class Facts:
         self.output_lists: Table[tuple[TensorMeta, ...]] = Table()
         self.outputs = [self.output_lists[node.outputs] for node in nodes]
         self._attrs: list[list[str]] = [[]]
-        self.attrs = self._attribute_places()
+        self.attrs = self._number_attributes()
         self._slots: Table[tuple[object, ...]] = Table([()])
         self._slot_rows: list[list[list[Any]]] = [[]]
-        self.saved = self._saved_places()
+        self.saved = self._number_slots()
 
     def block(self) -> dict[str, Any]:
         """Return the members of the block."""
@@ -64,7 +63,7 @@ class Facts:
             **self._storages(),
         }
 
-    def _attribute_places(self) -> list[int]:
+    def _number_attributes(self) -> list[int]:
         others = other_fields(Node, TOLD[Node])
         rest = attrgetter(*(field.name for field in others)) if others else None
         usual = tuple(field.default for field in others)
@@ -82,13 +81,13 @@ class Facts:
             key = exact_key((attrs, shown, rest(node)) if more and rest else (attrs, shown) if shown else attrs)
             place = known.get(key) if key is not None else None
             if place is None:
-                place = self._told(node, attrs, shown)
+                place = self._add_attributes(node, attrs, shown)
                 if key is not None:
                     known[key] = place
             found.append(place)
         return found
 
-    def _told(self, node: Node, attrs: Mapping[str, AttrValue], ext: Mapping[str, AttrValue]) -> int:
+    def _add_attributes(self, node: Node, attrs: Mapping[str, AttrValue], ext: Mapping[str, AttrValue]) -> int:
         row = [text for name in sorted(attrs) for text in (name, value_text(attrs[name]))]
         row += [text for name in sorted(ext) for text in (f"ext.{name}", value_text(ext[name]))]
         row += chain.from_iterable(further_facts(node))
@@ -97,9 +96,9 @@ class Facts:
         self._attrs.append(row)
         return len(self._attrs) - 1
 
-    def _saved_places(self) -> list[int]:
+    def _number_slots(self) -> list[int]:
         others = [field.name for field in other_fields(Saved, TOLD[Saved])]
-        key_of = attrgetter("slot", "dtype", "shape", "bytes", "state", *others) if others else _slots_of
+        key_of = attrgetter("slot", "dtype", "shape", "bytes", "state", *others)
         table, rows = self._slots, self._slot_rows
         found: list[int] = []
         for node in self._nodes:
@@ -115,9 +114,9 @@ class Facts:
     def _storages(self) -> dict[str, Any]:
         """Return the storage of each slot, and the node that made its tensor, as small numbers that compress well.
 
-        A storage is 0 if only the slot has it, the distance to the slot that had it first, or negative: odd for the
-        distance in nodes to its owner, and even for a place in ``storages``. A node is 0 if unknown, 1 for the slot's
-        own, 2 for the node before it and so on, and -1 for the node behind it.
+        A storage is 0 if no other slot has it, or the distance to the first slot that has it. A negative odd number
+        is the distance in nodes to its owner, and an even one a place in ``storages``. The number of a node is 0 if
+        unknown and -1 for the node after the slot's. It is 1 for the slot's node and 2 for the one before it.
         """
         numbers, storages, origins = self._numbers, list[int](), list[int]()
         texts: Table[str] = Table([""])

@@ -18,11 +18,9 @@ from gradir_exporters._page.tables import column
 from gradir_exporters._palette import overlay_legend, overlay_text
 
 STATUSES: Final = ("same", "added", "removed", "changed", "renamed", "moved")
-_ELSEWHERE: Final = frozenset({"renamed", "moved"})
 _NOWHERE: Final = -1
-# More such modules in one parent are drawn as stubs of the parent.
+# If a parent has more such modules, stubs of the parent replace them.
 _MOST: Final = 60
-_HIDDEN: Final = "hidden"
 
 
 def cut_records(
@@ -36,8 +34,8 @@ def cut_records(
     records: list[dict[str, Any]] = []
     for cuts in (graph.cuts, removed):
         places = [cut for cut in cuts if cut.is_place]
-        behind = {name: cut for cut in places for name in cut.names}
-        records += [_record(cut, behind, numbers, place, is_known=is_known or bool(places)) for cut in cuts]
+        by_name = {name: cut for cut in places for name in cut.names}
+        records += [_record(cut, by_name, numbers, place, is_known=is_known or bool(places)) for cut in cuts]
     new = Counter(added)
     for cut, record in zip(graph.cuts, records, strict=False):
         if new[cut]:
@@ -49,13 +47,13 @@ def cut_records(
 
 
 def _record(
-    cut: Cut, behind: Mapping[str, Cut], numbers: Mapping[str, int], place_of: Callable[[str], int], *, is_known: bool
+    cut: Cut, by_name: Mapping[str, Cut], numbers: Mapping[str, int], place_of: Callable[[str], int], *, is_known: bool
 ) -> dict[str, Any]:
-    place = cut if cut.is_place else next((behind[name] for name in cut.names if name in behind), None)
+    place = cut if cut.is_place else next((by_name[name] for name in cut.names if name in by_name), None)
     kind, op = (cut.kind, cut.op) if place is None else (place.kind, place.op)
     if place is None and kind == "unreached" and is_known:
         kind = "unused"
-    words = worded(kind, op, cut.names, pattern=cut.meant)
+    found = worded(kind, op, cut.names, pattern=cut.meant)
     return {
         "kind": cut.kind,
         "op": cut.op,
@@ -68,37 +66,36 @@ def _record(
         "at": numbers.get(cut.at, _NOWHERE),
         "into": numbers.get(cut.into, _NOWHERE),
         "slot": _NOWHERE if cut.slot is None else cut.slot,
-        "text": words.text,
-        "advice": words.advice,
+        "text": found.text,
+        "advice": found.advice,
         "status": 0,
     }
 
 
-def lost_modules(graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers: Mapping[str, int]) -> dict[str, Any]:
-    """Return the modules without a node whose parameters get no gradient.
-
-    ``lines`` has, for each cut, the module whose value it keeps from a node.
-    """
+def find_lost_modules(
+    graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the modules without a node whose parameters get no gradient, and lines to the nodes after their cuts."""
     used = {0, *tree.with_above(scopes)}
-    holders: dict[str, int] = {}
+    owners: dict[str, int] = {}
     for cut in graph.cuts:
         place = tree.place(cut.scope)
-        if not cut.is_place and cut.kind != _HIDDEN and place not in used:
-            holders.update(dict.fromkeys(cut.names, place))
-    tops = _drawn(tree, tree.with_above(holders.values(), used))
+        if not cut.is_place and cut.kind != "hidden" and place not in used:
+            owners.update(dict.fromkeys(cut.names, place))
+    tops = _choose_drawn(tree, tree.with_above(owners.values(), used))
     lines: dict[tuple[int, int], int] = {}
     for cut in graph.cuts:
         for name in cut.names if cut.into in numbers else ():
-            if (place := holders.get(name, OUTSIDE)) in tops:
+            if (place := owners.get(name, OUTSIDE)) in tops:
                 key = tops[place], numbers[cut.into]
                 lines[key] = max(place, lines.get(key, 0))
     return {"scopes": [*tops], "lines": [[place, into] for (_, into), place in lines.items()]}
 
 
-def _drawn(tree: ModuleTree, found: set[int]) -> dict[int, int]:
+def _choose_drawn(tree: ModuleTree, found: set[int]) -> dict[int, int]:
     beside = Counter(tree.parents[place] for place in found)
     tops: dict[int, int] = {}
-    # Modules stand after those that hold them.
+    # A module has a higher place than its parent.
     for place in sorted(found):
         parent = tree.parents[place]
         if beside[parent] <= _MOST and (parent in tops or parent not in found):
@@ -118,33 +115,30 @@ def channels(nodes: Sequence[Node], texts: Table[str]) -> list[dict[str, Any]]:
 
 
 def _channel(title: str, marks: Mapping[int, Mark], count: int, texts: Table[str]) -> dict[str, Any]:
-    looks, said = [0] * count, [0] * count
+    looks, labels = [0] * count, [0] * count
     for number, mark in marks.items():
-        looks[number], said[number] = 1 + LOOKS.index(mark.look), texts[overlay_text(mark)]
-    _, words = overlay_legend(marks.values())
+        looks[number], labels[number] = 1 + LOOKS.index(mark.look), texts[overlay_text(mark)]
+    _, texts_of_looks = overlay_legend(marks.values())
     return {
         "name": title,
         "look": column(looks),
         "looks": ["", *LOOKS],
-        "said": column(said),
-        "legend": [[1 + LOOKS.index(look), printable(text)] for look, text in words.items()],
+        "said": column(labels),
+        "legend": [[1 + LOOKS.index(look), printable(text)] for look, text in texts_of_looks.items()],
     }
 
 
 def node_statuses(
     nodes: Sequence[Node], numbers: Mapping[str, int], changes: Sequence[ListedChange], tree: ModuleTree
 ) -> list[int]:
-    """Return the status of each node, as a place in `STATUSES`.
-
-    A node goes with its module unless its own mark says more.
-    """
+    """Return the status of each node, as a place in `STATUSES`; without its own, a node has that of its module."""
     found = [STATUSES.index(mark) if (mark := status(node)) else 0 for node in nodes]
-    elsewhere = [change for change in changes if change.kind in _ELSEWHERE]
-    went = {tree.place(scope): STATUSES.index(change.kind) for change in elsewhere for scope in change.scopes}
-    if went:
+    elsewhere = [change for change in changes if change.kind in {"renamed", "moved"}]
+    moved = {tree.place(scope): STATUSES.index(change.kind) for change in elsewhere for scope in change.scopes}
+    if moved:
         of_modules = [0] * len(tree.parents)
         for place, parent in enumerate(tree.parents):
-            of_modules[place] = went.get(place, of_modules[parent] if parent >= 0 else 0)
+            of_modules[place] = moved.get(place, of_modules[parent] if parent >= 0 else 0)
         found = [mark or of_modules[tree.place(node.scope)] for mark, node in zip(found, nodes, strict=True)]
     for change in elsewhere:
         for node in change.nodes:
@@ -155,7 +149,7 @@ def node_statuses(
 def change_records(
     changes: Sequence[ListedChange], numbers: Mapping[str, int], place: Callable[[str], int]
 ) -> list[dict[str, Any]]:
-    """Return the list of the changes."""
+    """Return the records of the changes."""
     return [
         {
             "kind": change.kind,

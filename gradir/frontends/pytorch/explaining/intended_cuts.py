@@ -1,4 +1,4 @@
-"""Recognise cuts that a program means, such as those of networks that follow others."""
+"""Recognise cuts that a program makes on purpose, such as those of target networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import At, Flowing, Stop
 from gradir.frontends.pytorch.explaining.roles import (
-    SAME_NUMBERS,
+    SAME_VALUES,
     STOP_GRADIENT,
     STRAIGHT_THROUGH,
     Roles,
@@ -25,9 +25,9 @@ from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
 from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value, plain_name
 
-_Print: TypeAlias = "tuple[object, ...]"
+_Fingerprint: TypeAlias = "tuple[object, ...]"
 NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
-"""What gives the names of a leaf."""
+"""Returns the names of a leaf."""
 
 # The role of a module with this word in its path, if its results are compared with others.
 _WORDS: Final = {
@@ -36,22 +36,20 @@ _WORDS: Final = {
     "teacher": "teacher",
 }
 
-_TARGETS: Final = frozenset({"targ", "target"})
-_RATIOS: Final = frozenset({"log ratio", "ratio"})
-_OF_TARGET_ROLES: Final = frozenset({"labels", "return", "target"})
 # Beside one of these words "target" means a network, and not the target of a translation.
 _OF_TARGETS: Final = frozenset(
     {"actor", "critic", "encoder", "model", "net", "network", "policy", "q", "qf", "qnet", "value"}
 )
 
-# How many numbers to compare before a tensor is compared as a whole.
+# This many entries of a tensor are compared before all of them.
 _FIRST: Final = 8
 
 
 class Followers:
-    """Recognises the parameters of networks that follow others or stay as they are, and get no gradient."""
+    """Recognises the parameters of target networks, teachers and reference models, which get no gradient.
 
-    # Others are compared with their results, and they are copies, in evaluation mode, or have a telling name.
+    A loss compares other results with theirs. They are copies, in evaluation mode, or named after their role.
+    """
 
     def __init__(self, flowing: Flowing, reached: Collection[int], names_of: NamesOf) -> None:
         self._flow, self._flowing = flowing.flow, flowing
@@ -59,57 +57,55 @@ class Followers:
 
     def pattern(self, lacking: Sequence[Value], roles: Collection[str]) -> str:
         """Return the pattern of leaves without a gradient, by the roles of their results; empty if there is none."""
-        is_compared = not _OF_TARGET_ROLES.isdisjoint(roles)
         if not roles:
             # Members of an ensemble are copies, too.
             return ""
-        words = {self._word(leaf, is_compared=is_compared, is_bootstrapped="return" in roles) for leaf in lacking}
-        word = words.pop() if len(words) == 1 else ""
-        if word:
-            return word
+        is_compared = not {"labels", "return", "target"}.isdisjoint(roles)
+        is_bootstrapped = "return" in roles
+        found = {self._role_in_path(leaf, is_compared=is_compared, is_bootstrapped=is_bootstrapped) for leaf in lacking}
+        if len(found) == 1 and (role := found.pop()):
+            return role
         if self._are_copies(lacking):
-            return "target network" if _RATIOS.isdisjoint(roles) else "reference model"
+            return "target network" if {"log ratio", "ratio"}.isdisjoint(roles) else "reference model"
         return "teacher" if self._only_evaluate(lacking) else ""
 
-    def _word(self, leaf: Value, *, is_compared: bool, is_bootstrapped: bool) -> str:
-        """Return the role that the path of a leaf's module tells."""
+    def _role_in_path(self, leaf: Value, *, is_compared: bool, is_bootstrapped: bool) -> str:
         name = next(iter(self._names_of(leaf)), "")
         parts = re.split(r"[^a-z]+", name.rpartition(".")[0].lower())
         is_target = is_bootstrapped or (is_compared and not _OF_TARGETS.isdisjoint(parts))
-        if is_target and not _TARGETS.isdisjoint(parts):
+        if is_target and not {"targ", "target"}.isdisjoint(parts):
             return "target network"
         return next((_WORDS[part] for part in parts if part in _WORDS), "")
 
     def _are_copies(self, lacking: Sequence[Value]) -> bool:
-        """Whether each of some leaves has the numbers of one that gets a gradient, and not all those of one kind."""
+        """Return whether each leaf has the values of one that gets a gradient, and not all are constants."""
         tensors = [self._flow.tensor_of(leaf) for leaf in lacking]
-        found = [None if tensor is None else self._original(tensor) for tensor in tensors]
-        values = [_held(one) for one in found if one is not None]
-        # Where all are of one kind, they may be initialised with a constant each.
+        originals = [None if tensor is None else self._find_original(tensor) for tensor in tensors]
+        values = [_read_values(one) for one in originals if one is not None]
+        # Two layers may both be initialized with a constant.
         varies = any(each.numel() > 1 and bool(each.min() != each.max()) for each in values)
-        return len(values) == len(found) and varies
+        return len(values) == len(originals) and varies
 
-    def _original(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        same = self._prints.get(_print_of(tensor), ())
-        return next((other for other in same if torch.equal(_held(other), _held(tensor))), None)
+    def _find_original(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        candidates = self._by_fingerprint.get(_fingerprint(tensor), ())
+        return next((other for other in candidates if torch.equal(_read_values(other), _read_values(tensor))), None)
 
     @cached_property
-    def _prints(self) -> dict[_Print, list[torch.Tensor]]:
-        found: dict[_Print, list[torch.Tensor]] = {}
+    def _by_fingerprint(self) -> dict[_Fingerprint, list[torch.Tensor]]:
+        found: dict[_Fingerprint, list[torch.Tensor]] = {}
         for number, outside in enumerate(self._flow.outside):
             tensor = outside.tensor()
-            # What a target is a copy of follows none: it lost its gradient to the target.
-            is_follower = self._word(Value(FROM_OUTSIDE, number), is_compared=True, is_bootstrapped=True) != ""
+            # A follower cannot be the original of another one.
+            is_follower = self._role_in_path(Value(FROM_OUTSIDE, number), is_compared=True, is_bootstrapped=True) != ""
             if outside.role == "parameter" and tensor is not None and id(tensor) in self._reached and not is_follower:
-                found.setdefault(_print_of(tensor), []).append(tensor)
-        # Of many that begin alike only the first are compared.
+                found.setdefault(_fingerprint(tensor), []).append(tensor)
+        # Many tensors may begin with equal entries; only the first of them are compared.
         return {key: tensors[:_FIRST] for key, tensors in found.items()}
 
     def _only_evaluate(self, lacking: Sequence[Value]) -> bool:
-        modules = [self._modules.get(leaf) for leaf in lacking]
         learning = (each for leaf, each in self._modules.items() if id(self._flow.tensor_of(leaf)) in self._reached)
-        trains = any(module is not None and _is_training(module) for module in learning)
-        return trains and all(module is not None and not _is_training(module) for module in modules)
+        modules = [self._modules.get(leaf) for leaf in lacking]
+        return any(map(_is_training, learning)) and all(each is not None and not _is_training(each) for each in modules)
 
     @cached_property
     def _modules(self) -> dict[Value, nn.Module | None]:
@@ -117,31 +113,28 @@ class Followers:
         return {leaf: None if call is None else call.module for leaf, call in calls.items()}
 
 
-def _is_training(module: nn.Module) -> bool:
-    return fields_of(module).get("training") is True
+def _is_training(module: nn.Module | None) -> bool:
+    return module is not None and fields_of(module).get("training") is True
 
 
-def _held(tensor: torch.Tensor) -> torch.Tensor:
+def _read_values(tensor: torch.Tensor) -> torch.Tensor:
     return numbers_in(held_by(tensor.detach()))
 
 
-def _print_of(tensor: torch.Tensor) -> _Print:
-    held = held_by(tensor.detach())
-    if held.is_meta or held.layout is not torch.strided or not held.untyped_storage().nbytes():
+def _fingerprint(tensor: torch.Tensor) -> _Fingerprint:
+    local = held_by(tensor.detach())
+    if local.is_meta or local.layout is not torch.strided or not local.untyped_storage().nbytes():
         return (id(tensor),)
-    return (held.shape, held.dtype, held.device, *held.reshape(-1)[:_FIRST].tolist())
+    return (local.shape, local.dtype, local.device, *local.reshape(-1)[:_FIRST].tolist())
 
 
 _Key = TypeVar("_Key", bound=Hashable)
 
-_ASKED_FOR: Final = frozenset({"data", "detach", "no_grad"})
-_LARGEST: Final = frozenset({"amax", "max"})
 _DETACHING: Final = frozenset({"embedding", "embedding_bag", "gumbel_softmax"})
-_OPTIMIZER: Final = "step"
-# How many operations in a row make a moving average.
+# A moving average is at most this many operations in a row.
 _MOST_NEAR: Final = 4
 
-# The pattern of each role, the most telling role first.
+# The pattern of each role, the most specific role first.
 _OF_ROLES: Final = (
     ("ratio", "policy ratio"),
     ("advantage", "advantage"),
@@ -150,15 +143,15 @@ _OF_ROLES: Final = (
     ("target", STOP_GRADIENT),
 )
 
-# The arithmetic alone shows these patterns, whatever gets a gradient.
+# The arithmetic alone shows these patterns, no matter which leaves get a gradient.
 _BY_THEMSELVES: Final = frozenset({STRAIGHT_THROUGH, "subtracted maximum"})
 
 
 class IntendedCuts:
-    """Recognises patterns by the operations that take a value, and the other inputs of these."""
+    """Recognises patterns by the operations that take a value, and by their other inputs."""
 
     def __init__(self, flowing: Flowing, reached: Collection[int], names_of: NamesOf) -> None:
-        """``reached`` are the leaves that get a gradient, by id(); ``names_of`` gives the names of a leaf."""
+        """Take the id() of each leaf that gets a gradient, and a function that returns the names of a leaf."""
         self._flow = flow = flowing.flow
         self._flowing, self._reached = flowing, reached
         self._uses: dict[Value, list[Use]] = {}
@@ -166,45 +159,45 @@ class IntendedCuts:
             if not flowing.wanted.isdisjoint(flow.made_by(index)):
                 for slot, read in enumerate(step.inputs):
                     self._uses.setdefault(read.value, []).append(Use(index, slot))
-        self._averages = set(self._moved_averages())
+        self._averages = set(self._find_moved_leaves())
         self._sums, self._roles = Sums(flowing, self._uses), Roles(flowing)
         self._followers = Followers(flowing, reached, names_of)
-        # Entries that are nearest to something are those of a codebook.
+        # A program that looks for nearest entries has a codebook.
         self._has_nearest = any(_name(step) == "argmin" for step in flow.steps)
 
     def patterns(self, groups: Mapping[_Key, Sequence[Stop]]) -> tuple[dict[_Key, str], set[_Key]]:
         """Return the pattern of each place, and the places at targets of values that lose their gradient elsewhere."""
         found = {key: self._pattern_of_all(stops) for key, stops in groups.items()}
-        lost = {key: self._lost(stops) for key, stops in groups.items() if not found[key]}
-        # Without a graph nothing gets a gradient.
-        asked = [key for key, leaves in lost.items() if leaves and self._reached]
-        # There the values of all stops are only what others are compared with.
-        targets = {key for key in asked if all(set(self._roles.of(stop.value)) == {"target"} for stop in groups[key])}
-        # If both sides of a comparison carry no gradient, the target is not the side that lacks it.
+        lost = {key: self._find_lost_leaves(stops) for key, stops in groups.items() if not found[key]}
+        # Without a graph no leaf gets a gradient.
+        losing = [key for key, leaves in lost.items() if leaves and self._reached]
+        # At these places every cut value is only a target.
+        targets = {key for key in losing if all(set(self._roles.of(stop.value)) == {"target"} for stop in groups[key])}
+        # If neither side of a comparison carries a gradient, the other side is at fault.
         elsewhere = {leaf for key, leaves in lost.items() if key not in targets for leaf in leaves}
         targets = {key for key in targets if elsewhere.issuperset(lost[key])}
         return found | dict.fromkeys(targets, STOP_GRADIENT), targets
 
-    def _lost(self, stops: Sequence[Stop]) -> list[Value]:
+    def _find_lost_leaves(self, stops: Sequence[Stop]) -> list[Value]:
         owners = dict.fromkeys(map(self._flowing.owner_of, self._flowing.leaves_cut_by(stops)))
         return [leaf for leaf in owners if id(self._flow.tensor_of(leaf)) not in self._reached]
 
     def _pattern_of_all(self, stops: Sequence[Stop]) -> str:
         values, kinds = {stop.value for stop in stops}, {stop.kind for stop in stops}
         is_made = all(value.maker != FROM_OUTSIDE for value in values)
-        if not (kinds <= _ASKED_FOR and is_made and values.isdisjoint(self._flowing.ends)):
+        if not (kinds <= {"data", "detach", "no_grad"} and is_made and values.isdisjoint(self._flowing.ends)):
             return ""
         if self.are_moved(self._flowing.leaves_cut_by(stops)):
             return "target network"
         found = {self._pattern(stop) for stop in stops}
-        # A layer of a network may be as any other; of all that a line runs more is known.
-        lacking = self._lost(stops)
+        # One layer may look like any other, so all layers that a line runs are judged together.
+        lacking = self._find_lost_leaves(stops)
         if lacking and found.isdisjoint(_BY_THEMSELVES):
             return self._followers.pattern(lacking, {role for stop in stops for role in self._roles.of(stop.value)})
         return found.pop() if len(found) == 1 else ""
 
     def are_moved(self, leaves: Iterable[Value]) -> bool:
-        """Return whether the program moves all of some leaves towards others, without a gradient."""
+        """Return whether the program moves all these leaves towards others without a gradient."""
         return self._averages.issuperset(map(self._flowing.owner_of, leaves))
 
     def _pattern(self, stop: Stop) -> str:
@@ -221,14 +214,14 @@ class IntendedCuts:
         return "codebook" if found == STOP_GRADIENT and self._has_nearest else found
 
     def _is_largest(self, stop: Stop) -> bool:
-        """``x - x.amax().detach()``, the maximum of detached numbers or under no_grad."""
-        value, whose = stop.value, self._sums.original(stop.value)
-        made = self._flow.step_of(whose)
-        if made is not None and _name(made) in _LARGEST and len(made.inputs) == 1 and whose.number == 0:
-            return self._is_subtracted(value, self._sums.original(made.inputs[0].value))
-        uses = [(use.step, self._flow.steps[use.step]) for use in self._uses.get(value, ())]
-        is_of_largest = all(_name(step) in _LARGEST and len(step.inputs) == 1 for _, step in uses)
-        return bool(uses) and is_of_largest and all(self._is_subtracted(Value(at, 0), whose) for at, _ in uses)
+        """Return whether a cut is the maximum of ``x - x.amax().detach()``, detached or under no_grad."""
+        original = self._sums.original(stop.value)
+        maker = self._flow.step_of(original)
+        if maker is not None and _is_maximum(maker) and original.number == 0:
+            return self._is_subtracted(stop.value, self._sums.original(maker.inputs[0].value))
+        users = [use.step for use in self._uses.get(stop.value, ())]
+        are_maxima = bool(users) and all(_is_maximum(self._flow.steps[user]) for user in users)
+        return are_maxima and all(self._is_subtracted(Value(user, 0), original) for user in users)
 
     def _is_subtracted(self, value: Value, source: Value) -> bool:
         waiting, found = [value], False
@@ -236,26 +229,24 @@ class IntendedCuts:
             value = waiting.pop()
             for use in self._uses.get(value, ()):
                 step = self._flow.steps[use.step]
-                if _name(step) in SAME_NUMBERS and len(step.inputs) == 1:
+                if _name(step) in SAME_VALUES and len(step.inputs) == 1:
                     waiting.append(Value(use.step, 0))
                     continue
                 is_difference = use.slot == 1 and is_plain(step, {"sub"}) and step.mode == "grad"
-                if not is_difference or not step.inputs[0].carries:
-                    return False
-                if self._sums.original(step.inputs[0].value) != source:
+                minuend = step.inputs[0]
+                if not is_difference or not minuend.carries or self._sums.original(minuend.value) != source:
                     return False
                 found = True
         return found
 
-    def _moved_averages(self) -> Iterator[Value]:
-        """Leaves that are moved towards others without a gradient, and that nothing captured has a gradient for."""
+    def _find_moved_leaves(self) -> Iterator[Value]:
+        """Yield the leaves that the program moves towards others, and that get no gradient."""
         moved: dict[Value, None] = {}
         trained: set[Value] = set()
         for index, step in enumerate(self._flow.steps):
-            wanted = not self._flowing.wanted.isdisjoint(self._flow.made_by(index))
-            if step.mode == "grad" and wanted:
+            if step.mode == "grad" and not self._flowing.wanted.isdisjoint(self._flow.made_by(index)):
                 trained.update(self._flowing.root(read.value) for read in step.inputs if read.is_leaf)
-            if "inplace" in step.kinds and step.called != _OPTIMIZER:
+            if "inplace" in step.kinds and step.called != "step":
                 target = self._flowing.leaf_of(step.of_kind("inplace")[0])
                 if target is not None and any(not self._leaves_near(read) <= {target} for read in step.inputs):
                     moved[target] = None
@@ -279,20 +270,24 @@ class IntendedCuts:
 
 
 def is_own_of_torch(stop: Stop) -> bool:
-    """Whether torch cuts for a function of its own, which has its gradient another way, or copies a parameter."""
+    """Return whether torch cuts in a function whose gradient flows another way, or in a copy of a parameter."""
     if stop.kind == "data":
         return stop.step.place is not None and stop.step.place.code is copy.deepcopy.__code__
     if stop.kind == "detach":
-        # A program's own has that name.
+        # A call by the program has the name "detach".
         return stop.step.called in _DETACHING
     call = stop.step.call
     return stop.kind == "no_grad" and call is not None and type(call.module).__name__ == SPECTRAL_NORM
 
 
 def cut_by_program(flowing: Flowing, patterns: Mapping[At, str]) -> set[Value]:
-    """Return the leaves that a program cuts without a pattern, and not torch for a function of its own."""
-    plain = (stop for stop in flowing.stops if not (patterns[stop.kind, stop.place] or is_own_of_torch(stop)))
-    return set(flowing.leaves_cut_by(plain))
+    """Return the leaves that the program, and not torch, cuts without a pattern."""
+    unexplained = (stop for stop in flowing.stops if not (patterns[stop.kind, stop.place] or is_own_of_torch(stop)))
+    return set(flowing.leaves_cut_by(unexplained))
+
+
+def _is_maximum(step: Step) -> bool:
+    return _name(step) in {"amax", "max"} and len(step.inputs) == 1
 
 
 def _name(step: Step) -> str:

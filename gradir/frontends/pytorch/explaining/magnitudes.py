@@ -1,4 +1,4 @@
-"""What a backward brings to leaves, how large a gradient is, and which are zero but for rounding."""
+"""Run a backward pass, measure gradients, and find those that are zero but for rounding."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in, ones_f
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone, removing
 
-# The squares of numbers of this many bytes soon exceed their dtype.
-_HALF: Final = 2
-
 
 class Size(NamedTuple):
-    """The size of a gradient: its largest finite number, whether all are finite, and the norm if they are."""
+    """The size of a gradient: its largest finite value, whether all are finite, and the norm if they are."""
 
     largest: float
     is_finite: bool
@@ -31,19 +28,20 @@ class Size(NamedTuple):
 
     @property
     def value(self) -> float | str:
-        """The norm, or a word where that tells nothing."""
+        """The norm, or ``zero`` or ``nonfinite``."""
         return "nonfinite" if not self.is_finite else self.norm if self.largest else "zero"
 
 
 def size_of(gradient: torch.Tensor | None, *, is_exact: bool = True) -> Size | None:
-    """The size of a gradient; if not exact, the norm may stand for the largest number, which takes longer to find."""
+    """Return the size of a gradient; without ``is_exact`` the norm may replace the largest value to save time."""
     if gradient is None:
         return None
     values = numbers_in(gradient)
     if not values.numel():
         return Size(0.0, is_finite=True)
-    norm = float(torch.linalg.vector_norm(values if values.dtype.itemsize > _HALF else values.float()))
-    # The squares of small numbers may be nothing, and those of large ones too much.
+    # In dtypes of two bytes, squares soon overflow.
+    norm = float(torch.linalg.vector_norm(values if values.dtype.itemsize > 2 else values.float()))
+    # Squares of small values may underflow, and squares of large ones overflow.
     if not is_exact and 0 < norm < math.inf:
         return Size(norm, is_finite=True, norm=norm)
     largest = _largest(values)
@@ -54,7 +52,7 @@ def size_of(gradient: torch.Tensor | None, *, is_exact: bool = True) -> Size | N
 
 
 def _largest(values: torch.Tensor) -> float:
-    # In another order than that of the memory, torch takes up to fifty times as long.
+    # In another order than that of the storage, torch takes up to fifty times as long.
     values = values.permute(sorted(range(values.dim()), key=values.stride, reverse=True))
     if values.is_complex():
         return float(values.abs().max())
@@ -62,24 +60,23 @@ def _largest(values: torch.Tensor) -> float:
 
 
 def held_gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str]:
-    """Return the norms of what leaves have in `.grad`, or ``zero`` or ``nonfinite``; nothing of those without."""
-    held = {name: leaf.grad for name, leaf in tensors.items() if leaf.grad is not None and not leaf.grad.is_meta}
-    sizes = {name: size_of(gradient) for name, gradient in held.items()}
+    """Return the norm of each leaf's `.grad`, or ``zero`` or ``nonfinite``, without leaves that have none."""
+    sizes = {name: size_of(leaf.grad) for name, leaf in tensors.items() if leaf.grad is None or not leaf.grad.is_meta}
     return {name: size.value for name, size in sizes.items() if size is not None}
 
 
 def run_backward(
     live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]
 ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
-    """Run a backward and return what it brings to the leaves; ``register`` makes the hooks for it."""
+    """Run a backward pass and return each leaf with its gradient; ``register`` adds the hooks for it."""
     tensors = [found.tensor for found in live.captured if found.role == "output"]
     leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
-    # A reentrant checkpoint runs in no other backward than one that adds up.
+    # A reentrant checkpoint runs only in a backward pass that accumulates gradients.
     adds = any(type(fn).__name__ == CHECKPOINT for fn in live.grad_fns)
     if any(tensor.is_meta for tensor in (*tensors, *leaves)):
         raise CaptureError("tensors on the meta device have no numbers")
     if current_backward() != -1:
-        # torch would wait for itself.
+        # torch would deadlock.
         raise CaptureError("a backward is running")
     with left_alone(live) as leave:
         hooks = [*register(), *(fn.register_prehook(leave) for fn in live.grad_fns)]
@@ -95,14 +92,13 @@ def run_backward(
 
 
 def is_zero(leaf: torch.Tensor) -> bool:
-    """Return whether what this process has of a leaf is zero throughout."""
-    held = held_by(leaf.detach())
-    # The memory of what `fully_shard` gathers is freed between the passes.
-    has_memory = held.layout is not torch.strided or held.untyped_storage().nbytes() > 0
-    if not has_memory:
+    """Return whether the part of a leaf in this process is zero throughout."""
+    local = held_by(leaf.detach())
+    # Between the passes, `fully_shard` frees the storage of parameters that it gathers.
+    if local.layout is torch.strided and not local.untyped_storage().nbytes():
         return False
-    values = numbers_in(held)
-    # One number that is not zero tells, and torch looks at all.
+    values = numbers_in(local)
+    # torch looks at all values, but one nonzero value is enough.
     return not (values.numel() and values[(0,) * values.dim()]) and not bool(values.any())
 
 
@@ -113,26 +109,25 @@ _MEASURING: Final = frozenset({"Abs", "Add", "ClampMin", "LinalgVectorNorm", "No
 _BY_NAME: Final = {"DivBackward0": _MEASURING | {"Pow", "Sqrt"}, "SubBackward0": _CHOOSING | {"Logsumexp"}}
 _SOFTMAX: Final = "SoftmaxBackward0"
 # The dimensions over which the result of a function has a fixed sum.
-_NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], int], Iterable[int]]]] = {
+_FIXED_SUM_DIMS: Final[Mapping[str, Callable[[Mapping[str, Any], int], Iterable[int]]]] = {
     _SOFTMAX: lambda attrs, rank: [attrs["dim"] % rank],
     "NativeLayerNormBackward0": lambda attrs, rank: range(rank - len(attrs["normalized_shape"]), rank),
     # A group of several channels has several weights.
     "NativeGroupNormBackward0": lambda attrs, rank: range(2, rank) if attrs["C"] == attrs["group"] else (),
-    # With numbers of other batches a sum is not constant.
+    # With the statistics of other batches a sum is not constant.
     "NativeBatchNormBackward0": lambda attrs, rank: {*range(rank)} - {1} if attrs["training"] else (),
 }
 
-MAY_BE_CONSTANT: Final = frozenset({*_BY_NAME, *_NORMALISING})
-"""What the functions are called of which `constants` finds some."""
+MAY_BE_CONSTANT: Final = frozenset({*_BY_NAME, *_FIXED_SUM_DIMS})
+"""The names of the functions that `constants` looks at."""
 
-# How many functions to look at between the operands.
+# At most this many functions may be between the operands.
 _LONGEST: Final = 20
 _POWERS: Final[Mapping[str, float | None]] = {"Pow": None, "Sqrt": 0.5}
-_ADDING: Final = frozenset({"Mean", "Sum"})
 
 
 class Constant(NamedTuple):
-    """A function by which what comes to output ``number`` of another is nothing, and the kind of cause that it is."""
+    """A function ``fn`` that makes the gradient of output ``number`` of ``at`` zero, with the kind of cause."""
 
     kind: str
     fn: GradFn
@@ -141,70 +136,69 @@ class Constant(NamedTuple):
 
 
 Edges: TypeAlias = "Mapping[tuple[GradFn, int], Sequence[tuple[GradFn, int]]]"
-"""Of each output of a function those that take it, each with its slot."""
+"""The consumers of each output of a function, each with its slot."""
 
 
 def constants(live: LiveGraph, fns: Iterable[GradFn], edges: Edges) -> Iterator[Constant]:
-    """Yield divisions and differences of an entry and itself, and sums over everything that is normalised."""
-    taken: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
+    """Yield divisions and differences of a tensor and itself, and sums over all that is normalized."""
+    takers_of: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
     for fn in fns:
         name = type(fn).__name__
-        is_normal = name in _NORMALISING
         child, number = fn.next_functions[0] if name in MAY_BE_CONSTANT else (None, 0)
         if child is None:
             continue
-        if not is_normal:
-            taker = _first_of_chain(live, fn, fn.next_functions[1][0], (child, number))
+        if name not in _FIXED_SUM_DIMS:
+            taker = _find_chain_start(live, fn, fn.next_functions[1][0], (child, number))
             if taker is not None:
-                taken.setdefault((child, number), []).extend([(fn, 0), taker])
-        elif len(edges[child, number]) == 1 and _is_added_up(live, fn, edges.get((fn, 0), ())):
+                takers_of.setdefault((child, number), []).extend([(fn, 0), taker])
+        elif len(edges[child, number]) == 1 and _is_summed(live, fn, edges.get((fn, 0), ())):
             yield Constant("adds_up" if name == _SOFTMAX else "norm_adds_up", fn, child, number)
-    for (child, number), takers in taken.items():
+    for (child, number), takers in takers_of.items():
         if {*takers} == {*edges[child, number]}:
             yield Constant("one_entry", takers[0][0], child, number)
 
 
-def _first_of_chain(
+def _find_chain_start(
     live: LiveGraph, fn: GradFn, at: GradFn | None, end: tuple[GradFn, int]
 ) -> tuple[GradFn, int] | None:
-    """Return the first of the functions that make the second operand from the first, entry by entry."""
-    entries, power = _entries(live, fn), 1.0
-    if entries is None or getattr(fn, f"{SAVED}alpha", 1) != 1:
+    """Return the first of the functions that compute the second operand from the first, entry by entry."""
+    count, power = _count_entries(live, fn), 1.0
+    if count is None or getattr(fn, f"{SAVED}alpha", 1) != 1:
         return None
     for _ in range(_LONGEST):
         name = type(at).__name__.partition("Backward")[0]
-        if at is None or name not in _BY_NAME[type(fn).__name__] or _entries(live, at) != entries:
+        if at is None or name not in _BY_NAME[type(fn).__name__] or _count_entries(live, at) != count:
             return None
         if name in _POWERS:
             exponent = _POWERS[name] or getattr(at, f"{SAVED}exponent", None)
             power *= exponent if isinstance(exponent, (int, float)) else 0
-        below = [(child, number, slot) for slot, (child, number) in enumerate(at.next_functions) if child is not None]
-        if len(below) != 1:
+        inputs = [(child, number, slot) for slot, (child, number) in enumerate(at.next_functions) if child is not None]
+        if len(inputs) != 1:
             return None
-        child, number, slot = below[0]
+        child, number, slot = inputs[0]
         if (child, number) == end:
             return (at, slot) if power == 1 else None
         at = child
     return None
 
 
-def _is_added_up(live: LiveGraph, fn: GradFn, takers: Sequence[tuple[GradFn, int]]) -> bool:
-    """Return whether all that takes what a function normalises adds up what has a fixed sum."""
+def _is_summed(live: LiveGraph, fn: GradFn, takers: Sequence[tuple[GradFn, int]]) -> bool:
+    """Return whether all consumers of a normalization add up the dimensions with a fixed sum."""
     node = live.graph.nodes[live.grad_fns[fn]]
     shape = node.outputs[0].shape or (1,)
-    fixed = set(_NORMALISING[type(fn).__name__](node.attrs, len(shape)))
+    fixed = set(_FIXED_SUM_DIMS[type(fn).__name__](node.attrs, len(shape)))
     if all(shape[dim] == 1 for dim in fixed):
         return False
     for taker, _ in takers:
         dims: Any = live.graph.nodes[live.grad_fns[taker]].attrs.get("dim") or range(len(shape))
-        is_sum = type(taker).__name__.partition("Backward")[0] in _ADDING
+        is_sum = type(taker).__name__.partition("Backward")[0] in {"Mean", "Sum"}
         if not is_sum or not fixed <= {each % len(shape) for each in dims}:
             return False
     return bool(takers)
 
 
-def _entries(live: LiveGraph, fn: GradFn) -> int | None:
+def _count_entries(live: LiveGraph, fn: GradFn) -> int | None:
     outputs = live.graph.nodes[live.grad_fns[fn]].outputs
     shape = outputs[0].shape if outputs else None
-    known = [size for size in shape or () if isinstance(size, int)]
-    return None if shape is None or len(known) < len(shape) else prod(known)
+    sizes = [size for size in shape or () if isinstance(size, int)]
+    return None if shape is None or len(sizes) < len(shape) else prod(sizes)

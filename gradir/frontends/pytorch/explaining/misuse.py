@@ -1,4 +1,4 @@
-"""Losses that are given what they do not take, outputs of one step, and optimizers that lack what they should have."""
+"""Find losses with wrong inputs, recurrent outputs of one step, and parameters that an optimizer lacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
-from gradir.frontends.pytorch.explaining.subject import Subject, is_master
+from gradir.frontends.pytorch.explaining.subject import Subject, is_master_copy
 from gradir.frontends.pytorch.private import CHECKPOINT, fields_of
 from gradir.frontends.pytorch.reading.members import named_parameters_in
 from gradir.frontends.pytorch.reading.reach import living
@@ -22,15 +22,13 @@ from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import chain
 
 _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"})
-# These make a loss of a difference.
-_SIZING: Final = frozenset({"abs", "pow", "square"})
 _SOFTMAX: Final = frozenset({"safe_softmax", "softmax"})
-# The results of these are scores, and no logarithms of probabilities.
+# The results of these are scores, not logarithms of probabilities.
 _OF_LOGITS: Final = frozenset({"addbmm", "addmm", "baddbmm", "bmm", "convolution", "mm", "native_layer_norm"})
 _MOST_BACK: Final = 16
 
 
-class Trap(NamedTuple):
+class LossFault(NamedTuple):
     """A fault of the loss at a step, with a detail."""
 
     kind: str
@@ -38,53 +36,51 @@ class Trap(NamedTuple):
     detail: str = ""
 
 
-def traps(flow: Flow, flowing: Flowing) -> Iterator[Trap]:
-    """Yield the traps of the operations that a loss is made of, each place once."""
-    seen = set[object]()
+def traps(flow: Flow, flowing: Flowing) -> Iterable[LossFault]:
+    """Return the faults of the operations that compute a loss, each place once."""
+    found: dict[object, LossFault] = {}
     for index, step in enumerate(flow.steps):
-        if flowing.wanted.isdisjoint(flow.made_by(index)):
-            continue
-        found = _trap(flow, step, index)
-        if found is not None and (found.kind, step.place) not in seen:
-            seen.add((found.kind, step.place))
-            yield found
+        wanted = not flowing.wanted.isdisjoint(flow.made_by(index))
+        if wanted and (fault := _find_loss_fault(flow, step, index)) is not None:
+            found.setdefault((fault.kind, step.place), fault)
+    return found.values()
 
 
-def _trap(flow: Flow, step: Step, index: int) -> Trap | None:
+def _find_loss_fault(flow: Flow, step: Step, index: int) -> LossFault | None:
     name = plain_name(step.func)
     if (step.called in _COMPARING and name in _COMPARING) or (name == "sub" and _is_measured(flow, index)):
-        return _broadcast(flow, step)
-    if step.called == "cross_entropy" and name == "log_softmax" and _made_by(flow, step.inputs[0].value) in _SOFTMAX:
-        return Trap("softmax_twice", step)
-    if name == "binary_cross_entropy_with_logits" and _made_by(flow, step.inputs[0].value) == "sigmoid":
-        return Trap("sigmoid_twice", step)
-    # kl_div multiplies its target by its input.
-    place = 0 if step.called == "nll_loss" else 1 if step.called == "kl_div" and name == "mul" else len(step.inputs)
-    if place < len(step.inputs) and step.inputs[place].carries:
-        maker = _made_by(flow, step.inputs[place].value)
+        return _find_broadcast(flow, step)
+    if step.called == "cross_entropy" and name == "log_softmax" and _name_maker(flow, step.inputs[0].value) in _SOFTMAX:
+        return LossFault("softmax_twice", step)
+    if name == "binary_cross_entropy_with_logits" and _name_maker(flow, step.inputs[0].value) == "sigmoid":
+        return LossFault("sigmoid_twice", step)
+    # kl_div multiplies its target by its input, which is in slot 1.
+    slot = 0 if step.called == "nll_loss" else 1 if step.called == "kl_div" and name == "mul" else len(step.inputs)
+    if slot < len(step.inputs) and step.inputs[slot].carries:
+        maker = _name_maker(flow, step.inputs[slot].value)
         if maker in _SOFTMAX or (maker in _OF_LOGITS and step.called == "nll_loss"):
-            return Trap("not_log", step, f"they come from {maker}")
+            return LossFault("not_log", step, f"they come from {maker}")
     return None
 
 
-def _broadcast(flow: Flow, step: Step) -> Trap | None:
-    """Return the trap of a column of results compared with a row of targets, so that each meets all."""
+def _find_broadcast(flow: Flow, step: Step) -> LossFault | None:
+    """Return the fault of a loss that broadcasts a column of results against a row of targets."""
     if len(step.inputs) != 2:
         return None
-    one, other = (_unexpanded(flow, read) for read in step.inputs)
+    left, right = (_undo_expansion(flow, read) for read in step.inputs)
     # A pairwise difference has its gradient on both sides.
-    if one.carries == other.carries:
+    if left.carries == right.carries:
         return None
-    first, second = (flow.meta_of(read.value).shape or () for read in (one, other))
+    first, second = (flow.meta_of(read.value).shape or () for read in (left, right))
     longer, shorter = (first, second) if len(first) > len(second) else (second, first)
     if len(longer) != len(shorter) + 1 or longer[-1] != 1 or longer[:-1] != shorter or shorter[-1:] in {(), (1,)}:
         return None
-    shown = " against ".join(str(tuple(shape)) for shape in (first, second))
-    return Trap("broadcast", step, f"{shown} gives {(*shorter[:-1], shorter[-1], shorter[-1])}")
+    shapes = " against ".join(str(tuple(shape)) for shape in (first, second))
+    return LossFault("broadcast", step, f"{shapes} gives {(*shorter, shorter[-1])}")
 
 
-def _unexpanded(flow: Flow, read: Read) -> Read:
-    """Return an argument of a loss as it was before the loss expanded it."""
+def _undo_expansion(flow: Flow, read: Read) -> Read:
+    """Return an argument of a loss before the loss expanded it."""
     maker = flow.step_of(read.value)
     if maker is None or plain_name(maker.func) != "expand" or maker.called not in _COMPARING | {"broadcast_tensors"}:
         return read
@@ -92,22 +88,23 @@ def _unexpanded(flow: Flow, read: Read) -> Read:
 
 
 def _is_measured(flow: Flow, index: int) -> bool:
-    """Return whether a difference is made a number by itself, as ``((output - target) ** 2).mean()`` does."""
+    """Return whether one of the next two steps measures a difference, as in ``((output - target) ** 2).mean()``."""
     made = set(flow.made_by(index))
     for after in flow.steps[index + 1 : index + 3]:
-        if any(read.value in made for read in after.inputs):
-            squares = plain_name(after.func) == "mul" and all(read.value in made for read in after.inputs)
-            return plain_name(after.func) in _SIZING or squares
+        takes = [read.value in made for read in after.inputs]
+        if any(takes):
+            name = plain_name(after.func)
+            return name in {"abs", "pow", "square"} or (name == "mul" and all(takes))
     return False
 
 
-def _made_by(flow: Flow, value: Value) -> str:
-    def shown(step: Step) -> Step | None:
-        is_shown = plain_name(step.func) in SHOWING and bool(step.inputs)
-        return flow.step_of(step.inputs[0].value) if is_shown else None
+def _name_maker(flow: Flow, value: Value) -> str:
+    def skip_view(step: Step) -> Step | None:
+        is_view = plain_name(step.func) in SHOWING and bool(step.inputs)
+        return flow.step_of(step.inputs[0].value) if is_view else None
 
-    made = [plain_name(step.func) for step in islice(chain(flow.step_of(value), shown), _MOST_BACK)]
-    return "" if not made or made[-1] in SHOWING else made[-1]
+    names = [plain_name(step.func) for step in islice(chain(flow.step_of(value), skip_view), _MOST_BACK)]
+    return "" if not names or names[-1] in SHOWING else names[-1]
 
 
 _OF_STATE: Final = re.compile(r"(.*\.)?weight_hh_l(\d+)(_reverse)?", re.DOTALL)
@@ -119,19 +116,19 @@ _KEEPING: Final = frozenset(
 
 
 def has_seen_one_step(name: str, arrivals: Mapping[str, Arrival]) -> bool:
-    """Return whether a recurrent weight has a zero gradient because only one step of its direction was read."""
+    """Return whether a recurrent weight has a zero gradient because the loss reads only one step of its direction."""
     found = _OF_STATE.fullmatch(name)
     if found is None:
         return False
     path, layer, reverse = found.groups(default="")
     other = f"{path}weight_hh_l{layer}" if reverse else f"{name}_reverse"
-    # The state that it weighs is then the initial one, while the weights of the input and the other direction learn.
+    # Then it multiplies the initial state, while the weights of the input and of the other direction learn.
     partners = (other, f"{path}weight_ih_l{layer}{reverse}")
     return all(each in arrivals and arrivals[each].kind == "some" for each in partners)
 
 
 def taker(flow: Flow, flowing: Flowing, leaf: Value) -> Step | None:
-    """The first step outside the calls of a module with a leaf that takes a part of what these make, by its place."""
+    """Return the first step that selects entries from the results of the modules that use a leaf."""
     inside = [step for step in flow.steps if any(flowing.root(read.value) == leaf for read in step.inputs)]
     calls = {id(step.call) for step in inside if step.call is not None}
     whole, passing = set[Value](), flowing.wanted & flowing.carrying
@@ -152,23 +149,23 @@ _INDICES: Final = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 
 
 def waits_for(flow: Flow, reached: Set[int]) -> set[int]:
-    """Return the ids of parameters whose DistributedDataParallel raises next time, since some get no gradient."""
+    """Return the ids of parameters whose DistributedDataParallel will raise an error, since some get no gradient."""
     calls = {id(step.call): step.call for step in flow.steps}
     around = (call for innermost in calls.values() for call in calls_from(innermost))
     found: set[int] = set()
     for module in {id(call.module): call.module for call in around if _is_parallel(call)}.values():
-        is_told = fields_of(module).get("find_unused_parameters") or fields_of(module).get("static_graph")
+        is_allowed = fields_of(module).get("find_unused_parameters") or fields_of(module).get("static_graph")
         own = {id(parameter) for _, parameter in named_parameters_in(module) if parameter.requires_grad}
-        found |= set() if is_told or own.isdisjoint(reached) else own
+        found |= set() if is_allowed or own.isdisjoint(reached) else own
     return found
 
 
 def first_after_forward(flow: Flow, wanted: Set[Value]) -> Step | None:
-    """Return the first step behind the last forward of such a module that a loss of ``wanted`` values is made of."""
+    """Return the first step of a loss after the last forward of a DistributedDataParallel."""
     inside = (index for index, step in enumerate(flow.steps) if any(map(_is_parallel, calls_from(step.call))))
     last = max(inside, default=len(flow.steps))
-    later = range(last + 1, len(flow.steps))
-    return next((flow.steps[index] for index in later if not wanted.isdisjoint(flow.made_by(index))), None)
+    later = enumerate(flow.steps[last + 1 :], last + 1)
+    return next((step for index, step in later if not wanted.isdisjoint(flow.made_by(index))), None)
 
 
 def _is_parallel(call: Frame) -> bool:
@@ -176,31 +173,27 @@ def _is_parallel(call: Frame) -> bool:
 
 
 def left_waiting(error: BaseException, parameters: Mapping[str, torch.Tensor]) -> list[str]:
-    """The names of the parameters that an error says got no gradient, by their place among those that require one."""
+    """Return the parameters without a gradient that an error of DistributedDataParallel lists by number."""
     found = _INDICES.search(str(error))
-    learning = {id(tensor): name for name, tensor in parameters.items() if tensor.requires_grad}
-    names = [*learning.values()]
+    names = [*{id(tensor): name for name, tensor in parameters.items() if tensor.requires_grad}.values()]
     indices = map(int, found[1].split()) if found else ()
     return [names[index] for index in indices if index < len(names)]
 
 
-# Tensors of these types get their gradient as they are.
-_PLAIN: Final = (torch.Tensor, nn.Parameter)
 _SCALING: Final = frozenset({"div", "mean", "mul", "squeeze", "sum", "to_copy", "unsqueeze", "view"})
 _ADDING: Final = frozenset({"add", "cat", "maximum", "minimum", "stack", "sub"})
-# These give the score of a critic, which has no bounds.
+# These give the unbounded score of a critic.
 _SCORING: Final = frozenset({"addmm", "bmm", "convolution", "dot", "mm", "mv"})
 _DECIDING: Final = frozenset({"log", "log_sigmoid_forward", "sigmoid", "softplus"})
 _AGAINST_CONSTANTS: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"})
-_CONSTANT: Final = ("full", "ones", "zeros")
 _MOST_SUMMANDS: Final = 64
 
 
 class Unnamed:
-    """The tensors of an optimizer that have no name, such as those of a model that was not recorded."""
+    """The tensors of an optimizer without a name, such as those of another model."""
 
     def __init__(self, subject: Subject, *, is_open: bool) -> None:
-        """``is_open`` is whether compiled code may take others than are known."""
+        """With ``is_open``, compiled code may take further tensors."""
         named = set(map(id, subject.tensors.values()))
         self._tensors = {id(tensor): tensor for tensor in subject.trained or () if id(tensor) not in named}
         self._live = subject.live
@@ -209,15 +202,15 @@ class Unnamed:
         self._gradients: dict[int, float | str] = {}
 
     def note(self, gradients: Gradients) -> None:
-        """Note what a backward brings."""
+        """Record the gradients of a backward pass."""
         self._gradients = {key: gradients.of_leaf(tensor) for key, tensor in self._tensors.items()}
 
     def lacks_any(self, tensors: Iterable[torch.Tensor | None]) -> bool:
-        """Return whether one of some tensors is of the optimizer, and no gradient comes to it."""
+        """Return whether the optimizer has one of these tensors unnamed, and it gets no gradient."""
         return any(id(tensor) in self._tensors and id(tensor) not in self._leaves for tensor in tensors)
 
     def may_move(self) -> bool:
-        """Return whether a gradient comes to one of them, or may come in a way that is not known."""
+        """Return whether one of them gets a gradient, or may get one unseen."""
         return any(map(self._may_move, self._tensors.values()))
 
     def _may_move(self, tensor: torch.Tensor) -> bool:
@@ -225,40 +218,39 @@ class Unnamed:
             return self._gradients.get(id(tensor)) not in {"none", "zero"}
         if self._live is None:
             return False
-        # A distributed tensor gets its gradient in another form.
-        is_open = self._is_open or type(tensor) not in _PLAIN or is_master([tensor], self._leaves.values())
-        return is_open or any(type(fn).__name__ == CHECKPOINT for fn in self._live.grad_fns)
+        # A distributed tensor gets its gradient through another tensor.
+        is_plain = type(tensor) in {torch.Tensor, nn.Parameter} and not is_master_copy([tensor], self._leaves.values())
+        return not is_plain or self._is_open or any(type(fn).__name__ == CHECKPOINT for fn in self._live.grad_fns)
 
 
 def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
-    """Return the names of the tensors that a living optimizer has, such as the other one of a GAN."""
-    ids = {id(tensor): name for name, tensor in tensors.items()}
-    groups = (fields_of(entry).get("param_groups") or () for entry in (living(torch.optim.Optimizer) if ids else ()))
-    held = (id(tensor) for several in groups for group in several for tensor in group["params"])
-    return {ids[key] for key in held if key in ids}
+    """Return the names of the tensors that any living optimizer has, such as the second one of a GAN."""
+    names = {id(tensor): name for name, tensor in tensors.items()}
+    groups = (fields_of(entry).get("param_groups") or () for entry in (living(torch.optim.Optimizer) if names else ()))
+    keys = (id(tensor) for several in groups for group in several for tensor in group["params"])
+    return {names[key] for key in keys if key in names}
 
 
 def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:
-    """Return the names that an optimizer should have too, since it has others of the ``model``."""
+    """Return the ``lacking`` names that an optimizer should have, since it has other parameters of the ``model``."""
     trained = [name for name in model if name not in lacking]
-    lacking_in = {f"{name.rpartition('.')[0]}." for name in lacking}
-    around = {f"{name.rpartition('.')[0]}." for name in trained}
-    # A prompt or a scale of a whole model, all in a module above the others, is trained by itself.
-    if lacking_in.isdisjoint(around) and all(
-        path == "." or each.startswith(path) for path in around for each in lacking_in
+    lacking_in, trained_in = ({f"{name.rpartition('.')[0]}." for name in names} for names in (lacking, trained))
+    # A program may train only a prompt or scale of the whole model, in a module around all others.
+    if lacking_in.isdisjoint(trained_in) and all(
+        path == "." or each.startswith(path) for path in trained_in for each in lacking_in
     ):
         return ()
     first = flowing.first_takers
     calls = {leaf: flow.steps[index].call for leaf, index in first.items()}
-    # The leaves that were taken in modules in evaluation mode.
+    # The leaves that modules in evaluation mode use.
     evaluating = {leaf for leaf, call in calls.items() if call and fields_of(call.module).get("training") is False}
     start, last = min(first.get(model[name], 0) for name in trained), [*model].index(trained[-1])
     trains = any(model[name] not in evaluating for name in trained)
-    # The leaves of the terms of a loss that make a score larger, or a decision the other one.
+    # The leaves of the loss terms that raise a score or flip a decision.
     judged = (term for value, sign, term in _summands(flow, flowing) if _is_judgement(flow, value, sign))
     judging = {leaf for term in judged for leaf in flowing.leaves_behind(term)}
-    # It may leave out on purpose what comes before all its parameters, as below a new head, what runs in evaluation
-    # mode, and what judges the results of the others, as a critic or a discriminator does.
+    # A program may leave out parameters on purpose if they are below all trained ones, as below a new head, or in
+    # evaluation mode. It may also leave out a critic or discriminator, which judges the results of the others.
     return [
         name
         for number, (name, value) in enumerate(model.items())
@@ -270,7 +262,7 @@ def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lac
 
 
 def _summands(flow: Flow, flowing: Flowing) -> Iterator[tuple[Value, int, Value]]:
-    """Yield the summands of a mean of sums, with their signs and terms."""
+    """Yield the summands of the captured sums, with their signs and terms."""
     terms = frozenset(flowing.terms)
     waiting = [(end, 1, end) for end in sorted(flowing.ends)]
     for _ in range(_MOST_SUMMANDS):
@@ -298,7 +290,8 @@ def _is_judgement(flow: Flow, value: Value, sign: int) -> bool:
         return False
     if step.called in _AGAINST_CONSTANTS:
         makers = (flow.step_of(read.value) for read in step.inputs)
-        return any(maker is not None and plain_name(maker.func).startswith(_CONSTANT) for maker in makers)
+        constants = ("full", "ones", "zeros")
+        return any(maker is not None and plain_name(maker.func).startswith(constants) for maker in makers)
     decides = plain_name(step.func) in _DECIDING
     while step is not None and (plain_name(step.func) in _DECIDING or plain_name(step.func) == "neg"):
         step = flow.step_of(step.inputs[0].value)

@@ -1,4 +1,4 @@
-"""Name values, operations and lines as the program does, and make causes and terms of these names."""
+"""Name values, operations and lines as the program does, and build causes and terms with these names."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ from gradir.ir import Source
 from gradir.lines import cell_of
 from gradir.vocabulary.operations import OWN_NAMES
 
-# These run many operations, so their name tells none of them.
-_UNTOLD: Final = frozenset({"", "backward", "grad", "multi_head_attention_forward"})
+# These run many operations, so their names identify none.
+_GENERAL: Final = frozenset({"", "backward", "grad", "multi_head_attention_forward"})
 _MOST_LISTED: Final = 3
 
 
 def name_of_step(step: Step) -> str:
-    """Return the program's name of an operation; operators and unknown calls have torch's own name."""
+    """Return the program's name of an operation, or torch's name for operators and unknown calls."""
     if step.called and not step.called.startswith("__"):
         return step.called
     return str(step.func.__name__).partition(".")[0]
 
 
 def user_name(op: str, step: Step | None) -> str:
-    """Return the program's name of an operation that torch calls by a name of its own."""
+    """Return the program's name of an operation that has an internal name in torch."""
     if op not in OWN_NAMES:
         return op
-    if step is None or step.called in _UNTOLD or step.called.startswith("__"):
+    if step is None or step.called in _GENERAL or step.called.startswith("__"):
         return OWN_NAMES[op]
     return step.called
 
 
 def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Source | None]:
-    """Return the line of the user's program, and the one of the library that it called, if it is another."""
+    """Return the line of the user's program, and the line of the library that it called, if any."""
 
-    def line(each: Place) -> Source:
+    def find_line(each: Place) -> Source:
         source, cell = lines(each.code, each.instruction), cell_of(each.code.co_filename)
-        # A notebook runs each cell as a file of its own in a temporary folder.
+        # A notebook runs each cell as a temporary file.
         return replace(source, file=cell) if cell else source
 
     if place is None:
         return None, None
-    return (line(place), None) if place.caller is None else (line(place.caller), line(place))
+    return (find_line(place), None) if place.caller is None else (find_line(place.caller), find_line(place))
 
 
 def with_place(cause: Cause, place: Place | None) -> Cause:
-    """Return a cause that has no line yet, at a place of the program."""
+    """Return a cause with the line of a place, unless it already has a line."""
     if cause.source is not None or place is None:
         return cause
     source, via = lines_of(place, ShownLines())
@@ -69,24 +69,24 @@ def with_place(cause: Cause, place: Place | None) -> Cause:
 
 
 def _excerpt(place: Place, line: int, op: str) -> Excerpt | None:
-    """Return a line of the user's program, with the columns of an operation where Python knows them."""
+    """Return a line of the user's program, with the columns of an operation if Python knows them."""
     code = place.code
     text = linecache.getline(code.co_filename, line).rstrip("\r\n")
     if not text.strip():
         return None
-    # Python 3.10 knows lines alone.
+    # Python 3.10 knows only lines.
     positions = code.co_positions() if sys.version_info >= (3, 11) else ()
     first, last, start, end = next(islice(positions, place.instruction // 2, None), (None,) * 4)
     if first != line or last is None or start is None or end is None:
         return Excerpt(plain_text(text))
     begins, ends = (len(text.encode()[:column].decode(errors="replace")) for column in (start, end))
-    # Of a chain of calls the columns are those of all up to the operation.
+    # In a chain of calls the columns begin at the first call.
     begins = max(begins, text.rfind(f".{op}(", begins, ends) + 1)
     return Excerpt(plain_text(text), begins, ends if last == first else len(text))
 
 
 def few(texts: Iterable[str]) -> str:
-    """Texts as a list, the first few of many.
+    """Return texts as a list, with the number of the others if there are many.
 
     >>> few(["exp at a.py:1", "mul at a.py:2"]), few("abcde")
     ('exp at a.py:1, mul at a.py:2', 'a, b, c and 2 more')
@@ -97,7 +97,7 @@ def few(texts: Iterable[str]) -> str:
 
 
 class Words:
-    """Names the values of a flow as the program does, and makes causes with these names and its lines."""
+    """Names the values of a flow as the program does, and builds causes with these names and its lines."""
 
     def __init__(self, flow: Flow, values: Mapping[str, Value]) -> None:
         self.lines = ShownLines()
@@ -105,17 +105,17 @@ class Words:
         self.flow = flow
 
     def names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
-        """Yield the names of values, as far as they have one."""
+        """Yield the names of the values that have one."""
         for leaf in leaves:
             yield from self.names.get(leaf, ())
 
     def called(self, values: Iterable[Value]) -> list[str]:
-        """Return the names of values, or the variables that they were in."""
+        """Return the names of values, or else their variables."""
         found = (self.names.get(value) or [self.flow.variables.get(value, "")] for value in values)
         return [name for names in found for name in names if name]
 
     def line(self, place: Place | None) -> str:
-        """Return the line of a place, such as ``at train.py:3``, empty if unknown."""
+        """Return the line of a place, such as ``at train.py:3``, or an empty text if unknown."""
         source = lines_of(place, self.lines)[0]
         return "" if source is None else f"at {source.file}:{source.line}"
 
@@ -148,11 +148,11 @@ class Words:
         return Cause(kind, level, op, tuple(names), source, via, detail, shown, pattern)
 
 
-_MOST_TOLD: Final = 3
+_MOST_RESULTS: Final = 3
 # One parameter with a counterpart proves nothing.
 _FEWEST_COPIED: Final = 2
-# One more than a cause tells, so that it is known whether there are others.
-_MOST_KEPT: Final = _MOST_TOLD + 1
+# One more than a cause lists, which shows whether there are others.
+_MOST_ENDS: Final = _MOST_RESULTS + 1
 
 
 def describe_terms(
@@ -161,7 +161,7 @@ def describe_terms(
     captured: Iterable[torch.Tensor] | None,
     names_behind: Callable[[Value], tuple[str, ...]],
 ) -> Iterator[Term]:
-    """Yield the terms as an explanation has them; if ``captured`` is given, with the number of each that is one."""
+    """Yield the terms of an explanation; with ``captured``, each scalar term has its value."""
     flow, known = words.flow, dict[Value, torch.Tensor]()
     if captured is not None:
         known = {flow.value_of(tensor): tensor for tensor in captured if is_number(tensor)} | flow.numbers
@@ -177,7 +177,7 @@ def describe_terms(
 
 
 def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
-    """Explain that nothing captured uses ``leaves``, with one cause for leaves of the same results."""
+    """Yield the causes why nothing captured uses ``leaves``, one for all leaves of the same results."""
     ends = _loose_ends(words.flow, flowing) if leaves else {}
     groups = grouped((ends.get(leaf, ()), name) for name, leaf in leaves.items())
     read = set[Value]()
@@ -186,14 +186,15 @@ def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping
         left = (*words.flow.exits, *words.flow.exchanges)
         read = {each.value for reads in (step.inputs for step in steps) for each in reads}
         read |= {each.value for found in left for each in found.reads}
-    for numbers, names in groups.items():
-        place = words.flow.steps[numbers[0]].place if numbers else None
-        kind = "copied" if not numbers and _has_copies(words, flowing, [leaves[name] for name in names]) else "unused"
-        yield words.cause(kind, level, "", names, place, detail=_describe_results(words, numbers, read))
+    for last_steps, names in groups.items():
+        place = words.flow.steps[last_steps[0]].place if last_steps else None
+        is_copied = not last_steps and _has_copies(words, flowing, [leaves[name] for name in names])
+        kind, detail = "copied" if is_copied else "unused", _describe_results(words, last_steps, read)
+        yield words.cause(kind, level, "", names, place, detail=detail)
 
 
 def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool:
-    """Return whether the loss is computed of parameters without a name that have the shapes of these, one for each."""
+    """Return whether the loss uses an unnamed parameter of the same shape for each of these leaves."""
     others = {flowing.root(value) for value in flowing.wanted} - words.names.keys()
     given = (words.flow.outside[value.number] for value in others if value.maker == FROM_OUTSIDE)
     shapes = Counter[object](outside.meta.shape for outside in given if outside.role == "parameter")
@@ -202,35 +203,35 @@ def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool
     return len(leaves) >= _FEWEST_COPIED and not wanted - shapes
 
 
-def _describe_results(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
-    """Describe the results of the last steps; the numbers of ``read`` values go on."""
-    if not numbers:
+def _describe_results(words: Words, last_steps: tuple[int, ...], read: Set[Value]) -> str:
+    """Describe the results of the last steps; other operations read the ``read`` values without a gradient."""
+    if not last_steps:
         return ""
-    results = map(words.flow.made_by, numbers[:_MOST_TOLD])
-    # The first result that was in a variable, or else the first.
+    results = map(words.flow.made_by, last_steps[:_MOST_RESULTS])
+    # The first result with a variable, or else the first one.
     named = (next((value for value in values if value in words.flow.variables), values[0]) for values in results)
     made = [*dict.fromkeys(map(words.made_as, named))]
-    others = " and others" if len(numbers) > _MOST_TOLD else ""
+    others = " and others" if len(last_steps) > _MOST_RESULTS else ""
     is_one = len(made) == 1 and not others
     listed = f"{', '.join(made)}{others} {'does' if is_one else 'do'}"
-    if any(value in read for number in numbers for value in words.flow.made_by(number)):
+    if any(value in read for number in last_steps for value in words.flow.made_by(number)):
         return f"{listed}, and {'its' if is_one else 'their'} numbers go on without a gradient"
     return f"{listed}, and {'goes' if is_one else 'go'} no further"
 
 
 def _loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
-    """Return by leaf the newest steps that use it and whose result no other step with a gradient takes."""
+    """Return, by leaf, the newest steps that use it and whose result no other step with a gradient takes."""
     ends: dict[Value, tuple[int, ...]] = {}
     for number in range(len(flow.steps) - 1, -1, -1):
         outputs = flow.made_by(number)
         after = {end for output in outputs for end in ends.pop(output, ())}
         carries = any(output in flowing.carrying or flowing.should_carry(output) for output in outputs)
-        # What torch keeps for the derivative of an operation is no result of the program.
+        # A tensor that torch saves for a derivative is not a result of the program.
         if not carries or outputs[0] in flowing.saved or not flowing.wanted.isdisjoint(outputs):
             continue
-        newest = tuple(sorted(after or {number}, reverse=True)[:_MOST_KEPT])
+        newest = tuple(sorted(after or {number}, reverse=True)[:_MOST_ENDS])
         for read in (read for read in flowing.sources(outputs[0]) if read.carries):
             taken = flowing.root(read.value) if read.is_leaf else read.value
             known = ends.get(taken, ())
-            ends[taken] = newest if not known else tuple(sorted({*known, *newest}, reverse=True)[:_MOST_KEPT])
+            ends[taken] = newest if not known else tuple(sorted({*known, *newest}, reverse=True)[:_MOST_ENDS])
     return ends

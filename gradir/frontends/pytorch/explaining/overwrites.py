@@ -1,4 +1,4 @@
-"""Writes that torch has not noticed, and that make a gradient wrong: two backwards prove it."""
+"""Find writes unseen by torch that make a gradient wrong, by comparing two backward passes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import ARRAYS, FROM_OUTSIDE, Held, Step
 from gradir.frontends.walks import grouped, reached
 
-# A gradient must differ by the precision of its dtype, raised to this power, times its largest number.
+# A gradient must differ by the precision of its dtype, raised to this power, times its largest value.
 _CLEAR: Final = 0.5
 
 
 class Overwrite(NamedTuple):
-    """The first write at a place to what ``savers`` had saved, and the leaves whose gradient is wrong for it."""
+    """The first write at a place to tensors that ``savers`` saved, and the leaves with a wrong gradient."""
 
     op: str
     place: Place | None
@@ -41,51 +41,52 @@ class Overwrite(NamedTuple):
 
 
 def find_overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overwrite]:
-    """Return by place the unseen writes that make a gradient wrong, with the ids of the leaves."""
-    changed = dict(_changed(flow, flowing, live))
+    """Return, by place, the unseen writes that make a gradient wrong."""
+    changed = dict(_find_changed(flow, flowing, live))
     if not changed:
         return []
-    # The first backward is as the program's would be; in the second every function finds what it had saved.
-    pairs = zip(run_backward(live, list), _as_saved(live, changed), strict=True)
+    # The first backward pass runs as the program's would; in the second, every function gets the tensors that it saved.
+    pairs = zip(run_backward(live, list), _run_with_saved_values(live, changed), strict=True)
     wrong = {id(leaf) for (leaf, one), (_, other) in pairs if _differ(one, other)}
     groups: dict[At, tuple[Held, list[GradFn]]] = {}
     for fn, parts in changed.items():
-        first = next(part.held for part in parts if not torch.equal(part.now, part.held.numbers))
+        first = next(part.former for part in parts if not torch.equal(part.now, part.former.numbers))
         groups.setdefault((first.called, first.place), (first, []))[1].append(fn)
     found = []
-    for held, fns in groups.values():
-        behind = reached(fns, lambda fn: (child for child, _ in fn.next_functions if child is not None))
-        leaves = wrong & {id(fn.variable) for fn in behind if type(fn).__name__ == ACCUMULATOR}
+    for former, fns in groups.values():
+        upstream = reached(fns, lambda fn: (child for child, _ in fn.next_functions if child is not None))
+        leaves = wrong & {id(fn.variable) for fn in upstream if type(fn).__name__ == ACCUMULATOR}
         if leaves:
-            is_array = held.called in ARRAYS
-            op = held.called.strip("_") if is_array else name_of_step(flow.steps[held.before])
+            is_array = former.called in ARRAYS
+            op = former.called.strip("_") if is_array else name_of_step(flow.steps[former.before])
             savers = [flow.steps[flow.maker_of(fn)] for fn in fns]
             how = ("the array that it gave has the same memory, and was written to",) if is_array else ()
-            found.append(Overwrite(op, held.place, savers, leaves, how))
+            found.append(Overwrite(op, former.place, savers, leaves, how))
     return found
 
 
 def communicates(live: LiveGraph) -> bool:
-    """Return whether a backward may exchange something with other processes, which one of them alone must not start."""
+    """Return whether a backward pass may communicate, since one process alone must not start it."""
     kinds = map(type, live.grad_fns)
     return in_process_group() and any(issubclass(kind, BackwardCFunction) or "c10d" in kind.__name__ for kind in kinds)
 
 
 class _Part(NamedTuple):
-    """A part of what a function saved, as it is now, and what it was."""
+    """A part of a saved tensor as it is now, with its former values."""
 
     now: torch.Tensor
-    held: Held
+    former: Held
 
 
-def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[GradFn, list[_Part]]]:
-    """Yield the functions of which something saved is not what it was, with what it was, the oldest first."""
-    parts = grouped(
-        ((held.memory, held.offset, held.numbers.shape, held.strides), held) for held in flow.overwritten.held
-    )
-    by_memory = grouped((memory, writes) for (memory, *_), writes in parts.items())
-    backwards = list(_backwards(flow, flowing)) if by_memory else []
-    for fn, node_id in live.grad_fns.items() if by_memory else ():
+def _find_changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[GradFn, list[_Part]]]:
+    """Yield the functions whose saved tensors were overwritten, with the former values, oldest first."""
+    copies = flow.overwritten.held
+    if not copies:
+        return
+    parts = grouped(((each.memory, each.offset, each.numbers.shape, each.strides), each) for each in copies)
+    by_storage = grouped((storage, writes) for (storage, *_), writes in parts.items())
+    backwards = list(_find_backwards(flow, flowing))
+    for fn, node_id in live.grad_fns.items():
         saver = flow.maker_of(fn)
         if saver == FROM_OUTSIDE:
             continue
@@ -94,26 +95,26 @@ def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[Gr
         found: dict[int, _Part] = {}
         for slot in live.graph.nodes[node_id].saved:
             saved = saved_tensor(fn, slot.slot) if slot.state == "held" else None
-            memory = None if saved is None else storage_of(saved)
-            if saved is None or memory not in by_memory or saver < flow.overwritten.lost.get(memory, 0):
+            storage = None if saved is None else storage_of(saved)
+            if saved is None or storage not in by_storage or saver < flow.overwritten.lost.get(storage, 0):
                 continue
-            for writes in by_memory[memory]:
-                # Of the same part the oldest is what was saved. What a backward has gone through may be written over.
+            for writes in by_storage[storage]:
+                # The oldest copy of a part is the saved one. A write after the backward pass does no harm.
                 place = bisect_right(writes, saver, key=attrgetter("before"))
-                for held in writes[place : place + 1]:
-                    now = held.part_of(saved.untyped_storage()) if held.before <= next_backward else None
+                for former in writes[place : place + 1]:
+                    now = former.part_of(saved.untyped_storage()) if former.before <= next_backward else None
                     (first, last), (start, end) = extent_of(saved), extent_of(saved if now is None else now)
-                    # Both parts of the memory may have an entry in common.
+                    # The two parts of the storage may overlap.
                     if now is not None and first < end and start < last:
-                        found[id(held)] = _Part(now, held)
-        ordered = sorted(found.values(), key=lambda part: part.held.before)
-        if not all(torch.equal(part.now, part.held.numbers) for part in ordered):
+                        found[id(former)] = _Part(now, former)
+        ordered = sorted(found.values(), key=lambda part: part.former.before)
+        if not all(torch.equal(part.now, part.former.numbers) for part in ordered):
             yield fn, ordered
 
 
-def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
-    """Yield the steps at which a backward may have run from what is or becomes part of the captured tensors."""
-    before: Step | None = None
+def _find_backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
+    """Yield the steps at which a backward pass may have run through the graph of the captured tensors."""
+    previous: Step | None = None
     related, is_ours = set(flowing.ends), True
     for index, step in enumerate(flow.steps):
         reads = {read.value for read in step.inputs}
@@ -121,41 +122,41 @@ def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
             related.update(flow.made_by(index))
         if step.called in DERIVING:
             starts = step.mode == "grad" and step.func.__name__.startswith("ones_like")
-            if starts or before is None or (before.called, before.place) != (step.called, step.place):
+            if starts or previous is None or (previous.called, previous.place) != (step.called, step.place):
                 is_ours = not starts or not reads.isdisjoint(related | flowing.wanted)
             if is_ours:
                 yield index
-        before = step
+        previous = step
 
 
-def _as_saved(
+def _run_with_saved_values(
     live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]
 ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
-    """Run a backward in which every function finds what it had saved, and restore everything."""
-    put_aside: dict[GradFn, list[torch.Tensor]] = {}
+    """Run a backward pass in which every function gets the tensors that it saved, and restore all storages."""
+    current: dict[GradFn, list[torch.Tensor]] = {}
 
-    def before(fn: GradFn) -> None:
+    def restore_saved(fn: GradFn) -> None:
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
-            put_aside[fn] = [part.now.clone() for part in changed[fn]]
+            current[fn] = [part.now.clone() for part in changed[fn]]
             for part in reversed(changed[fn]):
-                part.now.copy_(part.held.numbers)
+                part.now.copy_(part.former.numbers)
 
-    def after(fn: GradFn) -> None:
+    def restore_current(fn: GradFn) -> None:
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
-            for part, numbers in zip(changed[fn], put_aside.pop(fn), strict=True):
-                part.now.copy_(numbers)
+            for part, values in zip(changed[fn], current.pop(fn), strict=True):
+                part.now.copy_(values)
 
     def register() -> Iterator[RemovableHandle]:
         for fn in changed:
-            yield fn.register_prehook(lambda _, fn=fn: before(fn))
-            yield fn.register_hook(lambda *_, fn=fn: after(fn))
+            yield fn.register_prehook(lambda _, fn=fn: restore_saved(fn))
+            yield fn.register_hook(lambda *_, fn=fn: restore_current(fn))
 
     try:
         return run_backward(live, register)
     finally:
-        # The function that raised has not put it back.
-        for fn in [*put_aside]:
-            after(fn)
+        # A function that raised an error has not restored its tensors.
+        for fn in [*current]:
+            restore_current(fn)
 
 
 def _differ(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
@@ -163,6 +164,6 @@ def _differ(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
         return False
     with torch.no_grad():
         largest = torch.maximum(one.abs().max(), other.abs().max())
-        clear = largest * torch.finfo(one.dtype).eps ** _CLEAR
-        # Nothing is clear of what is not finite.
-        return bool(torch.isfinite(largest)) and bool(((one - other).abs() > clear).any())
+        tolerance = largest * torch.finfo(one.dtype).eps ** _CLEAR
+        # Gradients that are not finite prove nothing.
+        return bool(torch.isfinite(largest)) and bool(((one - other).abs() > tolerance).any())

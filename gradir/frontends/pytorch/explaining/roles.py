@@ -1,4 +1,4 @@
-"""What becomes of values that carry no gradient where they meet values that do, and which sums cancel."""
+"""Find the roles of values without a gradient beside values with one, and the sums that cancel."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ _PASSING: Final = frozenset(
         *("minimum", "mul", "neg", "select", "slice", "split", "squeeze", "sub", "sum", "unsqueeze", "view"),
     }
 )
-# How far to look for a logarithm behind a value.
+# A logarithm is searched among this many operations.
 _MOST_BACK: Final = 24
 
 
 class Roles:
-    """Knows what values are for that carry no gradient, by what takes them; each step is looked at once."""
+    """The roles of values without a gradient, by the operations that take them; each step is visited once.
 
-    # A value is a ``target`` that another is compared with, ``labels`` if it is one that was chosen, a ``return`` if
-    # something was added to it before, a part of a ``ratio`` or a ``log ratio``, an ``advantage``, or some other
-    # factor of a ``product``.
+    A comparison with another value makes it a ``target``. A target is ``labels`` if a choice was made before, and a
+    ``return`` if something was added before. Other roles are a part of a ``ratio`` or ``log ratio``, an
+    ``advantage``, and another factor of a ``product``.
+    """
 
     def __init__(self, flowing: Flowing) -> None:
         self._flow = flow = flowing.flow
@@ -49,16 +50,16 @@ class Roles:
         for index in range(len(flow.steps) - 1, -1, -1):
             made = flow.made_by(index)
             if not flowing.wanted.isdisjoint(made):
-                self._look_at(flow.steps[index], made)
+                self._add_roles(flow.steps[index], made)
 
     def of(self, value: Value) -> Collection[str]:
-        """Return all that a value is for, as far as it is known."""
+        """Return the known roles of a value."""
         return self._roles.get(value, ())
 
-    def _look_at(self, step: Step, made: Collection[Value]) -> None:
+    def _add_roles(self, step: Step, made: Collection[Value]) -> None:
         name = plain_name(step.func)
-        goes_on = self._carrying.isdisjoint(made)
-        found = set().union(*(self._roles.get(value, ()) for value in made)) if goes_on else set[str]()
+        has_no_gradient = self._carrying.isdisjoint(made)
+        found = set().union(*(self._roles.get(value, ()) for value in made)) if has_no_gradient else set[str]()
         if not found.isdisjoint(("advantage", "target")) and name.strip("_") in _CHOOSING:
             found = found - {"advantage", "target"} | {"labels"}
         elif "target" in found and name in {"add", "sub", "rsub"} and len(step.inputs) > 1:
@@ -68,11 +69,14 @@ class Roles:
             self._after.setdefault(read.value, set()).add("square" if is_square else name)
             if read.carries and step.mode == "grad":
                 continue
-            roles = {"target"} if step.called in _COMPARING else found if goes_on else self._met(step, slot, made)
+            if step.called in _COMPARING:
+                roles = {"target"}
+            else:
+                roles = found if has_no_gradient else self._roles_at_meeting(step, slot, made)
             self._roles.setdefault(read.value, set()).update(roles)
 
-    def _met(self, step: Step, slot: int, made: Collection[Value]) -> set[str]:
-        """Return the roles of a value that meets one with a gradient here."""
+    def _roles_at_meeting(self, step: Step, slot: int, made: Collection[Value]) -> set[str]:
+        """Return the roles of the value in an input slot beside values with a gradient."""
         name = plain_name(step.func)
         after = set().union(*(self._after.get(value, ()) for value in made))
         others = [read for other, read in enumerate(step.inputs) if other != slot and read.carries]
@@ -93,12 +97,12 @@ class Roles:
         return {"product", "target"} if is_cosine else {"product"}
 
     def _is_log_probability(self, value: Value) -> bool:
-        def behind(value: Value) -> list[Value]:
+        def list_inputs(value: Value) -> list[Value]:
             step = self._flow.step_of(value)
             passes = step is not None and plain_name(step.func) in _PASSING
             return [read.value for read in (step.inputs if step is not None and passes else ()) if read.carries]
 
-        steps = (self._flow.step_of(each) for each in islice(reached([value], behind), _MOST_BACK))
+        steps = (self._flow.step_of(each) for each in islice(reached([value], list_inputs), _MOST_BACK))
         names = ({step.called, plain_name(step.func)} for step in steps if step is not None)
         return not all(map(_OF_A_PROBABILITY.isdisjoint, names))
 
@@ -106,12 +110,12 @@ class Roles:
 STRAIGHT_THROUGH: Final = "straight-through"
 STOP_GRADIENT: Final = "stop-gradient"
 
-SAME_NUMBERS: Final = frozenset({"alias", "detach", "expand", "squeeze", "unsqueeze", "view"})
+SAME_VALUES: Final = frozenset({"alias", "detach", "expand", "squeeze", "unsqueeze", "view"})
 FLAT: Final = frozenset({"bernoulli", "ceil", "floor", "normal", "poisson", "round", "sgn", "sign", "trunc"})
 """Operations whose derivative is zero everywhere."""
 
 _MOST_TERMS: Final = 24
-# How many sums to look at around one.
+# At most this many sums around one are visited.
 _MOST_SUMS: Final = 4
 
 
@@ -129,13 +133,13 @@ class Sums:
         self._flow = flow = flowing.flow
         self._flowing, self._uses = flowing, uses
         self._originals: dict[Value, Value] = {}
-        # What is computed twice of the same by the same has equal numbers.
+        # Two equal operations on equal inputs give equal values.
         known: dict[object, Value] = {}
         for index, step in enumerate(flow.steps):
             if len(step.inputs) != 1:
                 continue
             value, source = Value(index, 0), self.original(step.inputs[0].value)
-            if plain_name(step.func) in SAME_NUMBERS:
+            if plain_name(step.func) in SAME_VALUES:
                 self._originals[value] = source
                 continue
             is_drawn = torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ())
@@ -149,11 +153,11 @@ class Sums:
                     self._originals[value] = first
 
     def original(self, value: Value) -> Value:
-        """Return the value whose numbers a value has."""
+        """Return the first value that is equal to a value."""
         return self._originals.get(value, value)
 
     def pattern(self, value: Value) -> str:
-        """Return the pattern of all sums of a value without gradient, empty if it is used otherwise."""
+        """Return the pattern of all sums of a value without gradient, empty if it has other uses."""
         waiting, seen, found = [value], {value}, set[str]()
         while waiting and len(seen) <= _MOST_TERMS:
             value = waiting.pop()
@@ -164,7 +168,7 @@ class Sums:
                 step, made = self._flow.steps[use.step], Value(use.step, 0)
                 if made in self._flowing.carrying and is_plain(step):
                     found.add(self._pattern_of(made))
-                elif is_plain(step) or (plain_name(step.func) in SAME_NUMBERS and len(step.inputs) == 1):
+                elif is_plain(step) or (plain_name(step.func) in SAME_VALUES and len(step.inputs) == 1):
                     waiting += [made] * (made not in seen)
                     seen.add(made)
                 else:
@@ -176,7 +180,7 @@ class Sums:
         for _ in range(_MOST_SUMS):
             with_gradient, without = self._terms(total)
             cancelled = [one for one, count in with_gradient.items() if count == 1 and without.get(one) == -1]
-            # What is subtracted as well is compared, such as a return of an advantage and the value itself.
+            # A further term that is subtracted is only compared, such as the value in an advantage.
             if cancelled and any(count > 0 for one, count in without.items() if one not in cancelled):
                 return STRAIGHT_THROUGH
             found = STOP_GRADIENT if cancelled else found
@@ -187,7 +191,7 @@ class Sums:
         return found
 
     def _terms(self, total: Value) -> tuple[dict[Value, int], dict[Value, int]]:
-        """Return how often a sum has each value with its gradient, and without."""
+        """Return the count of each value in a sum, with and without its gradient."""
         counts: tuple[dict[Value, int], dict[Value, int]] = {}, {}
         waiting = [(total, 1, True)]
         for _ in range(_MOST_TERMS):
@@ -203,15 +207,15 @@ class Sums:
             elif step is not None and step.func.__name__.startswith("detach"):
                 waiting.append((step.inputs[0].value, sign, False))
             else:
-                numbers = self.original(value)
-                # A gradient that is zero is none.
+                original = self.original(value)
+                # A gradient that is always zero counts as none.
                 is_flat = step is not None and plain_name(step.func) in FLAT
                 count = counts[not carries or is_flat]
-                count[numbers] = count.get(numbers, 0) + sign
+                count[original] = count.get(original, 0) + sign
         return {}, {}
 
 
 def is_plain(step: Step, names: Collection[str] = frozenset({"add", "sub"})) -> bool:
-    """Return whether a step adds or subtracts two tensors as they are."""
+    """Return whether a step adds or subtracts two tensors without a factor."""
     has_name = plain_name(step.func) in names and len(step.inputs) == 2
     return has_name and dict(step.constants).get("alpha", 1) == 1

@@ -1,4 +1,4 @@
-"""The kinds of cuts that recorded steps make, and other facts that steps show by themselves."""
+"""The kinds of cuts that recorded steps make, and other facts about single steps."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ from gradir.frontends.walks import reached
 EXPLICIT: Final = frozenset(
     {"copied", "data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
 )
-"""Kinds that a program asks for; the others follow from what its operations are."""
+"""Kinds that a program asks for; the others follow from its operations."""
 
 _DRAWING: Final = frozenset({"binomial", "multinomial", "normal", "poisson", "sample_dirichlet", "standard_gamma"})
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
-# These give the memory of a leaf to be written to; an embedding does so for its ``max_norm``.
-_LENDING: Final = frozenset({"data", "embedding", "embedding_bag"})
-# Operations that take the shape and the dtype of a tensor alone, by the start of their name.
+# Operations that take only the shape and dtype of a tensor, by the start of their name.
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 DERIVING: Final = frozenset({"backward", "grad"})
 
 
 class Kinds:
-    """The kinds of the steps of a flow, by their numbers."""
+    """The kinds of recorded steps, by their numbers."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
-        # Where torch draws under a no_grad of its own, as `Distribution.sample` does.
+        # The places at which torch itself samples under no_grad, as `Distribution.sample` does.
         self._drawing = {
             step.place for step in steps if step.mode == "no_grad" and plain_name(step.func) in _DRAWING and step.place
         }
-        # What gave a step its memory without its graph, such as `.data`.
+        # The step, such as `.data`, that gave a step its storage without its graph.
         self._detaching: dict[int, Step] = {}
         for number, step in enumerate(steps):
             if step.func.__name__.startswith("detach"):
@@ -48,7 +46,7 @@ class Kinds:
                 self._detaching[number] = self._detaching[lenders[0].maker]
 
     def of(self, number: int) -> str:
-        """Return the kind of a step, or of the custom Function that ran it; of a write that of what gave the memory."""
+        """Return the kind of a step, of the custom Function that ran it, or of the `.data` that it writes through."""
         step = self._steps[number]
         if step.inside is not None:
             return "checkpoint" if f"{step.inside.called}Backward" == CHECKPOINT else "nondifferentiable"
@@ -61,7 +59,7 @@ class Kinds:
 
 def kind_of(step: Step) -> str:
     """Return the kind of a step by itself."""
-    # What takes functions has no tags.
+    # An operator that takes functions has no tags.
     if torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ()):
         return "sample"
     if step.called in COPYING:
@@ -74,26 +72,27 @@ def kind_of(step: Step) -> str:
 
 
 def unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]:
-    """Yield the captured tensors that were computed outside, or written to afterwards."""
+    """Yield the captured tensors that were computed outside the recording, or written to after it."""
     for tensor in [tensor for tensor in captured if tensor.requires_grad] or captured:
         read = flow.read(tensor)
         is_outside = read.value.maker == FROM_OUTSIDE and not read.is_leaf
-        # A custom Function takes its number before the operations in it, and a view may take one when it is asked.
+        # A custom Function takes its number before its operations, and a view may take one on access.
         has_number = flow.steps and not isinstance(tensor.grad_fn, (NoneType, BackwardCFunction))
         is_numbered = has_number and base_of(tensor) is None
-        # After the last step it was written to, as by ``loss += other`` outside.
+        # A write after the last step, such as ``loss += other``, has a later number.
         if is_outside or (is_numbered and sequence_number(tensor.grad_fn) >= flow.steps[-1].number):
             yield read.value
 
 
 def find_data_leaves(flow: Flow) -> dict[int, Value]:
-    """By step, the leaf of which it gave the ``.data``, or lends that memory on."""
+    """Return, by step, the leaf whose ``.data`` it gives or shares."""
     found: dict[int, Value] = {}
     for number, step in enumerate(flow.steps):
         lent = step.of_kind("view", "inplace")
         if len(lent) != 1:
             continue
-        if lent[0].is_leaf and step.called in _LENDING:
+        # An embedding writes to its weight for ``max_norm``.
+        if lent[0].is_leaf and step.called in {"data", "embedding", "embedding_bag"}:
             found[number] = lent[0].value
         elif not lent[0].is_leaf and lent[0].value.maker in found:
             found[number] = found[lent[0].value.maker]
@@ -101,22 +100,22 @@ def find_data_leaves(flow: Flow) -> dict[int, Value]:
 
 
 def find_read_indices(flow: Flow) -> Iterator[tuple[int, tuple[Read, ...]]]:
-    """By step, the tensors of one number that torch read to know which entry the step takes, as in ``x[i]``."""
+    """Yield the steps that take an entry such as ``x[i]``, with the tensors that torch read as the index."""
     waiting: tuple[Read, ...] = ()
-    before: Step | None = None
+    previous: Step | None = None
     for number, step in enumerate(flow.steps):
-        if waiting and before is not None and (step.called, step.place) != (before.called, before.place):
+        if waiting and previous is not None and (step.called, step.place) != (previous.called, previous.place):
             waiting = ()
         if step.called and step.func.__name__.startswith(READS_A_NUMBER):
             waiting += step.inputs
         elif waiting:
             yield number, waiting
             waiting = ()
-        before = step
+        previous = step
 
 
 def saved_by_torch(flow: Flow) -> Iterator[Value]:
-    """Yield the results that torch itself detaches, right after an operation whose derivative needs them."""
+    """Yield the results that torch detaches to save them, right after the operation whose derivative needs them."""
     maker = FROM_OUTSIDE
     for number, step in enumerate(flow.steps):
         if not step.func.__name__.startswith("detach"):
@@ -132,23 +131,23 @@ def saved_by_torch(flow: Flow) -> Iterator[Value]:
 
 
 def takes_shape_alone(step: Step) -> bool:
-    """Return whether a step takes no numbers of its inputs."""
+    """Return whether a step takes only the shape and dtype of its inputs."""
     name: str = step.func.__name__
     return name.startswith(_OF_SHAPE_ALONE) or name.partition(".")[0].rpartition("_")[2] == "like"
 
 
 def updated_leaves(step: Step) -> list[Value]:
-    """Return the leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
+    """Return the leaves that a step writes to, as an optimizer does; they stay leaves."""
     return [read.value for read in step.of_kind("inplace") if read.is_leaf]
 
 
 def last_updates(steps: Sequence[Step], root: Callable[[Value], Value]) -> dict[Value, int]:
-    """Return the last optimizer's step that moves each ``root``."""
+    """Return, by ``root``, the last step of an optimizer that writes to it."""
     moving = ((index, step) for index, step in enumerate(steps) if step.called == "step")
     return {root(leaf): index for index, step in moving for leaf in updated_leaves(step)}
 
 
-# Operations that copy the numbers of their input, or have none yet.
+# Operations that copy the values of their input, or have no values yet.
 _MOVING: Final = frozenset(
     {
         *("alias", "clone", "contiguous", "copy", "detach", "empty", "empty_like", "empty_strided", "lift_fresh"),
@@ -158,7 +157,7 @@ _MOVING: Final = frozenset(
 
 
 def is_computed(flow: Flow, root: Callable[[Value], Value], value: Value, target: Value) -> bool:
-    """Return whether a value has other numbers than the target: an operation made them, and did not only move them."""
+    """Return whether an operation computed a value, instead of copying the target or other existing values."""
     step = flow.step_of(value)
     while step is not None and root(value) != target and plain_name(step.func) in _MOVING and step.inputs:
         value = step.inputs[0].value
@@ -167,14 +166,14 @@ def is_computed(flow: Flow, root: Callable[[Value], Value], value: Value, target
 
 
 def before_detach(flow: Flow, departure: Exit | None) -> Iterator[Read]:
-    """Yield what left torch, without the ``detach()`` that this takes."""
-    for read in () if departure is None else departure.reads:
+    """Yield the values that left torch, before the ``detach()`` that leaving takes."""
+    for read in departure.reads if departure is not None else ():
         step = flow.step_of(read.value)
         yield step.inputs[0] if step is not None and plain_name(step.func) == "detach" else read
 
 
 def seen_outside(step: Step) -> Step:
-    """Return a step as the call of the custom Function that ran it, if one did."""
+    """Return the call of the custom Function that ran a step, or the step itself."""
     if step.inside is None:
         return step
     call = next((call for call in calls_from(step.call) if not call.inside), None)
@@ -182,7 +181,7 @@ def seen_outside(step: Step) -> Step:
 
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
-    """Yield the terms of sums, each once, in the order of the program; any other value is its own only term."""
+    """Yield the terms of sums, each once, in program order; another value is its own term."""
 
     def summands(value: Value) -> tuple[Read, ...]:
         step = flow.step_of(value)

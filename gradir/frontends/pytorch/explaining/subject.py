@@ -1,4 +1,4 @@
-"""What is to be explained, as a recorder gives it, and what its modules keep besides their parameters."""
+"""The subject of an explanation, and the leaves that modules have besides their parameters."""
 
 from __future__ import annotations
 
@@ -24,73 +24,64 @@ from gradir.frontends.walks import below, chain, grouped
 from gradir.protocols import Names
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
-# How many operations a tensor may be from the parameter that it is made of.
+# At most this many operations may be between a tensor and its parameter.
 _MOST_BACK: Final = 8
 
 
 def tensors_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
-    """Return the leaves that modules keep in lists, dicts, plain attributes and as buffers, by where they are."""
+    """Return the leaves in lists, dicts, plain attributes and buffers of modules, by path."""
     found: dict[str, torch.Tensor] = {}
     for module, path in paths.items():
         for name, value in (*private.fields_of(module).items(), *private.own_buffers(module).items()):
             if name not in _OF_TORCH:
-                _collect(below(path, name), value, found)
+                _collect_leaves(below(path, name), value, found)
     return found
 
 
-def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
-    """The weights of embeddings and linear modules that are two tensors of equal numbers, as loading may leave them."""
+def find_broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
+    """Return pairs of embedding and linear weights that are copies, as loading may leave tied weights."""
     embeddings, linears = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
     for module, path in paths.items():
         weight = private.own_parameters(module).get("weight")
         if weight is None:
             continue
-        where = below(path, "weight")
         if isinstance(module, nn.Embedding):
-            embeddings[where] = weight
+            embeddings[below(path, "weight")] = weight
         elif isinstance(module, nn.Linear):
-            linears[where] = weight
+            linears[below(path, "weight")] = weight
     pairs = product(embeddings.items(), linears.items())
     return [(one, other) for (one, embedding), (other, linear) in pairs if _are_copies(embedding, linear)]
-
-
-def hooks_by_module(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
-    """Return the hooks on the backward of modules, by the path of the module."""
-    kinds = (private.hooks_of_module, private.backward_pre_hooks_of)
-    found = {path: [hook for kind in kinds for hook in kind(module).values()] for module, path in paths.items()}
-    return {path: hooks for path, hooks in found.items() if hooks}
 
 
 def find_left_over(
     trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]
 ) -> list[torch.Tensor]:
-    """The tensors of an optimizer that a model no longer has: not ``used``, by id(), and no living module has them."""
+    """Return the tensors of an optimizer that are not ``used``, by id(), and in no living module."""
     own = {id(tensor) for tensor in parameters.values()}
     stale = {id(tensor): tensor for tensor in trained if id(tensor) not in own and id(tensor) not in used}
-    # Only then, since it takes longer the more objects a program has.
+    # This search takes longer the more objects a program has.
     modules = living(nn.Module) if stale else ()
-    held = (tensor for module in modules for tensor in private.own_parameters(module).values())
-    return [] if any(id(tensor) in stale for tensor in held) else [*stale.values()]
+    tensors = (tensor for module in modules for tensor in private.own_parameters(module).values())
+    return [] if any(id(tensor) in stale for tensor in tensors) else [*stale.values()]
 
 
 def find_replaced(
     trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], stale: Sequence[torch.Tensor]
 ) -> list[str]:
-    """Return the names of the parameters that took the places of the ``stale`` ones of an optimizer."""
-    given = list(dict.fromkeys(map(id, trained)))
-    new = {id(tensor): tensor for tensor in parameters.values() if tensor.requires_grad}
-    new = {key: tensor for key, tensor in new.items() if key not in given}
-    if not stale or not new or is_master(stale, new.values()):
+    """Return the names of the parameters that replaced the ``stale`` ones of an optimizer."""
+    given = dict.fromkeys(map(id, trained))
+    new = {id(tensor): tensor for tensor in parameters.values() if tensor.requires_grad and id(tensor) not in given}
+    if not stale or not new or is_master_copy(stale, new.values()):
         return []
     old, shapes = set(map(id, stale)), Counter(tensor.shape for tensor in new.values())
     has_shapes = not Counter(tensor.shape for tensor in stale) - shapes
-    # A temperature beside the model is no weight of it.
+    # A temperature beside the model is not a weight of it.
     has_ranks = not Counter(len(tensor.shape) for tensor in new.values()) - Counter(len(t.shape) for t in stale)
     models = (parameters.values(), [tensor for tensor in parameters.values() if tensor.requires_grad])
-    # All else in the optimizer is the whole model in order, and the stale ones are at the places of the new ones.
+    # The optimizer has the whole model in order, with stale tensors in place of the new ones.
     is_model = len(old) < len(given) and any(
         (has_ranks and _is_in_places(given, old, keys, new))
-        # Weights that are computed of several new ones, as by weight_norm, come after what is not computed.
+        # Parameters of computed weights, as by weight_norm, come after all others.
         or (has_shapes and keys[0] not in new and _without(given, old) == _without(keys, new))
         for keys in (list(dict.fromkeys(map(id, tensors))) for tensors in models)
     )
@@ -99,118 +90,116 @@ def find_replaced(
     return [name for name, tensor in parameters.items() if id(tensor) in new]
 
 
-def _is_in_places(given: Sequence[int], stale: Collection[int], keys: Sequence[int], new: Collection[int]) -> bool:
-    """Return whether a model has new keys where an optimizer has stale ones, and no more of them."""
-    before, now = _runs(given, stale), _runs(keys, new)
-    return len(before) == len(now) and all(
-        old == this if isinstance(old, list) else isinstance(this, int) and old >= this
-        for old, this in zip(before, now, strict=True)
+def _is_in_places(given: Iterable[int], stale: Collection[int], keys: Iterable[int], new: Collection[int]) -> bool:
+    """Return whether a model has new keys at the places of an optimizer's stale ones, and no more of them."""
+    old_runs, new_runs = _split_into_runs(given, stale), _split_into_runs(keys, new)
+    return len(old_runs) == len(new_runs) and all(
+        before == after if isinstance(before, list) else isinstance(after, int) and before >= after
+        for before, after in zip(old_runs, new_runs, strict=True)
     )
 
 
-def _runs(keys: Iterable[int], others: Collection[int]) -> list[list[int] | int]:
-    """Keys in rows, and how many others are between these."""
-    rows = ((is_other, [*row]) for is_other, row in groupby(keys, others.__contains__))
-    return [len(row) if is_other else row for is_other, row in rows]
+def _split_into_runs(keys: Iterable[int], others: Collection[int]) -> list[list[int] | int]:
+    """Return the runs of keys, and the number of others between them."""
+    runs = ((is_other, [*run]) for is_other, run in groupby(keys, others.__contains__))
+    return [len(run) if is_other else run for is_other, run in runs]
 
 
 def _without(keys: Iterable[int], others: Collection[int]) -> list[int]:
     return [key for key in keys if key not in others]
 
 
-def is_master(trained: Collection[torch.Tensor], reached: Collection[torch.Tensor]) -> bool:
-    """Whether an optimizer may have copies of another precision, to which something else brings the gradients."""
+def is_master_copy(trained: Collection[torch.Tensor], reached: Collection[torch.Tensor]) -> bool:
+    """Return whether an optimizer may have master copies in another precision, which get their gradients elsewhere."""
     return bool(reached) and {tensor.dtype for tensor in trained}.isdisjoint(tensor.dtype for tensor in reached)
 
 
 def find_foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Iterable[Value]) -> list[Value]:
     """Return unnamed leaves if all of them are parameters of models other than the recorded one."""
     own = {id(tensor) for tensor in aside.values()}
-    # A view that was made under no_grad counts as a leaf.
+    # A view created under no_grad counts as a leaf.
     owners = [*dict.fromkeys(map(flow.owner_of, leaves))]
     given = [flow.outside[owner.number] for owner in owners if owner.maker == FROM_OUTSIDE]
     are_parameters = len(given) == len(owners) and all(outside.role == "parameter" for outside in given)
-    # The model that had them may be gone.
+    # Their model may no longer exist.
     return owners if are_parameters and not any(id(flow.tensor_of(owner)) in own for owner in owners) else []
 
 
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one is other or one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
         return False
+    # Without training they stay equal.
     if not (one.requires_grad and other.requires_grad):
-        # What does not learn stays equal.
         return False
-    # To compare distributed tensors takes all processes; the parts that this one has tell enough.
+    # Comparing whole distributed tensors would need all processes; the local parts are enough.
     one, other = held_by(one.detach()), held_by(other.detach())
-    if one.data_ptr() == other.data_ptr():
-        # What is written to one is in the other.
-        return False
-    # Equal numbers throughout are an initialisation, and no copy.
-    return bool(one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())
+    # Tensors with one storage are tied; a constant is an initialization, not a copy.
+    is_apart = one.data_ptr() != other.data_ptr()
+    return bool(is_apart and one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())
 
 
-def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
+def _collect_leaves(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
     if isinstance(value, torch.Tensor):
-        leaf = value if value.is_leaf else _parameter_behind(value)
+        leaf = value if value.is_leaf else _find_only_parameter(value)
         if leaf is not None and leaf.requires_grad:
             found[name] = leaf
     elif isinstance(value, (list, tuple, dict)):
         for key, entry in _entries_of(value):
-            shown = f"{name}[{key!r}]" if type(key) in (int, str) else f"{name}[{type(key).__name__}]"
+            path = f"{name}[{key!r}]" if type(key) in (int, str) else f"{name}[{type(key).__name__}]"
             if isinstance(entry, torch.Tensor):
-                _collect(shown, entry, found)
+                _collect_leaves(path, entry, found)
             elif isinstance(entry, nn.Module):
                 for own, parameter in named_parameters_in(entry):
-                    _collect(f"{shown}.{own}", parameter, found)
+                    _collect_leaves(f"{path}.{own}", parameter, found)
 
 
-def _parameter_behind(value: torch.Tensor) -> torch.Tensor | None:
-    # It alone makes the tensor, as in ``nn.Parameter(numbers).to(device)``.
-    def only(fn: GradFn) -> GradFn | None:
-        made_of = [each for each, _ in fn.next_functions if each is not None]
-        return made_of[0] if len(made_of) == 1 else None
+def _find_only_parameter(value: torch.Tensor) -> torch.Tensor | None:
+    # For example, the parameter in ``nn.Parameter(values).to(device)``.
+    def find_only_input(fn: GradFn) -> GradFn | None:
+        inputs = [each for each, _ in fn.next_functions if each is not None]
+        return inputs[0] if len(inputs) == 1 else None
 
     first = value.grad_fn
-    last = None if first is None else [*islice(chain(first, only), _MOST_BACK)][-1]
+    last = None if first is None else [*islice(chain(first, find_only_input), _MOST_BACK)][-1]
     leaf = getattr(last, "variable", None)
     return leaf if isinstance(leaf, nn.Parameter) else None
 
 
 def _entries_of(container: list[object] | tuple[object, ...] | dict[object, object]) -> Iterable[tuple[object, object]]:
-    """Return the entries of a container as it has them: a class that is made from these may iterate otherwise."""
+    """Return the stored entries of a container, since a subclass may iterate otherwise."""
     if isinstance(container, dict):
         return dict.items(container)
     return enumerate(list.__iter__(container) if isinstance(container, list) else tuple.__iter__(container))
 
 
 class Subject(NamedTuple):
-    """What is to be explained."""
+    """The recording, the modules and the optimizer that an explanation is about."""
 
     flow: Flow
     tensors: Mapping[str, torch.Tensor]
-    # The names that a module gives.
+    # The names of parameters of modules.
     owned: frozenset[str]
-    # What backward would start from, with the graph if there is one.
+    # The tensors from which backward() would start, with their graph if there is one.
     captured: Sequence[torch.Tensor]
     live: LiveGraph | None
-    # The tensors of the optimizer if there is one.
+    # The tensors of the optimizer, if one was given.
     trained: Sequence[torch.Tensor] | None
-    # Names that a module computes of its parameters.
+    # Names of tensors that a module computes from its parameters.
     parametrized: frozenset[str]
-    # The tensors that modules keep otherwise than as parameters and buffers.
+    # The leaves of modules that are not registered as parameters.
     aside: Mapping[str, torch.Tensor]
-    # Pairs of parameters that were one tensor.
+    # Pairs of parameters that should be one tensor.
     untied: Sequence[tuple[str, str]]
-    # Those on the backward of modules, by path.
+    # The backward hooks of modules, by path.
     hooks: Mapping[str, Sequence[object]]
     # The names of parameters that a module has only while it runs.
     lent: frozenset[str]
     paths: Mapping[nn.Module, str]
-    # The variables of modules that were called from outside any other, by id().
+    # The variables of top-level modules, by id().
     variables: Mapping[int, str]
 
     def tied(self) -> tuple[tuple[str, ...], ...]:
-        """Return the names that are of one tensor."""
+        """Return the groups of names of the same tensor."""
         names = grouped((id(tensor), name) for name, tensor in self.tensors.items())
         return tuple(tuple(group) for group in names.values() if len(group) > 1)
 
@@ -226,15 +215,19 @@ def subject_of(
     params: Names | None,
     optimizer: Any,
 ) -> Subject:
-    """Return the subject of captured tensors; ``ran`` are the parameters that modules had only while they ran."""
-    held = None if optimizer is None else _held_by(optimizer)
-    # Backward gives a gradient to the form that the forward ran with, and the optimizer has the other.
+    """Return the subject of captured tensors; ``ran`` has the parameters that modules have only while they run."""
+    trained = None if optimizer is None else _read_optimizer_tensors(optimizer)
+    # The forward pass runs with one form of a sharded parameter, and the optimizer has another.
     whole = {id(form): forms[0] for forms in forms_of_sharded(modules.paths) for form in forms}
     owned = [entry for entry in modules.owned if entry.is_parameter]
-    # What has no data cannot have run: offloading puts a tensor with data in its place for the call.
+    # Offloading replaces a parameter without data during the call.
     lent = {name: ran[name] for entry in owned if entry.tensor.is_meta for name in entry.names if name in ran}
     whole.update((id(entry.tensor), lent[name]) for entry in owned for name in entry.names if name in lent)
     named = {name: whole.get(id(entry.tensor), entry.tensor) for entry in owned for name in entry.names}
+    hooks = {
+        path: [*private.hooks_of_module(module).values(), *private.backward_pre_hooks_of(module).values()]
+        for module, path in modules.paths.items()
+    }
     extra = dict(named_tensors(params))
     return Subject(
         flow,
@@ -242,22 +235,22 @@ def subject_of(
         frozenset(named),
         captured,
         live,
-        None if held is None else [whole.get(id(tensor), tensor) for tensor in held],
+        None if trained is None else [whole.get(id(tensor), tensor) for tensor in trained],
         frozenset(name for name in extra if f"parametrizations.{name}.original" in named),
         tensors_aside(modules.paths),
-        broken_ties(modules.paths),
-        hooks_by_module(modules.paths),
+        find_broken_ties(modules.paths),
+        {path: found for path, found in hooks.items() if found},
         frozenset(lent),
         modules.paths,
         variables,
     )
 
 
-def _held_by(optimizer: Any) -> list[torch.Tensor]:
-    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
-    if not several:
+def _read_optimizer_tensors(optimizer: Any) -> list[torch.Tensor]:
+    optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    if not optimizers:
         raise CaptureError("optimizer is an empty list: give the optimizers of the step, or leave it out")
-    for each in several:
+    for each in optimizers:
         if getattr(each, "param_groups", None) is None:
             raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(each).__name__}")
-    return [tensor for each in several for group in each.param_groups for tensor in group["params"]]
+    return [tensor for each in optimizers for group in each.param_groups for tensor in group["params"]]

@@ -1,4 +1,4 @@
-"""Why gradients become zero, which of them stay so whatever comes in, and which others a later step may change."""
+"""Explain why gradients become zero, and whether they stay zero in every step."""
 
 from __future__ import annotations
 
@@ -28,23 +28,20 @@ STAYING: Final = frozenset(
         *("out_of_range", "saturated", "stuck", "weighed_out"),
     }
 )
-"""The kinds of causes by which a gradient is zero in every step."""
+"""The kinds of causes that make a gradient zero in every step."""
 
 _BOUNDED: Final = frozenset({"clamp", "clamp_max", "clamp_min", "hardtanh", "relu", "threshold"})
 SLOPES: Final = {"hardtanh_backward": "hardtanh", "leaky_relu_backward": "leaky_relu", "threshold_backward": "relu"}
-"""The functions of straight pieces, by what their slopes are called."""
+"""The piecewise linear functions, by the operations of their derivatives."""
 
-# The kinds of causes that operations always are.
+# The kind of cause of operations that always have the same one.
 _BY_OPERATION: Final = {
     **dict.fromkeys(("hardsigmoid", "sigmoid", "tanh"), "saturated"),
     **dict.fromkeys(SLOPES, "flat_slope"),
 }
 
-# This mode of interpolation copies single entries.
-_NEAREST: Final = 1
-
 _SOFTMAXES: Final = ("log_softmax", "safe_softmax", "softmax")
-# How many entries an operation normalises at a time.
+# The number of entries that an operation normalizes at a time.
 _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], Shape], object]]] = {
     **dict.fromkeys(_SOFTMAXES, lambda attrs, shape: shape[attrs["dim"]] if shape else 1),
     "native_layer_norm": lambda attrs, _: prod(attrs["normalized_shape"]),
@@ -52,25 +49,24 @@ _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], Shape], object]]] 
 }
 
 _ATTENTION: Final = "scaled_dot_product"
-# Attention normalises along this dimension of the keys.
+# Attention normalizes along this dimension of the keys.
 _KEYS: Final = -2
-# The input slot of the summand, of operations that add a product to it.
+# The input slot of the summand, for operations that add a product to it.
 _SUMMANDS: Final = {"addbmm": 0, "addcmul": 0, "addmm": 0, "addmv": 0, "addr": 0, "baddbmm": 0, "convolution": 2}
 _PRODUCTS: Final = frozenset({*_SUMMANDS, "bmm", "dot", "mm", "mul", "mv"})
-_BY_ENTRY: Final = frozenset({"addcmul", "mul"})
 _ZEROS: Final = frozenset({"new_zeros", "zero", "zeros", "zeros_like"})
 _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
-# With this many inputs the results are weighed by the second input and shifted by the third.
+# With this many inputs, the second one scales the result and the third shifts it.
 _NORMS: Final = {"native_batch_norm": 5, "native_group_norm": 3, "native_layer_norm": 3}
 
-_OF_ZERO_ZERO: Final = frozenset(
+_ZERO_PRESERVING: Final = frozenset(
     {
         *("abs", "clone", "detach", "gelu", "leaky_relu", "mean", "mul", "neg", "pow", "relu", "silu", "sum", "tanh"),
         *("threshold_backward", "to_copy", "unsafe_view"),
     }
 )
 
-# The kind of cause of an operation that gives zero now, and would not with other numbers.
+# The kind of cause of an operation that gives zero now, but not for other inputs.
 _NOW: Final[Mapping[str, str]] = {
     **dict.fromkeys(_BOUNDED, "dead"),
     **dict.fromkeys(("abs", "huber_loss", "linalg_vector_norm", "mse_loss", "norm", "smooth_l1_loss"), "equal"),
@@ -82,15 +78,16 @@ _NOW: Final[Mapping[str, str]] = {
     "nll_loss2d": "ignored",
 }
 
-# How often to drop leaves that turn out to be free to change.
+# At most this many rounds drop leaves that may change.
 _ROUNDS: Final = 3
 
 
 class Zeros:
-    """Knows of the operations in which gradients become zero whether they do so in every step."""
+    """Tells whether operations make a gradient zero in every step.
 
-    # They do where the recorded forward says so: a derivative that is zero everywhere, one entry to normalise, a value
-    # outside its range which is computed of parameters alone, or factors each of which waits for the other to change.
+    The recorded forward shows derivatives that are zero everywhere and normalizations of one entry. It also shows
+    values out of range that depend only on parameters, and zero factors that each need the other to change first.
+    """
 
     def __init__(
         self,
@@ -100,30 +97,30 @@ class Zeros:
         waiting: Mapping[Value, Sequence[Origin]],
         frozen: frozenset[Value],
     ) -> None:
-        """``starting`` leaves get a nonzero gradient, ``waiting`` ones a zero with its origins, ``frozen`` none."""
+        """Take leaves with a nonzero gradient, those with a zero one and its origins, and those without a gradient."""
         self._flow, self._flowing = flowing.flow, flowing
         self._named, self._starting, self._frozen = named, starting, frozen
         self._suppose(frozenset(waiting) | frozen)
         for _ in range(_ROUNDS):
-            stuck = frozen | {leaf for leaf in self._stuck - frozen if all(map(self._stays, waiting[leaf]))}
+            stuck = frozen | {leaf for leaf in self._stuck - frozen if all(map(self._lasts, waiting[leaf]))}
             if stuck == self._stuck:
                 return
             self._suppose(stuck)
         self._suppose(frozen)
 
     def _suppose(self, stuck: frozenset[Value]) -> None:
-        """Suppose that these leaves stay zero, of which all that is known depends."""
+        """Assume that these leaves never change, and forget all answers that depend on it."""
         self._stuck = stuck
-        self._kept: dict[Value, bool] = {}
+        self._stays_zero: dict[Value, bool] = {}
         self._fixed: dict[Value, bool] = {}
-        self._has_numbers: bool | None = None
+        self._has_changing_reads: bool | None = None
 
-    def _stays(self, origin: Origin) -> bool:
+    def _lasts(self, origin: Origin) -> bool:
         node, step = origin
         return step is not None and self._kind_of_staying(node, step) in STAYING
 
     def kind(self, origin: Origin) -> str:
-        """Return the kind of cause by which a gradient becomes zero here."""
+        """Return the kind of cause of a gradient that becomes zero here."""
         return self._kind_of_staying(*origin) or self._kind_of_now(*origin)
 
     def _kind_of_staying(self, node: Node, step: Step | None) -> str:
@@ -133,109 +130,110 @@ class Zeros:
         if not kind and step is not None:
             kind = self._kind_of_zeros(step)
             factors = _factors(step) if plain_name(step.func) in _PRODUCTS else []
-            # It may multiply zeros that stay zero as long as the others do.
+            # Each factor stays zero as long as the others do.
             is_stuck = kind in {"", "closed"} and len(factors) > 1 and all(map(self._is_kept_zero, factors))
             kind = "stuck" if is_stuck else kind
         if kind:
             return kind
-        # What an operation takes may not depend on what comes in.
-        is_given = step is not None and node.op in _BOUNDED and self._is_fixed(step.inputs[0].value)
-        return "out_of_range" if node.op in _BOUNDED and (is_given or _has_two_bounds(node)) else ""
+        # The operand may be the same for every input of the model.
+        is_fixed = step is not None and node.op in _BOUNDED and self._is_fixed(step.inputs[0].value)
+        return "out_of_range" if node.op in _BOUNDED and (is_fixed or _has_two_bounds(node)) else ""
 
     def _is_single_now(self, node: Node, step: Step) -> bool:
-        """Return whether an input has no other entries along the dimension that an operation normalises."""
+        """Return whether an operation normalizes one entry only because an input of the model has one."""
         is_attention = node.op.startswith(_ATTENTION)
         value, dim = (step.inputs[1].value, _KEYS) if is_attention else (step.inputs[0].value, node.attrs.get("dim"))
         return isinstance(dim, int) and is_of_input(self._flow, value, dim)
 
     def _kind_of_zeros(self, step: Step) -> str:
-        """The kind of cause that an operation is which multiplies by a zero of the program, or gets nothing else."""
+        """Return the kind of cause of an operation that multiplies by a zero of the program, or only takes zeros."""
         name, value = plain_name(step.func), step.inputs[0].value if step.inputs else None
         given = dict(step.constants)
         if name in _PRODUCTS:
             if name == "mul" and given.get("other") == 0:
-                # What has parameters alone in it is added to have them in the graph.
-                is_meant = value is not None and self._is_fixed(value)
-                return "" if is_meant or self._takes_numbers() else "weighed_out"
+                # A program adds a zero product of parameters to have them in the graph.
+                is_intended = value is not None and self._is_fixed(value)
+                return "" if is_intended or self._reads_changing_values() else "weighed_out"
             factors = _factors(step)
-            found = {factor: self._flow.step_of(self._flow.owner_of(factor)) for factor in factors}
-            made = {factor: maker for factor, maker in found.items() if maker and plain_name(maker.func) in _ZEROS}
-            if name in _BY_ENTRY and made and not all(factor in made or self._is_fixed(factor) for factor in factors):
-                return "dropped" if any(map(_is_inner, made.values())) else "weighed_out"
-            # A leaf that is zero and no more than that waits for the other factor.
+            makers = {factor: self._flow.step_of(self._flow.owner_of(factor)) for factor in factors}
+            zeros = {factor: maker for factor, maker in makers.items() if maker and plain_name(maker.func) in _ZEROS}
+            is_masked = name in {"addcmul", "mul"} and bool(zeros)
+            if is_masked and not all(factor in zeros or self._is_fixed(factor) for factor in factors):
+                return "dropped" if any(map(_is_inner, zeros.values())) else "weighed_out"
+            # A leaf that is zero may change once the other factor does.
             closing = (factor for factor in factors if self._flowing.owner_of(factor) not in self._stuck - self._frozen)
             return "closed" if any(map(self._is_kept_zero, closing)) else ""
         if name in _SUMS:
             return "weighed_out" if given.get("alpha") == 0 else ""
         if value is None or len(step.inputs) > 1:
             return ""
-        # A parameter of zero itself may be where it should be, as where its norm is part of a loss.
+        # A zero parameter may be at its optimum, such as one whose norm is part of a loss.
         is_leaf = name not in _BOUNDED and self._flowing.owner_of(value) in self._named
         return "closed" if not is_leaf and self._is_kept_zero(value) else ""
 
     def makers(self, step: Step) -> Iterator[int]:
-        """Yield the numbers of the steps that make zeros which an operation multiplies by."""
+        """Yield the numbers of the steps that make the zero factors of an operation."""
         found = (self._flow.owner_of(factor).maker for factor in _factors(step))
         return (index for index in found if index != FROM_OUTSIDE and _gives_zeros(self._flow.steps[index]))
 
-    def _takes_numbers(self) -> bool:
-        """Whether the program read numbers that are not those of parameters, of which it may have made a factor."""
-        if self._has_numbers is None:
+    def _reads_changing_values(self) -> bool:
+        """Return whether the program read values that may change, from which it may have computed a factor."""
+        if self._has_changing_reads is None:
             reads = (read for found in self._flow.exits for read in found.reads)
-            self._has_numbers = not all(self._is_fixed(read.value) for read in reads)
-        return self._has_numbers
+            self._has_changing_reads = not all(self._is_fixed(read.value) for read in reads)
+        return self._has_changing_reads
 
     def _kind_of_now(self, node: Node, step: Step | None) -> str:
         if step is None:
             return _NOW.get(node.op, "zero")
-        if not self._starting.isdisjoint(self._multiplied(step)):
+        if not self._starting.isdisjoint(self._find_factors(step)):
             return "starting"
         metas = (*(self._flow.meta_of(read.value) for read in step.inputs), *step.outputs)
         return "empty" if any(0 in (meta.shape or ()) for meta in metas) else _NOW.get(node.op, "zero")
 
-    def _multiplied(self, step: Step) -> Iterator[Value]:
-        """Return the factors of an operation, as they were before views of them were made."""
+    def _find_factors(self, step: Step) -> Iterator[Value]:
+        """Return the factors of an operation, without views."""
         if plain_name(step.func).startswith("native_"):
-            # A normalisation adds its bias.
+            # A normalization adds its bias.
             return map(self._flowing.root, (read.value for read in step.inputs[1:2]))
         return map(self._flowing.owner_of, _factors(step))
 
     def _is_kept_zero(self, value: Value) -> bool:
-        return self._folded(value, self._kept, self._stuck, _needed_for_zero)
+        return self._decide(value, self._stays_zero, self._stuck, _list_zero_conditions)
 
     def _is_fixed(self, value: Value) -> bool:
-        return self._folded(value, self._fixed, self._named, self._needed_to_be_fixed)
+        return self._decide(value, self._fixed, self._named, self._list_fixed_conditions)
 
-    def _needed_to_be_fixed(self, step: Step) -> Sequence[Sequence[Value]] | None:
+    def _list_fixed_conditions(self, step: Step) -> Sequence[Sequence[Value]] | None:
         if plain_name(step.func) in _PRODUCTS:
             factors = _factors(step)
             if any(map(self._is_kept_zero, factors)):
                 return [[read.value] for read in step.inputs if read.value not in factors]
         is_drawn = torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ())
-        # What is made of nothing may be other numbers in the next step.
+        # An operation without inputs may give other values in the next step.
         varies = is_drawn or not step.inputs or "inplace" in step.kinds
         return None if varies else [[read.value] for read in step.inputs]
 
-    def _folded(
+    def _decide(
         self,
         value: Value,
         known: dict[Value, bool],
         leaves: Collection[Value],
-        needed: Callable[[Step], Sequence[Sequence[Value]] | None],
+        conditions: Callable[[Step], Sequence[Sequence[Value]] | None],
     ) -> bool:
-        """Whether a value has what some leaves have; of each group of values that a step needs, one must have it."""
+        """Return whether a value has a property of some leaves; a step needs one such value in each of its groups."""
 
         def groups(at: Value) -> Sequence[Sequence[Value]]:
             leaf = self._flowing.root(at)
             is_leaf = leaf.maker == FROM_OUTSIDE or leaf in self._named
-            found = None if is_leaf else needed(self._flow.steps[leaf.maker])
-            # No value of an empty group has it.
+            found = None if is_leaf else conditions(self._flow.steps[leaf.maker])
+            # An empty group cannot be met.
             return [] if is_leaf and leaf in leaves else [[]] if found is None else found
 
-        def holds(at: Value) -> bool:
+        def meets_all(at: Value) -> bool:
             return all(any(map(known.__getitem__, group)) for group in groups(at))
 
-        return folded(value, known, lambda at: chain(*groups(at)), holds)
+        return folded(value, known, lambda at: chain(*groups(at)), meets_all)
 
 
 def _factors(step: Step) -> list[Value]:
@@ -244,7 +242,7 @@ def _factors(step: Step) -> list[Value]:
 
 
 def _is_inner(step: Step) -> bool:
-    """Return whether a function of torch's runs an operation by itself, as a dropout does, or a derivative."""
+    """Return whether a torch function, such as a dropout, or a derivative ran an operation."""
     return step.called.strip("_") not in {"", *_ZEROS}
 
 
@@ -253,10 +251,10 @@ def _gives_zeros(step: Step) -> bool:
     return name in _ZEROS or given.get("fill_value") == 0 or (name == "mul" and given.get("other") == 0)
 
 
-def _needed_for_zero(step: Step) -> Sequence[Sequence[Value]] | None:
+def _list_zero_conditions(step: Step) -> Sequence[Sequence[Value]] | None:
     name = plain_name(step.func)
     values = [read.value for read in step.inputs]
-    # An input may be zeros, and a state in which a sequence begins.
+    # Zeros that the program makes may be an input or an initial state.
     if _is_inner(step) if name in _ZEROS else name == "mul" and dict(step.constants).get("other") == 0:
         return [] if name in _ZEROS or step.inputs[0].carries else None
     if name == "threshold_backward":
@@ -266,19 +264,20 @@ def _needed_for_zero(step: Step) -> Sequence[Sequence[Value]] | None:
     if name in _PRODUCTS:
         factors = _factors(step)
         return [factors, *([value] for value in values if value not in factors)]
-    if name in _SUMS or (len(values) == 1 and (name in _OF_ZERO_ZERO or "view" in step.kinds)):
+    if name in _SUMS or (len(values) == 1 and (name in _ZERO_PRESERVING or "view" in step.kinds)):
         return [[value] for value in values]
     return None
 
 
 def _is_flat(node: Node) -> bool:
-    if node.op in FLAT or node.attrs.get("rounding_mode") or node.attrs.get("interpolation_mode") == _NEAREST:
+    # Interpolation mode 1 copies the nearest entry.
+    if node.op in FLAT or node.attrs.get("rounding_mode") or node.attrs.get("interpolation_mode") == 1:
         return True
     return node.attrs.get("exponent" if node.op == "pow" else "p") == 0 and node.op in {"cdist", "pdist", "pow"}
 
 
 def _count_normalised(node: Node) -> object:
-    """Return how many entries an operation normalises at a time, ``None`` if it does not."""
+    """Return the number of entries that an operation normalizes at a time, ``None`` if it normalizes none."""
     if node.op.startswith(_ATTENTION):
         keys = next((slot.shape for slot in node.saved if slot.slot == "key"), None)
         return keys[_KEYS] if keys else None
@@ -286,7 +285,7 @@ def _count_normalised(node: Node) -> object:
 
 
 def _has_two_bounds(node: Node) -> bool:
-    """Return whether an operation keeps values between two numbers, and is no relu with a bound."""
+    """Return whether an operation limits values on both sides, unlike a relu with an upper bound."""
     if node.op == "hardtanh":
         return bool(node.attrs["min_val"] != 0)
     return node.attrs.get("min") is not None and node.attrs.get("max") is not None
@@ -296,45 +295,45 @@ _MOST_STEPS: Final = 1000
 # The input slot of the first of the two matrices.
 _MATRICES: Final[Mapping[str, int]] = {"addbmm": 1, "addmm": 1, "baddbmm": 1, "bmm": 0, "mm": 0}
 Sizes: TypeAlias = "tuple[int, ...]"
-# A value, and a dimension of it, ``None`` if unknown.
+# A value and one of its dimensions, ``None`` if unknown.
 _At: TypeAlias = "tuple[Value, int | None]"
 
 
 def is_of_input(flow: Flow, value: Value, dim: int) -> bool:
     """Return whether a value has one entry along a dimension because an input of the forward has one."""
     start: _At = value, dim % max(len(_shape(flow, value)), 1)
-    for at, place in islice(reached([start], partial(_behind, flow)), _MOST_STEPS):
+    for at, place in islice(reached([start], partial(_trace_single_entry, flow)), _MOST_STEPS):
         step = flow.step_of(at)
-        # What is made of nothing stands for an input, as in `model(torch.randn(1, 3))`.
+        # A step without inputs makes an input, as in `model(torch.randn(1, 3))`.
         is_input = not step.inputs if step is not None else flow.outside[at.number].role == "input"
         shape = _shape(flow, at) if is_input else ()
-        # Behind a view any dimension of one entry counts.
+        # If a view hides the dimension, any dimension of one entry counts.
         ones = [each for each, size in enumerate(shape) if size == 1] if place is None else [place]
-        # The program itself made an input of several sequences of one entry.
+        # With several sequences of one entry, the program itself chose that length.
         if is_input and any(prod(size for each, size in enumerate(shape[:-1]) if each != one) == 1 for one in ones):
             return True
     return False
 
 
-def _behind(flow: Flow, at: _At) -> Iterator[_At]:
-    """The inputs of the step that made a value, and the dimensions by which that has a single entry along its own."""
+def _trace_single_entry(flow: Flow, at: _At) -> Iterator[_At]:
+    """Yield the inputs of the step that made a value, with the dimensions that give it a single entry."""
     (value, dim), step = at, flow.step_of(at[0])
     if step is None:
         return
     shapes = [_shape(flow, read.value) for read in step.inputs]
     places: list[int | None] = [None] * len(shapes)
     if dim is not None:
-        # An operation may have a form with other arguments.
+        # Some overloads have other arguments.
         with suppress(IndexError, KeyError, TypeError, ZeroDivisionError):
-            places = _places(step, _shape(flow, value), dim, shapes)
+            places = _map_dims(step, _shape(flow, value), dim, shapes)
     for read, shape, place in zip(step.inputs, shapes, places, strict=False):
-        # Where an input has more entries, the operation made one of them.
+        # If an input has more entries, the operation itself reduced them to one.
         if place is None or (0 <= place < len(shape) and shape[place] == 1):
             yield read.value, place
 
 
-def _places(step: Step, shape: Sizes, dim: int, shapes: list[Sizes]) -> list[int | None]:
-    """The dimension of each input that a dimension of the output is; -1 for none, ``None`` where it is not known."""
+def _map_dims(step: Step, shape: Sizes, dim: int, shapes: list[Sizes]) -> list[int | None]:
+    """Return the dimension of each input that an output dimension comes from; -1 for none, ``None`` if unknown."""
     name, given = plain_name(step.func), dict[str, Any](step.constants)
     if name in _MATRICES:
         last = len(shape) - 1
@@ -343,41 +342,41 @@ def _places(step: Step, shape: Sizes, dim: int, shapes: list[Sizes]) -> list[int
     if name in _BY_NAME:
         return _BY_NAME[name](given, shape, dim, shapes)
     if len(shapes) == 1 and len(shape) < len(shapes[0]):
-        gone, rank = given.get("dim", ()), len(shapes[0])
-        dims = {each % rank for each in (gone if isinstance(gone, (tuple, list)) else (gone,))}
-        left_over = [each for each in range(rank) if each not in dims]
-        return [left_over[dim] if len(left_over) == len(shape) else None]
+        reduced, rank = given.get("dim", ()), len(shapes[0])
+        dims = {each % rank for each in (reduced if isinstance(reduced, (tuple, list)) else (reduced,))}
+        remaining = [each for each in range(rank) if each not in dims]
+        return [remaining[dim] if len(remaining) == len(shape) else None]
     return [dim - (len(shape) - len(each)) for each in shapes]
 
 
-def _swapped(given: Mapping[str, Any], shape: Sizes, dim: int, _: list[Sizes]) -> list[int | None]:
+def _swap_dims(given: Mapping[str, Any], shape: Sizes, dim: int, _: list[Sizes]) -> list[int | None]:
     one, other = (given[key] % len(shape) for key in ("dim0", "dim1"))
     return [{one: other, other: one}.get(dim, dim)]
 
 
-def _without_new(given: Mapping[str, Any], shape: Sizes, dim: int, shapes: list[Sizes]) -> list[int | None]:
+def _drop_new_dim(given: Mapping[str, Any], shape: Sizes, dim: int, shapes: list[Sizes]) -> list[int | None]:
     new = given.get("dim", 0) % len(shape)
     return [-1 if dim == new else dim - (dim > new)] * len(shapes)
 
 
 _VIEWS: Final = ("reshape", "unsafe_view", "view")
-# From arguments, shape, dimension and input shapes to the dimension of each input.
+# Take arguments, output shape, dimension and input shapes, and return the dimension of each input.
 _BY_NAME: Final[Mapping[str, Callable[[Mapping[str, Any], Sizes, int, list[Sizes]], list[int | None]]]] = {
-    **dict.fromkeys(_VIEWS, lambda _, shape, dim, shapes: [_through_view(shapes[0], shape, dim)]),
-    **dict.fromkeys(("stack", "unsqueeze"), _without_new),
+    **dict.fromkeys(_VIEWS, lambda _, shape, dim, shapes: [_map_view_dim(shapes[0], shape, dim)]),
+    **dict.fromkeys(("stack", "unsqueeze"), _drop_new_dim),
     "convolution": lambda _, __, dim, ___: [-1, 0] if dim == 1 else [dim, -1],
     "embedding": lambda _, shape, dim, __: [1, -1] if dim == len(shape) - 1 else [-1, dim],
     "permute": lambda given, shape, dim, _: [given["dims"][dim] % len(shape)],
     "t": lambda _, __, dim, ___: [1 - dim],
-    "transpose": _swapped,
+    "transpose": _swap_dims,
 }
 
 
-def _through_view(source: Sizes, shape: Sizes, dim: int) -> int | None:
-    behind = len(shape) - dim
+def _map_view_dim(source: Sizes, shape: Sizes, dim: int) -> int | None:
+    from_end = len(shape) - dim
     found = {dim} if source[: dim + 1] == shape[: dim + 1] else set[int]()
-    if source[-behind:] == shape[dim:]:
-        found.add(len(source) - behind)
+    if source[-from_end:] == shape[dim:]:
+        found.add(len(source) - from_end)
     return found.pop() if len(found) == 1 else None
 
 
