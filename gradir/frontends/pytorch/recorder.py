@@ -96,7 +96,7 @@ class Recorder:
             if self._notes_sources:
                 hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:
-                hooks.enter_context(self._exchanged.noting(timeline))
+                hooks.enter_context(self._exchanged.record_thread(timeline))
                 if self._has_dry_step:
                     # The modes are of this thread.
                     hooks.enter_context(torch.autograd.set_multithreading_enabled(False))
@@ -149,7 +149,7 @@ class Recorder:
         """
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
-        modules = self._with_strays(self._given(model))
+        modules = self._with_strays(self._find_modules(model))
         paths = modules.paths
         named = NamedTensors(modules.owned, params, self._temporary_in(paths))
         return Graph.of(
@@ -220,14 +220,14 @@ class Recorder:
 
     def modules(self, model: object = None) -> Modules:
         """Return the modules of the model, or else those that were called from outside any other."""
-        modules = self._given(model)
+        modules = self._find_modules(model)
         return modules if modules.roots else self._with_strays(modules)
 
     def _with_strays(self, modules: Modules) -> Modules:
-        strays = participants.strays_among(self.called, modules.paths)
-        return participants.with_strays(modules, strays, self._variables)
+        strays = participants.find_strays(self.called, modules.paths)
+        return participants.add_strays(modules, strays, self._variables)
 
-    def _given(self, model: object) -> Modules:
+    def _find_modules(self, model: object) -> Modules:
         return modules_below(modules_of(self._model if model is None else model))
 
     @property
@@ -250,7 +250,7 @@ class Recorder:
         walked = walk(flatten(outputs))
         ran = self._taking_part(participants.Ran(self.called, list(self._timelines), self._recording), {}, walked)
         self._outermost = {id(module): module for module in (*ran.strays, *but)}
-        self._calls = defaultdict(int, participants.calls_behind(self._timelines, walked))
+        self._calls = defaultdict(int, participants.count_calls(self._timelines, walked))
         return self.called
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
@@ -263,9 +263,9 @@ class Recorder:
         with paused_gc():
             live, modules, temporary = self._read(captured, model, params)
             if self._exchanged is not None:
-                live = self._exchanged.located(live, modules)
+                live = self._exchanged.attach_collectives(live, modules)
             for costs in self._costs.values():
-                live = costs.noted(live, modules.paths)
+                live = costs.add_costs(live, modules.paths)
             held = [*modules.owned, *temporary]
             return self._with_cuts(live, modules, held, params) if self._tells_flow else live
 
@@ -273,12 +273,12 @@ class Recorder:
         self, captured: list[Captured], model: object, params: Names | None
     ) -> tuple[LiveGraph, Modules, list[Owned]]:
         """Return a capture, the modules that took part, and the parameters that they had only while they ran."""
-        modules = self._given(model)
-        strays = participants.strays_among(self.called, modules.paths)
+        modules = self._find_modules(model)
+        strays = participants.find_strays(self.called, modules.paths)
         ran, walked = participants.Ran(strays, list(self._timelines), self._recording), walk(captured)
         if modules.roots and ran.strays:
             ran = self._taking_part(ran, modules.paths, walked)
-        modules = participants.with_strays(modules, ran.strays, self._variables)
+        modules = participants.add_strays(modules, ran.strays, self._variables)
         temporary, exchanged = self._temporary_in(modules.paths), self._exchanged
         if exchanged is not None:
             exchanged.number_groups()
@@ -322,7 +322,7 @@ class Recorder:
 
     def _taking_part(self, ran: participants.Ran, paths: Mapping[nn.Module, str], walked: Walk) -> participants.Ran:
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
-        return participants.taking_part(ran, paths, walked, temporary)
+        return participants.select_participants(ran, paths, walked, temporary)
 
     def _all_temporary(self) -> dict[int, _Temporary]:
         """Return by id() the parameters that modules had while they ran and have no more."""

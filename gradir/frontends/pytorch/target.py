@@ -62,9 +62,9 @@ class _Ran(NamedTuple):
 def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
     """Capture tensors, or what a module or a program returns, such as a module or ``(model, outputs)``."""
     if request.graph in {"joint", "compiled"}:
-        raise MadeOtherError(_traced(request))
+        raise MadeOtherError(_trace(request))
     if not request.is_program and not isinstance(request.target, nn.Module):
-        return _of_tensors(request)
+        return _capture_tensors(request)
     if request.graph == "forward":
         return _Forward(_forward(request))
     with _without_data(request):
@@ -88,7 +88,7 @@ def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
         return live
 
 
-def _of_tensors(request: CaptureRequest) -> LiveGraph:
+def _capture_tensors(request: CaptureRequest) -> LiveGraph:
     target = request.target
     if request.inputs or request.kwargs:
         raise CaptureError(f"inputs are for a torch.nn.Module to run on, not for {type(target).__name__}")
@@ -144,7 +144,7 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
 
     _set_seed(request)
     recorder = recorder_of(None, request.step)
-    result = _made_by(request.target, recorder)
+    result = _run_target(request.target, recorder)
     # Both state their graphs.
     if request.is_program and not request.inputs and (_is_exported(result) or isinstance(result, fx.GraphModule)):
         raise MadeOtherError(result)
@@ -152,14 +152,14 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     for left in range(0 if isinstance(result, nn.Module) else before, 0, -1):
         _step(result)
         recorder = recorder_of(None, left)
-        result = _made_by(request.target, recorder)
+        result = _run_target(request.target, recorder)
     if isinstance(result, nn.Module):
-        call = _call(result, request)
+        call = _bind_inputs(result, request)
         for _ in range(before):
             _step(_run_module(call, request, result))
         recorder = recorder_of(result, 1)
-        return _Ran(recorder, _run_module(partial(_recorded, recorder, call), request, result), call=call)
-    model, outputs, _ = _parts(result, request.inputs)
+        return _Ran(recorder, _run_module(partial(_record_call, recorder, call), request, result), call=call)
+    model, outputs, _ = _split_result(result, request.inputs)
     return _Ran(recorder, outputs, model)
 
 
@@ -175,7 +175,7 @@ def expect_traceable() -> None:
         raise CaptureError(f"joint and compiled graphs need torch 2.10 or later, {found}: update it")
 
 
-def _traced(request: CaptureRequest) -> object:
+def _trace(request: CaptureRequest) -> object:
     """Run what `Traced` is about, eagerly, or return what states its graph by itself."""
     target = request.target
     expect_traceable()
@@ -227,7 +227,7 @@ def _set_seed(request: CaptureRequest) -> None:
         torch.manual_seed(request.seed or 0)
 
 
-def _call(module: nn.Module, request: CaptureRequest) -> partial[object]:
+def _bind_inputs(module: nn.Module, request: CaptureRequest) -> partial[object]:
     if not request.inputs and (request.is_program or (not request.kwargs and _needs_inputs(module))):
         example = "such as --input 'float32[1,3]'" if request.is_program else "as in gradir.capture(model, x)"
         raise SpecError(f"{type(module).__name__} is a module: say what to run it on, {example}")
@@ -247,7 +247,7 @@ def _needs_inputs(module: nn.Module) -> bool:
     return False
 
 
-def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
+def _record_call(recorder: Recorder, call: Callable[[], object]) -> object:
     with recorder:
         return call()
 
@@ -272,14 +272,14 @@ def explain_target(request: CaptureRequest) -> Explanation:
     model: Any = request.model
     optimizer: object = None
     try:
-        result = _made_by(request.target, recorder)
+        result = _run_target(request.target, recorder)
         if _is_exported(result):
             raise MadeOtherError(result)
         if isinstance(result, nn.Module):
             model = result if model is None else model
-            result = _run_module(partial(_recorded, recorder, _call(result, request)), request, result)
+            result = _run_module(partial(_record_call, recorder, _bind_inputs(result, request)), request, result)
         else:
-            model, result, optimizer = _parts(result, request.inputs)
+            model, result, optimizer = _split_result(result, request.inputs)
     except (SpecError, RuntimeError) as error:
         cause = error.__cause__ if isinstance(error, SpecError) else error
         if not isinstance(cause, RuntimeError) or not recorder.has_failed:
@@ -293,13 +293,13 @@ def explain_target(request: CaptureRequest) -> Explanation:
     return found.located_in(recorder.forward(model=model, returned=result)) if request.graph == "forward" else found
 
 
-def _made_by(target: object, recorder: Recorder) -> object:
+def _run_target(target: object, recorder: Recorder) -> object:
     if not callable(target) or isinstance(target, nn.Module):
         return target
-    return _run(partial(_recorded, recorder, target), getattr(target, "__qualname__", type(target).__name__))
+    return _run(partial(_record_call, recorder, target), getattr(target, "__qualname__", type(target).__name__))
 
 
-def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, object]:
+def _split_result(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, object]:
     """Return the model, the outputs and the optimizers of what a PROGRAM names or returns."""
     if inputs:
         raise SpecError("--input is for a module; PROGRAM names a tensor or a callable that returns tensors")

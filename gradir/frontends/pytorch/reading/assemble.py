@@ -20,7 +20,7 @@ from gradir.frontends.pytorch.reading.distributed import Groups, placements_of
 from gradir.frontends.pytorch.reading.members import details_of, is_training
 from gradir.frontends.pytorch.reading.nodes import Assembly, NotedSources
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
-from gradir.frontends.pytorch.reading.reach import hidden_among
+from gradir.frontends.pytorch.reading.reach import find_hidden
 from gradir.frontends.pytorch.reading.tensors import (
     Extent,
     Modules,
@@ -84,7 +84,7 @@ _MAX_DETAIL = 1_000
 
 def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[int, int]) -> tuple[Scope, ...]:
     """Return one `Scope` for each module, in registration order; ``calls`` are by id() of the modules."""
-    own, total, trainable = element_sums(_counted(owned))
+    own, total, trainable = element_sums(_count_elements(owned))
     class_names = Memo[type, str](lambda kind: plain_text(kind.__name__))
     details = Memo[str, str](lambda text: plain_text(" ".join(text.split()))[:_MAX_DETAIL])
     scopes = []
@@ -95,7 +95,7 @@ def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: M
     return tuple(scopes)
 
 
-def _counted(owned: Iterable[Owned]) -> Iterator[tuple[tuple[str, ...], int, bool]]:
+def _count_elements(owned: Iterable[Owned]) -> Iterator[tuple[tuple[str, ...], int, bool]]:
     for entry in owned:
         tensor, names, scope, _ = entry
         if type(tensor) is nn.Parameter or (entry.is_parameter and not is_lazy(tensor)):
@@ -186,7 +186,7 @@ def assemble(
             unreached = [entry for entry in others if not flat.contain(entry.tensor)]
         tensors = [entry.tensor for entry in unreached]
         # A function may still reach these.
-        hidden = hidden_among(tensors, walked.edges, inside, is_recorded=scope_of is not None)
+        hidden = find_hidden(tensors, walked.edges, inside, is_recorded=scope_of is not None)
         metadata = MetadataReader(placements=placements)
         options: dict[str, AttrValue] = {"scopes": scope_of is not None, "sources": sources is not None}
         # Only where it is so: what has data need not say it.
@@ -196,7 +196,7 @@ def assemble(
             nodes,
             scope_table(modules.paths, owned, calls or {}),
             tuple(
-                Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
+                Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.read_owned(tensor))
                 for tensor, names, scope, _ in unreached
             ),
             Producer(__version__, "torch", str(torch.__version__), options),

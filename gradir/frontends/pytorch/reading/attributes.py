@@ -90,7 +90,7 @@ class PythonAttributeReader:
         """Return the attributes by name, sorted."""
         own = ((name, getattr(fn, attribute)) for name, attribute in self._attributes.items())
         values = {name: plain_value(value, self._symbols) for name, value in own}
-        for name, value in self._groups.in_words(fn):
+        for name, value in self._groups.describe_attributes(fn):
             if not (name.startswith("_") or issubclass(type(value), torch.Tensor)):
                 values[plain_text(name)] = plain_value(value, self._symbols)
         values["needs_input_grad"] = plain_value(fn.needs_input_grad)
@@ -206,7 +206,7 @@ class MetadataReader:
         self._of_outputs: dict[tuple[Any, ...], tuple[TensorMeta, ...]] = {}
         self._of_tensors: dict[tuple[Any, ...], TensorMeta] = {}
 
-    def of_node(self, fn: Any) -> tuple[TensorMeta, ...]:
+    def read_outputs(self, fn: Any) -> tuple[TensorMeta, ...]:
         """Return the metadata of a grad_fn's forward outputs, which have no layout but strided or jagged."""
         entries = output_metadata(fn)
         if len(entries) == 1:
@@ -214,10 +214,10 @@ class MetadataReader:
             try:
                 return self._of_outputs[(entry.dtype, entry.device, *entry.shape)]
             except (KeyError, RuntimeError, TypeError):
-                return (self._of_output(entry),)
-        return tuple([self._of_output(entry) for entry in entries])
+                return (self._read_output(entry),)
+        return tuple([self._read_output(entry) for entry in entries])
 
-    def of_tensor(self, tensor: torch.Tensor) -> TensorMeta:
+    def read_tensor(self, tensor: torch.Tensor) -> TensorMeta:
         """Return the metadata of a live tensor."""
         try:
             key = _of_tensor(tensor)
@@ -228,12 +228,12 @@ class MetadataReader:
         except (RuntimeError, TypeError, ValueError):
             return self._describe(tensor, bare_name(tensor.layout))
 
-    def of_owned(self, tensor: torch.Tensor) -> TensorMeta:
+    def read_owned(self, tensor: torch.Tensor) -> TensorMeta:
         """Return the metadata of a live tensor that a module has, with its placements."""
-        meta, words = self.of_tensor(tensor), self._placements.get(id(tensor))
+        meta, words = self.read_tensor(tensor), self._placements.get(id(tensor))
         return meta if words is None else replace(meta, placements=words)
 
-    def _of_output(self, entry: Any) -> TensorMeta:
+    def _read_output(self, entry: Any) -> TensorMeta:
         try:
             key = (entry.dtype, entry.device, *entry.shape)
             (meta,) = self._of_outputs[key]
@@ -332,7 +332,7 @@ def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: 
         # A custom Function has its saved tensors under a name of their own.
         slots.append(Slot(name, packed, "saved_tensors" if name == "tensors" else private.SAVED + name))
     accumulates = kind.__name__ == private.ACCUMULATOR
-    op = neutral_name(registered_name(native))
+    op = neutral_name(find_operator_name(native))
     if op == _ACCUMULATE_OP and not accumulates:
         # A custom Function of this name would have the ids of leaves.
         op = f"{op}_function"
@@ -380,7 +380,7 @@ def _own_name(qualified: str) -> str:
     return qualified.removeprefix("struct ").removeprefix("class ").rpartition("::")[2]
 
 
-def registered_name(native: str) -> str:
+def find_operator_name(native: str) -> str:
     """Return the registered operator behind a generated grad_fn, or else ``native``."""
     generated = _GENERATED.fullmatch(native)
     if generated is None:

@@ -40,7 +40,7 @@ class Groups:
         self.met: dict[str, Any] = {}
         """The groups by label, in the order in which they were met."""
 
-    def in_words(self, fn: object) -> Iterator[tuple[str, object]]:
+    def describe_attributes(self, fn: object) -> Iterator[tuple[str, object]]:
         """Yield the attributes that a custom Function's code set, such as the group that it communicates in."""
         kept = vars(fn)
         mesh = next(filter(None, map(_mesh_of, kept.values())), None)
@@ -80,7 +80,7 @@ class Groups:
             return items
         if all(map(_is_placement, items)):
             return _placements(items, mesh)
-        return tuple([_joined(self._words(item, mesh)) for item in items])
+        return tuple([_join_words(self._words(item, mesh)) for item in items])
 
     def label(self, group: Any) -> str:
         """Return the label of a process group."""
@@ -175,7 +175,7 @@ def _placement(placement: object) -> str:
     return repr(placement).replace("dim=", "").removesuffix("()").removeprefix("_")
 
 
-def _joined(words: object) -> object:
+def _join_words(words: object) -> object:
     return ", ".join(words) if type(words) is tuple and all(type(word) is str for word in words) else words
 
 

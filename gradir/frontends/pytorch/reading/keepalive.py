@@ -65,7 +65,7 @@ def hold(walked: Walk) -> None:
         gc.callbacks.append(_on_collection)
 
 
-def held_nodes() -> int:
+def count_held_nodes() -> int:
     """Return the number of nodes that are held at the moment."""
     return len(_consumers.keys() | set(_whole))
 

@@ -74,12 +74,12 @@ def has_parameters(root: nn.Module) -> bool:
 
 def named_parameters_in(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the parameters of a module and of every module below it, with every name that each has."""
-    return _named(own_parameters, modules_at(root))
+    return _name_members(own_parameters, modules_at(root))
 
 
 def modules_at(root: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return every module at every path, or at its first path alone if the paths have no end."""
-    found = _placed(root) or _placed(root, seen=set())
+    found = _find_paths(root) or _find_paths(root, seen=set())
     if not found:
         raise CaptureError("the modules are nested too deeply")
     return found
@@ -87,8 +87,8 @@ def modules_at(root: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def named_tensors_at(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor, bool]]:
     """Yield the parameters and then the buffers of some modules, with the name at each path and which of both it is."""
-    yield from ((name, tensor, True) for name, tensor in _named(own_parameters, modules))
-    yield from ((name, tensor, False) for name, tensor in _named(own_buffers, modules))
+    yield from ((name, tensor, True) for name, tensor in _name_members(own_parameters, modules))
+    yield from ((name, tensor, False) for name, tensor in _name_members(own_buffers, modules))
 
 
 def is_training(module: nn.Module) -> bool:
@@ -148,7 +148,7 @@ class _StandIn:
         return found
 
 
-def _placed(root: nn.Module, seen: set[int] | None = None) -> list[tuple[str, nn.Module]]:
+def _find_paths(root: nn.Module, seen: set[int] | None = None) -> list[tuple[str, nn.Module]]:
     found: list[tuple[str, nn.Module]] = []
     pending = [("", root, 0)]
     while pending:
@@ -167,7 +167,7 @@ def _placed(root: nn.Module, seen: set[int] | None = None) -> list[tuple[str, nn
     return found
 
 
-def _named(
+def _name_members(
     members_of: Callable[[object], Mapping[str, torch.Tensor | None]], modules: Iterable[tuple[str, nn.Module]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     for path, module in modules:

@@ -125,7 +125,7 @@ class Assembly:
 
     def _write(self, steps: _Steps) -> None:
         reader = SavedReader(self.ids, self._tensors, self._add_buffer, self._symbols)
-        ids, edges, outputs_of, add = self.ids, self._walked.edges, self._metadata.of_node, self._nodes.append
+        ids, edges, outputs_of, add = self.ids, self._walked.edges, self._metadata.read_outputs, self._nodes.append
         names, sources = self._intermediate_names(), self._sources
         written: set[str] = set()
         key: Any
@@ -181,18 +181,18 @@ class Assembly:
     def _add_leaf(self, node_id: str, anatomy: Anatomy, tensor_id: str, written: set[str]) -> None:
         leaf = self._leaves[tensor_id]
         tensor, names, scope, _ = leaf
-        outputs = (self._metadata.of_tensor(tensor),)
+        outputs = (self._metadata.read_tensor(tensor),)
         add = self._nodes.append
         if tensor_id not in written:
             written.add(tensor_id)
             role = "parameter" if leaf.is_parameter else "leaf"
-            add(Node(tensor_id, role, "", "", scope, names, (), (self._metadata.of_owned(tensor),)))
+            add(Node(tensor_id, role, "", "", scope, names, (), (self._metadata.read_owned(tensor),)))
         add(Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs))
 
     def _add_buffer(self, owned: Owned) -> str:
         node_id = self._allocator.tensor(owned.names[0])
         self._tensors.place({node_id: owned.tensor})
-        meta = self._metadata.of_owned(owned.tensor)
+        meta = self._metadata.read_owned(owned.tensor)
         self._nodes.append(Node(node_id, "buffer", scope=owned.scope, names=owned.names, outputs=(meta,)))
         return node_id
 
@@ -206,7 +206,7 @@ class Assembly:
                 role,
                 names=self._named.of(tensor).names,
                 inputs=() if producer is None else (Ref(self.ids[producer[0]], producer[1]),),
-                outputs=(self._metadata.of_tensor(tensor),),
+                outputs=(self._metadata.read_tensor(tensor),),
                 base=None if base is None else self._captured_ids[base],
             )
         )
@@ -217,7 +217,7 @@ class Assembly:
         for _, _, tensor, producer, _ in self._captured:
             if producer is not None and tensor.layout is not torch.strided:
                 layouts[Ref(self.ids[producer[0]], producer[1])] = bare_name(tensor.layout)
-        undefined = self._undefined_outputs()
+        undefined = self._find_undefined_outputs()
         if not (layouts or undefined):
             return
         places = {node.id: index for index, node in enumerate(self._nodes)}
@@ -232,7 +232,7 @@ class Assembly:
                 outputs[ref.output_nr] = TensorMeta()
             self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
 
-    def _undefined_outputs(self) -> Set[Ref]:
+    def _find_undefined_outputs(self) -> Set[Ref]:
         """Return the outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
         kinds = {kind for kind, anatomy in self._anatomies.by_type.items() if _DERIVATIVE.search(anatomy.native)}
         # Few graphs have any, and it would take as long as a walk.

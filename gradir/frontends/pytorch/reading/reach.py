@@ -44,7 +44,7 @@ def living(kind: type[_T]) -> list[_T]:
     return [thing for thing in gc.get_objects() if id(type(thing)) in kinds]
 
 
-def hidden_among(
+def find_hidden(
     tensors: Iterable[torch.Tensor], grad_fns: Collection[GradFn], inside: Iterable[nn.Module], *, is_recorded: bool
 ) -> Collection[int]:
     """Return the parameters, by id(), that a function of the graph may reach without taking them as inputs."""
@@ -58,7 +58,7 @@ def hidden_among(
     ran = {id(tensor) for module in inside for tensor in private.own_parameters(module).values()}
     search = _Search(grad_fns, wanted - ran)
     # All of them if that cannot be found out.
-    return (wanted & ran) | (search.found.keys() if search.all_of(functions) else wanted - ran)
+    return (wanted & ran) | (search.found.keys() if search.search_from(functions) else wanted - ran)
 
 
 def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
@@ -88,7 +88,7 @@ def is_torchs_own(module: object) -> bool:
 def leaves_reached_by(functions: Iterable[GradFn], known: Collection[GradFn]) -> list[torch.Tensor]:
     """Return the leaves that the functions can come to, as far as that can be told."""
     search = _Search(known, None)
-    search.all_of(functions)
+    search.search_from(functions)
     return list(search.found.values())
 
 
@@ -106,7 +106,7 @@ class _Search:
         self._elsewhere: list[Captured] = []
         self._searched: dict[GradFn, None] = {}
 
-    def all_of(self, functions: Iterable[GradFn]) -> bool:
+    def search_from(self, functions: Iterable[GradFn]) -> bool:
         """Look at all that some functions lead to; returns whether that had an end."""
         pending = list(functions)
         while pending:
@@ -176,14 +176,14 @@ def _referents(thing: Any) -> Iterable[Any]:
     kind = type(thing)
     if kind is FunctionType:
         # Not all of its globals, by which it leads to the whole program.
-        own = () if is_torchs_own(thing.__module__) else _named(names_in(thing), thing.__globals__)
+        own = () if is_torchs_own(thing.__module__) else _find_globals(names_in(thing), thing.__globals__)
         return (thing.__closure__, thing.__defaults__, thing.__kwdefaults__, *own)
     if issubclass(kind, weakref.ReferenceType):
         return (weakref.ReferenceType.__call__(thing),)
     return gc.get_referents(thing)
 
 
-def _named(names: Collection[str], namespace: Mapping[str, Any]) -> Iterator[Any]:
+def _find_globals(names: Collection[str], namespace: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the globals that some code names, and what it names of modules and classes among them."""
     for name in names:
         thing = namespace.get(name)

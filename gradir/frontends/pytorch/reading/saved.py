@@ -55,12 +55,12 @@ def as_shown(fn: GradFn, name: str, raw: Any) -> Any:
     shown: list[Any] = [_HOOKED if getattr(entry, "unpack_hook", None) is not None else _UNREAD for entry in entries]
     if _HOOKED not in shown:
         try:
-            unpacked = _unpacked(fn, name)
-            shown = [Shown(one, partial(_unpacked, fn, name)) for one in (unpacked if entries is raw else [unpacked])]
+            unpacked = _unpack(fn, name)
+            shown = [Shown(one, partial(_unpack, fn, name)) for one in (unpacked if entries is raw else [unpacked])]
         except (_Stopped, RuntimeError) as error:
             # Of several, which of them it was is not known.
             if len(entries) == 1:
-                shown = [_refused(fn, name, entries[0], error)]
+                shown = [_describe_refusal(fn, name, entries[0], error)]
     return tuple(shown) if entries is raw else shown[0]
 
 
@@ -69,7 +69,7 @@ def clears_what_is_read(fn: GradFn) -> bool:
     return getattr(class_of(fn), "clear_saved_tensors_on_access", False) is True
 
 
-def _refused(fn: GradFn, name: str, raw: Any, error: BaseException) -> Shown | Saved:
+def _describe_refusal(fn: GradFn, name: str, raw: Any, error: BaseException) -> Shown | Saved:
     told = str(error)
     if isinstance(error, _Stopped):
         return _UNREAD if told == _DISPATCH else _HOOKED
@@ -77,12 +77,12 @@ def _refused(fn: GradFn, name: str, raw: Any, error: BaseException) -> Shown | S
         return Saved("", state="freed") if private.FREED in told else _UNREAD
     data = getattr(raw, "data", None)
     if data is not None:
-        return Shown(data, partial(_unpacked, fn, name))
+        return Shown(data, partial(_unpack, fn, name))
     said = _SHAPE.search(told)
     return Saved("", shape=tuple(map(int, said[1].split(", "))) if said and said[1] else None, state="stale")
 
 
-def _unpacked(fn: GradFn, name: str) -> Any:
+def _unpack(fn: GradFn, name: str) -> Any:
     """Return an attribute of a function; raise `_Stopped` before any Python code runs."""
     if clears_what_is_read(fn):
         raise _Stopped(_DISPATCH)
@@ -116,13 +116,13 @@ _SYMBOLIC: Final = 7777777
 
 def saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:
     """Return a tensor that a function saved, as it is, without running what a program unpacks it by."""
-    held = getattr(_shown(fn, name), "data", None)
+    held = getattr(_read_packed(fn, name), "data", None)
     return held.detach() if isinstance(held, torch.Tensor) else None
 
 
 def is_stale(fn: GradFn, name: str) -> bool:
     """Return whether the program has written to a tensor that a function saved, so that no backward goes through it."""
-    shown = _shown(fn, name)
+    shown = _read_packed(fn, name)
     if not hasattr(shown, "unpack") or shown.unpack_hook is not None:
         return False
     try:
@@ -132,7 +132,7 @@ def is_stale(fn: GradFn, name: str) -> bool:
     return False
 
 
-def _shown(fn: GradFn, name: str) -> Any:
+def _read_packed(fn: GradFn, name: str) -> Any:
     raw = getattr(fn, f"{private.PACKED}{name}", None)
     return raw if private.SHOWS_SAVED else as_shown(fn, f"{private.SAVED}{name}", raw)
 
@@ -164,7 +164,7 @@ class SavedReader:
             packed = anatomy.packed(fn)
         except RuntimeError:
             # One of them is freed.
-            packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
+            packed = tuple([_read_slot(fn, slot) for slot in anatomy.slots])
         if not private.SHOWS_SAVED:
             packed = tuple([as_shown(fn, slot.unpacked, raw) for slot, raw in zip(anatomy.slots, packed, strict=False)])
         read: list[Saved | None] = []
@@ -255,7 +255,7 @@ def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[A
     return None
 
 
-def _packed(fn: GradFn, slot: Slot) -> object:
+def _read_slot(fn: GradFn, slot: Slot) -> object:
     try:
         return getattr(fn, slot.packed)
     except RuntimeError:

@@ -41,7 +41,7 @@ class Operands:
     def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note where an operation puts a gradient that the engine accumulates, such as into a bucket."""
         signature = signature_of(func)
-        if INPLACE not in signature.kinds.values() or (parameter := _accumulating(private.running_node())) is None:
+        if INPLACE not in signature.kinds.values() or (parameter := _leaf_of(private.running_node())) is None:
             return
         taken = [each for each in named(signature.names, args, kwargs) if isinstance(each[1], torch.Tensor)]
         given = [(name, value) for name, value in taken if value.numel() == parameter.numel()]
@@ -52,7 +52,7 @@ class Operands:
 
     def of(self, given: Sequence[torch.Tensor], node: GradFn | None, frame: FrameType, phase: str) -> Sequence[Operand]:
         """Return the operands of a collective that is given these tensors."""
-        if sharded := _sharded_around(frame):
+        if sharded := _find_sharded(frame):
             return [getattr(each, private.FSDP_FORMS[-1]) for each in sharded]
         if phase == "forward":
             is_inside = any(private.runs_a_function(outer.f_code) for outer in frames_from(frame))
@@ -67,7 +67,7 @@ class Operands:
         found = {key: each for tensor in given for key, each in self._written.pop(storage_of(tensor), {}).items()}
         # A bucket that lacks a gradient may have another one on another rank.
         is_whole = sum(each.numel() for each in found.values()) == sum(tensor.numel() for tensor in given)
-        if found or (parameter := _accumulating(node)) is None:
+        if found or (parameter := _leaf_of(node)) is None:
             return [*found.values()] if is_whole else []
         is_own = parameter.grad is not None and {*map(storage_of, given)} == {storage_of(parameter.grad)}
         return [parameter] if is_own else []
@@ -111,27 +111,27 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     return base if base is not None and base.numel() == tensor.numel() else tensor
 
 
-def _accumulating(node: GradFn | None) -> torch.Tensor | None:
+def _leaf_of(node: GradFn | None) -> torch.Tensor | None:
     return getattr(node, "variable", None) if type(node).__name__ == private.ACCUMULATOR else None
 
 
-def unsent(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:
+def imitate_collective(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:
     """Return the result of a collective that was not sent, as if each process had sent the same as this one."""
     schema = private.schema_of(func)
     namespace, _, name = schema.name.partition("::")
     if namespace == "c10d":
-        return _finished(name, len(schema.returns), arguments)
+        return _make_work(name, len(schema.returns), arguments)
     given = next(arguments[key] for key in ("input", "inputs", "tensor", "tensors") if key in arguments)
     if "out" in arguments:
         return _fill(arguments["out"], given)
     if name.endswith("_") or not isinstance(given, (torch.Tensor, list)):
         return given
     if isinstance(given, list):
-        return [_shaped(name, tensor, arguments, group.size()) for tensor in given]
-    return _shaped(name, given, arguments, group.size())
+        return [_make_result(name, tensor, arguments, group.size()) for tensor in given]
+    return _make_result(name, given, arguments, group.size())
 
 
-def _shaped(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size: int) -> torch.Tensor:
+def _make_result(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size: int) -> torch.Tensor:
     shape = list(tensor.shape or (1,))
     if name.startswith("all_gather"):
         shape[0] *= size
@@ -147,7 +147,7 @@ def _shaped(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size:
     return _fill(tensor.new_empty(shape), tensor)
 
 
-def _finished(name: str, returns: int, arguments: Mapping[str, Any]) -> Any:
+def _make_work(name: str, returns: int, arguments: Mapping[str, Any]) -> Any:
     """Return a work that is done, behind the tensors that it filled, as an operation of torch.distributed does."""
     if not returns:
         return None
@@ -159,7 +159,7 @@ def _finished(name: str, returns: int, arguments: Mapping[str, Any]) -> Any:
                 _fill(filled, source)
     done: Any = torch.futures.Future()
     done.set_result(first if isinstance(first, list) else [first])
-    work = private.finished_work(done).boxed()
+    work = private.make_finished_work(done).boxed()
     return (first, work) if returns == 2 else work
 
 
@@ -191,7 +191,7 @@ class Parts:
 
     def fill(self, arguments: Mapping[str, Any], frame: FrameType, call: Frame | None) -> None:
         """Fill what a gathering of parameters that was not sent is to fill; the first one really gathers all."""
-        parameters = _sharded_around(frame)
+        parameters = _find_sharded(frame)
         output, sent = arguments.get("output_tensor"), arguments.get("input_tensor")
         if not parameters or output is None or sent is None or output.numel() <= sent.numel():
             return
@@ -216,7 +216,7 @@ class Parts:
             self._whole[id(parameters[0])] = whole
 
 
-def _sharded_around(frame: FrameType) -> Sequence[Any]:
+def _find_sharded(frame: FrameType) -> Sequence[Any]:
     """Return what `fully_shard` has for each parameter that is gathered or reduced by what runs a frame."""
     parameters = (each.f_locals.get(private.FSDP_PARAMETERS) for each in frames_of(frame, private.FSDP))
     return next(filter(None, parameters), ())

@@ -54,7 +54,7 @@ class Costs:
                 self._apart[id(frame)] = frame, self._apart.get(id(frame), (None, 0))[1] + flops
         return result
 
-    def noted(self, live: LiveGraph, paths: Mapping[nn.Module, str]) -> LiveGraph:
+    def add_costs(self, live: LiveGraph, paths: Mapping[nn.Module, str]) -> LiveGraph:
         """Return the capture with what its nodes cost in ``ext``, and with the FLOPs of other operations by module."""
         backward = self._backward(live) if self.are_timed else {}
         found: dict[str, dict[str, AttrValue]] = {}

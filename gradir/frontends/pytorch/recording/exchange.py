@@ -22,7 +22,7 @@ from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import group_called, reduction
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Parts, unsent
+from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Parts, imitate_collective
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.removable_modes import DispatchMode
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
@@ -46,7 +46,7 @@ _GATHERING: Final = frozenset({"all_gather", "all_reduce", "all_to_all", "gather
 _POINT_TO_POINT: Final = frozenset({"recv", "send"})
 
 
-def _called(name: str) -> str:
+def _normalize_op(name: str) -> str:
     bare = name.replace("_", "")
     return next((op for op in _CALLED if op.replace("_", "") in bare), plain_text(name))
 
@@ -148,11 +148,11 @@ class Exchange:
             microbatches, stages = found_stages
             first = min(stage.stage_index for stage in stages)
             self.pipeline = self.pipeline or (first, stages[0].num_stages, microbatches)
-        operands = self.operands.of(_given(name.removesuffix("_"), arguments), node, frame, phase)
+        operands = self.operands.of(_find_inputs(name.removesuffix("_"), arguments), node, frame, phase)
         # A process that left ``Join`` before the others shadows what they exchange.
         is_shadow = any(each.f_code.co_name == "__exit__" for each in frames_of(frame, private.JOIN))
         is_guess = self._is_guessing and not any(isinstance(each, torch.Tensor) for each in operands)
-        for told in self._told(name, arguments, frame, stages):
+        for told in self._describe(name, arguments, frame, stages):
             shaped = replace(told, tensors=_without_shapes(told.tensors), splits=()) if is_guess else told
             is_count = any(tensor.dtype in ("int32", "int64") for tensor in told.tensors)
             self._is_guessing |= is_count and phase == "forward" and told.op in _GATHERING and not self.sends
@@ -184,26 +184,26 @@ class Exchange:
                 operands=tuple(filter(None, dict.fromkeys(map(exchanged.names, operands)))),
             )
 
-    def _told(
+    def _describe(
         self, name: str, arguments: Mapping[str, Any], frame: FrameType, stages: Sequence[Any]
     ) -> Iterator[Collective]:
         if name == "batch_p2p_ops":
             columns = (arguments[column] for column in ("op_list", "peer_list", "tensors"))
             for way, peer, tensor in zip(*columns, strict=True):
-                number, meta = _microbatch_of(tensor, stages), self._metadata.of_tensor(tensor)
-                yield Collective("", _called(way), "", int(peer), tensors=(meta,), microbatch=number)
+                number, meta = _microbatch_of(tensor, stages), self._metadata.read_tensor(tensor)
+                yield Collective("", _normalize_op(way), "", int(peer), tensors=(meta,), microbatch=number)
             return
         bare = name.removesuffix("_")
-        given = _given(bare, arguments)
+        given = _find_inputs(bare, arguments)
         peer = next((int(arguments[key]) for key in ("root_rank", "dst", "src") if key in arguments), None)
         sizes = [arguments.get(key) for key in ("input_split_sizes", "output_split_sizes")]
         splits = tuple([tuple(map(int, each)) for each in sizes if each is not None]) if any(sizes) else ()
-        metas, reduced = tuple(map(self._metadata.of_tensor, given)), _reduction_of(arguments, frame)
+        metas, reduced = tuple(map(self._metadata.read_tensor, given)), _reduction_of(arguments, frame)
         # Each rank pads an object to the largest of all, which a step that sends nothing does not know.
         if any(tensor.dtype == torch.uint8 for tensor in given) and _is_of_objects(frame):
             metas = _without_shapes(metas)
         number = _microbatch_of(given[0], stages) if len(given) == 1 else None
-        yield Collective("", _called(bare), "", peer, reduced, metas, splits, microbatch=number)
+        yield Collective("", _normalize_op(bare), "", peer, reduced, metas, splits, microbatch=number)
 
 
 def _without_shapes(metas: Iterable[TensorMeta]) -> tuple[TensorMeta, ...]:
@@ -238,7 +238,7 @@ class ExchangeMode(DispatchMode):
         exchange.note(name, arguments, group, frame)
         if self._sends and exchange.sends:
             return func(*args, **(kwargs or {}))
-        result = unsent(func, arguments, group)
+        result = imitate_collective(func, arguments, group)
         exchange.parts.fill(arguments, frame, exchange.timeline.current)
         return result
 
@@ -253,7 +253,7 @@ def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
     return group
 
 
-def _given(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+def _find_inputs(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
     # These have a tensor that says nothing.
     if name in {"barrier", "monitored_barrier"}:
         return ()
@@ -288,12 +288,12 @@ def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
     _, stages = stages_around(frame) or (0, ())
     running = [each.f_locals.get("self") for each in frames_from(frame)]
     for stage in stages:
-        sent = _sent_by(stage)
+        sent = _find_outputs(stage)
         if sent and not any(stage is each for each in running):
             yield from (each for each in sent[min(sent)] if isinstance(each, torch.Tensor) and each.requires_grad)
 
 
-def _sent_by(stage: object) -> dict[int, Sequence[object]]:
+def _find_outputs(stage: object) -> dict[int, Sequence[object]]:
     """Return the outputs of a stage by microbatch, ``None`` for those that it has sent and forgotten."""
     found = {number: each for name in private.SENT for number, each in getattr(stage, name, {}).items()}
     field = private.SENT_OUTPUTS
@@ -307,7 +307,7 @@ def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
         for name in private.RECEIVED:
             for number, infos in getattr(stage, name, {}).items():
                 known += [(number, getattr(info, "buffer", None)) for info in infos]
-        known += [(number, each) for number, outputs in _sent_by(stage).items() for each in outputs]
+        known += [(number, each) for number, outputs in _find_outputs(stage).items() for each in outputs]
     storage = storage_of(tensor)
     found = (number for number, each in known if isinstance(each, torch.Tensor) and storage_of(each) == storage)
     return next(found, None) if storage is not None else None

@@ -112,7 +112,7 @@ class Flow:
             maker = self.maker_of(tensor.grad_fn) if isinstance(tensor, OfEdge) else FROM_OUTSIDE
             value = Value(maker, len(self.outside) if maker == FROM_OUTSIDE else start_of(tensor).output_nr)
             shared = None if storage is None else self._newest_over.get(storage)
-            meta, role = self._metadata.of_tensor(tensor), role_of(tensor)
+            meta, role = self._metadata.read_tensor(tensor), role_of(tensor)
             owner, left = self._owner_of(tensor) if role == "parameter" else None, self.departures.find(tensor)
             self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared, owner, left))
             self._values[id(tensor)] = weakref.ref(tensor), value
@@ -187,7 +187,7 @@ class Flow:
         living = [known() for known, _ in [*self._values.values()]]
         return {self.value_of(tensor) for tensor in living if tensor is not None}
 
-    def made_parameters(self) -> dict[Value, torch.Tensor]:
+    def find_made_parameters(self) -> dict[Value, torch.Tensor]:
         """Return the living parameters that are the very objects which a step gave, by their present values."""
         others = {id(outside.tensor()) for outside in self.outside}
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
@@ -258,7 +258,7 @@ class Flow:
             raise
         finally:
             taken = (reads, tuple(kinds) if signature.kinds else (), tuple(constants))
-            metas = tuple(map(self._metadata.of_tensor, outputs))
+            metas = tuple(map(self._metadata.read_tensor, outputs))
             step = Step(func, *taken, metas, mode, inside, number, call, shown, place, failed, block, values)
             self.steps.append(step)
         self._note_outputs(outputs, written)
@@ -292,7 +292,7 @@ class Flow:
         frame: FrameType,
     ) -> None:
         """Note what a frame called as one operation, of the inside of which nothing is known."""
-        metas = tuple(map(self._metadata.of_tensor, outputs))
+        metas = tuple(map(self._metadata.read_tensor, outputs))
         number, call, place = private.next_sequence_number(), self._timeline.current, self._place(frame)
         self.steps.append(Step(func, tuple(reads), tuple(kinds), (), metas, _mode(), None, number, call, place=place))
         self._note_outputs(outputs, written)
@@ -321,7 +321,7 @@ class Flow:
         # The calls have ended, and the timeline with them.
         for frame in [each for each, _ in walk_tb(error.__traceback__) if each.f_code is private.MODULE_CALL]:
             call = Frame(frame.f_locals["self"], call, ())
-        place = self._place.raised(error.__traceback__)
+        place = self._place.locate_error(error.__traceback__)
         self.end = Exit("raise", (), place, len(self.steps), own_error(error), call)
 
     def note_given(self, result: object) -> None:

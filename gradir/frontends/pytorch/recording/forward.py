@@ -55,7 +55,7 @@ class _Forward:
         self._symbols = Symbols()
         self._ids: dict[int, str] = {}
         self._tensor_ids: dict[Value, str] = {}
-        self._made = flow.made_parameters()
+        self._made = flow.find_made_parameters()
         self._initial = Initial(flow, named.owned.values(), scope_of)
         self._metadata = MetadataReader()
         self._nodes: list[Node] = []
@@ -63,7 +63,7 @@ class _Forward:
     def nodes(self, returned: Sequence[torch.Tensor]) -> list[Node]:
         flow = self._flow
         ends = [read for read in map(flow.read_again, returned) if read is not None]
-        used, skipped = self._used_and_skipped(ends)
+        used, skipped = self._find_used_and_skipped(ends)
         exits = deque(found for found in flow.exits if not self._initial.is_of_initialising(found))
         for index, step in enumerate(flow.steps):
             while exits and exits[0].before <= index:
@@ -75,7 +75,7 @@ class _Forward:
                 continue
             self._add_step(index, step)
             if self._is_wanted(step):
-                ends.extend(Read(value, False, False) for value in self._given_by(index) if value not in used)
+                ends.extend(Read(value, False, False) for value in self._find_results(index) if value not in used)
         for found in (*exits, *self._failures()):
             self._add_exit(found)
         refs = [*dict.fromkeys(map(self._read, ends))]
@@ -91,23 +91,25 @@ class _Forward:
         found = [end for end in (flow.failure, flow.end) if end is not None and end.before == len(flow.steps)]
         return [] if flow.steps and flow.steps[-1].failed else found[:1]
 
-    def _given_by(self, index: int) -> list[Value]:
+    def _find_results(self, index: int) -> list[Value]:
         """Return the values that a step made for the program and that still are there."""
         made = self._flow.made_by(index)
         # What a kernel makes beside its result, such as indices, is for its backward.
         given = [value for value in made if value in self._flow.given] or made[:1]
         return [value for value in given if not (self._initial.is_overwritten(value) and self._is_made(value))]
 
-    def _used_and_skipped(self, ends: Iterable[Read]) -> tuple[set[Value], set[int]]:
+    def _find_used_and_skipped(self, ends: Iterable[Read]) -> tuple[set[Value], set[int]]:
         """Return the values that something takes for what it makes, and the steps that are no part of the forward."""
         flow = self._flow
         used, taken = {entry.value for failure in self._failures() for entry in failure.reads}, set[Value]()
         # What is an output may be so beside these.
-        shown = {value for entry in ends for value in self._held_by(entry)}
+        shown = {value for entry in ends for value in self._find_values(entry)}
         for found in flow.exits:
             reads = [entry.value for entry in found.reads]
             into = shown if found.called in _NUMBERS else used
-            (taken if self._initial.is_of_initialising(found) else into).update(reads, map(self._initial.shared, reads))
+            (taken if self._initial.is_of_initialising(found) else into).update(
+                reads, map(self._initial.resolve, reads)
+            )
         # A module that is moved or cast makes new memory of its parameters.
         taken.update(entry.value for found in flow.exchanges for entry in found.reads)
         # A parameter is of the forward where something takes it, and not where it is made.
@@ -132,15 +134,17 @@ class _Forward:
                 if is_initial or is_for_saving or gives_nothing or self._is_bookkeeping(step):
                     skipped.add(index)
                     if is_initial:
-                        taken.update(self._initial.shared(entry.value) for entry in step.inputs)
+                        taken.update(self._initial.resolve(entry.value) for entry in step.inputs)
                     continue
             into = shown if step.called in _NUMBERS else used
-            into.update(value for entry in step.inputs for value in self._held_by(entry))
+            into.update(value for entry in step.inputs for value in self._find_values(entry))
         return used, skipped
 
-    def _held_by(self, read: Read) -> tuple[Value, ...]:
+    def _find_values(self, read: Read) -> tuple[Value, ...]:
         """Return the values of a tensor, unless it begins with them."""
-        return () if self._initial.begins(read.value) is not None else (read.value, self._initial.shared(read.value))
+        return (
+            () if self._initial.find_made(read.value) is not None else (read.value, self._initial.resolve(read.value))
+        )
 
     def _is_bookkeeping(self, step: Step) -> bool:
         """Return whether a step whose result nothing takes only makes a tensor of nothing, or counts."""
@@ -187,7 +191,7 @@ class _Forward:
                 attrs=attrs,
                 source=None if step.place is None else self._lines(step.place.code, step.place.instruction),
                 opaque=isinstance(step.func, CompiledPart),
-                ext=_failed(step.failed),
+                ext=_error_mark(step.failed),
             )
         )
 
@@ -201,16 +205,16 @@ class _Forward:
                 scope=scope,
                 inputs=tuple(map(self._read, found.reads)),
                 source=None if found.place is None else self._lines(found.place.code, found.place.instruction),
-                ext=_failed(found.failed),
+                ext=_error_mark(found.failed),
             )
         )
 
     def _read(self, read: Read) -> Ref:
         value = read.value
-        begun = self._initial.begins(value)
+        begun = self._initial.find_made(value)
         if begun is not None:
             tensor = begun.tensor
-            meta = self._flow.meta_of(begun.value) if tensor is None else self._metadata.of_tensor(tensor)
+            meta = self._flow.meta_of(begun.value) if tensor is None else self._metadata.read_tensor(tensor)
             return self._tensor(begun.value, tensor, begun.role, meta)
         tensor = self._made.get(value) if read.is_leaf else None
         if tensor is None:
@@ -254,7 +258,7 @@ class _Forward:
         return Ref(node_id, 0)
 
 
-def _failed(error: str) -> dict[str, str]:
+def _error_mark(error: str) -> dict[str, str]:
     return {FAILED: plain_text(error)} if error else {}
 
 

@@ -78,12 +78,12 @@ class Initial:
         found = grouped((value, self._made[root]) for root, values in self._first.items() for value in values)
         self._begins = {value: several[0] for value, several in found.items() if len(several) == 1}
 
-    def begins(self, value: Value) -> Made | None:
+    def find_made(self, value: Value) -> Made | None:
         """Return the tensor that begins with a value."""
-        value = self.shared(value)
+        value = self.resolve(value)
         return self._begins.get(self.lazy.get(value, value))
 
-    def shared(self, value: Value) -> Value:
+    def resolve(self, value: Value) -> Value:
         """Return the value of a step, also for a tensor that is another object for it."""
         return value if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared or value
 
@@ -163,7 +163,7 @@ class Initial:
         for number, outside in enumerate(flow.outside):
             if outside.role == "parameter" and not outside.copied:
                 yield Made(outside.tensor(), "parameter", outside.shared or Value(FROM_OUTSIDE, number))
-        for value, tensor in flow.made_parameters().items():
+        for value, tensor in flow.find_made_parameters().items():
             yield Made(tensor, "parameter", value)
         for entry in owned:
             last = flow.noted(entry.tensor) or flow.newest_in(entry.tensor)
@@ -205,7 +205,7 @@ class Initial:
     def _is_initial(self, read: Read, kind: str, call: Frame | None, index: int) -> bool:
         """Return whether what an operation takes is of what is initialised in a call, or outside all."""
         value, root = read.value, self._root(read.value)
-        if index < self.lazy.get(self.shared(value), value).maker:
+        if index < self.lazy.get(self.resolve(value), value).maker:
             # It is not materialized.
             return True
         if root in self._made:
@@ -220,7 +220,7 @@ class Initial:
         return value in self._numbers and value.maker == FROM_OUTSIDE and not self._flow.outside[value.number].copied
 
     def _root(self, value: Value) -> Value:
-        value = self.shared(value)
+        value = self.resolve(value)
         return self._memory.get(value, value)
 
 

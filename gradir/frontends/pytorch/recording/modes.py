@@ -98,7 +98,7 @@ class _Call:
         self._flows = [each for each in noting if isinstance(each, Flow)]
         local = frame.f_locals
         self._function = local.get("fn")
-        self._tensors = _apart(_taken_by(self._function, [*local["args"], *local["kwargs"].values()]))
+        self._tensors = _unique(_find_taken_tensors(self._function, [*local["args"], *local["kwargs"].values()]))
         self._reads = [[flow.read(tensor) for tensor in self._tensors] for flow in self._flows]
         self._versions = list(map(_version, self._tensors))
         self._first = private.next_sequence_number()
@@ -119,7 +119,7 @@ class _Call:
         error = None if "result" in local else sys.exc_info()[1]
         given = tensors_in(local.get("result"))
         # The graph of what it gave tells what it took that no argument and no module held.
-        further = _apart([*self._tensors, *_leaves_of(given, self._first)])[len(self._tensors) :]
+        further = _unique([*self._tensors, *_leaves_of(given, self._first)])[len(self._tensors) :]
         taken = set(map(id, self._tensors))
         outputs = [tensor for tensor in given if id(tensor) not in taken]
         lent = set(map(storage_of, outputs))
@@ -208,7 +208,7 @@ def set_modes(modes: Iterable[Any]) -> None:
         private.push_function_mode(mode)
 
 
-def _taken_by(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tensor]:
+def _find_taken_tensors(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tensor]:
     """Yield the tensors that a call gives a function, and those that the function has as variables, in modules too."""
     found = [*arguments, getattr(function, "__self__", None)]
     if inspect.isfunction(function):
@@ -232,7 +232,7 @@ def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Te
     return (fn.variable for fn in reached(starts, newer) if type(fn).__name__ == private.ACCUMULATOR)
 
 
-def _apart(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+def _unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return [*{id(tensor): tensor for tensor in tensors}.values()]
 
 

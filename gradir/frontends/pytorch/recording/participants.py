@@ -28,7 +28,7 @@ class Ran(NamedTuple):
     recording: Collection[Timeline]
 
 
-def strays_among(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str]) -> list[nn.Module]:
+def find_strays(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str]) -> list[nn.Module]:
     """Return the modules that have nothing to do with the known ones, as what wraps a known model has."""
     return [module for module in outermost if known.keys().isdisjoint(modules_in(module))]
 
@@ -44,7 +44,7 @@ def variable_of(module: nn.Module, frame: FrameType | None) -> str:
     return found
 
 
-def with_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping[int, str]) -> Modules:
+def add_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping[int, str]) -> Modules:
     """Return the modules with every stray as a root under the name of its variable, by id(), or of its class."""
     if strays and not modules.roots:
         # Beside a lone model there may be modules without parameters, such as its criterion.
@@ -68,10 +68,12 @@ def with_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mappin
     return modules_below(named)
 
 
-def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_temporary: Mapping[int, nn.Module]) -> Ran:
+def select_participants(
+    ran: Ran, known: Mapping[nn.Module, str], walked: Walk, holders: Mapping[int, nn.Module]
+) -> Ran:
     """Leave out the strays that made no captured node and have no captured leaf, and the threads that ran only such."""
     leaves = {id(fn.variable) for fn in walked.edges if type(fn).__name__ == ACCUMULATOR}
-    holding = {id(with_temporary[leaf]) for leaf in leaves & with_temporary.keys()}
+    holding = {id(holders[leaf]) for leaf in leaves & holders.keys()}
     place_of = ModuleMap[str]()
     idle, owning = set[int](), set[int]()
     for place, stray in enumerate(ran.strays):
@@ -96,7 +98,7 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
     return Ran(strays, timelines, ran.recording)
 
 
-def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
+def count_calls(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
     """Count the calls of each module, by id(), inside those from outside any module that made a captured node."""
     numbers = sorted(sequence_number(fn) for fn in walked.edges if type(fn).__name__ != ACCUMULATOR)
     calls: Counter[int] = Counter()

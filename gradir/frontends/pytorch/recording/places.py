@@ -58,7 +58,7 @@ class Places:
         caller = None if outer is None or is_own else Place(outer.f_code, outer.f_lasti)
         return Place(code, instruction, caller)
 
-    def raised(self, trace: TracebackType | None) -> Place | None:
+    def locate_error(self, trace: TracebackType | None) -> Place | None:
         """Return the innermost instruction of a traceback that is neither torch's nor gradir's."""
         found: Place | None = None
         caller: Place | None = None

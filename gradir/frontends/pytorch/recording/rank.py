@@ -67,7 +67,7 @@ class Exchanged:
         self.groups = Groups()
         self._values: dict[str, int] = {}
 
-    def noting(self, timeline: Timeline) -> ExchangeMode:
+    def record_thread(self, timeline: Timeline) -> ExchangeMode:
         """Return a context that notes this thread's messages."""
         return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self._is_dry)))
 
@@ -96,7 +96,7 @@ class Exchanged:
         if in_process_group():
             self.groups.number()
 
-    def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
+    def attach_collectives(self, live: LiveGraph, modules: Modules) -> LiveGraph:
         """Return a capture with what was exchanged so far; `with_collectives` tells later messages in its words."""
         self.modules = modules
         self.ids.update(live.grad_fns)
@@ -249,7 +249,7 @@ class UntilStep:
         self.is_over = False
         owned = exchanged.modules.owned
         self._storages = {*map(storage_of, (each.tensor for each in owned))} - {None}
-        self._hook = register_optimizer_step_pre_hook(self._before_step)
+        self._hook = register_optimizer_step_pre_hook(self._handle_step)
         if not sends:
             exchanged.stop_sending(self)
             note_captured()
@@ -282,7 +282,7 @@ class UntilStep:
             if any(storage_of(each) in self._storages for each in written):
                 self._end_at_step(None)
 
-    def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _handle_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         # A closure computes gradients anew.
         if any(map(callable, (*args, *kwargs.values()))):
             self.end()
@@ -298,14 +298,14 @@ class UntilStep:
         if graph.rank is not None and not self.sends:
             paths = self._exchanged.modules.paths.items()
             replicas = {path: module for module, path in paths if isinstance(module, DistributedDataParallel)}
-            ignored = {id(each) for module in replicas.values() for each in _ignored_by(module)}
+            ignored = {id(each) for module in replicas.values() for each in _find_ignored(module)}
             owned = [each for each in owned if id(each.tensor) not in ignored]
-            names = tuple(_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas}))
+            names = tuple(_find_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas}))
             graph = replace(graph, rank=replace(graph.rank, unreduced=names))
         self._stepped(graph)
 
 
-def _unreduced(
+def _find_unreduced(
     graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owned], replicas: Set[str]
 ) -> Iterator[str]:
     """Yield the trained parameters whose gradients surely were not exchanged, even below ``replicas`` that reduce."""
@@ -331,7 +331,7 @@ def _unreduced(
             yield names[0]
 
 
-def _ignored_by(module: DistributedDataParallel) -> Iterator[nn.Parameter]:
+def _find_ignored(module: DistributedDataParallel) -> Iterator[nn.Parameter]:
     ignored = {*getattr(module, private.DDP_IGNORES, ())}
     return (each for name, each in module.module.named_parameters() if name in ignored)
 

@@ -129,7 +129,7 @@ class _LeftFunctions(FunctionMode):
     """A function mode that its thread has still to remove."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _called_through(func, args, kwargs)
+        return _call_and_remove(func, args, kwargs)
 
 
 class _LeftOperations(DispatchMode):
@@ -138,7 +138,7 @@ class _LeftOperations(DispatchMode):
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _called_through(func, args, kwargs)
+        return _call_and_remove(func, args, kwargs)
 
 
 FunctionMode.left, DispatchMode.left = _LEFT = _LeftFunctions, _LeftOperations
@@ -153,7 +153,7 @@ def remove_left() -> bool:
     return bool(left)
 
 
-def _called_through(func: Any, args: Any, kwargs: Any) -> Any:
+def _call_and_remove(func: Any, args: Any, kwargs: Any) -> Any:
     try:
         return func(*args, **(kwargs or {}))
     finally:

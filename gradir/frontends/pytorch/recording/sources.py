@@ -151,22 +151,22 @@ class SourceLookup:
     def __init__(self, logs: Mapping[Timeline, SourceLog], timelines: Sequence[Timeline]) -> None:
         """``logs`` are those of the threads that were recorded, among the ``timelines`` of all that ran modules."""
         others = {timeline: Coverage(other for other in timelines if other is not timeline) for timeline in logs}
-        self._logs = [(log, others[timeline], _superseded(log)) for timeline, log in logs.items()]
+        self._logs = [(log, others[timeline], _find_superseded(log)) for timeline, log in logs.items()]
         self._lines = ShownLines()
 
     def source(self, number: int) -> Source | None:
         """Return the line that made the node of this number."""
-        call, _ = self._found(number)
+        call, _ = self._find_call(number)
         return None if call is None else self._lines(call.code, call.instruction)
 
     def variable(self, number: int) -> str | None:
         """Return the variable that was assigned the result of the node of this number."""
-        call, is_superseded = self._found(number)
+        call, is_superseded = self._find_call(number)
         if call is None or call.variable is None or number != call.end - 1 or is_superseded:
             return None
         return plain_text(call.variable)
 
-    def _found(self, number: int) -> tuple[_Call | None, bool]:
+    def _find_call(self, number: int) -> tuple[_Call | None, bool]:
         """Return the call that made a node, and whether another one made the value of its instruction."""
         for log, others, superseded in self._logs:
             index = log.index(number)
@@ -199,7 +199,7 @@ class ShownLines:
         return self._sources[key]
 
 
-def _superseded(log: SourceLog) -> set[int]:
+def _find_superseded(log: SourceLog) -> set[int]:
     """Return the places of the calls whose instruction made its value after them."""
     ends, found, later = log.timeline.ends(), set[int](), dict[int, int]()
     for index in range(len(log.calls) - 1, -1, -1):

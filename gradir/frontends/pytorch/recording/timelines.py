@@ -97,7 +97,7 @@ class ScopeLookup:
             scopes = [CALLER if frame is None else scope for frame, scope in zip(*track[1:], strict=True)]
             self._tracks = [track._replace(scopes=scopes)]
         self._outside = CALLER if self.tells_callers else ""
-        self._starts, self._scopes = _merged([(track.numbers, track.scopes) for track in self._tracks], self._outside)
+        self._starts, self._scopes = _merge([(track.numbers, track.scopes) for track in self._tracks], self._outside)
 
     def __call__(self, fns: Sequence[GradFn]) -> list[str | None]:
         """Look grad_fns up by their sequence numbers."""
@@ -113,7 +113,7 @@ class ScopeLookup:
 
     @cached_property
     def _after_forward(self) -> tuple[list[int], list[str | None]]:
-        return _merged([_delayed(track) for track in self._tracks], self._outside)
+        return _merge([_delay_track(track) for track in self._tracks], self._outside)
 
     def _resolve(self, frames: list[Frame | None]) -> list[str]:
         identities = list(map(id, frames))
@@ -136,7 +136,7 @@ class Coverage:
 
     def __init__(self, timelines: Iterable[Timeline]) -> None:
         watched = [numbers for numbers, _ in map(Timeline.snapshot, timelines) if numbers]
-        self._starts, self._covered = _merged([([numbers[0], numbers[-1]], ["covered", ""]) for numbers in watched])
+        self._starts, self._covered = _merge([([numbers[0], numbers[-1]], ["covered", ""]) for numbers in watched])
 
     def __contains__(self, number: int) -> bool:
         return self._covered[bisect_right(self._starts, number)] != ""
@@ -150,7 +150,7 @@ class _Track(NamedTuple):
     scopes: list[str]
 
 
-def _delayed(track: _Track) -> tuple[list[int], list[str]]:
+def _delay_track(track: _Track) -> tuple[list[int], list[str]]:
     """Return the track for the nodes behind a module, which still belong to the call that has just ended."""
     numbers, scopes = [], []
     for index, (number, frame, scope) in enumerate(zip(*track, strict=True)):
@@ -165,7 +165,7 @@ def _delayed(track: _Track) -> tuple[list[int], list[str]]:
     return numbers, scopes
 
 
-def _merged(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> tuple[list[int], list[str | None]]:
+def _merge(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> tuple[list[int], list[str | None]]:
     """Return the numbers where a track changes, and the scopes before and from each on, ``None`` where they differ."""
     tracks = [(numbers, scopes) for numbers, scopes in tracks if numbers and numbers[0] < numbers[-1]]
     if len(tracks) == 1:
