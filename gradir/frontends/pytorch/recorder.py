@@ -1,4 +1,4 @@
-"""Record which module runs which operation."""
+"""Record the modules, lines, operations, costs and messages of a program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import CallsMode, CompiledParts
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.rank import Exchanged
-from gradir.frontends.pytorch.recording.removable_modes import NotingMode, leave_when_dropped, remove_left, weak_hook
+from gradir.frontends.pytorch.recording.removable_modes import RecordingMode, leave_when_dropped, remove_left, weak_hook
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, calls_from, path_of, surroundings
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     from gradir.frontends.pytorch.recording.cost import Costs
 
 
-# A parameter that a module had for a while, and under which name.
+# A parameter, the module that had it for a while, and its name there.
 _Temporary: TypeAlias = tuple[torch.Tensor, nn.Module, str]
 
 
 class Recorder:
-    """Notes, while it is entered, between which autograd sequence numbers each module runs; see `gradir.record`."""
+    """Records, while it is entered, the autograd sequence numbers at which each module runs; see `gradir.record`."""
 
     def __init__(self, request: CaptureRequest) -> None:
-        """The model is a module, a dict of modules by name, or None: the modules called from outside any other."""
+        """The model is a module, a dict of modules by name, or None for the outermost modules that are called."""
         self._model = request.model
         self._timelines: list[Timeline] = []
         self._of_thread = threading.local()
@@ -98,19 +98,19 @@ class Recorder:
             if self._exchanged is not None:
                 hooks.enter_context(self._exchanged.record_thread(timeline))
                 if self._has_dry_step:
-                    # The modes are of this thread.
+                    # The modes only see operations of this thread.
                     hooks.enter_context(torch.autograd.set_multithreading_enabled(False))
             if self._cost is not None:
-                # Torch's formulas take a while to load.
+                # torch's formulas are slow to load.
                 from gradir.frontends.pytorch.recording.cost import Costs
 
                 costs = self._costs.setdefault(timeline, Costs(timeline, are_timed=self._cost == "time"))
                 hooks.enter_context(CompiledParts(costs))
-                hooks.enter_context(NotingMode(costs))
+                hooks.enter_context(RecordingMode(costs))
             if self._notes_flow:
                 flow = self._flows.setdefault(timeline, Flow(timeline))
                 flow.looks_at_results = self._looks_at_results
-                for mode in (CompiledParts(flow), CallsMode(flow), NotingMode(flow)):
+                for mode in (CompiledParts(flow), CallsMode(flow), RecordingMode(flow)):
                     hooks.enter_context(mode)
             self._hooks, self._entered_by = hooks.pop_all(), threading.get_ident()
         self._when_dropped = leave_when_dropped(self, self._hooks, sys._getframe(1))
@@ -122,13 +122,13 @@ class Recorder:
             warn("a recorder was left by another thread than entered it, and records no more: leave it where it began")
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Record no more, which any thread may say; ``error`` is why, where that is one."""
+        """Stop recording, from any thread; ``error`` is the exception that ended the recording, if any."""
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             self._when_dropped.detach()
             hooks.close()
         if self._entered_by != threading.get_ident():
-            # Its numbers are known to that thread alone.
+            # Only the other thread can read its sequence numbers.
             return
         timeline = self._timeline()
         timeline.switch(None)
@@ -145,7 +145,7 @@ class Recorder:
     def forward(self, *, model: object = None, params: Names | None = None, returned: object = None) -> Graph:
         """Return the graph of every operation that ran inside; see `gradir.protocols.Recorder`.
 
-        The tensors in what the program ``returned`` are outputs, and each that no operation took.
+        Its outputs are the tensors that the program ``returned``, and each that no operation used.
         """
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
@@ -160,7 +160,7 @@ class Recorder:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an operation raised whose flow is noted."""
+        """Whether a recorded operation raised."""
         return any(flow.failure is not None for flow in self._flows.values())
 
     def explain(
@@ -197,7 +197,7 @@ class Recorder:
         search = Search(subject_of(flowing.flow, modules, captured, live, ran, **options), flowing)
         if isinstance(subject, BaseException):
             return search.explanation_of_failure(subject)
-        # The recording may go on, and takes what saved a number for that number.
+        # Without modes, since the recording may continue and must not see these operations.
         with modes_set_aside():
             return search.explanation(values=values)
 
@@ -213,13 +213,13 @@ class Recorder:
 
     @property
     def exchanged(self) -> Exchanged:
-        """What was exchanged with other processes."""
+        """The messages between this process and others."""
         if self._exchanged is None:
             raise CaptureError("what is exchanged was not noted: record it with gradir.record(model, collectives=True)")
         return self._exchanged
 
     def modules(self, model: object = None) -> Modules:
-        """Return the modules of the model, or else those that were called from outside any other."""
+        """Return the modules of the model, or else the outermost modules that were called."""
         modules = self._find_modules(model)
         return modules if modules.roots else self._with_strays(modules)
 
@@ -232,21 +232,21 @@ class Recorder:
 
     @property
     def operations(self) -> list[Step]:
-        """The operations of each thread whose flow is noted, one thread after the other."""
+        """The recorded operations, one thread after the other."""
         return [step for flow in self._flows.values() for step in flow.steps]
 
     @property
     def called(self) -> list[nn.Module]:
-        """The modules that were called from outside any other."""
+        """The outermost modules that were called."""
         return [*self._outermost.values()]
 
     def called_anew(self) -> list[nn.Module]:
-        """Return the modules that were called from outside any other since this was asked for the last time."""
+        """Return the outermost modules that were called since the last call of this method."""
         anew, self._anew = self._anew, {}
         return [*anew.values()]
 
     def forget_others(self, outputs: object, but: Iterable[nn.Module] = ()) -> list[nn.Module]:
-        """Forget the calls of modules that did nothing for these outputs, ``but`` for some; return the modules left."""
+        """Forget the calls of modules that did not contribute to the outputs, except ``but``; return the others."""
         walked = walk(flatten(outputs))
         ran = self._taking_part(participants.Ran(self.called, list(self._timelines), self._recording), {}, walked)
         self._outermost = {id(module): module for module in (*ran.strays, *but)}
@@ -254,12 +254,12 @@ class Recorder:
         return self.called
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
-        """Capture, and keep the live objects beside the graph."""
+        """Capture, and return the live objects with the graph."""
         return self.assemble(flatten(outputs), model=model, params=params)
 
     def assemble(self, captured: list[Captured], *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture tensors that are flattened already."""
-        # The walk made here is the whole graph's, and its objects live until the end.
+        # Without garbage collection, since the objects of the walk live until the end.
         with paused_gc():
             live, modules, temporary = self._read(captured, model, params)
             if self._exchanged is not None:
@@ -272,7 +272,7 @@ class Recorder:
     def _read(
         self, captured: list[Captured], model: object, params: Names | None
     ) -> tuple[LiveGraph, Modules, list[Owned]]:
-        """Return a capture, the modules that took part, and the parameters that they had only while they ran."""
+        """Return a capture, its modules, and the parameters that these had only while they ran."""
         modules = self._find_modules(model)
         strays = participants.find_strays(self.called, modules.paths)
         ran, walked = participants.Ran(strays, list(self._timelines), self._recording), walk(captured)
@@ -297,14 +297,14 @@ class Recorder:
         return live, modules, temporary
 
     def _with_cuts(self, live: LiveGraph, modules: Modules, held: list[Owned], params: Names | None) -> LiveGraph:
-        """Return the capture with the places in its graph where the flow goes on without gradient."""
+        """Return the capture with the cuts at which the flow continues without gradient."""
         named, found = NamedTensors(held, params), list[Cut]()
         captured = [entry.tensor for entry in live.captured if entry.role == "output"]
         unreached = {name for cut in live.graph.cuts if cut.kind == "unreached" for name in cut.names}
         known = [Flowing(flow, captured) for flow in self._flows.values()]
         for flowing in known:
             flow = flowing.flow
-            # A parameter that was made inside the recording is no tensor from outside.
+            # By root values, since a parameter that was made inside the recording is no tensor from outside.
             owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in held}
 
             def names_of(
@@ -325,13 +325,13 @@ class Recorder:
         return participants.select_participants(ran, paths, walked, temporary)
 
     def _all_temporary(self) -> dict[int, _Temporary]:
-        """Return by id() the parameters that modules had while they ran and have no more."""
+        """Return the parameters that modules had only while they ran, by id()."""
         found = dict(self._temporary)
         for outside in (outside for flow in self._flows.values() for outside in flow.outside if outside.owner):
             tensor = outside.tensor()
             if outside.owner is not None and tensor is not None and is_own(tensor):
                 found[id(tensor)] = tensor, *outside.owner
-        # A frame has as many entries as calls of modules inside it.
+        # Each frame once: a timeline has an entry for each call inside it.
         frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1]}
         for frame in frames.values():
             if frame is not None and frame.parameters:
@@ -355,7 +355,7 @@ class Recorder:
 
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
         if type(module).__module__ == DYNAMO:
-            # The compiled module below it has the names of the model.
+            # The module inside this wrapper has the names of the model.
             return
         timeline = self._timeline()
         caller = timeline.current
@@ -375,7 +375,7 @@ class Recorder:
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         timeline = self._timeline()
-        # A call whose own end was never seen ends with its caller.
+        # A call without an observed end ends with its caller.
         frame = next((call for call in calls_from(timeline.current) if call.module is module), None)
         if frame is None:
             return
@@ -385,5 +385,5 @@ class Recorder:
         usual = dict(frame.parameters)
         for name, tensor in own_parameters(module).items():
             if tensor is not None and usual.get(name) is not tensor and is_own(tensor):
-                # It has this one only while it runs, as when each process keeps a part of each parameter.
+                # The module has this one only while it runs, as with parameters that are sharded.
                 self._temporary[id(tensor)] = tensor, module, name

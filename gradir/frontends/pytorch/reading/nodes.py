@@ -1,4 +1,4 @@
-"""The nodes of a graph, of what a walk found."""
+"""Make the nodes of a graph from a walk."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class _Caller(str):
     __slots__ = ()
 
 
-# The path of what the model's caller made, where that is told from what the model itself did.
+# The scope of nodes that the model's caller made, if a recording can tell them from nodes of the model.
 CALLER: Final = _Caller()
 
 
-# Ids, anatomies and scopes in canonical order; an accumulator has its leaf's id as scope.
+# Ids, anatomies and scopes in canonical order. The scope of an accumulator is the id of its leaf.
 _Steps: TypeAlias = tuple[list[str], list[Anatomy | None], list[str | None]]
 
 
@@ -52,7 +52,7 @@ class Assembly:
         tensors: TensorNodes,
         scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None,
         *,
-        sources: NotedSources | None,
+        sources: Sources | None,
         placements: Mapping[int, tuple[str, ...]],
         groups: Groups | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class Assembly:
         return {node_id: leaf.tensor for node_id, leaf in self._leaves.items()}
 
     def _assign_ids(self) -> _Steps:
-        # Methods and fields are in local variables, as the ids take 16 % of the time of a large capture.
+        # Local variables for methods and fields, since the ids take 16 % of the time of a large capture.
         steps: _Steps = [], [], []
         node_ids, anatomies, scopes = steps
         ids, scope_of = self.ids, self._scope_of
@@ -137,7 +137,7 @@ class Assembly:
                 self._add_leaf(node_id, anatomy, scope or "", written)
                 continue
             outputs = outputs_of(key)
-            # Python 3.11 calls a comprehension, which for one or two inputs takes longer than all the rest.
+            # In Python 3.11 a comprehension is a call, which takes longer than one or two inputs.
             inputs: list[Ref | None] = []
             for child, number in edges[key]:
                 inputs.append(None if child is None else Ref(ids[child], number))
@@ -146,7 +146,7 @@ class Assembly:
             if reader.numbers:
                 attrs = dict(sorted({**attrs, **reader.numbers}.items()))
                 reader.numbers.clear()
-            # Fields by position: this runs once a node, and keywords would have to be matched each time.
+            # Fields by position, since keywords are slow in a loop over all nodes.
             add(
                 Node(
                     node_id,
@@ -181,8 +181,7 @@ class Assembly:
     def _add_leaf(self, node_id: str, anatomy: Anatomy, tensor_id: str, written: set[str]) -> None:
         leaf = self._leaves[tensor_id]
         tensor, names, scope, _ = leaf
-        outputs = (self._metadata.read_tensor(tensor),)
-        add = self._nodes.append
+        add, outputs = self._nodes.append, (self._metadata.read_tensor(tensor),)
         if tensor_id not in written:
             written.add(tensor_id)
             role = "parameter" if leaf.is_parameter else "leaf"
@@ -212,7 +211,7 @@ class Assembly:
         )
 
     def _complete(self, reader: SavedReader) -> None:
-        """Write what only saved and captured tensors tell of a function's outputs: their layouts."""
+        """Set the layouts of outputs, which only saved and captured tensors show."""
         layouts = reader.layouts
         for _, _, tensor, producer, _ in self._captured:
             if producer is not None and tensor.layout is not torch.strided:
@@ -221,7 +220,7 @@ class Assembly:
         if not (layouts or undefined):
             return
         places = {node.id: index for index, node in enumerate(self._nodes)}
-        # What torch says of a tensor that there is not.
+        # torch shows these values for an undefined tensor.
         nothing = TensorMeta(bare_name(torch.get_default_dtype()), ())
         for ref in (*layouts, *undefined):
             node = self._nodes[places[ref.id]]
@@ -235,7 +234,7 @@ class Assembly:
     def _find_undefined_outputs(self) -> Set[Ref]:
         """Return the outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
         kinds = {kind for kind, anatomy in self._anatomies.by_type.items() if _DERIVATIVE.search(anatomy.native)}
-        # Few graphs have any, and it would take as long as a walk.
+        # Few graphs have any, and the search is as slow as a walk.
         if not kinds:
             return frozenset()
         edges = self._walked.edges
@@ -245,11 +244,11 @@ class Assembly:
         return {Ref(self.ids[fn], number) for fn, number in outputs if (fn, number) not in taken}
 
 
-class NotedSources(Protocol):
-    """The source lines that were noted, by autograd sequence number."""
+class Sources(Protocol):
+    """The recorded source lines, by autograd sequence number."""
 
     def source(self, number: int) -> Source | None:
-        """Return the line that made the node of this number."""
+        """Return the line that made the node with this number."""
 
     def variable(self, number: int) -> str | None:
-        """Return the variable that was assigned the result of the node of this number."""
+        """Return the variable to which the program assigned the result of the node with this number."""

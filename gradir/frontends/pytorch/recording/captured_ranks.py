@@ -1,4 +1,4 @@
-"""Which ranks were captured and send nothing any more, by the store of the process group."""
+"""Share through the store of the process group which ranks were captured and send no more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def note_captured() -> None:
 
 
 def are_captured(ranks: Iterable[int]) -> bool:
-    """Return whether any of some ranks has said so."""
+    """Return whether any of the ranks was captured."""
     with suppress(AttributeError, RuntimeError, ValueError):
         store = _store()
         return any(store.check([f"{_KEY}/{rank}"]) for rank in ranks)
@@ -30,7 +30,7 @@ def are_captured(ranks: Iterable[int]) -> bool:
 
 
 def _store() -> Any:
-    """Return another connection: the main thread may wait in C++ with its own."""
+    """Return a second connection, since the main thread may wait on the first in C++."""
     known: Any = distributed
     store = getattr(distributed.distributed_c10d, private.STORE)()
     while isinstance(store, known.PrefixStore):

@@ -1,4 +1,4 @@
-"""What operations cost: FLOPs by torch's own formulas, and the time that they take, forward and backward."""
+"""Measure the cost of operations: FLOPs by torch's formulas, and the time of forward and backward."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradir.ir.marks import FLOPS, MILLISECONDS
 
 
 class Costs:
-    """The costs of one thread's operations by sequence number, or FLOPs by module where no grad_fn was made."""
+    """The costs of one thread's operations by sequence number, or FLOPs by module for operations without grad_fn."""
 
     def __init__(self, timeline: Timeline, *, are_timed: bool) -> None:
         self.are_timed = are_timed
@@ -31,11 +31,11 @@ class Costs:
         self._timeline = timeline
         self._flops: defaultdict[int, int] = defaultdict(int)
         self._milliseconds: defaultdict[int, float] = defaultdict(float)
-        # By id(), since a call with all that led to it takes long to hash; the timeline keeps it alive.
+        # By id(), since a frame with its callers is slow to hash; the timeline keeps it alive.
         self._apart: dict[int, tuple[Frame | None, int]] = {}
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run an operation and note what it costs."""
+        """Run an operation and record its cost."""
         # autograd makes the grad_fn before it runs the operation.
         number = next_sequence_number() - 1
         taken = tensors_in([args, kwargs])
@@ -55,7 +55,7 @@ class Costs:
         return result
 
     def add_costs(self, live: LiveGraph, paths: Mapping[nn.Module, str]) -> LiveGraph:
-        """Return the capture with what its nodes cost in ``ext``, and with the FLOPs of other operations by module."""
+        """Return the capture with the costs of its nodes in ``ext``, and the FLOPs of other operations by module."""
         backward = self._backward(live) if self.are_timed else {}
         found: dict[str, dict[str, AttrValue]] = {}
         for fn, key in live.grad_fns.items():
@@ -74,7 +74,7 @@ class Costs:
         return live.with_options({FLOPS: tuple(sorted(apart.items()))})
 
     def _backward(self, live: LiveGraph) -> dict[str, float]:
-        """Return the milliseconds that each node takes in a backward, which adds up no gradient and frees nothing."""
+        """Return the milliseconds of each node in a backward that accumulates no gradient and frees nothing."""
         begun, taken = dict[str, float](), dict[str, float]()
 
         def begin(key: str, gradients: Any) -> None:
@@ -95,7 +95,7 @@ class Costs:
         return taken
 
     def _now(self, tensors: Sequence[torch.Tensor]) -> float:
-        """Return the time, once the devices of some tensors have done what was asked of them."""
+        """Return the time after the devices of some tensors have finished."""
         if self.are_timed and any(tensor.is_cuda for tensor in tensors):
             torch.cuda.synchronize()
         return perf_counter()

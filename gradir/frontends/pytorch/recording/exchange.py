@@ -1,4 +1,4 @@
-"""What a process exchanges with the others of its groups, noted as the dispatcher gets it in any way."""
+"""Record the messages between this process and others, in the dispatcher, whichever function sends them."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from gradir.ir import Collective, TensorMeta
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.recording.rank import Exchanged, UntilStep
 
-# Operations that torch has in several ways, whose names contain these, mostly with other underscores.
-_CALLED: Final = ("all_gather", "all_reduce", "all_to_all", "barrier", "recv", "reduce_scatter", "send")
-# The argument with what the process gives, the first of these that there is, in all releases.
-_GIVEN: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
+# The names of torch's variants of an operation contain one of these, with or without underscores.
+_OPS: Final = ("all_gather", "all_reduce", "all_to_all", "barrier", "recv", "reduce_scatter", "send")
+# The first of these arguments that exists has the inputs of the operation, in all releases.
+_INPUTS: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
 _NEW_GROUP: Final = "new_group"
-# These give each process values of the others.
+# Operations that give each process values of the others.
 _GATHERING: Final = frozenset({"all_gather", "all_reduce", "all_to_all", "gather"})
-# These are in no order that all ranks of a group have.
+# Operations whose order may differ between the ranks of a group.
 _POINT_TO_POINT: Final = frozenset({"recv", "send"})
 
 
 def _normalize_op(name: str) -> str:
     bare = name.replace("_", "")
-    return next((op for op in _CALLED if op.replace("_", "") in bare), plain_text(name))
+    return next((op for op in _OPS if op.replace("_", "") in bare), plain_text(name))
 
 
 @lru_cache(maxsize=4096)
@@ -70,40 +70,40 @@ class _Message(NamedTuple):
 
 
 class Exchange:
-    """What one thread exchanged, in order, and the groups that it met."""
+    """The messages of one thread, in order."""
 
     def __init__(self, timeline: Timeline, *, is_dry: bool = False) -> None:
         self.timeline = timeline
         self._dry_from = 0 if is_dry else None
         self.parts = Parts()
-        # Whether any of it was in a backward.
+        # Whether any message belongs to a backward.
         self.has_backward = False
-        # Whether integers of other ranks, which may be sizes, were to be received in a step that sends nothing.
+        # Whether a step that sends nothing gathered integers of other ranks, which may be sizes.
         self._is_guessing = False
-        # The first stage of this process in the pipeline that sent or received, of how many, and its microbatches.
+        # The first stage of this process in the pipeline, the number of stages, and the number of microbatches.
         self.pipeline: tuple[int, int, int] | None = None
         self.operands = Operands()
         self.until: UntilStep | None = None
-        # By id(), since a class of the user's may forbid hashes.
+        # By id(), since a user's class may be unhashable.
         self.wrappers: dict[int, weakref.ref[nn.Module]] = {}
-        # How many operations this thread began, which grows as long as it does not wait.
+        # The number of operations that this thread began, which grows unless it waits.
         self.operations = 0
         self.thread = threading.get_ident()
         self._messages: list[_Message] = []
-        # By the name of each group, how many collectives the earlier steps had.
+        # The number of collectives in the earlier steps, by the name of the group.
         self.offsets: Counter[str] = Counter()
         self._metadata = MetadataReader()
         self._places = Places()
 
     @property
     def sends(self) -> bool:
-        """Whether what is issued is sent; in a dry step nothing is, from its first call of a module on."""
+        """Whether messages are sent; a dry step sends nothing from its first call of a module on."""
         is_dry = self._dry_from is not None and any(self.timeline.frames[self._dry_from :])
-        # The stages of a pipeline tell each other what they are going to send.
+        # The stages of a pipeline must exchange the shapes of their messages.
         return not is_dry or self.pipeline is not None
 
     def begin(self, *, is_dry: bool) -> None:
-        """Begin another step, and forget what was exchanged so far."""
+        """Begin another step, and forget the messages so far."""
         entered = (each.group for each in self._messages if each.collective.op not in _POINT_TO_POINT)
         self.offsets.update(group.group_name for group in entered)
         self._messages.clear()
@@ -111,7 +111,7 @@ class Exchange:
         self._dry_from = len(self.timeline.frames) if is_dry else None
 
     def stop_sending(self, until: UntilStep | None) -> None:
-        """Send nothing that is issued from now on, and tell of writes."""
+        """Send no more messages, and report writes to ``until``."""
         self._dry_from, self.until = 0, until
 
     @property
@@ -123,44 +123,43 @@ class Exchange:
         if frame is None or not self._messages:
             return False
         is_library = str(frame.f_globals.get("__name__")).startswith(private.WAITING)
-        # A work that the program has waits in the program's own line.
+        # A program waits for a work in its own line.
         return is_library or ".wait(" in getline(frame.f_code.co_filename, frame.f_lineno or 0)
 
     @property
     def has_joined(self) -> bool:
-        """Whether the process has no more data, and only exchanges what the others do."""
+        """Whether the process has no more data, and only shadows the collectives of the others."""
         return any(message.is_shadow for message in self._messages)
 
     def note(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
-        """Note an operation that communicates in a group, called from a frame."""
+        """Record an operation that communicates in a group, called from a frame."""
         if private.current_backward() != -1:
             self.has_backward = True
             phase, node, module, place = "backward", private.running_node(), None, None
         else:
             phase, node, module, found = "forward", None, self.timeline.current, self._places(frame)
-            # The user's own instruction that led to a frame, or a library's where there is none.
+            # The user's instruction that led to the frame, or else a library's.
             places = () if found is None else (found.caller, found)
             place = next((each for each in places if each is not None and not is_commands(each.code)), None)
         if phase == "forward" and (wrapper := _wrapper_made_in(frame)) is not None:
             self.wrappers[id(wrapper)] = weakref.ref(wrapper)
-        stages: Sequence[Any] = ()
-        if found_stages := stages_around(frame):
-            microbatches, stages = found_stages
-            first = min(stage.stage_index for stage in stages)
-            self.pipeline = self.pipeline or (first, stages[0].num_stages, microbatches)
+        microbatches, stages = stages_around(frame) or (0, ())
+        if stages and self.pipeline is None:
+            self.pipeline = min(stage.stage_index for stage in stages), stages[0].num_stages, microbatches
         operands = self.operands.of(_find_inputs(name.removesuffix("_"), arguments), node, frame, phase)
-        # A process that left ``Join`` before the others shadows what they exchange.
+        # A process that leaves ``Join`` before the others shadows their collectives.
         is_shadow = any(each.f_code.co_name == "__exit__" for each in frames_of(frame, private.JOIN))
         is_guess = self._is_guessing and not any(isinstance(each, torch.Tensor) for each in operands)
-        for told in self._describe(name, arguments, frame, stages):
-            shaped = replace(told, tensors=_without_shapes(told.tensors), splits=()) if is_guess else told
-            is_count = any(tensor.dtype in ("int32", "int64") for tensor in told.tensors)
-            self._is_guessing |= is_count and phase == "forward" and told.op in _GATHERING and not self.sends
-            one = replace(shaped, phase=phase)
-            self._messages.append(_Message(one, group, node, module, place, operands, is_shadow))
+        for each in self._describe(name, arguments, frame, stages):
+            collective = replace(each, phase=phase)
+            if is_guess:
+                collective = replace(collective, tensors=_without_shapes(each.tensors), splits=())
+            is_count = any(tensor.dtype in ("int32", "int64") for tensor in each.tensors)
+            self._is_guessing |= is_count and phase == "forward" and each.op in _GATHERING and not self.sends
+            self._messages.append(_Message(collective, group, node, module, place, operands, is_shadow))
 
     def note_new_group(self) -> None:
-        """Note that the thread waits for the others in the making of a group, to which all ranks have to come."""
+        """Record a ``new_group`` in which the thread waits now, since all ranks have to call it."""
         frame = sys._current_frames().get(self.thread)
         makes = [each for each in frames_of(frame, private.COLLECTIVES) if each.f_code.co_name == _NEW_GROUP]
         is_noted = bool(self._messages) and self._messages[-1].collective.op == _NEW_GROUP
@@ -171,7 +170,7 @@ class Exchange:
             self._messages.append(_Message(made, distributed.group.WORLD, None, None, place, (), is_shadow=False))
 
     def collectives(self, exchanged: Exchanged) -> Iterator[Collective]:
-        """Yield all of it, in the words of the graph that was captured last."""
+        """Yield all messages, with ids and paths of the graph that was captured last."""
         lines = ShownLines()
         exchanged.names.find_gradients()
         for collective, group, node, frame, place, operands, _ in self._messages:
@@ -194,15 +193,15 @@ class Exchange:
                 yield Collective("", _normalize_op(way), "", int(peer), tensors=(meta,), microbatch=number)
             return
         bare = name.removesuffix("_")
-        given = _find_inputs(bare, arguments)
+        inputs = _find_inputs(bare, arguments)
         peer = next((int(arguments[key]) for key in ("root_rank", "dst", "src") if key in arguments), None)
         sizes = [arguments.get(key) for key in ("input_split_sizes", "output_split_sizes")]
         splits = tuple([tuple(map(int, each)) for each in sizes if each is not None]) if any(sizes) else ()
-        metas, reduced = tuple(map(self._metadata.read_tensor, given)), _reduction_of(arguments, frame)
-        # Each rank pads an object to the largest of all, which a step that sends nothing does not know.
-        if any(tensor.dtype == torch.uint8 for tensor in given) and _is_of_objects(frame):
+        metas, reduced = tuple(map(self._metadata.read_tensor, inputs)), _reduction_of(arguments, frame)
+        # Each rank pads a pickled object to the largest size of all, which a dry step does not know.
+        if any(tensor.dtype == torch.uint8 for tensor in inputs) and _is_of_objects(frame):
             metas = _without_shapes(metas)
-        number = _microbatch_of(given[0], stages) if len(given) == 1 else None
+        number = _microbatch_of(inputs[0], stages) if len(inputs) == 1 else None
         yield Collective("", _normalize_op(bare), "", peer, reduced, metas, splits, microbatch=number)
 
 
@@ -211,7 +210,7 @@ def _without_shapes(metas: Iterable[TensorMeta]) -> tuple[TensorMeta, ...]:
 
 
 class ExchangeMode(DispatchMode):
-    """Notes what this thread exchanges, also in its backwards, without keeping the exchange alive; may send nothing."""
+    """Records the messages of this thread, also in backward, and sends them if wanted; keeps no exchange alive."""
 
     def __init__(self, exchange: Exchange, *, sends: bool = True) -> None:
         super().__init__()
@@ -221,7 +220,7 @@ class ExchangeMode(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
         if any(issubclass(kind, spread) for kind in types):
-            # What one of these does to its parts, such as to exchange them, is told only if it is left to itself.
+            # Let the DTensor run first: its local operations and collectives come here again.
             return NotImplemented
         name, exchange = _communicates_as(func), self._exchange()
         if exchange is None:
@@ -254,15 +253,15 @@ def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _find_inputs(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-    # These have a tensor that says nothing.
+    # The tensor of a barrier is a dummy.
     if name in {"barrier", "monitored_barrier"}:
         return ()
-    found = next((arguments[argument] for argument in _GIVEN if argument in arguments), ())
+    found = next((arguments[argument] for argument in _INPUTS if argument in arguments), ())
     return tensors_in(found) or tensors_in(arguments.get("output_tensors", ()))
 
 
 def _is_of_objects(frame: FrameType | None) -> bool:
-    """Return whether one of torch's functions for picklable objects exchanges."""
+    """Return whether the frame runs inside one of torch's functions that exchange pickled objects."""
     return any("object" in outer.f_code.co_name for outer in frames_of(frame, private.COLLECTIVES))
 
 
@@ -272,7 +271,7 @@ def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
 
 
 def stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
-    """Return the number of microbatches, and the stages of this process, of a pipeline's schedule that runs a frame."""
+    """Return the number of microbatches and this process's stages of the pipeline schedule that runs a frame."""
     for inner in frames_of(frame, private.PIPELINES):
         schedule = inner.f_locals.get("self")
         microbatches = getattr(schedule, private.MICROBATCHES, None)
@@ -284,7 +283,7 @@ def stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
 
 
 def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
-    """Yield the outputs of the first microbatch of the stages of this process, but for the one whose backward runs."""
+    """Yield the outputs of the first microbatch of this process's stages, except the one whose backward runs."""
     _, stages = stages_around(frame) or (0, ())
     running = [each.f_locals.get("self") for each in frames_from(frame)]
     for stage in stages:
@@ -294,14 +293,14 @@ def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
 
 
 def _find_outputs(stage: object) -> dict[int, Sequence[object]]:
-    """Return the outputs of a stage by microbatch, ``None`` for those that it has sent and forgotten."""
+    """Return the outputs of a stage by microbatch, with ``None`` for those that it sent and dropped."""
     found = {number: each for name in private.SENT for number, each in getattr(stage, name, {}).items()}
     field = private.SENT_OUTPUTS
     return {number: getattr(each, field) if hasattr(each, field) else each[0] for number, each in found.items()}
 
 
 def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
-    """Return the microbatch of a tensor that a stage receives or sends, but for a gradient, which it forgets before."""
+    """Return the microbatch of a tensor that a stage receives or sends, or ``None`` for a sent gradient."""
     known: list[tuple[int, object]] = []
     for stage in stages:
         for name in private.RECEIVED:
@@ -314,9 +313,9 @@ def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
 
 
 def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
-    told = arguments.get("reduce_op")
-    if told is None or isinstance(told, str):
-        return plain_text((told or "").lower())
-    # The dispatcher shows of it that it is one. What a program calls has it still.
+    name = arguments.get("reduce_op")
+    if name is None or isinstance(name, str):
+        return plain_text((name or "").lower())
+    # The dispatcher hides the kind of reduction, but torch's Python function has it as an argument.
     called = frames_of(frame, private.COLLECTIVES)
     return next((reduction(outer.f_locals.get("op")) or "" for outer in called), "")

@@ -1,4 +1,4 @@
-"""From the flow of a recorded forward to a graph of it."""
+"""Make a graph of the flow of a recorded forward."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from gradir.ir import Node, Ref, TensorMeta
 from gradir.ir.ids import IdAllocator
 from gradir.ir.marks import FAILED
 
-# Other detaches are torch's own, to save tensors.
+# Calls that detach for the program; torch detaches other tensors to save them.
 _ASKED_FOR: Final = frozenset({"data", "detach", "detach_"})
-# A program that looks at the numbers of a tensor may return it all the same.
+# Functions that read a tensor, which may be an output of the program all the same.
 _NUMBERS: Final = frozenset({"__complex__", "__float__", "__format__", "__int__", "item"})
 
 
@@ -36,7 +36,7 @@ def forward_nodes(
     scope_of: Callable[[Frame | None], str],
     returned: Sequence[torch.Tensor],
 ) -> list[Node]:
-    """Return a node for each operation in order, and for each tensor from outside before its first use."""
+    """Return a node for each operation in order, and one for each tensor from outside before its first use."""
     allocator, lines = IdAllocator(), ShownLines()
     return [node for flow in flows for node in _Forward(flow, named, scope_of, allocator, lines).nodes(returned)]
 
@@ -55,7 +55,7 @@ class _Forward:
         self._symbols = Symbols()
         self._ids: dict[int, str] = {}
         self._tensor_ids: dict[Value, str] = {}
-        self._made = flow.find_made_parameters()
+        self._made_parameters = flow.find_made_parameters()
         self._initial = Initial(flow, named.owned.values(), scope_of)
         self._metadata = MetadataReader()
         self._nodes: list[Node] = []
@@ -68,7 +68,7 @@ class _Forward:
         for index, step in enumerate(flow.steps):
             while exits and exits[0].before <= index:
                 found = exits.popleft()
-                # The step may be what the function that reads a number runs.
+                # The function may run this step to read a number.
                 if found.before < index or not _is_number_read(step) or step.inputs != found.reads:
                     self._add_exit(found)
             if index in skipped:
@@ -86,40 +86,39 @@ class _Forward:
         return self._nodes
 
     def _failures(self) -> list[Exit]:
-        """Return the failure at the end, if no operation failed: a function of torch that raised mostly ended all."""
+        """Return the failed function or the error that ended the recording, unless the last operation failed."""
         flow = self._flow
         found = [end for end in (flow.failure, flow.end) if end is not None and end.before == len(flow.steps)]
         return [] if flow.steps and flow.steps[-1].failed else found[:1]
 
     def _find_results(self, index: int) -> list[Value]:
-        """Return the values that a step made for the program and that still are there."""
+        """Return the values that a step returned to the program and that no step overwrote."""
         made = self._flow.made_by(index)
-        # What a kernel makes beside its result, such as indices, is for its backward.
+        # Further outputs of a kernel, such as indices, are for its backward.
         given = [value for value in made if value in self._flow.given] or made[:1]
         return [value for value in given if not (self._initial.is_overwritten(value) and self._is_made(value))]
 
     def _find_used_and_skipped(self, ends: Iterable[Read]) -> tuple[set[Value], set[int]]:
-        """Return the values that something takes for what it makes, and the steps that are no part of the forward."""
+        """Return the values that other steps or functions use, and the steps that are no part of the forward."""
         flow = self._flow
         used, taken = {entry.value for failure in self._failures() for entry in failure.reads}, set[Value]()
-        # What is an output may be so beside these.
+        # An output of the program stays one even if functions read its values.
         shown = {value for entry in ends for value in self._find_values(entry)}
         for found in flow.exits:
             reads = [entry.value for entry in found.reads]
-            into = shown if found.called in _NUMBERS else used
-            (taken if self._initial.is_of_initialising(found) else into).update(
-                reads, map(self._initial.resolve, reads)
-            )
-        # A module that is moved or cast makes new memory of its parameters.
+            is_initial = self._initial.is_of_initialising(found)
+            into = taken if is_initial else shown if found.called in _NUMBERS else used
+            into.update(reads, map(self._initial.resolve, reads))
+        # Moving or casting a module allocates its parameters anew.
         taken.update(entry.value for found in flow.exchanges for entry in found.reads)
-        # A parameter is of the forward where something takes it, and not where it is made.
+        # The use of a parameter belongs to the forward, but not its construction.
         used.update(other.shared for other in flow.outside if other.shared is not None and other.role != "parameter")
         used -= self._initial.lazy.keys()
         skipped: set[int] = set()
         for index in range(len(flow.steps) - 1, -1, -1):
             step, made = flow.steps[index], flow.made_by(index)
             if used.isdisjoint(made) and shown.isdisjoint(made) and not step.failed:
-                # A step may read a number for the initialisation of a tensor.
+                # A step may read a number to initialise a tensor.
                 asks = _is_number_read(step) or not step.outputs
                 asks = asks and self._initial.is_of_initialising(Exit("", step.inputs, None, index))
                 is_initial = (
@@ -128,7 +127,7 @@ class _Forward:
                     or (index in self._initial.steps and (asks or not taken.isdisjoint(made)))
                 )
                 is_for_saving = _operation(step.func) == "detach" and step.called not in _ASKED_FOR
-                # It asks for what a tensor is, such as its device, and looks at no value.
+                # A step without outputs that reads no value asks for a fact such as the device.
                 is_data_free = torch.Tag.data_dependent_output not in getattr(step.func, "tags", ())
                 gives_nothing = not step.outputs and is_data_free
                 if is_initial or is_for_saving or gives_nothing or self._is_bookkeeping(step):
@@ -141,25 +140,24 @@ class _Forward:
         return used, skipped
 
     def _find_values(self, read: Read) -> tuple[Value, ...]:
-        """Return the values of a tensor, unless it begins with them."""
-        return (
-            () if self._initial.find_made(read.value) is not None else (read.value, self._initial.resolve(read.value))
-        )
+        """Return the values of a tensor, or none for the first value of a parameter or buffer."""
+        value = read.value
+        return () if self._initial.find_made(value) is not None else (value, self._initial.resolve(value))
 
     def _is_bookkeeping(self, step: Step) -> bool:
-        """Return whether a step whose result nothing takes only makes a tensor of nothing, or counts."""
+        """Return whether a step with an unused result only makes a constant tensor, or increments a counter."""
         if not step.outputs or not all(kind == "inplace" for kind in step.kinds) or len(step.kinds) < len(step.inputs):
             return False
         taken = [read.value for read in step.inputs]
         return all(self._initial.role_of(value) == "input" and not self._is_made(value) for value in taken)
 
     def _is_wanted(self, step: Step) -> bool:
-        """Return whether an unused result may be the aim of a forward: no update of a parameter or outside memory."""
+        """Return whether an unused result may be an output: no update of a parameter or of a storage from outside."""
         is_shown = bool(step.inputs) and step.called not in _NUMBERS
         return is_shown and all(self._is_made(read.value) for read in step.of_kind("inplace"))
 
     def _is_made(self, value: Value) -> bool:
-        """Return whether the memory that a value is in was made by an operation, for no parameter or buffer."""
+        """Return whether an operation allocated the storage of a value, and not for a parameter or buffer."""
         while value.maker != FROM_OUTSIDE and not self._initial.is_of_made(value):
             lent = self._flow.steps[value.maker].lenders()
             if not lent:
@@ -211,12 +209,12 @@ class _Forward:
 
     def _read(self, read: Read) -> Ref:
         value = read.value
-        begun = self._initial.find_made(value)
-        if begun is not None:
-            tensor = begun.tensor
-            meta = self._flow.meta_of(begun.value) if tensor is None else self._metadata.read_tensor(tensor)
-            return self._tensor(begun.value, tensor, begun.role, meta)
-        tensor = self._made.get(value) if read.is_leaf else None
+        made = self._initial.find_made(value)
+        if made is not None:
+            tensor = made.tensor
+            meta = self._flow.meta_of(made.value) if tensor is None else self._metadata.read_tensor(tensor)
+            return self._tensor(made.value, tensor, made.role, meta)
+        tensor = self._made_parameters.get(value) if read.is_leaf else None
         if tensor is None:
             return self._ref(value)
         return self._tensor(value, tensor, "parameter", self._flow.meta_of(value), shared=value)
@@ -227,7 +225,7 @@ class _Forward:
             if outside.shared is None or outside.role != "input":
                 known, meta, role, _, shared, owner, _ = outside
                 return self._tensor(value, known(), role, meta, shared=shared, owner=owner)
-            # Another object for the same tensor.
+            # A second object for the same tensor.
             value = outside.shared
         return Ref(self._ids[value.maker], value.number)
 
@@ -241,7 +239,7 @@ class _Forward:
         shared: Value | None = None,
         owner: tuple[nn.Module, str] | None = None,
     ) -> Ref:
-        """Return the output of the tensor's node, which is made before its first use."""
+        """Return the output of the tensor's node, which the first use adds."""
         if key in self._tensor_ids:
             return Ref(self._tensor_ids[key], 0)
         _, names, scope, is_registered = (None, (), "", False) if tensor is None else self._named.of(tensor)

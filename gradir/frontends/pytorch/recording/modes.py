@@ -1,7 +1,7 @@
-"""Note each operation of a thread, and each call of a compiled part as one operation.
+"""Record each operation of a thread, and each call of compiled code as one operation.
 
-A dispatch mode sees operations below autograd, and a function mode the call of the program. torch compiles again if
-other function modes are entered than before, so those of a recorder are left while compiled code runs.
+A dispatch mode sees operations below autograd, and a function mode sees the calls of the program. torch compiles again
+if the set of entered function modes changes, so a recorder leaves its own while compiled code runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.departures import LEAVING
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import locate_function
-from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Noting
+from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Pausable
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, FROM_OUTSIDE, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import closed_over, reached
@@ -37,22 +37,22 @@ from gradir.spec import calling_on_import
 _COMPILER: Final = private.DYNAMO.rpartition(".")[0]
 _WAITING: Final = ExitStack()
 _OWN: Final = f"{__name__.partition('.')[0]}."
-# A dropped recorder leaves at any time, in the middle of a change by the same thread too.
+# A dropped recorder leaves at any time, even during a change by the same thread.
 _LOCK: Final = threading.RLock()
 _RECORDING: Final[list[CompiledParts]] = []
-# The functions of torch that are replaced while something is recorded.
+# The functions of torch that are replaced during a recording.
 _WATCHED: Final[dict[str, Any]] = {}
 
 
 class CompiledPart:
-    """Stands for the operation that a call of compiled code is."""
+    """Stands for a call of compiled code in the graph, in place of an operation."""
 
     __name__ = "compiled_function"
 
     def __init__(self, function: object) -> None:
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__qualname__", "") if owner is None else type(owner).__name__
-        # What torch itself made of a module has no name of the user's.
+        # A function that torch made of a module has no name from the user.
         self._shown = "torch.compile" if _module_of(function).startswith("torch.") else f"torch.compile({name})"
 
     def __str__(self) -> str:
@@ -60,10 +60,10 @@ class CompiledPart:
 
 
 class CompiledParts:
-    """While entered, has compiled code that this thread calls noted as a whole, without keeping who notes it alive."""
+    """While entered, reports each call of compiled code in this thread to a recorder, which it does not keep alive."""
 
-    def __init__(self, noting: Noting) -> None:
-        self.noting = weakref.ref(noting)
+    def __init__(self, recorder: Pausable) -> None:
+        self.recorder = weakref.ref(recorder)
         self.thread = threading.get_ident()
 
     def __enter__(self) -> CompiledParts:
@@ -73,7 +73,7 @@ class CompiledParts:
             if _COMPILER in sys.modules:
                 _begin()
             elif len(_RECORDING) == 1:
-                # To import the compiler takes longer than most programs, which never use it.
+                # Importing the compiler takes longer than most programs run, and few use it.
                 for method in DispatchMode.methods:
                     setattr(method, private.KEPT_APART, method)
                 _WAITING.enter_context(calling_on_import({_COMPILER: _begin}))
@@ -90,19 +90,19 @@ class CompiledParts:
 
 
 class _Call:
-    """A running call of compiled code, made by a frame of torch's, and what notes it."""
+    """A running call of compiled code by a frame of torch, and the recorders of the call."""
 
-    def __init__(self, frame: FrameType, noting: Sequence[Noting]) -> None:
+    def __init__(self, frame: FrameType, recorders: Sequence[Pausable]) -> None:
         self.has_begun = False
-        self._frame, self._noting = frame, noting
-        self._flows = [each for each in noting if isinstance(each, Flow)]
+        self._frame, self._recorders = frame, recorders
+        self._flows = [each for each in recorders if isinstance(each, Flow)]
         local = frame.f_locals
         self._function = local.get("fn")
         self._tensors = _unique(_find_taken_tensors(self._function, [*local["args"], *local["kwargs"].values()]))
         self._reads = [[flow.read(tensor) for tensor in self._tensors] for flow in self._flows]
         self._versions = list(map(_version, self._tensors))
         self._first = private.next_sequence_number()
-        for each in noting:
+        for each in recorders:
             each.is_paused = True
         self._modes = private.function_modes()
         set_modes([mode for mode in self._modes if not type(mode).__module__.startswith(_OWN)])
@@ -110,7 +110,7 @@ class _Call:
     def end(self) -> None:
         set_modes(self._modes)
         local, caller = self._frame.f_locals, self._frame.f_back
-        for each in self._noting:
+        for each in self._recorders:
             each.is_paused = False
             if isinstance(each, SourceMode):
                 each.note_whole(self._first, local.get("result"), caller or self._frame)
@@ -118,7 +118,7 @@ class _Call:
             return
         error = None if "result" in local else sys.exc_info()[1]
         given = tensors_in(local.get("result"))
-        # The graph of what it gave tells what it took that no argument and no module held.
+        # The graph of the results shows further inputs, which no argument and no module contains.
         further = _unique([*self._tensors, *_leaves_of(given, self._first)])[len(self._tensors) :]
         taken = set(map(id, self._tensors))
         outputs = [tensor for tensor in given if id(tensor) not in taken]
@@ -145,43 +145,43 @@ _CALLS: Final[dict[FrameType, _Call]] = {}
 
 
 def _begin() -> None:
-    """Do what the compiler needs, now that it is loaded: keep what notes operations apart from it, and watch it."""
+    """Prepare the loaded compiler: let torch exclude the methods of modes from compilation, and watch its calls."""
     for method in DispatchMode.methods:
         if vars(method).get(private.KEPT_APART) is method:
-            # torch itself does so at the next call.
+            # torch sets its own attribute at the next call.
             delattr(method, private.KEPT_APART)
     if not _WATCHED:
         _watch()
 
 
 def _watch() -> None:
-    """Have torch tell when compiled code is about to run, and when it has."""
+    """Replace the functions that torch calls before and after compiled code."""
     dynamo = vars(pkgutil.resolve_name(private.DYNAMO))
     begins, ends = dynamo.get(private.COMPILED_BEGINS), dynamo.get(private.COMPILED_ENDS)
     if begins is None or ends is None:
         return
     codes = (code for code in dynamo[private.COMPILED_CALLS].__call__.__code__.co_consts if isinstance(code, CodeType))
-    # Before torch 2.12 what was given is in no variable of the call, and no call is noted as a whole.
+    # Before torch 2.12 no variable of the call has the result, and its operations are recorded one by one.
     calls = [code for code in codes if "result" in code.co_varnames]
 
     def note_begin(callback: Any) -> Any:
         callback = begins(callback)
-        # Without a callback torch runs what was compiled as it stands in the program, and each operation's dispatch.
+        # Without a callback torch runs the uncompiled program, whose operations reach the modes.
         if callback is None:
             return None
         frame = sys._getframe(1)
         home = _module_of(frame.f_locals.get("fn"))
-        # An operation of torch's that takes functions has them compiled, too.
+        # Operators such as cond compile their function arguments, too.
         if frame.f_code in calls and (home.startswith(private.WRAPPERS) or not home.startswith("torch.")):
             thread = threading.get_ident()
-            known = [parts.noting() for parts in _RECORDING if parts.thread == thread]
-            noting = [each for each in known if each is not None and not each.is_paused]
-            if noting:
-                _CALLS[frame] = _Call(frame, noting)
+            known = [parts.recorder() for parts in _RECORDING if parts.thread == thread]
+            recorders = [each for each in known if each is not None and not each.is_paused]
+            if recorders:
+                _CALLS[frame] = _Call(frame, recorders)
         return callback
 
     def note_end(callback: Any) -> Any:
-        # Called by a frame with what `note_begin` gave, and then with what was there before.
+        # A frame calls this twice: with the result of `note_begin`, and later with the callback from before.
         call = _CALLS.get(sys._getframe(1)) if _CALLS else None
         if call is not None and call.has_begun:
             del _CALLS[sys._getframe(1)]
@@ -196,12 +196,12 @@ def _watch() -> None:
 
 
 def _module_of(function: object) -> str:
-    """Return the name of the module that has the code of a function; nothing of what is none, such as a method."""
+    """Return the name of the module that defines a function, or an empty string for other callables."""
     return str(function.__globals__.get("__name__", "")) if inspect.isfunction(function) else ""
 
 
 def set_modes(modes: Iterable[Any]) -> None:
-    """Have these be the function modes of this thread, the innermost last."""
+    """Set the function modes of this thread, the innermost last."""
     for _ in private.function_modes():
         private.pop_function_mode()
     for mode in modes:
@@ -209,7 +209,7 @@ def set_modes(modes: Iterable[Any]) -> None:
 
 
 def _find_taken_tensors(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tensor]:
-    """Yield the tensors that a call gives a function, and those that the function has as variables, in modules too."""
+    """Yield the tensors in the arguments, globals and closure of a function, and in modules among these."""
     found = [*arguments, getattr(function, "__self__", None)]
     if inspect.isfunction(function):
         found.extend(map(function.__globals__.get, function.__code__.co_names))
@@ -222,7 +222,7 @@ def _find_taken_tensors(function: Any, arguments: Iterable[object]) -> Iterator[
 
 
 def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Tensor]:
-    """Yield the leaves of the nodes with a number from ``first`` on that tensors were made by."""
+    """Yield the leaves that tensors reach through nodes with numbers from ``first`` on."""
 
     def newer(fn: GradFn) -> list[GradFn]:
         is_new = type(fn).__name__ != private.ACCUMULATOR and private.sequence_number(fn) >= first
@@ -237,11 +237,11 @@ def _unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _version(tensor: torch.Tensor) -> int:
-    # One of inference mode has no version.
+    # An inference tensor has no version.
     return 0 if tensor.is_inference() else private.version_of(tensor)
 
 
-# What is made of the numbers that these read has no past.
+# Functions that read values: a tensor made of these values has no graph.
 _EXITS: Final = {
     *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
     *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist"),
@@ -249,7 +249,7 @@ _EXITS: Final = {
 
 
 class CallsMode(FunctionMode):
-    """Tells a flow which function of torch the program called, without keeping the flow alive."""
+    """Reports each call of a torch function by the program to a flow, which it does not keep alive."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()
@@ -274,7 +274,7 @@ class CallsMode(FunctionMode):
             elif called == SWITCH:
                 flow.switches.note(frame, is_on=bool(args[0]))
             elif called == "register_hook":
-                # By its place in the code, as the flow must not keep the hook alive.
+                # The place of its code, as the flow must not keep the hook alive.
                 hook = args[1] if len(args) > 1 else (kwargs or {}).get("hook")
                 flow.hooks.append((flow.value_of(args[0]), locate_function(hook)))
             result = func(*args, **(kwargs or {}))
@@ -297,6 +297,6 @@ def _note_departure(flow: Flow, called: str, args: Sequence[Any], frame: FrameTy
 
 @lru_cache(maxsize=4096)
 def _name_of(func: Any) -> str:
-    """Return the program's name of a function of torch: for a property of a tensor, the property's name."""
+    """Return the name of a function of torch, or of the property for a tensor's getter or setter."""
     name = getattr(func, "__name__", "")
     return getattr(getattr(func, "__self__", None), "__name__", name) if name in {"__get__", "__set__"} else name

@@ -1,4 +1,4 @@
-"""What this process exchanged with others, as one rank of them, until the optimizer's step."""
+"""Describe this process as a rank: its messages until the optimizer's step, its groups and its wrappers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _REDUCE_NOTHING: Final = frozenset({"no_sync", "uncalled", "unfinished"})
 
 
 class Exchanged:
-    """What the threads of a recording exchanged with other processes, and what its nodes and modules are called."""
+    """The messages of all threads of a recording, and the ids of its nodes and the paths of its modules."""
 
     def __init__(self, *, is_dry: bool = False) -> None:
         self._is_dry = is_dry
@@ -63,59 +63,59 @@ class Exchanged:
         self.names = OperandNames(self.modules, {})
         self._synced: dict[int, bool] = {}
         self._until: UntilStep | None = None
-        # Of the graph that was captured last.
+        # The groups of the graph that was captured last.
         self.groups = Groups()
         self._values: dict[str, int] = {}
 
     def record_thread(self, timeline: Timeline) -> ExchangeMode:
-        """Return a context that notes this thread's messages."""
+        """Return a context that records this thread's messages."""
         return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self._is_dry)))
 
     def note_call(self, module: nn.Module) -> None:
-        """Note whether a module is going to reduce the gradients of its call, if it is one that does."""
+        """Record whether a DistributedDataParallel will reduce the gradients of this call."""
         if self._until is not None and has_parameters(module):
             self._until.end()
         if isinstance(module, DistributedDataParallel):
             self._synced[id(module)] = getattr(module, private.DDP_SYNCS, True)
 
     def begin(self, *, is_dry: bool) -> None:
-        """Begin another step, and forget what was exchanged so far."""
+        """Begin another step, and forget the messages so far."""
         self._is_dry = is_dry
         for exchange in self._exchanges.values():
             exchange.begin(is_dry=is_dry)
 
     def stop_sending(self, until: UntilStep | None) -> None:
-        """Send no more, until a step comes."""
+        """Send no more messages until ``until`` ends; ``None`` sends on."""
         self._until = until
         for exchange in self._exchanges.values():
             exchange.stop_sending(until)
 
     def number_groups(self) -> None:
-        """Label the groups anew."""
+        """Label the groups again."""
         self.groups = Groups()
         if in_process_group():
             self.groups.number()
 
     def attach_collectives(self, live: LiveGraph, modules: Modules) -> LiveGraph:
-        """Return a capture with what was exchanged so far; `with_collectives` tells later messages in its words."""
+        """Return a capture with the messages so far; `with_collectives` uses its ids for later messages."""
         self.modules = modules
         self.ids.update(live.grad_fns)
         if self._is_dry and not any(each.pipeline for each in self._exchanges.values()):
             live = live.with_options({"dry": True})
         self.names = OperandNames(modules, live.grad_fns)
-        # A dry step sends nothing, not even the values with which copies begin.
+        # A dry step does not even send the initial values of replicas.
         if in_process_group() and distributed.get_backend() != private.NOT_SENDING and not self._is_dry:
             self._values = dict(_checksums(modules, live.graph))
         return live._replace(graph=self.with_collectives(live.graph))
 
     def with_collectives(self, graph: Graph) -> Graph:
-        """Return a graph with this process's rank, and with all that was exchanged."""
+        """Return a graph with this process's rank and all messages."""
         found = [each for exchange in self._exchanges.values() for each in exchange.collectives(self)]
         rank = rank_of(self.groups, self.modules)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None:
             wrappers = self._wrappers(graph)
-            # Those of shards, of which each rank has its own, are many.
+            # Without the many values of shards, which differ between ranks.
             summed = {name for each in found for name in summed_by(each, wrappers)} - self.names.exchanged
             values = {name: value for name, value in self._values.items() if name in summed}
             rank = replace(rank, wrappers=wrappers, values=values, offsets=self._offsets())
@@ -135,18 +135,18 @@ class Exchanged:
         paths = self.modules.paths
         made = (reference() for each in self._exchanges.values() for reference in each.wrappers.values())
         silent = (each for each in made if isinstance(each, DistributedDataParallel) and id(each) not in self._synced)
-        # One that did not run has the path of the module in it that did.
+        # A wrapper that did not run has the path of the module inside it.
         around = [(each, paths[each.module]) for each in silent if each not in paths and each.module in paths]
         return dict(wrappers_among((*paths.items(), *around), self.modules.owned, self._synced, graph))
 
     @property
     def waiting(self) -> int | None:
-        """How many operations ran, where a thread waits for other processes."""
+        """The number of operations so far, or ``None`` unless a thread waits for other processes."""
         every = self._exchanges.values()
         return sum(each.operations for each in every) if any(each.waits for each in every) else None
 
     def stopped(self, why: str, modules: Modules) -> Graph | None:
-        """Return a graph without nodes, with what was exchanged in a step that did not come to its backward."""
+        """Return a graph without nodes but with the messages of a step that stopped before its backward."""
         self.number_groups()
         for each in self._exchanges.values():
             each.note_new_group()
@@ -166,7 +166,7 @@ class Exchanged:
         return replace(graph, rank=replace(graph.rank, wrappers={}, values={}, stopped=why))
 
     def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
-        """Return a capture with what its backward exchanges, which runs now if none ran, and sends nothing."""
+        """Return a capture with the messages of its backward, which runs now without sending if none ran."""
         if any(exchange.has_backward for exchange in self._exchanges.values()):
             return live
         exchange = next(iter(self._exchanges.values()))
@@ -181,17 +181,17 @@ class Exchanged:
 
 
 def rank_of(groups: Groups, modules: Modules) -> Rank | None:
-    """Return this process among the ``groups`` that were met, or ``None`` where there are no others."""
+    """Return this process's rank, with its ``groups``, or ``None`` outside of a process group."""
     if not in_process_group():
         return None
     rank = distributed.get_rank()
     members = {label: tuple(distributed.get_process_group_ranks(group)) for label, group in groups.met.items()}
-    kept = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
-    owned = ((names[0], kept.get(id(tensor), tensor)) for tensor, names, _, _ in modules.owned)
+    shards = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
+    owned = ((names[0], shards.get(id(tensor), tensor)) for tensor, names, _, _ in modules.owned)
     parts = {name: part for name, part in owned if mesh_of_tensor(part) is not None}
     coordinates = {label: members[label].index(rank) for label in groups.dimensions()}
     for mesh in map(mesh_of_tensor, parts.values()):
-        # Where this process is in the dimensions of a mesh that have names.
+        # The coordinates of this process in the named dimensions of the mesh.
         coordinates.update(zip(mesh.mesh_dim_names or (), map(int, mesh.get_coordinate() or ()), strict=False))
     shapes = {name: shape_of(held_by(tensor)) for name, tensor in parts.items()}
     local = {name: shape for name, shape in shapes.items() if shape is not None}
@@ -210,7 +210,7 @@ def _checksums(modules: Modules, graph: Graph) -> Iterator[tuple[str, int]]:
 def wrappers_among(
     modules: Iterable[tuple[nn.Module, str]], owned: Iterable[Owned], synced: Mapping[int, bool], graph: Graph
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the state of each module that reduces gradients, or was to do so in its last call if it is ``synced``."""
+    """Yield each module that reduces gradients with its state; ``synced`` has whether its last call was to reduce."""
     trained = {id(each.tensor) for each in owned if each.names[0] in graph.nodes}
     for module, path in modules:
         if isinstance(module, DistributedDataParallel):
@@ -230,7 +230,7 @@ def wrappers_among(
 
 
 def _has_finished(reducer: Any) -> bool:
-    """Return whether no bucket waits for a gradient: torch would refuse another forward."""
+    """Return whether no bucket waits for a gradient; torch refuses another forward otherwise."""
     try:
         getattr(reducer, private.DDP_FINISHED, bool)()
     except RuntimeError:
@@ -239,9 +239,9 @@ def _has_finished(reducer: Any) -> bool:
 
 
 class UntilStep:
-    """Sends nothing until an optimizer steps or the program writes to a parameter, and tells what was exchanged.
+    """Records without sending until an optimizer steps or the program writes to a parameter, and reports the graph.
 
-    If it ``sends``, the program runs on as it is, up to the optimizer's step.
+    If it ``sends``, messages are sent as usual until then.
     """
 
     def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph], None], *, sends: bool) -> None:
@@ -255,7 +255,7 @@ class UntilStep:
             note_captured()
 
     def close(self) -> None:
-        """Note no more."""
+        """Stop recording."""
         self.is_over = True
         self._hook.remove()
         if not self.sends:
@@ -263,17 +263,17 @@ class UntilStep:
 
     @property
     def graph(self) -> Graph:
-        """The captured graph, with what was exchanged so far."""
+        """The captured graph, with the messages so far."""
         return self._exchanged.with_collectives(self._graph)
 
     def end(self) -> None:
-        """End before a step, at another forward or backward."""
+        """End before a step, because another forward or backward begins."""
         graph = self.graph
         self.close()
         self._stepped(graph if graph.rank is None else replace(graph, rank=replace(graph.rank, accumulates=True)))
 
     def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """End before an operation writes to a parameter, as a step by hand does: its gradient is not a real one."""
+        """End before an operation writes to a parameter, as a step by hand does: the gradients are no real ones."""
         signature = signature_of(func)
         if INPLACE not in signature.kinds.values():
             return
@@ -283,7 +283,7 @@ class UntilStep:
                 self._end_at_step(None)
 
     def _handle_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        # A closure computes gradients anew.
+        # A closure computes new gradients.
         if any(map(callable, (*args, *kwargs.values()))):
             self.end()
         self._end_at_step(optimizer)
@@ -294,7 +294,7 @@ class UntilStep:
         if optimizer is not None:
             stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
             owned = [each for each in owned if id(each.tensor) in stepped]
-        # Of messages between stages, no count tells the backward from what follows it.
+        # Between pipeline stages, the count of messages does not show the end of the backward.
         if graph.rank is not None and not self.sends:
             paths = self._exchanged.modules.paths.items()
             replicas = {path: module for module, path in paths if isinstance(module, DistributedDataParallel)}
@@ -308,8 +308,8 @@ class UntilStep:
 def _find_unreduced(
     graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owned], replicas: Set[str]
 ) -> Iterator[str]:
-    """Yield the trained parameters whose gradients surely were not exchanged, even below ``replicas`` that reduce."""
-    # Without a wrapper that reduces there is no sign that gradients are to be exchanged.
+    """Yield the trained parameters whose gradients surely were not exchanged, even inside ``replicas`` that reduce."""
+    # Without a wrapper that reduces, nothing shows that the program means to exchange gradients.
     reducing = [path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)]
     backward = [each for each in graph.collectives if each.phase == "backward"]
     if not reducing or not any(len(rank.groups[each.group]) > 1 for each in backward):
@@ -320,9 +320,9 @@ def _find_unreduced(
     exchanged = {name for each in (*backward, *after) for name in each.operands}
     by_hand = [each for each in backward if not each.operands and not _is_below(split_id(each.node)[0], rank.wrappers)]
     by_hand += [each for each in after if len(each.operands) < len(each.tensors) and each.op not in _ONE_SIDED]
-    # A flat tensor may have several gradients in it.
+    # A flat tensor may contain several gradients.
     largest = max((_size(each) for each in by_hand), default=0)
-    # Each rank may have its own parameters where a model is split.
+    # Each rank may have its own parameters where the model is split.
     apart = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
     for tensor, names, scope, _ in owned:
         is_reduced = not exchanged.isdisjoint(names) or tensor.numel() <= largest
@@ -342,7 +342,7 @@ def _is_of_gradients(issued: Collective) -> bool:
 
 
 def _splits_a_model(issued: Collective, graph: Graph) -> bool:
-    """Return whether a module exchanges what it computes, as experts and tensor parallel layers do."""
+    """Return whether a module exchanges activations, as experts and tensor parallel layers do."""
     if issued.phase == "backward" or issued.op in _ONE_SIDED:
         return False
     made = [graph.nodes[name].role for name in issued.operands if name in graph.nodes]

@@ -1,4 +1,4 @@
-"""Which module a thread was running at each autograd sequence number."""
+"""Record which module a thread ran at each autograd sequence number."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gradir.frontends.pytorch.reading.nodes import CALLER
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import chain
 
-# torch's functions that register a parametrization, by id(), since code takes long to hash.
+# torch's functions that register a parametrization, by id(), since code is slow to hash.
 _REGISTERING: Final = {
     id(function.__code__) for function in (register_parametrization, orthogonal, spectral_norm, weight_norm)
 }
 
 
 class Frame(NamedTuple):
-    """A running call of a module, the one that called it, and the parameters that the module had then.
+    """A running call of a module, the call around it, and the parameters that the module had at its start.
 
-    A custom Function's code made a call ``inside`` it. By one that ``checks`` torch tries a new parametrization.
+    The code of a custom Function made a call that is ``inside``. A call that ``checks`` tests a new parametrization.
     """
 
     module: nn.Module
@@ -41,10 +41,10 @@ class Frame(NamedTuple):
 
 
 def surroundings() -> tuple[bool, bool]:
-    """Return whether a custom Function, and whether a registration of a parametrization, runs the call of a module."""
+    """Return whether a custom Function, and whether a registration of a parametrization, runs the module call."""
     frame: FrameType | None = sys._getframe(1)
     calls, registers = 0, False
-    # The first call is the module's own. What runs the one above was looked at when that began.
+    # The first module call on the stack is the present one. The next one was examined when it began.
     while frame is not None and calls < 2:
         code = frame.f_code
         if code is private.MODULE_CALL:
@@ -66,31 +66,31 @@ class Timeline:
         self.current: Frame | None = None
 
     def switch(self, frame: Frame | None) -> None:
-        """Note that the nodes made from now on belong to a frame."""
+        """Assign the nodes from now on to a frame."""
         self.current = frame
         self.numbers.append(private.next_sequence_number())
         self.frames.append(frame)
 
     def ends(self) -> dict[int, int]:
-        """Return the number at which each call of a module ended, by the identity of its frame."""
+        """Return the number at which each module call ended, by the id() of its frame."""
         numbers, frames = self.snapshot()
         return {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
 
     def snapshot(self) -> tuple[list[int], list[Frame | None]]:
-        """Return the numbers and the frames so far, of a thread that may still run."""
+        """Return the numbers and the frames so far; the thread may still run."""
         frames = self.frames.copy()
         return self.numbers[: len(frames)], frames
 
 
 class ScopeLookup:
-    """The module path in which each grad_fn was made: empty when no module ran, ``None`` when threads leave it open."""
+    """Looks up the module path in which a grad_fn was made: empty outside modules, ``None`` if threads disagree."""
 
     def __init__(self, timelines: Iterable[Timeline], paths: Mapping[nn.Module, str]) -> None:
         self._paths = paths
         noted = map(Timeline.snapshot, timelines)
         self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in noted]
         watched = [track for track in self._tracks if track.numbers and track.numbers[0] < track.numbers[-1]]
-        # Whether what the model did is told from what its caller did, as it is where one thread was watched.
+        # With a single recorded thread, nodes of the model's caller can be told from nodes of the model.
         self.tells_callers = len(watched) == 1 and "" in paths.values()
         if self.tells_callers:
             (track,) = watched
@@ -122,17 +122,17 @@ class ScopeLookup:
 
 
 def path_of(frame: Frame | None, paths: Mapping[nn.Module, str]) -> str:
-    """Return the path of the module that a frame runs, or of the first around it that has one; empty outside all."""
+    """Return the path of the innermost running module that has one, or an empty string."""
     return next((paths[call.module] for call in calls_from(frame) if call.module in paths), "")
 
 
 def calls_from(frame: Frame | None) -> Iterator[Frame]:
-    """Yield a call of a module and those around it, from the inside out."""
+    """Yield a module call and the calls around it, from the inside out."""
     return chain(frame, lambda call: call.caller)
 
 
 class Coverage:
-    """The sequence numbers of which some thread may have made a node while it was watched."""
+    """The sequence numbers of nodes that any of the recorded threads may have made."""
 
     def __init__(self, timelines: Iterable[Timeline]) -> None:
         watched = [numbers for numbers, _ in map(Timeline.snapshot, timelines) if numbers]
@@ -143,7 +143,7 @@ class Coverage:
 
 
 class _Track(NamedTuple):
-    """The frame of one thread, and its scope, from each number on, up to the last number."""
+    """The frames of one thread and their scopes, each from its number on, up to the last number."""
 
     numbers: list[int]
     frames: list[Frame | None]
@@ -151,7 +151,7 @@ class _Track(NamedTuple):
 
 
 def _delay_track(track: _Track) -> tuple[list[int], list[str]]:
-    """Return the track for the nodes behind a module, which still belong to the call that has just ended."""
+    """Return the track for nodes made right after a module call, which still belong to that call."""
     numbers, scopes = [], []
     for index, (number, frame, scope) in enumerate(zip(*track, strict=True)):
         left = track.frames[index - 1] if index else None
@@ -166,7 +166,7 @@ def _delay_track(track: _Track) -> tuple[list[int], list[str]]:
 
 
 def _merge(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> tuple[list[int], list[str | None]]:
-    """Return the numbers where a track changes, and the scopes before and from each on, ``None`` where they differ."""
+    """Return the numbers at which tracks change, and the scopes before and after each, ``None`` if tracks differ."""
     tracks = [(numbers, scopes) for numbers, scopes in tracks if numbers and numbers[0] < numbers[-1]]
     if len(tracks) == 1:
         ((numbers, scopes),) = tracks
