@@ -3,6 +3,6 @@
 ``frontend`` is the entry point. ``target`` runs a PROGRAM, with ``fake`` tensors if asked to. ``recorder`` is the
 context that a program enters. ``private`` lists the names of torch that may change in any release.
 
-The packages: ``reading`` makes a graph of live autograd nodes, ``recording`` records a forward pass, ``verifying`` runs
-a backward pass and compares, ``explaining`` finds where gradients end, and ``watching`` follows a running training.
+``reading`` makes a graph of live autograd nodes, and ``recording`` records a forward pass. ``verifying`` runs a
+backward pass and compares. ``explaining`` finds where gradients end, and ``watching`` follows a running training.
 """

@@ -23,8 +23,8 @@ from gradir.errors import CaptureError
 class PrivateName(NamedTuple):
     """A private name of torch, and the releases that have it: ``since`` is the first, and ``until`` the first without.
 
-    A name is importable, a word in a module's source (``module:word``), a text in a library of torch (``library:text``)
-    or an attribute of an object such as a ``grad_fn``. A final ``*`` stands for any ending.
+    A name can be imported, or is an attribute of an object such as a ``grad_fn``, where ``*`` stands for any ending.
+    ``module:word`` is a word in the source of a module, and ``library:text`` a text in one of torch's libraries.
     """
 
     name: str

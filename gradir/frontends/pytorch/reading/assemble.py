@@ -154,8 +154,8 @@ def assemble(
     """Make the graph of the captured tensors, perhaps ``walked`` already.
 
     A recording passes ``scope_of``, which returns the module path of each grad_fn, or ``None`` if it is ambiguous. It
-    also passes the counts of ``calls``, the modules that ran ``inside`` a custom Function, and the ``temporary``
-    parameters that modules had only while they ran.
+    passes the ``calls`` of modules, and those ``inside`` a custom Function. ``temporary`` are the parameters that
+    modules had only while they ran.
     """
     if torch.compiler.is_compiling():
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")

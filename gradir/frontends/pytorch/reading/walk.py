@@ -18,9 +18,9 @@ Edges: TypeAlias = tuple[tuple[GradFn | None, int], ...]
 class Walk(NamedTuple):
     """The graph of some captured tensors, in canonical order.
 
-    ``order`` has grad_fns and indices into the list of captured tensors. It keeps each Python wrapper of a grad_fn alive,
-    since torch may make a new one otherwise. ``edges`` maps each grad_fn to its next_functions, and ``roots`` are the
-    grad_fns of the captured tensors.
+    ``roots`` are the grad_fns of the captured tensors. ``order`` has grad_fns and indices into the list of captured
+    tensors, and keeps the Python wrappers of grad_fns alive, since torch may make new ones otherwise. ``edges`` maps
+    each grad_fn to its next_functions.
     """
 
     roots: list[GradFn]

@@ -1,7 +1,7 @@
 """Record each operation of a thread, and each call of compiled code as one operation.
 
-A dispatch mode sees operations below autograd, and a function mode sees the calls of the program. torch compiles again
-if the set of entered function modes changes, so a recorder leaves its own while compiled code runs.
+A dispatch mode sees operations below autograd. A function mode sees the calls of the program, but torch compiles again
+if the entered function modes change, so a recorder leaves its own while compiled code runs.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ _USER, _INSIDE, _MODULE, _OVERRIDE = 1, 2, 3, 4
 class _Call(NamedTuple):
     """One call into torch: the sequence numbers that it used, and the place in the user's program.
 
-    ``variable`` gets the value of the instruction at this place. The call made that value in three cases: ``within`` is
-    ``None``, it is a module call that made nothing later, or it is ``MAYBE`` and the instruction made no later call.
+    ``variable`` gets the value of the instruction at this place. The call made that value if ``within`` is ``None``, or
+    a module call that made nothing later. If it is ``MAYBE``, the instruction must have made no later call.
     """
 
     start: int

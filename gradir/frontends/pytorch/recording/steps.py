@@ -46,12 +46,12 @@ class Within(NamedTuple):
 class Step(NamedTuple):
     """One operation that ran.
 
-    ``kinds`` has a kind for each input: ``data`` if it is only read, ``view`` if an output shares its storage, and
-    ``inplace`` if it is written to. It is empty if all inputs are only read. ``constants`` are the other arguments.
-    ``mode`` is ``grad``, ``no_grad`` or ``inference_mode``. ``inside`` is the custom Function that ran the operation,
-    and ``failed`` the error that it raised. ``number`` is the next autograd sequence number, ``call`` the running
-    module, and ``called`` the function that the program called, which is ``step`` for writes of an optimizer. ``block``
-    is the line that switched gradients off. ``values`` are those of a short tensor that the program wrote out.
+    ``kinds`` has ``data`` for an input that is only read, ``view`` if an output shares its storage, and ``inplace`` if
+    it is written to. It is empty if all inputs are only read. ``constants`` are the other arguments. ``mode`` is
+    ``grad``, ``no_grad`` or ``inference_mode``. ``inside`` is the custom Function that ran the operation, and
+    ``failed`` its error. ``number`` is the next autograd sequence number, and ``call`` the running module. ``called``
+    is the function that the program called, or ``step`` for writes of an optimizer. ``block`` is the line that switched
+    gradients off. ``values`` are those of a short tensor that the program wrote out.
     """
 
     func: Any

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import repeat
 from operator import itemgetter
 from types import FrameType
@@ -90,7 +89,7 @@ class ScopeLookup:
         noted = map(Timeline.snapshot, timelines)
         self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in noted]
         watched = [track for track in self._tracks if track.numbers and track.numbers[0] < track.numbers[-1]]
-        # With a single recorded thread, nodes of the model's caller can be told from nodes of the model.
+        # With a single recorded thread, a node outside the modules was made by the model's caller.
         self.tells_callers = len(watched) == 1 and "" in paths.values()
         if self.tells_callers:
             (track,) = watched
@@ -105,15 +104,11 @@ class ScopeLookup:
         found = list(map(self._scopes.__getitem__, map(bisect_right, repeat(self._starts), numbers)))
         if private.AFTER_FORWARD in {kind.__name__ for kind in set(map(type, fns))}:
             starts = set(self._starts)
+            after, scopes = _merge([_delay_track(track) for track in self._tracks], self._outside)
             for place, (fn, number) in enumerate(zip(fns, numbers, strict=True)):
                 if number in starts and type(fn).__name__ == private.AFTER_FORWARD:
-                    after, scopes = self._after_forward
                     found[place] = scopes[bisect_right(after, number)]
         return found
-
-    @cached_property
-    def _after_forward(self) -> tuple[list[int], list[str | None]]:
-        return _merge([_delay_track(track) for track in self._tracks], self._outside)
 
     def _resolve(self, frames: list[Frame | None]) -> list[str]:
         identities = list(map(id, frames))
@@ -181,22 +176,16 @@ def _merge(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> 
     running: dict[int, str] = {}
     threads: dict[str, int] = {}
     for number, which, scope in changes:
-        _count(threads, running.pop(which, None), -1)
+        if which in running:
+            threads[running[which]] -= 1
+            if not threads[running[which]]:
+                del threads[running[which]]
+            del running[which]
         if number < ends[which]:
             running[which] = scope
-            _count(threads, scope, 1)
+            threads[scope] = threads.get(scope, 0) + 1
         if not (starts and starts[-1] == number):
             starts.append(number)
             merged.append("")
         merged[-1] = next(iter(threads), "") if len(threads) < 2 else None
     return starts, merged
-
-
-def _count(threads: dict[str, int], scope: str | None, change: int) -> None:
-    if scope is None:
-        return
-    count = threads.get(scope, 0) + change
-    if count:
-        threads[scope] = count
-    else:
-        del threads[scope]
