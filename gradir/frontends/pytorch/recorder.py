@@ -266,8 +266,8 @@ class Recorder:
                 live = self._exchanged.attach_collectives(live, modules)
             for costs in self._costs.values():
                 live = costs.add_costs(live, modules.paths)
-            held = [*modules.owned, *temporary]
-            return self._with_cuts(live, modules, held, params) if self._tells_flow else live
+            entries = [*modules.owned, *temporary]
+            return self._with_cuts(live, modules, entries, params) if self._tells_flow else live
 
     def _read(
         self, captured: list[Captured], model: object, params: Names | None
@@ -296,16 +296,16 @@ class Recorder:
         )
         return live, modules, temporary
 
-    def _with_cuts(self, live: LiveGraph, modules: Modules, held: list[Owned], params: Names | None) -> LiveGraph:
+    def _with_cuts(self, live: LiveGraph, modules: Modules, entries: list[Owned], params: Names | None) -> LiveGraph:
         """Return the capture with the cuts at which the flow continues without gradient."""
-        named, found = NamedTensors(held, params), list[Cut]()
+        named, found = NamedTensors(entries, params), list[Cut]()
         captured = [entry.tensor for entry in live.captured if entry.role == "output"]
         unreached = {name for cut in live.graph.cuts if cut.kind == "unreached" for name in cut.names}
         known = [Flowing(flow, captured) for flow in self._flows.values()]
         for flowing in known:
             flow = flowing.flow
             # By root values, since a parameter that was made inside the recording is no tensor from outside.
-            owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in held}
+            owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in entries}
 
             def names_of(
                 leaf: Value, flow: Flow = flow, owned: Mapping[Value, tuple[str, ...]] = owned
@@ -346,9 +346,8 @@ class Recorder:
         return [Owned(tensor, (below(path, plain_text(name)),), path) for (tensor, _, name), path in found]
 
     def _timeline(self) -> Timeline:
-        try:
-            timeline: Timeline = self._of_thread.timeline
-        except AttributeError:
+        timeline: Timeline | None = getattr(self._of_thread, "timeline", None)
+        if timeline is None:
             timeline = self._of_thread.timeline = Timeline()
             self._timelines.append(timeline)
         return timeline

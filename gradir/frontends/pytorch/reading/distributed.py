@@ -113,8 +113,7 @@ class Groups:
 
 
 def _description(group: Any) -> str:
-    found: str = getattr(group, "group_desc", _UNDESCRIBED)
-    return found
+    return str(getattr(group, "group_desc", _UNDESCRIBED))
 
 
 def group_called(name: str) -> object:
@@ -122,8 +121,7 @@ def group_called(name: str) -> object:
     if not in_process_group():
         return None
     try:
-        resolve: Any = getattr(distributed.distributed_c10d, private.GROUP_CALLED)
-        return resolve(name)
+        return getattr(distributed.distributed_c10d, private.GROUP_CALLED)(name)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         return None
 

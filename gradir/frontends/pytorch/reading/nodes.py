@@ -238,10 +238,10 @@ class Assembly:
         if not kinds:
             return frozenset()
         edges = self._walked.edges
-        taken = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
-        taken.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
+        used = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
+        used.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
         outputs = ((fn, number) for fn in edges if type(fn) in kinds for number in range(len(output_metadata(fn))))
-        return {Ref(self.ids[fn], number) for fn, number in outputs if (fn, number) not in taken}
+        return {Ref(self.ids[fn], number) for fn, number in outputs if (fn, number) not in used}
 
 
 class Sources(Protocol):

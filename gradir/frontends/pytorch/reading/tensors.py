@@ -180,13 +180,13 @@ class NamedTensors:
     """Looks up the names of a tensor: those in its modules, then those in ``params``, then its own."""
 
     def __init__(self, owned: Sequence[Owned], params: Names | None, temporary: Iterable[Owned] = ()) -> None:
-        self.held = {id(entry[0]) for entry in owned}
+        self.owned_ids = {id(entry[0]) for entry in owned}
         # Including parameters that modules had only while they ran.
         self.owned = {id(entry[0]): entry for entry in (*owned, *temporary)}
-        self._given: dict[int, list[str]] = {}
+        self._param_names: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
         for name, tensor in named_tensors(params):
-            self._given.setdefault(id(tensor), []).append(name)
+            self._param_names.setdefault(id(tensor), []).append(name)
             if not tensor.is_leaf:
                 self.intermediates.append((tensor, name))
 
@@ -194,11 +194,11 @@ class NamedTensors:
         """Return the tensor with all its names, the one to show first, and the path of its module."""
         key = id(tensor)
         entry = self.owned.get(key) or Owned(tensor, (), "")
-        given = self._given.get(key, ()) if self._given else ()
+        param_names = self._param_names.get(key, ()) if self._param_names else ()
         own = name_of(tensor)
-        if not given and not own:
+        if not param_names and not own:
             return entry
-        names = [*entry.names, *given]
+        names = [*entry.names, *param_names]
         if isinstance(own, str) and own:
             names.append(plain_text(own))
         return entry._replace(names=tuple(dict.fromkeys(names)))

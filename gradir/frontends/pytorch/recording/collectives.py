@@ -50,10 +50,10 @@ class Operands:
             if signature.kinds.get(name) == INPLACE:
                 self._written[storage_of(value)][id(parameter)] = parameter
 
-    def of(self, given: Sequence[torch.Tensor], node: GradFn | None, frame: FrameType, phase: str) -> Sequence[Operand]:
+    def find(self, inputs: Sequence[torch.Tensor], node: GradFn | None, frame: FrameType, phase: str) -> list[Operand]:
         """Return the operands of a collective with these input tensors."""
-        if sharded := _find_sharded(frame):
-            return [getattr(each, private.FSDP_FORMS[-1]) for each in sharded]
+        if parameters := _find_sharded(frame):
+            return [getattr(each, private.FSDP_FORMS[-1]) for each in parameters]
         if phase == "forward":
             is_inside = any(private.runs_a_function(outer.f_code) for outer in frames_from(frame))
 
@@ -63,13 +63,13 @@ class Operands:
                 # A custom Function whose forward runs has the last number that was assigned.
                 return private.next_sequence_number() - 1 if is_inside else weakref.ref(_whole(tensor))
 
-            return [*map(find_operand, given)]
-        found = {key: each for tensor in given for key, each in self._written.pop(storage_of(tensor), {}).items()}
+            return [*map(find_operand, inputs)]
+        found = {key: each for tensor in inputs for key, each in self._written.pop(storage_of(tensor), {}).items()}
         # If a bucket lacks a gradient, its other gradients may differ between ranks.
-        is_whole = sum(each.numel() for each in found.values()) == sum(tensor.numel() for tensor in given)
+        is_whole = sum(each.numel() for each in found.values()) == sum(tensor.numel() for tensor in inputs)
         if found or (parameter := _leaf_of(node)) is None:
             return [*found.values()] if is_whole else []
-        is_own = parameter.grad is not None and {*map(storage_of, given)} == {storage_of(parameter.grad)}
+        is_own = parameter.grad is not None and {*map(storage_of, inputs)} == {storage_of(parameter.grad)}
         return [parameter] if is_own else []
 
 
@@ -121,14 +121,14 @@ def imitate_collective(func: Any, arguments: Mapping[str, Any], group: Any) -> A
     namespace, _, name = schema.name.partition("::")
     if namespace == "c10d":
         return _make_work(name, len(schema.returns), arguments)
-    given = next(arguments[key] for key in ("input", "inputs", "tensor", "tensors") if key in arguments)
+    inputs = next(arguments[key] for key in ("input", "inputs", "tensor", "tensors") if key in arguments)
     if "out" in arguments:
-        return _fill(arguments["out"], given)
-    if name.endswith("_") or not isinstance(given, (torch.Tensor, list)):
-        return given
-    if isinstance(given, list):
-        return [_make_result(name, tensor, arguments, group.size()) for tensor in given]
-    return _make_result(name, given, arguments, group.size())
+        return _fill(arguments["out"], inputs)
+    if name.endswith("_") or not isinstance(inputs, (torch.Tensor, list)):
+        return inputs
+    if isinstance(inputs, list):
+        return [_make_result(name, tensor, arguments, group.size()) for tensor in inputs]
+    return _make_result(name, inputs, arguments, group.size())
 
 
 def _make_result(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size: int) -> torch.Tensor:

@@ -146,7 +146,7 @@ class Exchange:
         microbatches, stages = stages_around(frame) or (0, ())
         if stages and self.pipeline is None:
             self.pipeline = min(stage.stage_index for stage in stages), stages[0].num_stages, microbatches
-        operands = self.operands.of(_find_inputs(name.removesuffix("_"), arguments), node, frame, phase)
+        operands = self.operands.find(_find_inputs(name.removesuffix("_"), arguments), node, frame, phase)
         # A process that leaves ``Join`` before the others shadows their collectives.
         is_shadow = any(each.f_code.co_name == "__exit__" for each in frames_of(frame, private.JOIN))
         is_guess = self._is_guessing and not any(isinstance(each, torch.Tensor) for each in operands)
@@ -199,7 +199,10 @@ class Exchange:
         splits = tuple([tuple(map(int, each)) for each in sizes if each is not None]) if any(sizes) else ()
         metas, reduced = tuple(map(self._metadata.read_tensor, inputs)), _reduction_of(arguments, frame)
         # Each rank pads a pickled object to the largest size of all, which a dry step does not know.
-        if any(tensor.dtype == torch.uint8 for tensor in inputs) and _is_of_objects(frame):
+        is_pickled = any(tensor.dtype == torch.uint8 for tensor in inputs) and any(
+            "object" in outer.f_code.co_name for outer in frames_of(frame, private.COLLECTIVES)
+        )
+        if is_pickled:
             metas = _without_shapes(metas)
         number = _microbatch_of(inputs[0], stages) if len(inputs) == 1 else None
         yield Collective("", _normalize_op(bare), "", peer, reduced, metas, splits, microbatch=number)
@@ -243,12 +246,12 @@ class ExchangeMode(DispatchMode):
 
 
 def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
-    given = next((arguments[name] for name in ("process_group", "group_name") if name in arguments), None)
-    group = group_called(given) if isinstance(given, str) else given
+    argument = next((arguments[name] for name in ("process_group", "group_name") if name in arguments), None)
+    group = group_called(argument) if isinstance(argument, str) else argument
     if group is not None and not isinstance(group, distributed.ProcessGroup):
         group = private.process_group_of(group)
     if group is None:
-        raise CaptureError(f"{name}: its process group {given!r} is none of this process, so it cannot be noted")
+        raise CaptureError(f"{name}: its process group {argument!r} is none of this process, so it cannot be noted")
     return group
 
 
@@ -258,11 +261,6 @@ def _find_inputs(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor,
         return ()
     found = next((arguments[argument] for argument in _INPUTS if argument in arguments), ())
     return tensors_in(found) or tensors_in(arguments.get("output_tensors", ()))
-
-
-def _is_of_objects(frame: FrameType | None) -> bool:
-    """Return whether the frame runs inside one of torch's functions that exchange pickled objects."""
-    return any("object" in outer.f_code.co_name for outer in frames_of(frame, private.COLLECTIVES))
 
 
 def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:

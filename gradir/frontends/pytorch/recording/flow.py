@@ -257,9 +257,9 @@ class Flow:
             failed = own_error(error)
             raise
         finally:
-            taken = (reads, tuple(kinds) if signature.kinds else (), tuple(constants))
+            arguments = (reads, tuple(kinds) if signature.kinds else (), tuple(constants))
             metas = tuple(map(self._metadata.read_tensor, outputs))
-            step = Step(func, *taken, metas, mode, inside, number, call, shown, place, failed, block, values)
+            step = Step(func, *arguments, metas, mode, inside, number, call, shown, place, failed, block, values)
             self.steps.append(step)
         self._note_outputs(outputs, written)
         with private.without_overrides():

@@ -95,22 +95,22 @@ class _Forward:
         """Return the values that a step returned to the program and that no step overwrote."""
         made = self._flow.made_by(index)
         # Further outputs of a kernel, such as indices, are for its backward.
-        given = [value for value in made if value in self._flow.given] or made[:1]
-        return [value for value in given if not (self._initial.is_overwritten(value) and self._is_made(value))]
+        results = [value for value in made if value in self._flow.given] or made[:1]
+        return [value for value in results if not (self._initial.is_overwritten(value) and self._is_made(value))]
 
     def _find_used_and_skipped(self, ends: Iterable[Read]) -> tuple[set[Value], set[int]]:
         """Return the values that other steps or functions use, and the steps that are no part of the forward."""
         flow = self._flow
-        used, taken = {entry.value for failure in self._failures() for entry in failure.reads}, set[Value]()
+        used, initial = {entry.value for failure in self._failures() for entry in failure.reads}, set[Value]()
         # An output of the program stays one even if functions read its values.
         shown = {value for entry in ends for value in self._find_values(entry)}
         for found in flow.exits:
             reads = [entry.value for entry in found.reads]
             is_initial = self._initial.is_of_initialising(found)
-            into = taken if is_initial else shown if found.called in _NUMBERS else used
+            into = initial if is_initial else shown if found.called in _NUMBERS else used
             into.update(reads, map(self._initial.resolve, reads))
         # Moving or casting a module allocates its parameters anew.
-        taken.update(entry.value for found in flow.exchanges for entry in found.reads)
+        initial.update(entry.value for found in flow.exchanges for entry in found.reads)
         # The use of a parameter belongs to the forward, but not its construction.
         used.update(other.shared for other in flow.outside if other.shared is not None and other.role != "parameter")
         used -= self._initial.lazy.keys()
@@ -124,7 +124,7 @@ class _Forward:
                 is_initial = (
                     index in self._initial.checks
                     or self._initial.initialises(index)
-                    or (index in self._initial.steps and (asks or not taken.isdisjoint(made)))
+                    or (index in self._initial.steps and (asks or not initial.isdisjoint(made)))
                 )
                 is_for_saving = _operation(step.func) == "detach" and step.called not in _ASKED_FOR
                 # A step without outputs that reads no value asks for a fact such as the device.
@@ -133,7 +133,7 @@ class _Forward:
                 if is_initial or is_for_saving or gives_nothing or self._is_bookkeeping(step):
                     skipped.add(index)
                     if is_initial:
-                        taken.update(self._initial.resolve(entry.value) for entry in step.inputs)
+                        initial.update(self._initial.resolve(entry.value) for entry in step.inputs)
                     continue
             into = shown if step.called in _NUMBERS else used
             into.update(value for entry in step.inputs for value in self._find_values(entry))
@@ -148,8 +148,8 @@ class _Forward:
         """Return whether a step with an unused result only makes a constant tensor, or increments a counter."""
         if not step.outputs or not all(kind == "inplace" for kind in step.kinds) or len(step.kinds) < len(step.inputs):
             return False
-        taken = [read.value for read in step.inputs]
-        return all(self._initial.role_of(value) == "input" and not self._is_made(value) for value in taken)
+        values = [read.value for read in step.inputs]
+        return all(self._initial.role_of(value) == "input" and not self._is_made(value) for value in values)
 
     def _is_wanted(self, step: Step) -> bool:
         """Return whether an unused result may be an output: no update of a parameter or of a storage from outside."""
@@ -247,7 +247,7 @@ class _Forward:
             module, name = owner
             scope = self._scope_of(Frame(module, None, ()))
             names = (plain_text(below(scope, name)),)
-        if role != "parameter" and tensor is not None and id(tensor) in self._named.held:
+        if role != "parameter" and tensor is not None and id(tensor) in self._named.owned_ids:
             role = "parameter" if is_registered else "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
         self._tensor_ids[key] = node_id

@@ -35,16 +35,16 @@ class Initial:
         owned = list(owned)
         # The storages that parameters and buffers of lazy modules get, by their former values.
         self.lazy: dict[Value, Value] = {}
-        for read, given in (found.reads for found in flow.exchanges):
+        for read, new in (found.reads for found in flow.exchanges):
             before = flow.outside[read.value.number] if read.value.maker == FROM_OUTSIDE else None
             if before is not None and before.meta.shape is None:
-                self.lazy[before.shared or read.value] = given.value
+                self.lazy[before.shared or read.value] = new.value
         self._memory: dict[Value, Value] = {**self.lazy}
         # The call in which each step ran, without the checks of parametrizations.
         calls = ((call for call in calls_from(step.call) if not call.checks) for step in flow.steps)
         self._calls = [next(around, None) for around in calls]
-        made_later = (given for given in self.lazy.values() if given.maker != FROM_OUTSIDE)
-        self._call_of = {given: self._calls[given.maker] for given in made_later}
+        made_later = (value for value in self.lazy.values() if value.maker != FROM_OUTSIDE)
+        self._call_of = {value: self._calls[value.maker] for value in made_later}
         self._written_at: dict[Value, int] = {}
         numbers = (step.inputs for step in flow.steps if step.func is MADE_OF_NUMBERS)
         self._numbers = {read.value for reads in numbers for read in reads}
@@ -123,13 +123,13 @@ class Initial:
         """Return the steps that pass a gradient on, without the checks of parametrizations."""
         flow = self._flow
         carrying, carried = set[int](), set[Value]()
-        taken = {read.value for step in flow.steps for read in step.inputs}
+        used = {read.value for step in flow.steps for read in step.inputs}
         for index in range(len(flow.steps) - 1, -1, -1):
             step, outputs = flow.steps[index], flow.made_by(index)
             if step.mode != "grad" or step.call is not self._calls[index] or plain_name(step.func) == "detach":
                 continue
             # A step that only uses the shape of a tensor passes nothing on.
-            if not (taken.issuperset(outputs) and carried.isdisjoint(outputs)):
+            if not (used.issuperset(outputs) and carried.isdisjoint(outputs)):
                 carried.update(read.value for read in step.inputs if read.carries)
                 carrying.add(index)
         return carrying

@@ -64,7 +64,6 @@ class CompiledParts:
 
     def __init__(self, recorder: Pausable) -> None:
         self.recorder = weakref.ref(recorder)
-        self.thread = threading.get_ident()
 
     def __enter__(self) -> CompiledParts:
         self.thread = threading.get_ident()
@@ -117,11 +116,11 @@ class _Call:
         if not self._flows:
             return
         error = None if "result" in local else sys.exc_info()[1]
-        given = tensors_in(local.get("result"))
+        results = tensors_in(local.get("result"))
         # The graph of the results shows further inputs, which no argument and no module contains.
-        further = _unique([*self._tensors, *_leaves_of(given, self._first)])[len(self._tensors) :]
-        taken = set(map(id, self._tensors))
-        outputs = [tensor for tensor in given if id(tensor) not in taken]
+        further = _unique([*self._tensors, *_leaves_of(results, self._first)])[len(self._tensors) :]
+        known = set(map(id, self._tensors))
+        outputs = [tensor for tensor in results if id(tensor) not in known]
         lent = set(map(storage_of, outputs))
         written = [t for t, before in zip(self._tensors, self._versions, strict=True) if _version(t) != before]
         changed = set(map(id, written))

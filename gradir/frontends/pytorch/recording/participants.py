@@ -55,15 +55,15 @@ def add_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping
     if not strays:
         return modules
     named = dict(modules.roots)
-    taken = {*modules.paths.values(), *(path.partition(".")[0] for path in modules.paths.values())}
+    used = {*modules.paths.values(), *(path.partition(".")[0] for path in modules.paths.values())}
     counts: dict[str, int] = {}
     for module in strays:
         wanted = plain_text(variables.get(id(module)) or type(module).__name__)
         count = counts.get(wanted, 0) + 1
-        while (name := wanted if count == 1 else f"{wanted}_{count}") in taken:
+        while (name := wanted if count == 1 else f"{wanted}_{count}") in used:
             count += 1
         counts[wanted] = count
-        taken.add(name)
+        used.add(name)
         named[name] = module
     return modules_below(named)
 

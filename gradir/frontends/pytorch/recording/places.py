@@ -160,8 +160,8 @@ def locate_return(function: object) -> Place | None:
     instructions = list(dis.get_instructions(code))
     places = [index for index, found in enumerate(instructions) if found.opname.startswith("RETURN_")]
     # Python 3.12 and 3.13 return a constant in one instruction, others load it first.
-    given = [(index, instructions[index - ("CONST" not in instructions[index].opname)]) for index in places]
-    nothing = [index for index, instruction in given if instruction.argval is None]
+    results = [(index, instructions[index - ("CONST" not in instructions[index].opname)]) for index in places]
+    nothing = [index for index, instruction in results if instruction.argval is None]
     only = next((found[0] for found in (places, nothing) if len(found) == 1), None)
     return locate_function(function).place if only is None else Place(code, instructions[only].offset)
 

@@ -323,10 +323,10 @@ def _find_unreduced(
     # A flat tensor may contain several gradients.
     largest = max((_size(each) for each in by_hand), default=0)
     # Each rank may have its own parameters where the model is split.
-    apart = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
+    split = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
     for tensor, names, scope, _ in owned:
         is_reduced = not exchanged.isdisjoint(names) or tensor.numel() <= largest
-        is_own = _is_below(scope, apart) or any(name in rank.local or _is_below(name, wrappers) for name in names)
+        is_own = _is_below(scope, split) or any(name in rank.local or _is_below(name, wrappers) for name in names)
         if names[0] in graph.nodes and tensor.requires_grad and not is_reduced and not is_own:
             yield names[0]
 

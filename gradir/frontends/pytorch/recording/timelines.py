@@ -86,8 +86,8 @@ class ScopeLookup:
 
     def __init__(self, timelines: Iterable[Timeline], paths: Mapping[nn.Module, str]) -> None:
         self._paths = paths
-        noted = map(Timeline.snapshot, timelines)
-        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in noted]
+        snapshots = map(Timeline.snapshot, timelines)
+        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in snapshots]
         watched = [track for track in self._tracks if track.numbers and track.numbers[0] < track.numbers[-1]]
         # With a single recorded thread, a node outside the modules was made by the model's caller.
         self.tells_callers = len(watched) == 1 and "" in paths.values()
