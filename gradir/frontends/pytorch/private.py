@@ -92,13 +92,13 @@ _BOXED_CALL: Final = _code(getattr(BackwardCFunction, _BOXED, None))
 _FUNCTION_CALLS: Final = {id(_FUNCTION_CALL), id(_FUNCTION_BACKWARD), id(_BOXED_CALL)}
 
 
-def runs_a_function(code: CodeType) -> bool:
+def is_function_call(code: CodeType) -> bool:
     """Return whether code is torch's call of a custom Function, or the Function's own forward where torch has none."""
     return id(code) in _FUNCTION_CALLS or (_FUNCTION_CALL is None and bool(_forward_of(code)))
 
 
-def function_run_by(frame: FrameType) -> str:
-    """Return the name of the custom Function that a frame runs, for a frame whose code `runs_a_function`."""
+def find_function_name(frame: FrameType) -> str:
+    """Return the name of the custom Function that a frame runs, for a frame whose code `is_function_call`."""
     # A class may inherit its forward, and only the context knows the class.
     local, code = frame.f_locals, frame.f_code
     kind = local.get("cls", getattr(type(local.get(code.co_varnames[0])), FORWARD_CLASS, None))

@@ -57,59 +57,54 @@ class Recorder:
 
     def __init__(self, request: CaptureRequest) -> None:
         """The model is a module, a dict of modules by name, or None for the outermost modules that are called."""
-        self._model = request.model
+        self._request = request
         self._timelines: list[Timeline] = []
-        self._of_thread = threading.local()
+        self._local = threading.local()
         self._temporary: dict[int, _Temporary] = {}
         # By id() of the modules, which the timelines keep alive.
         self._outermost: dict[int, nn.Module] = {}
-        self._anew: dict[int, nn.Module] = {}
+        self._new: dict[int, nn.Module] = {}
         self._variables: dict[int, str] = {}
         self._calls: defaultdict[int, int] = defaultdict(int)
         self._inside: dict[int, nn.Module] = {}
         self._hooks: ExitStack | None = None
         self._entered_by = 0
-        self._notes_sources = request.sources
-        self._recording: dict[Timeline, SourceLog] = {}
-        self._notes_flow = request.flow or request.graph == "both"
-        self._tells_flow = request.flow
-        self._looks_at_results = bool(request.values)
+        self._logs: dict[Timeline, SourceLog] = {}
+        self._records_flow = request.flow or request.graph == "both"
         self._flows: dict[Timeline, Flow] = {}
-        self._has_dry_step = request.dry
         self._exchanged = Exchanged(is_dry=request.dry and request.step == 1) if request.collectives else None
-        self._cost = request.cost
         self._costs: dict[Timeline, Costs] = {}
 
     def __enter__(self) -> Recorder:
         if self._hooks is not None:
             raise CaptureError("this recorder is already recording")
-        modules_of(self._model)
+        modules_of(self._request.model)
         remove_left()
         timeline = self._timeline()
         timeline.switch(None)
-        log = self._recording.setdefault(timeline, SourceLog(timeline))
+        log = self._logs.setdefault(timeline, SourceLog(timeline))
         with ExitStack() as hooks:
             enter, leave = weak_hook(self._enter_module), weak_hook(self._leave_module)
             hooks.callback(module_hooks.register_module_forward_pre_hook(enter).remove)
             hooks.callback(module_hooks.register_module_forward_hook(leave, always_call=True).remove)
             hooks.enter_context(warnings_at_callers)
-            if self._notes_sources:
+            if self._request.sources:
                 hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:
                 hooks.enter_context(self._exchanged.record_thread(timeline))
-                if self._has_dry_step:
+                if self._request.dry:
                     # The modes only see operations of this thread.
                     hooks.enter_context(torch.autograd.set_multithreading_enabled(False))
-            if self._cost is not None:
+            if self._request.cost is not None:
                 # torch's formulas are slow to load.
                 from gradir.frontends.pytorch.recording.cost import Costs
 
-                costs = self._costs.setdefault(timeline, Costs(timeline, are_timed=self._cost == "time"))
+                costs = self._costs.setdefault(timeline, Costs(timeline, are_timed=self._request.cost == "time"))
                 hooks.enter_context(CompiledParts(costs))
                 hooks.enter_context(RecordingMode(costs))
-            if self._notes_flow:
+            if self._records_flow:
                 flow = self._flows.setdefault(timeline, Flow(timeline))
-                flow.looks_at_results = self._looks_at_results
+                flow.looks_at_results = bool(self._request.values)
                 for mode in (CompiledParts(flow), CallsMode(flow), RecordingMode(flow)):
                     hooks.enter_context(mode)
             self._hooks, self._entered_by = hooks.pop_all(), threading.get_ident()
@@ -147,7 +142,7 @@ class Recorder:
 
         Its outputs are the tensors that the program ``returned``, and each that no operation used.
         """
-        if not self._notes_flow:
+        if not self._records_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
         modules = self._with_strays(self._find_modules(model))
         paths = modules.paths
@@ -175,7 +170,7 @@ class Recorder:
         """Explain which parameters get a gradient from a loss, and why not; see `gradir.protocols.Recorder`."""
         from gradir.frontends.pytorch.explaining.explain import Search
 
-        if not self._notes_flow:
+        if not self._records_flow:
             raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")
         if not self._flows:
             raise CaptureError("nothing was recorded: run the forward inside `with recorder:`")
@@ -228,7 +223,7 @@ class Recorder:
         return participants.add_strays(modules, strays, self._variables)
 
     def _find_modules(self, model: object) -> Modules:
-        return modules_below(modules_of(self._model if model is None else model))
+        return modules_below(modules_of(self._request.model if model is None else model))
 
     @property
     def operations(self) -> list[Step]:
@@ -242,13 +237,13 @@ class Recorder:
 
     def called_anew(self) -> list[nn.Module]:
         """Return the outermost modules that were called since the last call of this method."""
-        anew, self._anew = self._anew, {}
-        return [*anew.values()]
+        new, self._new = self._new, {}
+        return [*new.values()]
 
     def forget_others(self, outputs: object, but: Iterable[nn.Module] = ()) -> list[nn.Module]:
         """Forget the calls of modules that did not contribute to the outputs, except ``but``; return the others."""
         walked = walk(flatten(outputs))
-        ran = self._taking_part(participants.Ran(self.called, list(self._timelines), self._recording), {}, walked)
+        ran = self._select_participants(participants.Ran(self.called, list(self._timelines), self._logs), {}, walked)
         self._outermost = {id(module): module for module in (*ran.strays, *but)}
         self._calls = defaultdict(int, participants.count_calls(self._timelines, walked))
         return self.called
@@ -267,7 +262,7 @@ class Recorder:
             for costs in self._costs.values():
                 live = costs.add_costs(live, modules.paths)
             entries = [*modules.owned, *temporary]
-            return self._with_cuts(live, modules, entries, params) if self._tells_flow else live
+            return self._with_cuts(live, modules, entries, params) if self._request.flow else live
 
     def _read(
         self, captured: list[Captured], model: object, params: Names | None
@@ -275,9 +270,9 @@ class Recorder:
         """Return a capture, its modules, and the parameters that these had only while they ran."""
         modules = self._find_modules(model)
         strays = participants.find_strays(self.called, modules.paths)
-        ran, walked = participants.Ran(strays, list(self._timelines), self._recording), walk(captured)
+        ran, walked = participants.Ran(strays, list(self._timelines), self._logs), walk(captured)
         if modules.roots and ran.strays:
-            ran = self._taking_part(ran, modules.paths, walked)
+            ran = self._select_participants(ran, modules.paths, walked)
         modules = participants.add_strays(modules, ran.strays, self._variables)
         temporary, exchanged = self._temporary_in(modules.paths), self._exchanged
         if exchanged is not None:
@@ -291,7 +286,7 @@ class Recorder:
             calls=self._calls,
             inside=self._inside.values(),
             temporary=temporary,
-            sources=SourceLookup(self._recording, ran.timelines) if self._notes_sources else None,
+            sources=SourceLookup(self._logs, ran.timelines) if self._request.sources else None,
             groups=None if exchanged is None else exchanged.groups,
         )
         return live, modules, temporary
@@ -320,7 +315,9 @@ class Recorder:
         live = live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
         return live.with_options({FLOW: any(flowing.is_whole for flowing in known)})
 
-    def _taking_part(self, ran: participants.Ran, paths: Mapping[nn.Module, str], walked: Walk) -> participants.Ran:
+    def _select_participants(
+        self, ran: participants.Ran, paths: Mapping[nn.Module, str], walked: Walk
+    ) -> participants.Ran:
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
         return participants.select_participants(ran, paths, walked, temporary)
 
@@ -346,9 +343,9 @@ class Recorder:
         return [Owned(tensor, (below(path, plain_text(name)),), path) for (tensor, _, name), path in found]
 
     def _timeline(self) -> Timeline:
-        timeline: Timeline | None = getattr(self._of_thread, "timeline", None)
+        timeline: Timeline | None = getattr(self._local, "timeline", None)
         if timeline is None:
-            timeline = self._of_thread.timeline = Timeline()
+            timeline = self._local.timeline = Timeline()
             self._timelines.append(timeline)
         return timeline
 
@@ -364,7 +361,7 @@ class Recorder:
             if caller is None:
                 if id(module) not in self._outermost:
                     self._variables[id(module)] = participants.variable_of(module, sys._getframe(1))
-                self._outermost[id(module)] = self._anew[id(module)] = module
+                self._outermost[id(module)] = self._new[id(module)] = module
             self._calls[id(module)] += 1
         if inside:
             self._inside[id(module)] = module

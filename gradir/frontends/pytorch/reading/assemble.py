@@ -163,7 +163,7 @@ def assemble(
     with paused_gc(), without_overrides():
         walked = walk(captured) if walked is None else walked
         owned = modules.owned
-        temporary = _with_every_name(temporary, owned)
+        temporary = _add_names(temporary, owned)
         known = [*owned, *temporary]
         placements = placements_of(modules.paths, [entry.tensor for entry in owned])
         named = NamedTensors(known, params)
@@ -208,7 +208,7 @@ def assemble(
         return LiveGraph(graph, captured, assembly.ids, leaves, usable, modules.roots)
 
 
-def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:
+def _add_names(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:
     """Return the temporary parameters that no module has now, with all names of the parameters that they replaced."""
     if not temporary:
         return temporary

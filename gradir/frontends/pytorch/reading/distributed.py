@@ -56,7 +56,7 @@ class Groups:
             elif is_collective and name in {"src", "dst"} and group is not None:
                 yield name, distributed.get_group_rank(group, cast("int", value))
             elif name in _NAMES and type(value) is str:
-                named = group_called(value)
+                named = find_group(value)
                 yield name, value if named is None else self.label(named)
             elif not _is_internal(value):
                 yield name, self._describe(value, mesh)
@@ -116,7 +116,7 @@ def _description(group: Any) -> str:
     return str(getattr(group, "group_desc", _UNDESCRIBED))
 
 
-def group_called(name: str) -> object:
+def find_group(name: str) -> object:
     """Return this process's group of that name, or ``None``."""
     if not in_process_group():
         return None

@@ -59,7 +59,7 @@ def modules_in(root: nn.Module) -> Iterator[nn.Module]:
         pending += [child for child in own_modules(module).values() if child is not None][::-1]
 
 
-def tensors_in(root: nn.Module) -> Iterator[torch.Tensor]:
+def iter_parameters_and_buffers(root: nn.Module) -> Iterator[torch.Tensor]:
     """Yield the parameters and then the buffers of a module and of every module below it."""
     modules = list(modules_in(root))
     for members_of in (own_parameters, own_buffers):

@@ -55,7 +55,7 @@ class Operands:
         if parameters := _find_sharded(frame):
             return [getattr(each, private.FSDP_FORMS[-1]) for each in parameters]
         if phase == "forward":
-            is_inside = any(private.runs_a_function(outer.f_code) for outer in frames_from(frame))
+            is_inside = any(private.is_function_call(outer.f_code) for outer in frames_from(frame))
 
             def find_operand(tensor: torch.Tensor) -> Operand:
                 if tensor.grad_fn is not None:

@@ -19,13 +19,13 @@ from torch import distributed, nn
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
-from gradir.frontends.pytorch.reading.distributed import group_called, reduction
+from gradir.frontends.pytorch.reading.distributed import find_group, reduction
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Parts, imitate_collective
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.removable_modes import DispatchMode
-from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
+from gradir.frontends.pytorch.recording.sources import ShownLines, is_command_code
 from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
 from gradir.frontends.texts import plain_text
@@ -140,7 +140,7 @@ class Exchange:
             phase, node, module, found = "forward", None, self.timeline.current, self._places(frame)
             # The user's instruction that led to the frame, or else a library's.
             places = () if found is None else (found.caller, found)
-            place = next((each for each in places if each is not None and not is_commands(each.code)), None)
+            place = next((each for each in places if each is not None and not is_command_code(each.code)), None)
         if phase == "forward" and (wrapper := _wrapper_made_in(frame)) is not None:
             self.wrappers[id(wrapper)] = weakref.ref(wrapper)
         microbatches, stages = stages_around(frame) or (0, ())
@@ -247,7 +247,7 @@ class ExchangeMode(DispatchMode):
 
 def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
     argument = next((arguments[name] for name in ("process_group", "group_name") if name in arguments), None)
-    group = group_called(argument) if isinstance(argument, str) else argument
+    group = find_group(argument) if isinstance(argument, str) else argument
     if group is not None and not isinstance(group, distributed.ProcessGroup):
         group = private.process_group_of(group)
     if group is None:

@@ -373,10 +373,10 @@ class Flow:
         """Return the outermost custom Function around a frame; ``is_inside`` if one runs the call of the module."""
         found = None
         while frame is not None and (is_inside or found or frame.f_code is not private.MODULE_CALL):
-            if private.runs_a_function(frame.f_code):
+            if private.is_function_call(frame.f_code):
                 found = frame
             frame = frame.f_back
-        return None if found is None else Within(private.function_run_by(found), self._place(found.f_back))
+        return None if found is None else Within(private.find_function_name(found), self._place(found.f_back))
 
 
 def _is_broken(tensor: torch.Tensor) -> bool:

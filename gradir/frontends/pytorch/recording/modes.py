@@ -215,7 +215,7 @@ def _find_taken_tensors(function: Any, arguments: Iterable[object]) -> Iterator[
         found.extend(value for _, value in closed_over(function))
     for entry in found:
         if isinstance(entry, nn.Module):
-            yield from members.tensors_in(entry)
+            yield from members.iter_parameters_and_buffers(entry)
         else:
             yield from tensors_in(entry)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import torch
 
-from gradir.frontends.pytorch.recording.sources import is_commands, is_internal, is_own_file
+from gradir.frontends.pytorch.recording.sources import is_command_code, is_internal, is_own_file
 from gradir.frontends.texts import is_installed
 from gradir.frontends.walks import frames_from
 
@@ -83,7 +83,7 @@ class Places:
                 kind = _USER
             elif is_internal(code):
                 kind = _INTERNAL
-            elif is_commands(code):
+            elif is_command_code(code):
                 kind = _COMMAND
             else:
                 kind = _LIBRARY if is_installed(code.co_filename) else _USER

@@ -137,7 +137,7 @@ class Exchanged:
         silent = (each for each in made if isinstance(each, DistributedDataParallel) and id(each) not in self._synced)
         # A wrapper that did not run has the path of the module inside it.
         around = [(each, paths[each.module]) for each in silent if each not in paths and each.module in paths]
-        return dict(wrappers_among((*paths.items(), *around), self.modules.owned, self._synced, graph))
+        return dict(describe_wrappers((*paths.items(), *around), self.modules.owned, self._synced, graph))
 
     @property
     def waiting(self) -> int | None:
@@ -207,7 +207,7 @@ def _checksums(modules: Modules, graph: Graph) -> Iterator[tuple[str, int]]:
                 yield names[0], found
 
 
-def wrappers_among(
+def describe_wrappers(
     modules: Iterable[tuple[nn.Module, str]], owned: Iterable[Owned], synced: Mapping[int, bool], graph: Graph
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each module that reduces gradients with its state; ``synced`` has whether its last call was to reduce."""

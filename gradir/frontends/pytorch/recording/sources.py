@@ -72,7 +72,7 @@ class SourceLog:
         """Record a call that made the nodes from ``start`` to before ``end``; if ``whole``, the last has its result."""
         user, modules = self._user(frame)
         # No line of the user calls a module that a command runs.
-        if user is None or is_commands(user.f_code):
+        if user is None or is_command_code(user.f_code):
             return
         code, instruction = user.f_code, user.f_lasti
         variable = self._fate(code, instruction).variable if whole else None
@@ -280,7 +280,7 @@ def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init_
         mode.note_function(number, sys._getframe(1))
 
 
-def is_commands(code: CodeType) -> bool:
+def is_command_code(code: CodeType) -> bool:
     """Return whether code belongs to gradir's commands, which run a program."""
     return code.co_filename.startswith(_COMMANDS)
 
@@ -292,7 +292,7 @@ def is_own_file(filename: str) -> bool:
 
 def is_users(code: CodeType) -> bool:
     """Return whether code is the user's: neither torch's, nor gradir's, nor a library's."""
-    return not (is_internal(code) or is_commands(code) or is_installed(code.co_filename))
+    return not (is_internal(code) or is_command_code(code) or is_installed(code.co_filename))
 
 
 def is_internal(code: CodeType) -> bool:

@@ -48,7 +48,7 @@ def surroundings() -> tuple[bool, bool]:
         code = frame.f_code
         if code is private.MODULE_CALL:
             calls += 1
-        elif private.runs_a_function(code):
+        elif private.is_function_call(code):
             return True, registers
         elif id(code) in _REGISTERING:
             registers = True
