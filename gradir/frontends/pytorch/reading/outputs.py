@@ -21,15 +21,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from gradir.errors import CaptureError, warn
-from gradir.frontends.pytorch.private import (
-    base_of,
-    fields_of,
-    make_subclass,
-    no_override,
-    output_metadata,
-    output_nr_of,
-    sequence_number,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.texts import text_of
 
 _DEEPEST: Final = 1_000
@@ -85,15 +77,15 @@ class OfEdge(torch.Tensor):
     requires_grad: Any = True
     is_leaf: Any = False
     grad_fn: Any = property(lambda self: self.edge.node)
-    __torch_function__: Any = no_override
+    __torch_function__: Any = private.no_override
 
 
 def _stand_in_for_edge(value: Any) -> Any:
     if not isinstance(value, GradientEdge):
         return value
-    made = output_metadata(value.node)[value.output_nr]
+    made = private.output_metadata(value.node)[value.output_nr]
     alone = torch.zeros((), dtype=made.dtype, device=made.device)
-    tensor: Any = make_subclass(OfEdge, alone.expand(tuple(made.shape)))
+    tensor: Any = private.make_subclass(OfEdge, alone.expand(tuple(made.shape)))
     tensor.edge = value
     return tensor
 
@@ -182,7 +174,7 @@ def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
     """Yield the stored attributes of an object, including those in slots."""
-    yield from fields_of(value).items()
+    yield from private.fields_of(value).items()
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
             if type(member) is types.MemberDescriptorType and name != "__dict__":
@@ -202,7 +194,7 @@ def _tuple_entries(value: tuple[object, ...]) -> _Entries:
 def _set_entries(value: set[object] | frozenset[object]) -> _Entries:
     def order_of(entry: object) -> int:
         fn = entry.grad_fn if isinstance(entry, torch.Tensor) else None
-        return -1 if fn is None else sequence_number(fn)
+        return -1 if fn is None else private.sequence_number(fn)
 
     # A set orders tensors by address, which differs between runs.
     return enumerate(sorted(value, key=order_of))
@@ -253,7 +245,7 @@ def _capture_leaves(leaves: list[Leaf]) -> list[Captured]:
     captured = [Captured("output", leaf.path, *_read(_stand_in_for_edge(leaf.value))) for leaf in outputs]
     places = {id(leaf.value): index for index, leaf in enumerate(outputs)}
     for index, (_, path, tensor, _, _) in enumerate([*captured]):
-        base = base_of(tensor)
+        base = private.base_of(tensor)
         if base is None:
             continue
         place = places.setdefault(id(base), len(captured))
@@ -283,14 +275,14 @@ def _has_graph(leaf: Leaf) -> bool:
     if isinstance(value, GradientEdge):
         # A program can construct one from any values.
         node: object = value.node
-        return isinstance(node, Node) and value.output_nr in range(len(output_metadata(node)))
+        return isinstance(node, Node) and value.output_nr in range(len(private.output_metadata(node)))
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _read(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[Any, int] | None]:
     if isinstance(tensor, OfEdge):
         return tensor, (tensor.edge.node, tensor.edge.output_nr)
-    return tensor, (get_gradient_edge(tensor).node, output_nr_of(tensor)) if tensor.requires_grad else None
+    return tensor, (get_gradient_edge(tensor).node, private.output_nr_of(tensor)) if tensor.requires_grad else None
 
 
 def _explain_no_graph(tensor: torch.Tensor) -> str:

@@ -117,14 +117,13 @@ class Exchange:
     @property
     def waits(self) -> bool:
         """Whether the thread runs code that waits for other processes."""
-        frame = sys._current_frames().get(self.thread)
-        while frame is not None and str(frame.f_globals.get("__name__")).startswith("gradir."):
-            frame = frame.f_back
-        if frame is None or not self._messages:
-            return False
-        is_library = str(frame.f_globals.get("__name__")).startswith(private.WAITING)
-        # A program waits for a work in its own line.
-        return is_library or ".wait(" in getline(frame.f_code.co_filename, frame.f_lineno or 0)
+        for frame in frames_from(sys._current_frames().get(self.thread)) if self._messages else ():
+            module = str(frame.f_globals.get("__name__"))
+            if not module.startswith("gradir."):
+                # A program waits for a work in its own line.
+                line = getline(frame.f_code.co_filename, frame.f_lineno or 0)
+                return module.startswith(private.WAITING) or ".wait(" in line
+        return False
 
     @property
     def has_joined(self) -> bool:
