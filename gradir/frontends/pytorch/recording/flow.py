@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import nn
@@ -20,13 +20,13 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.outputs import OfEdge, start_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, held_by, storage_of
-from gradir.frontends.pytorch.recording.departures import Departures
 from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.steps import (
     ARRAYS,
     FROM_OUTSIDE,
     INPLACE,
+    Departures,
     Exit,
     Outside,
     Overwritten,
@@ -45,6 +45,7 @@ from gradir.spec import own_error
 
 _GRAD: Final = "grad"
 _NO_GRAD: Final = "no_grad"
+_Tensors: TypeAlias = Sequence[torch.Tensor]
 # Functions that make a tensor of values that they read.
 COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 _DETACH: Final = torch.ops.aten.detach.default
@@ -282,14 +283,7 @@ class Flow:
         return tuple(dict.fromkeys(reversed(found)))
 
     def note_whole(
-        self,
-        func: Any,
-        reads: Sequence[Read],
-        kinds: Sequence[str],
-        outputs: Sequence[torch.Tensor],
-        *,
-        written: Sequence[torch.Tensor],
-        frame: FrameType,
+        self, func: Any, reads: list[Read], kinds: list[str], outputs: _Tensors, *, written: _Tensors, frame: FrameType
     ) -> None:
         """Record the call of a frame as one operation with unknown parts."""
         metas = tuple(map(self._metadata.read_tensor, outputs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import nn
@@ -24,6 +24,7 @@ from gradir.ir import Node, Ref, TensorMeta
 from gradir.ir.ids import IdAllocator
 from gradir.ir.marks import FAILED
 
+_ScopeOf: TypeAlias = Callable[[Frame | None], str]
 # Calls that detach for the program; torch detaches other tensors to save them.
 _ASKED_FOR: Final = frozenset({"data", "detach", "detach_"})
 # Functions that read a tensor, which may be an output of the program all the same.
@@ -31,10 +32,7 @@ _NUMBERS: Final = frozenset({"__complex__", "__float__", "__format__", "__int__"
 
 
 def forward_nodes(
-    flows: Iterable[Flow],
-    named: NamedTensors,
-    scope_of: Callable[[Frame | None], str],
-    returned: Sequence[torch.Tensor],
+    flows: Iterable[Flow], named: NamedTensors, scope_of: _ScopeOf, returned: Sequence[torch.Tensor]
 ) -> list[Node]:
     """Return a node for each operation in order, and one for each tensor from outside before its first use."""
     allocator, lines = IdAllocator(), ShownLines()
@@ -43,12 +41,7 @@ def forward_nodes(
 
 class _Forward:
     def __init__(
-        self,
-        flow: Flow,
-        named: NamedTensors,
-        scope_of: Callable[[Frame | None], str],
-        allocator: IdAllocator,
-        lines: ShownLines,
+        self, flow: Flow, named: NamedTensors, scope_of: _ScopeOf, allocator: IdAllocator, lines: ShownLines
     ) -> None:
         self._flow, self._named, self._scope_of = flow, named, scope_of
         self._allocator, self._lines = allocator, lines

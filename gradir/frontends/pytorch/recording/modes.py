@@ -25,12 +25,11 @@ from gradir.frontends.pytorch.private import SWITCH
 from gradir.frontends.pytorch.reading import members
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.departures import LEAVING
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import locate_function
 from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Pausable
 from gradir.frontends.pytorch.recording.sources import SourceMode
-from gradir.frontends.pytorch.recording.steps import DATA, FROM_OUTSIDE, INPLACE, VIEW, tensors_in
+from gradir.frontends.pytorch.recording.steps import DATA, FROM_OUTSIDE, INPLACE, LEAVING, VIEW, tensors_in
 from gradir.frontends.walks import closed_over, reached
 from gradir.spec import calling_on_import
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Final
 
 import torch
@@ -36,7 +38,6 @@ from gradir.frontends.pytorch.reading.tensors import (
     storage_of,
 )
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.captured_ranks import are_captured, note_captured
 from gradir.frontends.pytorch.recording.collectives import OperandNames
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of, tensors_in
@@ -50,6 +51,9 @@ from gradir.version import __version__
 
 _ONE_SIDED: Final = frozenset({"barrier", "broadcast", "gather", "recv", "reduce", "scatter", "send"})
 _REDUCE_NOTHING: Final = frozenset({"no_sync", "uncalled", "unfinished"})
+# The ranks that were captured and send no more set keys that begin so in the store of the process group.
+_STORE_KEY: Final = "gradir/captured"
+_STORE_TIMEOUT: Final = timedelta(seconds=2)
 
 
 class Exchanged:
@@ -161,7 +165,7 @@ class Exchanged:
         if why in ("waits", "fails") and graph.collectives:
             last = graph.collectives[-1]
             members = graph.rank.groups.get(last.group, ())
-            if are_captured(members if last.peer is None else members[last.peer : last.peer + 1]):
+            if _are_captured(members if last.peer is None else members[last.peer : last.peer + 1]):
                 why = "left"
         return replace(graph, rank=replace(graph.rank, wrappers={}, values={}, stopped=why))
 
@@ -252,7 +256,7 @@ class UntilStep:
         self._hook = register_optimizer_step_pre_hook(self._handle_step)
         if not sends:
             exchanged.stop_sending(self)
-            note_captured()
+            _note_captured()
 
     def close(self) -> None:
         """Stop recording."""
@@ -355,3 +359,26 @@ def _is_below(name: str, paths: Any) -> bool:
 
 def _size(issued: Collective) -> int:
     return sum(math.prod(size for size in tensor.shape or () if isinstance(size, int)) for tensor in issued.tensors)
+
+
+def _note_captured() -> None:
+    """Tell other ranks that this one sends no more."""
+    with suppress(AttributeError, RuntimeError, ValueError):
+        _store().set(f"{_STORE_KEY}/{distributed.get_rank()}", "")
+
+
+def _are_captured(ranks: Iterable[int]) -> bool:
+    """Return whether any of the ranks was captured."""
+    with suppress(AttributeError, RuntimeError, ValueError):
+        store = _store()
+        return any(store.check([f"{_STORE_KEY}/{rank}"]) for rank in ranks)
+    return False
+
+
+def _store() -> Any:
+    """Return a second connection, since the main thread may wait on the first in C++."""
+    known: Any = distributed
+    store = getattr(distributed.distributed_c10d, private.STORE)()
+    while isinstance(store, known.PrefixStore):
+        store = store.underlying_store
+    return known.TCPStore(store.host, store.port, timeout=_STORE_TIMEOUT, wait_for_workers=False)
