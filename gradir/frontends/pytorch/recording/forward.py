@@ -63,14 +63,14 @@ class _Forward:
                 found = exits.popleft()
                 # The function may run this step to read a number.
                 if found.before < index or not _is_number_read(step) or step.inputs != found.reads:
-                    self._add_exit(found)
+                    self._add(found, found.called, found.called, found.reads)
             if index in skipped:
                 continue
             self._add_step(index, step)
             if self._is_wanted(step):
                 ends.extend(Read(value, False, False) for value in self._find_results(index) if value not in used)
         for found in (*exits, *self._failures()):
-            self._add_exit(found)
+            self._add(found, found.called, found.called, found.reads)
         refs = [*dict.fromkeys(map(self._read, ends))]
         made = {node.id: node.outputs for node in self._nodes}
         for place, ref in enumerate(refs):
@@ -152,53 +152,42 @@ class _Forward:
     def _is_made(self, value: Value) -> bool:
         """Return whether an operation allocated the storage of a value, and not for a parameter or buffer."""
         while value.maker != FROM_OUTSIDE and not self._initial.is_of_made(value):
-            lent = self._flow.steps[value.maker].lenders()
-            if not lent:
+            lenders = self._flow.steps[value.maker].lenders()
+            if not lenders:
                 return True
-            value = lent[0]
+            value = lenders[0]
         if self._initial.is_of_made(value):
             return False
         outside = self._flow.outside[value.number]
         return outside.shared is not None and outside.role != "parameter"
 
     def _add_step(self, index: int, step: Step) -> None:
-        operation = _operation(step.func)
-        scope = self._scope_of(step.call)
-        node_id = self._ids[index] = self._allocator.function(scope, operation)
         attrs = {name: plain_value(value, self._symbols) for name, value in step.constants}
         if step.values is not None:
             attrs["values"] = plain_value(step.values)
         variables = map(self._flow.variables.get, self._flow.made_by(index))
-        self._nodes.append(
-            Node(
-                node_id,
-                op=operation,
-                native=str(step.func),
-                scope=scope,
-                names=tuple(dict.fromkeys(plain_text(name) for name in variables if name is not None)),
-                inputs=tuple(map(self._read, step.inputs)),
-                kinds=step.kinds,
-                outputs=step.outputs,
-                attrs=attrs,
-                source=None if step.place is None else self._lines(step.place.code, step.place.instruction),
-                opaque=isinstance(step.func, CompiledPart),
-                ext=_error_mark(step.failed),
-            )
+        self._ids[index] = self._add(
+            step,
+            _operation(step.func),
+            str(step.func),
+            step.inputs,
+            names=tuple(dict.fromkeys(plain_text(name) for name in variables if name is not None)),
+            kinds=step.kinds,
+            outputs=step.outputs,
+            attrs=attrs,
+            opaque=isinstance(step.func, CompiledPart),
         )
 
-    def _add_exit(self, found: Exit) -> None:
-        scope = self._scope_of(found.call)
-        self._nodes.append(
-            Node(
-                self._allocator.function(scope, found.called),
-                op=found.called,
-                native=found.called,
-                scope=scope,
-                inputs=tuple(map(self._read, found.reads)),
-                source=None if found.place is None else self._lines(found.place.code, found.place.instruction),
-                ext=_error_mark(found.failed),
-            )
-        )
+    def _add(self, found: Step | Exit, op: str, native: str, reads: Iterable[Read], **fields: Any) -> str:
+        """Add the node of an operation or another function, and return its id."""
+        scope, place = self._scope_of(found.call), found.place
+        node_id = self._allocator.function(scope, op)
+        inputs = tuple(map(self._read, reads))
+        source = None if place is None else self._lines(place.code, place.instruction)
+        ext = {FAILED: plain_text(found.failed)} if found.failed else {}
+        node = Node(node_id, op=op, native=native, scope=scope, inputs=inputs, source=source, ext=ext, **fields)
+        self._nodes.append(node)
+        return node_id
 
     def _read(self, read: Read) -> Ref:
         value = read.value
@@ -247,10 +236,6 @@ class _Forward:
         inputs, kinds = ((self._ref(shared),), ("view",)) if shared is not None else ((), ())
         self._nodes.append(Node(node_id, role, scope=scope, names=names, inputs=inputs, outputs=(meta,), kinds=kinds))
         return Ref(node_id, 0)
-
-
-def _error_mark(error: str) -> dict[str, str]:
-    return {FAILED: plain_text(error)} if error else {}
 
 
 def _operation(func: Any) -> str:

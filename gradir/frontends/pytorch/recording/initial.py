@@ -39,7 +39,7 @@ class Initial:
             before = flow.outside[read.value.number] if read.value.maker == FROM_OUTSIDE else None
             if before is not None and before.meta.shape is None:
                 self.lazy[before.shared or read.value] = new.value
-        self._memory: dict[Value, Value] = {**self.lazy}
+        self._roots: dict[Value, Value] = {**self.lazy}
         # The call in which each step ran, without the checks of parametrizations.
         calls = ((call for call in calls_from(step.call) if not call.checks) for step in flow.steps)
         self._calls = [next(around, None) for around in calls]
@@ -49,22 +49,21 @@ class Initial:
         numbers = (step.inputs for step in flow.steps if step.func is MADE_OF_NUMBERS)
         self._numbers = {read.value for reads in numbers for read in reads}
         for index, step in enumerate(flow.steps):
-            lent = step.lenders()
-            if lent:
-                self._memory.update(dict.fromkeys(flow.made_by(index), self._root(lent[0])))
+            if lenders := step.lenders():
+                self._roots.update(dict.fromkeys(flow.made_by(index), self._root(lenders[0])))
             self._written_at.update((self._root(read.value), index) for read in step.of_kind(INPLACE))
             for value in (*flow.made_by(index), *(read.value for read in step.inputs)):
                 self._call_of.setdefault(self._root(value), self._calls[index])
-        self._made = self._all_made(owned)
+        self._made = self._find_all_made(owned)
         scopes = {id(entry.tensor): entry.scope for entry in owned}
-        # By the storage that a call allocated.
+        # The child of the call that has the parameter or buffer, by storage.
         self._below = {
             root: _child_of(scope_of(call), scopes.get(id(made.tensor)))
             for root, made in self._made.items()
             if (call := self._call_of.get(root)) is not None
         }
-        self._leave_out_computed_buffers()
-        self._carrying = self._all_carrying()
+        self._drop_computed_buffers()
+        self._carrying = self._find_carrying()
         # The steps that initialise, and those of them that read such a tensor or a result of such a read.
         self.steps: set[int] = set()
         self._touching: set[int] = set()
@@ -73,15 +72,15 @@ class Initial:
         self._first = {root: [root] for root in self._made if root.maker == FROM_OUTSIDE}
         self._used_at: dict[Value, int] = {}
         for index, step in enumerate(flow.steps):
-            self._look_at(index, step)
+            self._classify(index, step)
         self._made = {root: self._made[root] for root in self._first}
         found = grouped((value, self._made[root]) for root, values in self._first.items() for value in values)
-        self._begins = {value: several[0] for value, several in found.items() if len(several) == 1}
+        self._by_first_value = {value: several[0] for value, several in found.items() if len(several) == 1}
 
     def find_made(self, value: Value) -> Made | None:
         """Return the parameter or buffer whose first value this is."""
         value = self.resolve(value)
-        return self._begins.get(self.lazy.get(value, value))
+        return self._by_first_value.get(self.lazy.get(value, value))
 
     def resolve(self, value: Value) -> Value:
         """Return a value, or the value of the step that made the tensor if this is a second object for it."""
@@ -119,7 +118,7 @@ class Initial:
         others = [read.value for read in found.reads if not is_initialising(read.value)]
         return len(others) < len(found.reads) and self.steps.issuperset(value.maker for value in others)
 
-    def _all_carrying(self) -> set[int]:
+    def _find_carrying(self) -> set[int]:
         """Return the steps that pass a gradient on, without the checks of parametrizations."""
         flow = self._flow
         carrying, carried = set[int](), set[Value]()
@@ -134,7 +133,7 @@ class Initial:
                 carrying.add(index)
         return carrying
 
-    def _all_made(self, owned: Iterable[Owned]) -> dict[Value, Made]:
+    def _find_all_made(self, owned: Iterable[Owned]) -> dict[Value, Made]:
         """Return the tensors that share their storage with no other one, by the first value of the storage."""
         found: dict[Value, dict[int, Made]] = {}
         for made in self._candidates(owned):
@@ -150,7 +149,7 @@ class Initial:
                 alone[root] = living[0]
         return alone
 
-    def _leave_out_computed_buffers(self) -> None:
+    def _drop_computed_buffers(self) -> None:
         """Drop the buffers that a call made, except those of lazy modules and of modules that the call built."""
         built = {self._below.get(root) for root, made in self._made.items() if made.role == "parameter"} - {None}
         lazy = {*self.lazy.values()}
@@ -170,7 +169,7 @@ class Initial:
             if last is not None:
                 yield Made(entry.tensor, "input", last)
 
-    def _look_at(self, index: int, step: Step) -> None:
+    def _classify(self, index: int, step: Step) -> None:
         outputs, call = self._flow.made_by(index), self._calls[index]
         is_check = not step.failed and step.call is not call
         # The results of checks pass no gradient on.
@@ -221,7 +220,7 @@ class Initial:
 
     def _root(self, value: Value) -> Value:
         value = self.resolve(value)
-        return self._memory.get(value, value)
+        return self._roots.get(value, value)
 
 
 def _child_of(running: str, scope: str | None) -> str | None:
