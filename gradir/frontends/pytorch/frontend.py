@@ -30,13 +30,11 @@ class TorchFrontend:
         {"collectives", "cost", "explain", "fake", "flow", "forward", "inputs", "joint", "names", "program", "record"}
         | {"release", "run_alike", "seed", "sources", "running", "standing_in", "verify", "watching"}
     )
-    files: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(
-            (".pt", ".pth", ".ckpt", ".bin"),
-            "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
-            "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
-        )
-    }
+    files: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (".pt", ".pth", ".ckpt", ".bin"),
+        "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
+        "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
+    )
 
     def __init__(self) -> None:
         try:

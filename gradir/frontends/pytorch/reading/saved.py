@@ -166,9 +166,8 @@ class SavedReader:
             # One of them is freed.
             packed = tuple([_read_slot(fn, slot) for slot in anatomy.slots])
         if not private.SHOWS_SAVED:
-            packed = tuple(
-                [normalize_packed(fn, slot.unpacked, raw) for slot, raw in zip(anatomy.slots, packed, strict=False)]
-            )
+            pairs = zip(anatomy.slots, packed, strict=False)
+            packed = tuple([normalize_packed(fn, slot.unpacked, raw) for slot, raw in pairs])
         read: list[Saved | None] = []
         for slot, raw in zip(anatomy.slots, packed, strict=False):
             if raw.__class__ is tuple:

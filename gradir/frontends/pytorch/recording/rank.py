@@ -89,7 +89,7 @@ class Exchanged:
             exchange.begin(is_dry=is_dry)
 
     def stop_sending(self, until: UntilStep | None) -> None:
-        """Send no more messages until ``until`` ends; ``None`` sends on."""
+        """Send no more messages, and report writes to ``until``, if any."""
         self._until = until
         for exchange in self._exchanges.values():
             exchange.stop_sending(until)
@@ -287,7 +287,7 @@ class UntilStep:
                 self._end_at_step(None)
 
     def _handle_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        # A closure computes new gradients.
+        # A closure runs another forward and backward.
         if any(map(callable, (*args, *kwargs.values()))):
             self.end()
         self._end_at_step(optimizer)
@@ -302,10 +302,12 @@ class UntilStep:
         if graph.rank is not None and not self.sends:
             paths = self._exchanged.modules.paths.items()
             replicas = {path: module for module, path in paths if isinstance(module, DistributedDataParallel)}
-            ignored = {id(each) for module in replicas.values() for each in _find_ignored(module)}
-            owned = [each for each in owned if id(each.tensor) not in ignored]
-            names = tuple(_find_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas}))
-            graph = replace(graph, rank=replace(graph.rank, unreduced=names))
+            for module in replicas.values():
+                names = {*getattr(module, private.DDP_IGNORES, ())}
+                ignored = {id(each) for name, each in module.module.named_parameters() if name in names}
+                owned = [each for each in owned if id(each.tensor) not in ignored]
+            unreduced = _find_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas})
+            graph = replace(graph, rank=replace(graph.rank, unreduced=tuple(unreduced)))
         self._stepped(graph)
 
 
@@ -333,11 +335,6 @@ def _find_unreduced(
         is_own = _is_below(scope, split) or any(name in rank.local or _is_below(name, wrappers) for name in names)
         if names[0] in graph.nodes and tensor.requires_grad and not is_reduced and not is_own:
             yield names[0]
-
-
-def _find_ignored(module: DistributedDataParallel) -> Iterator[nn.Parameter]:
-    ignored = {*getattr(module, private.DDP_IGNORES, ())}
-    return (each for name, each in module.module.named_parameters() if name in ignored)
 
 
 def _is_of_gradients(issued: Collective) -> bool:
