@@ -128,7 +128,7 @@ class Recorder:
         timeline = self._timeline()
         timeline.switch(None)
         if timeline in self._flows and not isinstance(error, (GeneratorExit, type(None))):
-            self._flows[timeline].note_end(error)
+            self._flows[timeline].record_end(error)
 
     def __reduce__(self) -> NoReturn:
         raise CaptureError("a recorder cannot be copied or pickled: it belongs to the threads that it records")
@@ -366,7 +366,7 @@ class Recorder:
         if inside:
             self._inside[id(module)] = module
         if self._exchanged is not None:
-            self._exchanged.note_call(module)
+            self._exchanged.record_call(module)
         timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside, checks))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002

@@ -38,7 +38,7 @@ class Operands:
         # The parameters whose gradients an operation wrote to a storage, by storage.
         self._written: defaultdict[int | None, dict[int, torch.Tensor]] = defaultdict(dict)
 
-    def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def record_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record that an operation copies a gradient that the engine accumulates, for instance into a bucket."""
         signature = signature_of(func)
         if INPLACE not in signature.kinds.values() or (parameter := _leaf_of(private.running_node())) is None:

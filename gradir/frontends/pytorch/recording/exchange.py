@@ -130,7 +130,7 @@ class Exchange:
         """Whether the process has no more data, and only shadows the collectives of the others."""
         return any(message.is_shadow for message in self._messages)
 
-    def note(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
+    def record(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
         """Record an operation that communicates in a group, called from a frame."""
         if private.current_backward() != -1:
             self.has_backward = True
@@ -230,13 +230,13 @@ class ExchangeMode(DispatchMode):
         exchange.operations += 1
         if not name:
             if exchange.until is not None:
-                exchange.until.note_write(func, args, kwargs or {})
+                exchange.until.record_write(func, args, kwargs or {})
             elif private.current_backward() != -1:
-                exchange.operands.note_write(func, args, kwargs or {})
+                exchange.operands.record_write(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
         arguments = dict(named(signature_of(func).names, args, kwargs or {}))
         group, frame = _group_of(name, arguments), sys._getframe(1)
-        exchange.note(name, arguments, group, frame)
+        exchange.record(name, arguments, group, frame)
         if self._sends and exchange.sends:
             return func(*args, **(kwargs or {}))
         result = imitate_collective(func, arguments, group)

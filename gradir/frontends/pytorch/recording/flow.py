@@ -248,9 +248,9 @@ class Flow:
         block = self.switches.locate_block(frame) if mode == _NO_GRAD else None
         failed = ""
         for tensor in filter(self.overwritten.is_uncounted, written):
-            self.overwritten.note(called, tensor, self._memory_of(tensor), len(self.steps), self._place(frame))
+            self.overwritten.save(called, tensor, self._memory_of(tensor), len(self.steps), self._place(frame))
         if signature.is_of_sums:
-            self._note_numbers(inputs, reads)
+            self._record_numbers(inputs, reads)
         try:
             result = func(*args, **kwargs)
             outputs = tensors_in(result) or tuple(written)
@@ -262,7 +262,7 @@ class Flow:
             metas = tuple(map(self._metadata.read_tensor, outputs))
             step = Step(func, *arguments, metas, mode, inside, number, call, shown, place, failed, block, values)
             self.steps.append(step)
-        self._note_outputs(outputs, written)
+        self._record_outputs(outputs, written)
         with private.without_overrides():
             self.broken.update(
                 Value(len(self.steps) - 1, number)
@@ -270,7 +270,7 @@ class Flow:
                 if (self.looks_at_results or tensor.dtype is torch.float16) and _is_broken(tensor)
             )
         if signature.kinds:
-            self.overwritten.note_views(called, inputs, kinds, outputs)
+            self.overwritten.record_views(called, inputs, kinds, outputs)
         return result
 
     def _just_read(self, place: Place | None) -> tuple[Read, ...]:
@@ -282,34 +282,34 @@ class Flow:
             found.extend(exited.reads)
         return tuple(dict.fromkeys(reversed(found)))
 
-    def note_whole(
+    def record_whole(
         self, func: Any, reads: list[Read], kinds: list[str], outputs: _Tensors, *, written: _Tensors, frame: FrameType
     ) -> None:
         """Record the call of a frame as one operation with unknown parts."""
         metas = tuple(map(self._metadata.read_tensor, outputs))
         number, call, place = private.next_sequence_number(), self._timeline.current, self._place(frame)
         self.steps.append(Step(func, tuple(reads), tuple(kinds), (), metas, _mode(), None, number, call, place=place))
-        self._note_outputs(outputs, written)
-        self.note_given(outputs)
+        self._record_outputs(outputs, written)
+        self.record_given(outputs)
 
     def exit_of(self, called: str, tensors: Iterable[torch.Tensor], frame: FrameType) -> Exit:
         """Return the record of a frame's call of a function that reads tensors and is no operation."""
         return Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps))
 
-    def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
+    def record_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
         """Record that a frame calls a function that reads the values of tensors."""
         if tensors := tensors_in((args, kwargs)):
             self.exits.append(self.exit_of(called, tensors, frame))
             if called in ARRAYS:
                 memory = self._memory_of(tensors[0])
-                self.overwritten.note(called, tensors[0], memory, len(self.steps), self._place(frame))
+                self.overwritten.save(called, tensors[0], memory, len(self.steps), self._place(frame))
 
-    def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
+    def record_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Record that a function called by a frame raised."""
         failed = self.exit_of(called, tensors_in((args, kwargs)), frame)
         self.failure = failed._replace(failed=own_error(error), call=self._timeline.current)
 
-    def note_end(self, error: BaseException) -> None:
+    def record_end(self, error: BaseException) -> None:
         """Record that an error ended the recording, perhaps raised by the program itself."""
         call: Frame | None = None
         # From the traceback, since the calls in the timeline have ended.
@@ -318,14 +318,14 @@ class Flow:
         place = self._place.locate_error(error.__traceback__)
         self.end = Exit("raise", (), place, len(self.steps), own_error(error), call)
 
-    def note_given(self, result: object) -> None:
+    def record_given(self, result: object) -> None:
         """Record that a function returned tensors to the program."""
         for tensor in tensors_in(result):
             value = self.noted(tensor)
             if value is not None and value.maker != FROM_OUTSIDE and len(self.steps[value.maker].outputs) > 1:
                 self.given.add(value)
 
-    def note_variable(self, result: object, frame: FrameType) -> None:
+    def record_variable(self, result: object, frame: FrameType) -> None:
         """Record the variable in which a frame stores the result of a function."""
         value = self.noted(result)
         if value is None or value.maker == FROM_OUTSIDE or self._place.is_inside(frame):
@@ -337,7 +337,7 @@ class Flow:
         if fate.variable is not None and fate.direct == SURE:
             self.variables.setdefault(value, fate.variable)
 
-    def _note_numbers(self, inputs: Sequence[torch.Tensor], reads: Sequence[Read]) -> None:
+    def _record_numbers(self, inputs: Sequence[torch.Tensor], reads: Sequence[Read]) -> None:
         for tensor, read in zip(inputs, reads, strict=True):
             # A copy, since in-place writes make another value. `is_number` excludes subclasses without data.
             if is_number(tensor) and read.value not in self.numbers:
@@ -345,7 +345,7 @@ class Flow:
                 if len(self.numbers) > _MOST_NUMBERS:
                     del self.numbers[next(iter(self.numbers))]
 
-    def _note_outputs(self, outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
+    def _record_outputs(self, outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
         index = len(self.steps) - 1
         for number, tensor in enumerate(outputs):
             value = Value(index, number)

@@ -111,7 +111,7 @@ class _Call:
         for each in self._recorders:
             each.is_paused = False
             if isinstance(each, SourceMode):
-                each.note_whole(self._first, local.get("result"), caller or self._frame)
+                each.record_whole(self._first, local.get("result"), caller or self._frame)
         if not self._flows:
             return
         error = None if "result" in local else sys.exc_info()[1]
@@ -131,12 +131,12 @@ class _Call:
         part = CompiledPart(self._function)
         for flow, reads in zip(self._flows, self._reads, strict=True):
             if error is not None:
-                flow.note_failure(part.__name__, self._tensors, {}, self._frame, error)
+                flow.record_failure(part.__name__, self._tensors, {}, self._frame, error)
                 continue
             reads.extend(map(flow.read, further))
-            flow.note_whole(part, reads, kinds, outputs or written, written=written, frame=self._frame)
+            flow.record_whole(part, reads, kinds, outputs or written, written=written, frame=self._frame)
             if caller is not None:
-                flow.note_variable(local["result"], caller)
+                flow.record_variable(local["result"], caller)
 
 
 _CALLS: Final[dict[FrameType, _Call]] = {}
@@ -162,7 +162,7 @@ def _watch() -> None:
     # Before torch 2.12 no variable of the call has the result, and its operations are recorded one by one.
     calls = [code for code in codes if "result" in code.co_varnames]
 
-    def note_begin(callback: Any) -> Any:
+    def begin_call(callback: Any) -> Any:
         callback = begins(callback)
         # Without a callback torch runs the uncompiled program, whose operations reach the modes.
         if callback is None:
@@ -178,8 +178,8 @@ def _watch() -> None:
                 _CALLS[frame] = _Call(frame, recorders)
         return callback
 
-    def note_end(callback: Any) -> Any:
-        # A frame calls this twice: with the result of `note_begin`, and later with the callback from before.
+    def end_call(callback: Any) -> Any:
+        # A frame calls this twice: with the result of `begin_call`, and later with the callback from before.
         call = _CALLS.get(sys._getframe(1)) if _CALLS else None
         if call is not None and call.has_begun:
             del _CALLS[sys._getframe(1)]
@@ -190,7 +190,7 @@ def _watch() -> None:
 
     if calls:
         _WATCHED.update({private.COMPILED_BEGINS: begins, private.COMPILED_ENDS: ends})
-        dynamo.update({private.COMPILED_BEGINS: note_begin, private.COMPILED_ENDS: note_end})
+        dynamo.update({private.COMPILED_BEGINS: begin_call, private.COMPILED_ENDS: end_call})
 
 
 def _module_of(function: object) -> str:
@@ -260,37 +260,37 @@ class CallsMode(FunctionMode):
         flow.called = called
         frame = sys._getframe(1)
         try:
-            _note_departure(flow, called, args, frame)
+            _record_departure(flow, called, args, frame)
             if called in _EXITS:
-                flow.note_exit(called, args, kwargs, frame)
+                flow.record_exit(called, args, kwargs, frame)
             elif called == "new_tensor":
-                flow.note_exit(called, args[1:], kwargs, frame)
+                flow.record_exit(called, args[1:], kwargs, frame)
             elif called == "data" and len(args) > 1 and isinstance(args[1], torch.Tensor):
                 flow.exchanges.append(flow.exit_of("data", args[:2], frame))
             elif called == "grad" and len(args) > 1 and args[1] is None:
                 flow.clearings.append(flow.exit_of("grad", args[:1], frame))
             elif called == SWITCH:
-                flow.switches.note(frame, is_on=bool(args[0]))
+                flow.switches.record(frame, is_on=bool(args[0]))
             elif called == "register_hook":
                 # The place of its code, as the flow must not keep the hook alive.
                 hook = args[1] if len(args) > 1 else (kwargs or {}).get("hook")
                 flow.hooks.append((flow.value_of(args[0]), locate_function(hook)))
             result = func(*args, **(kwargs or {}))
         except Exception as error:
-            flow.note_failure(called, args, kwargs, frame, error)
+            flow.record_failure(called, args, kwargs, frame, error)
             raise
         finally:
             flow.called = before
-        flow.note_given(result)
+        flow.record_given(result)
         if isinstance(result, torch.Tensor):
-            flow.note_variable(result, frame)
+            flow.record_variable(result, frame)
         return result
 
 
-def _note_departure(flow: Flow, called: str, args: Sequence[Any], frame: FrameType) -> None:
+def _record_departure(flow: Flow, called: str, args: Sequence[Any], frame: FrameType) -> None:
     made = flow.noted(args[0]) if called in LEAVING and args else None
     if made is not None and made.maker != FROM_OUTSIDE:
-        flow.departures.note(args[0], flow.exit_of(LEAVING[called], args[:1], frame))
+        flow.departures.add(args[0], flow.exit_of(LEAVING[called], args[:1], frame))
 
 
 @lru_cache(maxsize=4096)

@@ -181,7 +181,7 @@ class Switches:
         self._block: _Block | None = None
         self._around: list[_Block | None] = []
 
-    def note(self, frame: FrameType | None, *, is_on: bool) -> None:
+    def record(self, frame: FrameType | None, *, is_on: bool) -> None:
         """Record that a call from a frame of torch switches gradients on or off."""
         if _passes(frame, "__exit__"):
             # Leaving a block restores the block around it.

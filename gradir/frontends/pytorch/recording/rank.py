@@ -75,7 +75,7 @@ class Exchanged:
         """Return a context that records this thread's messages."""
         return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self._is_dry)))
 
-    def note_call(self, module: nn.Module) -> None:
+    def record_call(self, module: nn.Module) -> None:
         """Record whether a DistributedDataParallel will reduce the gradients of this call."""
         if self._until is not None and has_parameters(module):
             self._until.end()
@@ -256,7 +256,7 @@ class UntilStep:
         self._hook = register_optimizer_step_pre_hook(self._handle_step)
         if not sends:
             exchanged.stop_sending(self)
-            _note_captured()
+            _announce_captured()
 
     def close(self) -> None:
         """Stop recording."""
@@ -276,7 +276,7 @@ class UntilStep:
         self.close()
         self._stepped(graph if graph.rank is None else replace(graph, rank=replace(graph.rank, accumulates=True)))
 
-    def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def record_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """End before an operation writes to a parameter, as a step by hand does: the gradients are no real ones."""
         signature = signature_of(func)
         if INPLACE not in signature.kinds.values():
@@ -358,7 +358,7 @@ def _size(issued: Collective) -> int:
     return sum(math.prod(size for size in tensor.shape or () if isinstance(size, int)) for tensor in issued.tensors)
 
 
-def _note_captured() -> None:
+def _announce_captured() -> None:
     """Tell other ranks that this one sends no more."""
     with suppress(AttributeError, RuntimeError, ValueError):
         _store().set(f"{_STORE_KEY}/{distributed.get_rank()}", "")

@@ -68,7 +68,7 @@ class SourceLog:
         self._codes: list[CodeType] = []
         self._overridden_nowhere: set[int] = set()
 
-    def note(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
+    def record(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
         """Record a call that made the nodes from ``start`` to before ``end``; if ``whole``, the last has its result."""
         user, modules = self._user(frame)
         # No line of the user calls a module that a command runs.
@@ -130,7 +130,7 @@ class SourceLog:
     def _kind(self, code: CodeType) -> int:
         if code is private.MODULE_CALL:
             kind = _MODULE
-        elif code.co_name in _OVERRIDES and code is not _NOTES:
+        elif code.co_name in _OVERRIDES and code is not _OWN_OVERRIDE:
             kind = _OVERRIDE
         else:
             kind = _INSIDE if is_internal(code) else _USER
@@ -227,7 +227,7 @@ class SourceMode(FunctionMode):
     def __enter__(self) -> SourceMode:
         with _LOCK:
             _RUNNING.append(self)
-            BackwardCFunction.__init__ = _note_function  # type: ignore[method-assign, assignment]
+            BackwardCFunction.__init__ = _record_function  # type: ignore[method-assign, assignment]
         super().__enter__()
         return self
 
@@ -249,35 +249,35 @@ class SourceMode(FunctionMode):
             self.is_paused = False
         end = private.next_sequence_number()
         if end != start and (log := self._log()) is not None:
-            log.note(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
+            log.record(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
         return result
 
-    def note_whole(self, start: int, result: object, frame: FrameType) -> None:
+    def record_whole(self, start: int, result: object, frame: FrameType) -> None:
         """Record that a frame called compiled code, which made the nodes from ``start`` on and returned ``result``."""
         end, log = private.next_sequence_number(), self._log()
         if end != start and log is not None:
             made = result.grad_fn if isinstance(result, torch.Tensor) else None
-            log.note(start, end, frame, whole=made is not None and private.sequence_number(made) == end - 1)
+            log.record(start, end, frame, whole=made is not None and private.sequence_number(made) == end - 1)
 
-    def note_function(self, number: int, frame: FrameType) -> None:
+    def record_function(self, number: int, frame: FrameType) -> None:
         """Record that a frame applies a custom Function, whose node has this number."""
         log = self._log() if self.thread == threading.get_ident() else None
         if log is not None and not (self.is_paused or torch.compiler.is_compiling()):
-            log.note(number, number + 1, frame)
+            log.record(number, number + 1, frame)
 
 
-_NOTES: Final = SourceMode.__torch_function__.__code__
+_OWN_OVERRIDE: Final = SourceMode.__torch_function__.__code__
 # A dropped recorder leaves at any time, even during a change by the same thread.
 _LOCK: Final = threading.RLock()
 _RUNNING: Final[list[SourceMode]] = []
 
 
-def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init__)
+def _record_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init__)
     # Function modes do not see custom Functions, and programs keep `apply` in variables, so that replacing it does not
     # help. This runs when it makes the node.
     number = private.next_sequence_number() - private.NUMBERED_FIRST
     for mode in _RUNNING:
-        mode.note_function(number, sys._getframe(1))
+        mode.record_function(number, sys._getframe(1))
 
 
 def is_command_code(code: CodeType) -> bool:

@@ -232,7 +232,7 @@ class Overwritten:
         known = self._uncounted.get(id(tensor))
         return known is not None and known() is tensor
 
-    def note_views(
+    def record_views(
         self, called: str, inputs: Sequence[torch.Tensor], kinds: Sequence[str], outputs: Iterable[torch.Tensor]
     ) -> None:
         """Record the outputs of an operation that share the storage of its inputs."""
@@ -240,7 +240,7 @@ class Overwritten:
         if called == "data" or any(kind == VIEW and self.is_uncounted(tensor) for kind, tensor in pairs):
             self._uncounted.update((id(tensor), weakref.ref(tensor)) for tensor in outputs)
 
-    def note(self, called: str, tensor: torch.Tensor, memory: int | None, before: int, place: Place | None) -> None:
+    def save(self, called: str, tensor: torch.Tensor, memory: int | None, before: int, place: Place | None) -> None:
         """Record the values of a tensor before a write."""
         if memory is None or tensor.is_meta or not tensor.numel():
             return
@@ -278,7 +278,7 @@ class Departures:
     def __init__(self) -> None:
         self._left: dict[_Print, Exit] = {}
 
-    def note(self, tensor: torch.Tensor, departure: Exit) -> None:
+    def add(self, tensor: torch.Tensor, departure: Exit) -> None:
         """Record a departure."""
         found = _print_of(tensor)
         if found is not None:
