@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -44,15 +44,8 @@ class _Calls:
         self.inputs: list[list[torch.Tensor]] = []
         self.set: set[tuple[int, str]] = set()
 
-    @contextmanager
-    def record(self) -> Iterator[None]:
-        """Record the calls inside, and set the weights and inputs of the other program."""
-        with ExitStack() as hooks:
-            hooks.callback(module_hooks.register_module_forward_pre_hook(self._enter).remove)
-            hooks.callback(module_hooks.register_module_forward_hook(self._leave, always_call=True).remove)
-            yield
-
-    def _enter(self, module: nn.Module, inputs: Any) -> Any:
+    def enter(self, module: nn.Module, inputs: Any) -> Any:
+        """Record a call that begins, and set the weights and inputs of the other program."""
         self._depth += 1
         if self._depth > 1 or any(each is module for each in self._seen):
             return None
@@ -74,7 +67,8 @@ class _Calls:
         self.inputs.append([value.detach().clone() for value in replaced if isinstance(value, torch.Tensor)])
         return replaced
 
-    def _leave(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002 (torch's signature)
+    def leave(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002 (torch's signature)
+        """Record the end of a call."""
         self._depth -= 1
 
 
@@ -97,12 +91,9 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
     # A running module does not know the full names of its parameters, so the first run finds them.
     run = _run(request, _Other(other["weights"], other["inputs"], pairs, first.names))
     used = {pairs.get(name, name) for name in run.set}
-    learned = {name for name in run.set if pairs.get(name, name) in other["gradients"]}
-    distances = {
-        name: _measure_distance(other["gradients"][pairs.get(name, name)], gradient)
-        for name, gradient in run.gradients.items()
-        if name in learned
-    }
+    befores = {name: other["gradients"].get(pairs.get(name, name)) for name in run.set}
+    learned = {name for name, before in befores.items() if before is not None}
+    distances = {name: _measure_distance(befores.get(name), after) for name, after in run.gradients.items()}
     return Alike(
         len(run.set),
         tuple(sorted(other["weights"].keys() - used)),
@@ -116,7 +107,9 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
 
 def _run(request: CaptureRequest, other: _Other) -> _Run:
     calls = _Calls(request.seed or 0, other)
-    with calls.record():
+    with ExitStack() as hooks:
+        hooks.callback(module_hooks.register_module_forward_pre_hook(calls.enter).remove)
+        hooks.callback(module_hooks.register_module_forward_hook(calls.leave, always_call=True).remove)
         ran = run_recorded(request)
     tensors = [entry.tensor for entry in flatten(ran.outputs) if entry.role == "output"]
     owned = {id(each.tensor): each.names[0] for each in ran.recorder.modules(ran.model).owned if each.names}
