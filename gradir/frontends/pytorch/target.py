@@ -206,10 +206,7 @@ def _trace(request: CaptureRequest) -> object:
 
 @contextmanager
 def compiled_code(stance: str = "default", **options: Any) -> Iterator[None]:
-    """Set the stance for the program's compiled code, but not for operators such as ``cond``.
-
-    These compile their function arguments to find the tensors and modules that these use.
-    """
+    """Set the stance for the program's compiled code, but let ``cond`` and its like compile their arguments."""
     utils = import_module(DYNAMO_UTILS)
     original: Callable[[], AbstractContextManager[None]] = getattr(utils, COMPILES_BODIES)
 

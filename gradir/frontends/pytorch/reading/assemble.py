@@ -18,7 +18,7 @@ from gradir.frontends.pytorch.private import FLAT_PARAMETER, FakeTensor, without
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, placements_of
 from gradir.frontends.pytorch.reading.members import details_of, is_training
-from gradir.frontends.pytorch.reading.nodes import Assembly, Sources
+from gradir.frontends.pytorch.reading.nodes import Assembly, RecordedSources
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.reach import find_hidden
 from gradir.frontends.pytorch.reading.tensors import (
@@ -148,7 +148,7 @@ def assemble(
     calls: Mapping[int, int] | None = None,
     inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
-    sources: Sources | None = None,
+    sources: RecordedSources | None = None,
     groups: Groups | None = None,
 ) -> LiveGraph:
     """Make the graph of the captured tensors, perhaps ``walked`` already.

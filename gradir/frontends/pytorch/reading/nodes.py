@@ -52,7 +52,7 @@ class Assembly:
         tensors: TensorNodes,
         scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None,
         *,
-        sources: Sources | None,
+        sources: RecordedSources | None,
         placements: Mapping[int, tuple[str, ...]],
         groups: Groups | None = None,
     ) -> None:
@@ -244,7 +244,7 @@ class Assembly:
         return {Ref(self.ids[fn], number) for fn, number in outputs if (fn, number) not in used}
 
 
-class Sources(Protocol):
+class RecordedSources(Protocol):
     """The recorded source lines, by autograd sequence number."""
 
     def source(self, number: int) -> Source | None:

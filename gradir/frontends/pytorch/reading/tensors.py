@@ -192,16 +192,12 @@ class NamedTensors:
 
     def of(self, tensor: torch.Tensor) -> Owned:
         """Return the tensor with all its names, the one to show first, and the path of its module."""
-        key = id(tensor)
-        entry = self.owned.get(key) or Owned(tensor, (), "")
-        param_names = self._param_names.get(key, ()) if self._param_names else ()
+        entry = self.owned.get(id(tensor)) or Owned(tensor, (), "")
+        names = self._param_names.get(id(tensor), ())
         own = name_of(tensor)
-        if not param_names and not own:
-            return entry
-        names = [*entry.names, *param_names]
         if isinstance(own, str) and own:
-            names.append(plain_text(own))
-        return entry._replace(names=tuple(dict.fromkeys(names)))
+            names = [*names, plain_text(own)]
+        return entry._replace(names=tuple(dict.fromkeys([*entry.names, *names]))) if names else entry
 
 
 def named_tensors(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:

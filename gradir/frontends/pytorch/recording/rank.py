@@ -243,10 +243,7 @@ def _has_finished(reducer: Any) -> bool:
 
 
 class UntilStep:
-    """Records without sending until an optimizer steps or the program writes to a parameter, and reports the graph.
-
-    If it ``sends``, messages are sent as usual until then.
-    """
+    """Records messages, and sends them only if it ``sends``, until a step of an optimizer or by hand."""
 
     def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph], None], *, sends: bool) -> None:
         self._exchanged, self._graph, self._stepped, self.sends = exchanged, graph, stepped, sends
