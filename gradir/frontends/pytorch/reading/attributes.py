@@ -274,7 +274,7 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Anatomy:
+class NodeType:
     """The names, saved slots and attributes of the grad_fns of one type.
 
     ``packed`` reads the packed tensors of the ``slots``, and ``attributes`` reads other values. A node that adds to a
@@ -290,17 +290,17 @@ class Anatomy:
     opaque: bool
 
 
-class Anatomies:
-    """Inspects each type of grad_fn once; ``by_type`` has the anatomies of types that stand for one operation."""
+class NodeTypes:
+    """Inspects each type of grad_fn once; ``by_type`` has the types that stand for one operation."""
 
     def __init__(self, symbols: Callable[[object], str] = str, groups: Groups | None = None) -> None:
         self._symbols = symbols
         self._groups = Groups() if groups is None else groups
-        self.by_type: dict[type, Anatomy] = {}
-        self._by_name: dict[str, Anatomy] = {}
+        self.by_type: dict[type, NodeType] = {}
+        self._by_name: dict[str, NodeType] = {}
 
-    def of(self, fn: GradFn) -> Anatomy:
-        """Return the anatomy of a grad_fn."""
+    def of(self, fn: GradFn) -> NodeType:
+        """Return the type of a grad_fn."""
         kind = type(fn)
         if kind.__name__ != private.UNTYPED_NODE:
             if kind not in self.by_type:
@@ -313,7 +313,7 @@ class Anatomies:
         return self._by_name[name]
 
 
-def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> Anatomy:
+def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> NodeType:
     attributes = [name for name in dir(kind) if name.startswith((private.SAVED, private.PACKED, "needs_input_grad"))]
     slots = []
     for packed in sorted(name for name in attributes if name.startswith(private.PACKED)):
@@ -332,7 +332,7 @@ def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: 
     if "needs_input_grad" in attributes:
         # Only custom Functions have this attribute.
         reader = partial(_read_custom, named, groups, symbols)
-    return Anatomy(
+    return NodeType(
         native,
         op,
         reader,

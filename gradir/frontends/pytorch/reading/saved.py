@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import torch
 
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.reading.attributes import Anatomy, Slot, Symbols, bare_name, plain_value, shape_of
+from gradir.frontends.pytorch.reading.attributes import NodeType, Slot, Symbols, bare_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.reach import class_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -158,18 +158,18 @@ class SavedReader:
         self.layouts: dict[Ref, str] = {}
         self.numbers: dict[str, AttrValue] = {}
 
-    def read(self, fn: GradFn, anatomy: Anatomy, node_id: str) -> tuple[Saved, ...]:
+    def read(self, fn: GradFn, node_type: NodeType, node_id: str) -> tuple[Saved, ...]:
         """Return every saved slot of a grad_fn."""
         try:
-            packed = anatomy.packed(fn)
+            packed = node_type.packed(fn)
         except RuntimeError:
             # One of them is freed.
-            packed = tuple([_read_slot(fn, slot) for slot in anatomy.slots])
+            packed = tuple([_read_slot(fn, slot) for slot in node_type.slots])
         if not private.SHOWS_SAVED:
-            pairs = zip(anatomy.slots, packed, strict=False)
+            pairs = zip(node_type.slots, packed, strict=False)
             packed = tuple([normalize_packed(fn, slot.unpacked, raw) for slot, raw in pairs])
         read: list[Saved | None] = []
-        for slot, raw in zip(anatomy.slots, packed, strict=False):
+        for slot, raw in zip(node_type.slots, packed, strict=False):
             if raw.__class__ is tuple:
                 slots = [slot._replace(name=f"{slot.name}[{number}]") for number in range(len(raw))]
                 read += [self._read(fn, node_id, *each, raw) for each in zip(slots, raw, strict=True)]
