@@ -29,6 +29,7 @@ from gradir.frontends.pytorch.recording import participants
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import CallsMode, CompiledParts
+from gradir.frontends.pytorch.recording.participants import Participants
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.rank import Exchanged
 from gradir.frontends.pytorch.recording.removable_modes import RecordingMode, leave_when_dropped, remove_left, weak_hook
@@ -243,7 +244,7 @@ class Recorder:
     def forget_others(self, outputs: object, but: Iterable[nn.Module] = ()) -> list[nn.Module]:
         """Forget the calls of modules that did not contribute to the outputs, except ``but``; return the others."""
         walked = walk(flatten(outputs))
-        ran = self._select_participants(participants.Ran(self.called, list(self._timelines), self._logs), {}, walked)
+        ran = self._select_participants(Participants(self.called, list(self._timelines), self._logs), {}, walked)
         self._outermost = {id(module): module for module in (*ran.strays, *but)}
         self._calls = defaultdict(int, participants.count_calls(self._timelines, walked))
         return self.called
@@ -270,7 +271,7 @@ class Recorder:
         """Return a capture, its modules, and the parameters that these had only while they ran."""
         modules = self._find_modules(model)
         strays = participants.find_strays(self.called, modules.paths)
-        ran, walked = participants.Ran(strays, list(self._timelines), self._logs), walk(captured)
+        ran, walked = Participants(strays, list(self._timelines), self._logs), walk(captured)
         if modules.roots and ran.strays:
             ran = self._select_participants(ran, modules.paths, walked)
         modules = participants.add_strays(modules, ran.strays, self._variables)
@@ -315,9 +316,7 @@ class Recorder:
         live = live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
         return live.with_options({FLOW: any(flowing.is_whole for flowing in known)})
 
-    def _select_participants(
-        self, ran: participants.Ran, paths: Mapping[nn.Module, str], walked: Walk
-    ) -> participants.Ran:
+    def _select_participants(self, ran: Participants, paths: Mapping[nn.Module, str], walked: Walk) -> Participants:
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
         return participants.select_participants(ran, paths, walked, temporary)
 

@@ -50,7 +50,7 @@ class Traced(NamedTuple):
     compiles: bool
 
 
-class _Ran(NamedTuple):
+class _RunResult(NamedTuple):
     """The result of running a target."""
 
     recorder: Recorder
@@ -134,7 +134,7 @@ def _forward(request: CaptureRequest) -> Graph:
         raise StoppedError(text if place in text else text + place, graph) from cause
 
 
-def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _Ran:
+def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _RunResult:
     """Run a target in a recorder, after ``step - 1`` steps with a backward; add each recorder to ``recorders``."""
     recorders = [] if recorders is None else recorders
 
@@ -158,9 +158,9 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
         for _ in range(before):
             _step(_run_module(call, request, result))
         recorder = make_recorder(result, 1)
-        return _Ran(recorder, _run_module(partial(_record_call, recorder, call), request, result), call=call)
+        return _RunResult(recorder, _run_module(partial(_record_call, recorder, call), request, result), call=call)
     model, outputs, _ = _split_result(result, request.inputs)
-    return _Ran(recorder, outputs, model)
+    return _RunResult(recorder, outputs, model)
 
 
 def _is_exported(result: object) -> bool:

@@ -13,7 +13,7 @@ from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.reading.attributes import MetadataReader, Symbols, plain_value
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.initial import Initial
+from gradir.frontends.pytorch.recording.initial import Initialisation
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
@@ -49,7 +49,7 @@ class _Forward:
         self._ids: dict[int, str] = {}
         self._tensor_ids: dict[Value, str] = {}
         self._made_parameters = flow.find_made_parameters()
-        self._initial = Initial(flow, named.owned.values(), scope_of)
+        self._initial = Initialisation(flow, named.owned.values(), scope_of)
         self._metadata = MetadataReader()
         self._nodes: list[Node] = []
 

@@ -23,7 +23,7 @@ class Made(NamedTuple):
     value: Value
 
 
-class Initial:
+class Initialisation:
     """The first values of parameters and buffers, and the steps that only lead to these.
 
     Initialisation ends when a module, or an operation with gradient, first uses the tensor. A module that builds others

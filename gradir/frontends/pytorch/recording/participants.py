@@ -20,7 +20,7 @@ from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import frames_from
 
 
-class Ran(NamedTuple):
+class Participants(NamedTuple):
     """The outermost modules besides the given model (strays), and the threads that ran modules."""
 
     strays: Sequence[nn.Module]
@@ -69,8 +69,8 @@ def add_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping
 
 
 def select_participants(
-    ran: Ran, known: Mapping[nn.Module, str], walked: Walk, holders: Mapping[int, nn.Module]
-) -> Ran:
+    ran: Participants, known: Mapping[nn.Module, str], walked: Walk, holders: Mapping[int, nn.Module]
+) -> Participants:
     """Leave out the strays that made no captured node and own no captured leaf, and threads that ran only these."""
     leaves = {id(fn.variable) for fn in walked.edges if type(fn).__name__ == ACCUMULATOR}
     holding = {id(holders[leaf]) for leaf in leaves & holders.keys()}
@@ -95,7 +95,7 @@ def select_participants(
     lookup = ScopeLookup(timelines, place_of)
     used = set(lookup(list(walked.edges)))
     strays = [stray for place, stray in enumerate(ran.strays) if id(stray) in owning or str(place) in used]
-    return Ran(strays, timelines, ran.recording)
+    return Participants(strays, timelines, ran.recording)
 
 
 def count_calls(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
