@@ -16,7 +16,7 @@ import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.frontends.pytorch.reading.outputs import flatten  # noqa: E402
-from gradir.frontends.pytorch.reading.saved import as_shown  # noqa: E402
+from gradir.frontends.pytorch.reading.saved import normalize_packed  # noqa: E402
 from gradir.frontends.pytorch.reading.walk import walk  # noqa: E402
 from gradir.ir import Cut, Edge, Graph, Ref, TensorMeta  # noqa: E402
 from gradir.ir.edges import postorder  # noqa: E402
@@ -341,16 +341,16 @@ def test_what_a_torch_shows_only_unpacked_is_unpacked_without_running_hooks() ->
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: ran.append(tensor) or tensor):
         hooked = x.exp().grad_fn
     held = (x * 2).exp()
-    assert as_shown(hooked, "_saved_result", object()).state == "hooked"
-    assert torch.equal(as_shown(held.grad_fn, "_saved_result", object()).data, held)
+    assert normalize_packed(hooked, "_saved_result", object()).state == "hooked"
+    assert torch.equal(normalize_packed(held.grad_fn, "_saved_result", object()).data, held)
     watched, traced = sys.getprofile(), sys.gettrace()
     try:
         # A profiler is left alone, and a hook stopped another way; under both of them nothing is read.
         sys.setprofile(lambda *_: None)
         profiler = sys.getprofile()
-        assert as_shown(hooked, "_saved_result", object()).state == "hooked"
+        assert normalize_packed(hooked, "_saved_result", object()).state == "hooked"
         sys.settrace(lambda *_: None)
-        assert as_shown(hooked, "_saved_result", object()).state == "unread"
+        assert normalize_packed(hooked, "_saved_result", object()).state == "unread"
         assert sys.getprofile() is profiler
     finally:
         sys.setprofile(watched)
@@ -358,5 +358,5 @@ def test_what_a_torch_shows_only_unpacked_is_unpacked_without_running_hooks() ->
     assert not ran
     with torch.no_grad():
         held.add_(1)
-    stale = as_shown(held.grad_fn, "_saved_result", object())
+    stale = normalize_packed(held.grad_fn, "_saved_result", object())
     assert (stale.state, stale.shape) == ("stale", (3,))

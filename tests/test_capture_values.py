@@ -208,7 +208,7 @@ def test_the_device_of_a_tensor_has_no_number() -> None:
 
     with FakeTensorMode():
         reader = MetadataReader()
-        metas = {reader.of_tensor(torch.empty(2, device=f"cuda:{number}")) for number in (0, 3)}
+        metas = {reader.read_tensor(torch.empty(2, device=f"cuda:{number}")) for number in (0, 3)}
     assert {meta.device for meta in metas} == {"cuda"}
 
 

@@ -129,7 +129,7 @@ def test_a_user_is_told_what_a_torch_lacks() -> None:
     known = list(NAMES)
     try:
         with pytest.raises(CaptureError) as error:
-            private._found("torch._C._gone", "to see")
+            private._find("torch._C._gone", "to see")
     finally:
         NAMES[:] = known
     assert str(error.value) == (

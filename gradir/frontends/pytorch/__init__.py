@@ -1,7 +1,8 @@
 """The PyTorch front-end.
 
-``frontend`` is the entry point, and ``target`` runs what a PROGRAM names, without data (``fake``) if asked to.
-``reading`` makes a graph of live autograd nodes, ``recording`` notes what a forward does, ``verifying`` runs a backward
-and compares, and ``explaining`` finds where gradient ends. ``recorder`` is what a program enters, and ``private`` has
-the names that torch does not promise to keep.
+``frontend`` is the entry point. ``target`` runs a PROGRAM, with ``fake`` tensors if asked to. ``recorder`` is the
+context that a program enters. ``private`` lists the names of torch that may change in any release.
+
+``reading`` makes a graph of live autograd nodes, and ``recording`` records a forward pass. ``verifying`` runs a
+backward pass and compares. ``explaining`` finds where gradients end, and ``watching`` follows a running training.
 """

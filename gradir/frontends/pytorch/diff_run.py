@@ -1,9 +1,9 @@
-"""Run a program with the weights and inputs of another one, and compare what both compute."""
+"""Run a program with the weights and inputs of another one, and compare the results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -19,8 +19,8 @@ from gradir.protocols import Alike, Distance
 from gradir.request import CaptureRequest
 
 
-class _Given(NamedTuple):
-    """The weights and inputs of the other program, ``pairs`` of parameters, and ``names`` of this one's."""
+class _Other(NamedTuple):
+    """The other program's weights and inputs, its name of each parameter (``pairs``), and this program's ``names``."""
 
     weights: Mapping[str, torch.Tensor]
     inputs: Sequence[Sequence[torch.Tensor]]
@@ -28,53 +28,47 @@ class _Given(NamedTuple):
     names: Mapping[tuple[int, str], str]
 
 
-_NOTHING: Final = _Given({}, (), {}, {})
+_NO_OTHER: Final = _Other({}, (), {}, {})
 
 
 class _Calls:
-    """The modules that are called from outside any other, each with its parameters before its first call."""
+    """The outermost module calls of a run, with the parameters of each module before its first call."""
 
-    def __init__(self, seed: int, given: _Given) -> None:
-        self._seed, self._given = seed, given
+    def __init__(self, seed: int, other: _Other) -> None:
+        self._seed, self._other = seed, other
         self._depth = 0
         self._seen: list[nn.Module] = []
-        # By the number of the module in the order of calls, and the name in the module.
+        # By the position of the module in the order of calls, and the name in the module.
         self.parameters: dict[tuple[int, str], torch.Tensor] = {}
         self.weights: dict[tuple[int, str], torch.Tensor] = {}
         self.inputs: list[list[torch.Tensor]] = []
         self.set: set[tuple[int, str]] = set()
 
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Note the calls inside, and set what is given."""
-        with ExitStack() as hooks:
-            hooks.callback(module_hooks.register_module_forward_pre_hook(self._enter).remove)
-            hooks.callback(module_hooks.register_module_forward_hook(self._leave, always_call=True).remove)
-            yield
-
-    def _enter(self, module: nn.Module, inputs: Any) -> Any:
+    def enter(self, module: nn.Module, inputs: Any) -> Any:
+        """Record a call that begins, and set the weights and inputs of the other program."""
         self._depth += 1
         if self._depth > 1 or any(each is module for each in self._seen):
             return None
-        number, given = len(self._seen), self._given
+        number, other = len(self._seen), self._other
         self._seen.append(module)
-        # How many numbers the initialization drew is no difference.
+        # The initializations may have drawn different counts of random numbers.
         torch.manual_seed(self._seed)
         for name, parameter in module.named_parameters():
             key = number, name
-            own = given.names.get(key, "")
-            weight = given.weights.get(given.pairs.get(own, own)) if own else None
+            own = other.names.get(key, "")
+            weight = other.weights.get(other.pairs.get(own, own)) if own else None
             if weight is not None and weight.shape == parameter.shape:
                 # torch refuses to write to a leaf that requires a gradient.
                 parameter.detach().copy_(weight)
                 self.set.add(key)
             self.parameters[key], self.weights[key] = parameter, parameter.detach().clone()
-        known = iter(given.inputs[number] if number < len(given.inputs) else ())
-        taken = tuple(_given_for(value, known) for value in inputs)
-        self.inputs.append([value.detach().clone() for value in taken if isinstance(value, torch.Tensor)])
-        return taken
+        values = iter(other.inputs[number] if number < len(other.inputs) else ())
+        replaced = tuple(_replace_input(value, values) for value in inputs)
+        self.inputs.append([value.detach().clone() for value in replaced if isinstance(value, torch.Tensor)])
+        return replaced
 
-    def _leave(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002 (torch's signature)
+    def leave(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002 (torch's signature)
+        """Record the end of a call."""
         self._depth -= 1
 
 
@@ -89,34 +83,36 @@ class _Run(NamedTuple):
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
     """Run a program and save its values to a file, or with ``pairs`` run it with the values in that file."""
-    first = _run(request, _NOTHING)
+    first = _run(request, _NO_OTHER)
     if pairs is None:
         torch.save({key: getattr(first, key) for key in ("weights", "inputs", "outputs", "gradients")}, path)
         return None
     other = torch.load(path, weights_only=True)
-    # The first run has told what the parameters are called, of which a module knows nothing while it runs.
-    run = _run(request, _Given(other["weights"], other["inputs"], pairs, first.names))
-    taken = {pairs.get(name, name) for name in run.set}
-    had = {name for name in run.set if pairs.get(name, name) in other["gradients"]}
-    befores = {name: other["gradients"][pairs.get(name, name)] for name in run.gradients if name in had}
-    distances = {name: _distance(before, run.gradients[name]) for name, before in befores.items()}
+    # A running module does not know the full names of its parameters, so the first run finds them.
+    run = _run(request, _Other(other["weights"], other["inputs"], pairs, first.names))
+    used = {pairs.get(name, name) for name in run.set}
+    befores = {name: other["gradients"].get(pairs.get(name, name)) for name in run.set}
+    learned = {name for name, before in befores.items() if before is not None}
+    distances = {name: _measure_distance(befores.get(name), after) for name, after in run.gradients.items()}
     return Alike(
         len(run.set),
-        tuple(sorted(other["weights"].keys() - taken)),
+        tuple(sorted(other["weights"].keys() - used)),
         tuple(sorted(run.weights.keys() - run.set)),
-        tuple(_distance(before, after) for before, after in zip_longest(other["outputs"], run.outputs)),
+        tuple(_measure_distance(before, after) for before, after in zip_longest(other["outputs"], run.outputs)),
         {name: distance for name, distance in distances.items() if distance is not None},
-        tuple(sorted(had - run.gradients.keys())),
-        tuple(sorted((run.gradients.keys() & run.set) - had)),
+        tuple(sorted(learned - run.gradients.keys())),
+        tuple(sorted((run.gradients.keys() & run.set) - learned)),
     )
 
 
-def _run(request: CaptureRequest, given: _Given) -> _Run:
-    calls = _Calls(request.seed or 0, given)
-    with calls.noted():
-        found = run_recorded(request)
-    tensors = [entry.tensor for entry in flatten(found.outputs) if entry.role == "output"]
-    owned = {id(each.tensor): each.names[0] for each in found.recorder.modules(found.model).owned if each.names}
+def _run(request: CaptureRequest, other: _Other) -> _Run:
+    calls = _Calls(request.seed or 0, other)
+    with ExitStack() as hooks:
+        hooks.callback(module_hooks.register_module_forward_pre_hook(calls.enter).remove)
+        hooks.callback(module_hooks.register_module_forward_hook(calls.leave, always_call=True).remove)
+        ran = run_recorded(request)
+    tensors = [entry.tensor for entry in flatten(ran.outputs) if entry.role == "output"]
+    owned = {id(each.tensor): each.names[0] for each in ran.recorder.modules(ran.model).owned if each.names}
     names = {key: owned[id(tensor)] for key, tensor in calls.parameters.items() if id(tensor) in owned}
     learning = {names[key]: tensor for key, tensor in calls.parameters.items() if key in names and tensor.requires_grad}
     if not tensors:
@@ -132,26 +128,26 @@ def _run(request: CaptureRequest, given: _Given) -> _Run:
     )
 
 
-def _given_for(value: Any, known: Iterator[torch.Tensor]) -> Any:
-    """Return the input of the other program in the place of one of the same sizes and kind."""
+def _replace_input(value: Any, others: Iterator[torch.Tensor]) -> Any:
+    """Return the other program's next input instead of a tensor, if shape and dtype are the same."""
     if not isinstance(value, torch.Tensor):
         return value
-    other = next(known, None)
+    other = next(others, None)
     if other is None or other.shape != value.shape or other.dtype != value.dtype:
         return value
     return other.to(value.device).requires_grad_(value.requires_grad)
 
 
-def _distance(a: torch.Tensor | None, b: torch.Tensor | None) -> Distance | None:
-    """Return the largest difference, and its share of the largest number of the first, of tensors of equal sizes."""
+def _measure_distance(a: torch.Tensor | None, b: torch.Tensor | None) -> Distance | None:
+    """Return the largest difference of two tensors, absolute and relative to the largest value of the first."""
     if a is None or b is None or a.shape != b.shape:
         return None
     if not a.numel():
         return Distance(0.0, 0.0)
     a, b = (each.to_dense().to(torch.complex128 if each.is_complex() else torch.float64) for each in (a, b))
-    apart = (a - b).abs()
-    # What is NaN or the same infinity in both is equal.
-    apart[(a == b) | (a.isnan() & b.isnan())] = 0
-    largest = float(apart.max())
+    difference = (a - b).abs()
+    # NaN, or the same infinity, in both counts as equal.
+    difference[(a == b) | (a.isnan() & b.isnan())] = 0
+    largest = float(difference.max())
     scale = float(a.abs().nan_to_num(posinf=0.0).max())
     return Distance(largest, largest / scale if scale and largest else largest)

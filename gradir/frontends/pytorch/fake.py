@@ -1,4 +1,4 @@
-"""Stand-ins for data, devices and processes that are not there."""
+"""Replacements for data, devices and processes that do not exist."""
 
 from __future__ import annotations
 
@@ -22,17 +22,23 @@ from gradir.frontends.pytorch.reading.distributed import in_process_group
 from gradir.frontends.walks import frames_from, substituted
 
 _NUMBERED: Final = "cuda"
+# Replacements in torch.cuda: one object for each, since torch keeps a table of its functions.
+_CUDA: Final[Mapping[str, Callable[..., object]]] = {
+    "set_device": lambda device: None,  # noqa: ARG005
+    "synchronize": lambda device=None: None,  # noqa: ARG005
+    "current_device": lambda: 0,
+}
 
 
 class Absent:
-    """Knows which devices a program asked for in vain."""
+    """The missing devices that a program asked for."""
 
     def __init__(self) -> None:
         self.asked: set[str] = set()
 
     def place(self, device: Any) -> Any:
-        """Return the device, or the CPU where there is none: torch's engine would fail, or end the process."""
-        # A number is one of CUDA's devices.
+        """Return the device, or the CPU if it is missing: torch's engine would fail, or end the process."""
+        # A number is a CUDA device.
         kind = _NUMBERED if isinstance(device, int) else device and torch.device(device).type
         if kind is None or _is_there(kind):
             return device
@@ -41,14 +47,13 @@ class Absent:
 
 
 @contextmanager
-def absent() -> Iterator[Absent]:
-    """Let a program that was written for such a device say so to torch meanwhile, and warn in the end."""
+def replace_absent_devices() -> Iterator[Absent]:
+    """Run a program for missing devices on the CPU, and warn at the end."""
     devices = Absent()
     with ExitStack() as entered:
         if not _is_there(_NUMBERED):
-            # One function for each, since torch keeps a table of its functions by what they are.
-            for function in (set_device, synchronize, current_device):
-                entered.enter_context(substituted(torch.cuda, function.__name__, function))
+            for name, function in _CUDA.items():
+                entered.enter_context(substituted(torch.cuda, name, function))
             _move(entered, devices)
         if distributed.is_available():
             _distribute(entered, devices)
@@ -57,21 +62,8 @@ def absent() -> Iterator[Absent]:
         warn(f"there is no {' and no '.join(sorted(devices.asked))} device here: cpu stands in its place")
 
 
-def set_device(device: object) -> None:
-    """Choose none, in place of torch's own."""
-
-
-def synchronize(device: object = None) -> None:
-    """Wait for nothing, in place of torch's own."""
-
-
-def current_device() -> int:
-    """Return the number of the first, in place of torch's own."""
-    return 0
-
-
 def _move(entered: ExitStack, devices: Absent) -> None:
-    """Leave tensors that are moved to such a device where they are."""
+    """Keep tensors that the program moves to a missing device on the CPU."""
     move: Callable[..., torch.Tensor] = torch.Tensor.to
 
     def to(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
@@ -84,15 +76,12 @@ def _move(entered: ExitStack, devices: Absent) -> None:
     def cuda(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         return to(tensor, _NUMBERED)
 
-    def pin_memory(tensor: torch.Tensor, *_: Any) -> torch.Tensor:
-        return tensor
-
-    for function in (to, cuda, pin_memory):
-        entered.enter_context(substituted(torch.Tensor, function.__name__, function))
+    for name, function in {"to": to, "cuda": cuda, "pin_memory": lambda tensor, *_: tensor}.items():
+        entered.enter_context(substituted(torch.Tensor, name, function))
 
 
 def _distribute(entered: ExitStack, devices: Absent) -> None:
-    """Make what several processes train, and their meshes, on the CPU."""
+    """Make distributed models and device meshes on the CPU."""
     meshes = import_module("torch.distributed.device_mesh").DeviceMesh
     build: Callable[..., None] = DistributedDataParallel.__init__
     make: Callable[..., None] = meshes.__init__
@@ -117,21 +106,21 @@ def _is_there(kind: str) -> bool:
     return asked is None or bool(asked())
 
 
-# A tensor with values has as many elements as a model has layers, not as one has channels.
+# Enough for a value per layer of a model.
 _MOST: Final = 1_000
 _UNSYNCED: Final = "init_sync"
 _MESHES: Final = "torch.distributed.device_mesh"
 
 
 class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
-    """Makes tensors without data, but lets small ones made of numbers alone know their values."""
+    """Makes tensors without data, except for small constant tensors, which keep their values."""
 
     def __init__(self, devices: Absent) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self._devices = devices
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # A mesh reads the ranks in its tensor, so that needs its values.
+        # A mesh reads the ranks in its tensor.
         frames = frames_from(sys._getframe(1)) if _MESHES in sys.modules else ()
         if any(frame.f_globals.get("__name__") == _MESHES for frame in frames):
             with private.unset_fake_temporarily():
@@ -141,7 +130,7 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
-        """Return whether torch keeps the values of what it computed of values only."""
+        """Return whether torch keeps the values of a result of constants."""
         return type(t) is torch.Tensor and _is_small(t)
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -149,13 +138,13 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
         is_fake = type(made) is private.FakeTensor and made.constant is None
         if not (is_fake and _makes_of_numbers(func) and _is_small(made)):
             return made
-        # Models with stochastic depth take such numbers: ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]``.
+        # Models with stochastic depth do this: ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]``.
         with private.no_dispatch():
             values = func(*args, **(kwargs or {}))
         return self.fake_tensor_converter.from_real_tensor(self, values, make_constant=True)
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """Let go of what torch remembers a tensor by, for which it would not put another in its place."""
+        """Drop torch's memo of a tensor, because of which torch refuses to swap the tensor for another one."""
         made = getattr(self.fake_tensor_converter.meta_converter, private.REMEMBERED, {})
         for reference in getweakrefs(tensor):
             if isinstance(reference, KeyedRef) and made.get(reference.key) is tensor:
@@ -164,7 +153,7 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
 
 @contextmanager
 def without_data() -> Iterator[None]:
-    """Make every tensor without data meanwhile, and send none where a model is built that several processes train."""
+    """Make every tensor without data, and let DistributedDataParallel send none when it is built."""
     can_build = _UNSYNCED in inspect.signature(DistributedDataParallel.__init__).parameters
 
     def build_alone(self: object, *args: Any, **options: Any) -> None:
@@ -174,12 +163,12 @@ def without_data() -> Iterator[None]:
         build(self, *args, **{**options, _UNSYNCED: False})
 
     def draw_once(tensor: torch.Tensor, mean: float, std: float, *_: Any, **__: Any) -> torch.Tensor:
-        # torch looks at what it drew, to draw again what fell outside.
+        # torch would read the values, and draw those outside of the bounds again.
         with torch.no_grad():
             return tensor.normal_(mean, std)
 
     with ExitStack() as entered:
-        fakes = _Fakes(entered.enter_context(absent()))
+        fakes = _Fakes(entered.enter_context(replace_absent_devices()))
         swap: Callable[..., None] = torch.utils.swap_tensors
 
         def swap_fakes(*tensors: torch.Tensor) -> None:
@@ -201,27 +190,27 @@ def _is_small(tensor: torch.Tensor) -> bool:
 
 @lru_cache(maxsize=1024)
 def _makes_of_numbers(func: object) -> bool:
-    """Return whether an operation makes a tensor of numbers alone, and the same each time."""
+    """Return whether an operation takes no tensor and always returns the same values."""
     if not isinstance(func, private.Operator) or torch.Tag.nondeterministic_seeded in func.tags:
         return False
     schema = private.schema_of(func)
     takes_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
-    # What is not initialised has no values to know.
+    # A tensor of `empty` has no defined values.
     return not takes_tensors and not schema.name.startswith("aten::empty")
 
 
-# Other variables of a launcher; nobody connects to this address.
-_ELSEWHERE: Final[Mapping[str, str]] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "GROUP_RANK": "0"}
+# Further variables of a launcher; nobody connects to this address.
+_LAUNCHER: Final[Mapping[str, str]] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "GROUP_RANK": "0"}
 # torch would use the mesh of the first rank again for a second one.
-_been: Final[list[int]] = []
+_former_ranks: Final[list[int]] = []
 
 
 @contextmanager
-def standing_in(rank: int, world: int) -> Iterator[None]:
-    """Run a program as one rank of many, of which the others do not exist and no message is sent."""
-    _refuse_to_stand_in(rank)
+def stand_in(rank: int, world: int) -> Iterator[None]:
+    """Run a program as one rank of many: the other ranks do not exist, and nothing is sent."""
+    _expect_no_group(rank)
     try:
-        # The backend is registered as its module is imported.
+        # The import registers the backend.
         backend, store = private.NOT_SENDING, import_module(private.UNSENT_BACKEND).FakeStore
     except (ImportError, AttributeError) as error:
         raise CaptureError(f"--world needs the backend 'fake', which torch {torch.__version__} lacks") from error
@@ -229,21 +218,21 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
     make, make_part = distributed.init_process_group, getattr(distributed.distributed_c10d, private.MAKE_GROUP)
 
     def init_process_group(*_: Any, **given: Any) -> None:
-        for name, said in (("rank", rank), ("world_size", world)):
-            if given.get(name, -1) not in (-1, None, said):
+        for name, value in (("rank", rank), ("world_size", world)):
+            if given.get(name, -1) not in (-1, None, value):
                 raise SpecError(
                     f"the program calls init_process_group with {name}={given[name]}, and --rank {rank} --world "
-                    f"{world} says {said}: leave it to the environment"
+                    f"{world} says {value}: leave it to the environment"
                 )
-        known = {name: given[name] for name in ("timeout", "group_name") if name in given}
-        make(backend, store=store(), rank=rank, world_size=world, **known)
+        options = {name: given[name] for name in ("timeout", "group_name") if name in given}
+        make(backend, store=store(), rank=rank, world_size=world, **options)
 
     def make_group(size: int, number: int, members: Any, _: Any, *rest: Any, **more: Any) -> Any:
         return make_part(size, number, members, backend, *rest, **more)
 
     local = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world}
     with ExitStack() as entered:
-        variables = {name: str(said) for name, said in (*_ELSEWHERE.items(), *local.items())}
+        variables = {name: str(value) for name, value in (*_LAUNCHER.items(), *local.items())}
         entered.callback(os.environ.update, {name: os.environ[name] for name in variables if name in os.environ})
         for name in variables:
             entered.callback(os.environ.pop, name, None)
@@ -251,8 +240,8 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
         for maker in makers:
             entered.enter_context(substituted(maker, make.__name__, init_process_group))
         entered.enter_context(substituted(distributed.distributed_c10d, private.MAKE_GROUP, make_group))
-        entered.callback(_forget)
-        _been.append(rank)
+        entered.callback(_destroy_group)
+        _former_ranks.append(rank)
         yield
         if not distributed.is_initialized():
             raise CaptureError(
@@ -261,12 +250,13 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
             )
 
 
-def _refuse_to_stand_in(rank: int) -> None:
+def _expect_no_group(rank: int) -> None:
     if not distributed.is_available():
         raise CaptureError("--world needs a torch built with distributed, and this one is not")
-    if _been:
+    if _former_ranks:
+        former = _former_ranks[0]
         raise CaptureError(
-            f"--rank {rank}: this process has been rank {_been[0]}, and torch remembers its mesh: use another process"
+            f"--rank {rank}: this process has been rank {former}, and torch remembers its mesh: use another process"
         )
     if distributed.is_initialized():
         raise CaptureError("--world makes a process group of its own, and there is one already: use another process")
@@ -277,6 +267,6 @@ def is_standing_in() -> bool:
     return in_process_group() and distributed.get_backend() == private.NOT_SENDING
 
 
-def _forget() -> None:
+def _destroy_group() -> None:
     if distributed.is_initialized():
         distributed.destroy_process_group()

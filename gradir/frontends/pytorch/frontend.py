@@ -30,13 +30,11 @@ class TorchFrontend:
         {"collectives", "cost", "explain", "fake", "flow", "forward", "inputs", "joint", "names", "program", "record"}
         | {"release", "run_alike", "seed", "sources", "running", "standing_in", "verify", "watching"}
     )
-    files: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(
-            (".pt", ".pth", ".ckpt", ".bin"),
-            "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
-            "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
-        )
-    }
+    files: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (".pt", ".pth", ".ckpt", ".bin"),
+        "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
+        "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
+    )
 
     def __init__(self) -> None:
         try:
@@ -48,7 +46,7 @@ class TorchFrontend:
 
     @classmethod
     def claims(cls, value: object) -> bool:
-        """Return whether a value is a tensor, a module or a class of modules, or has a tensor in it."""
+        """Return whether a value is a tensor, a module, a class of modules, or an object that contains a tensor."""
         import torch
 
         from gradir.frontends.pytorch.reading.outputs import tensors_of
@@ -60,7 +58,7 @@ class TorchFrontend:
         return not isinstance(value, (tuple, list, dict)) and bool(tensors_of(value))
 
     def capture(self, request: CaptureRequest) -> LiveCapture:
-        """Capture tensors, or what a module or a program makes."""
+        """Capture tensors, or the result of a module or a program."""
         from gradir.frontends.pytorch.target import capture_target
 
         return capture_target(request)
@@ -70,19 +68,19 @@ class TorchFrontend:
         return live.verify(keep_graph=keep_graph)
 
     def explain(self, request: CaptureRequest) -> Explanation:
-        """Run a module or a program and explain what comes out."""
+        """Run a module or a program and explain its gradients."""
         from gradir.frontends.pytorch.target import explain_target
 
         return explain_target(request)
 
     def record(self, request: CaptureRequest) -> Recorder:
-        """Record which module, and which line, runs which operation; see `gradir.record`."""
+        """Record the module and the line of each operation; see `gradir.record`."""
         from gradir.frontends.pytorch.recorder import Recorder
 
         return Recorder(request)
 
     def run_alike(self, request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
-        """Run a program beside another one with equal weights and inputs; see `run_alike`."""
+        """Run a program with the weights and inputs of another one; see `run_alike`."""
         from gradir.frontends.pytorch.diff_run import run_alike
 
         return run_alike(request, path, pairs)
@@ -94,7 +92,7 @@ class TorchFrontend:
         torch.manual_seed(number)
 
     def release(self) -> int:
-        """Let go of the nodes of deep graphs that nothing but their capture holds; see `gradir.release`."""
+        """Free the nodes of deep graphs that only gradir owns; see `gradir.release`."""
         from gradir.frontends.pytorch.reading.keepalive import release_dead
         from gradir.frontends.pytorch.recording.removable_modes import release_dropped
 
@@ -102,10 +100,10 @@ class TorchFrontend:
         return release_dead()
 
     def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:
-        """Let the program inside find itself as one of many processes; see `standing_in`."""
-        from gradir.frontends.pytorch.fake import standing_in
+        """Run the program inside as one rank of many; see `stand_in`."""
+        from gradir.frontends.pytorch.fake import stand_in
 
-        return standing_in(rank, world)
+        return stand_in(rank, world)
 
     def watching(self, told: Told, *, model: object = None, optimizers: Sequence[Optimizer] = ()) -> Watching:
         """Watch the steps of the optimizers of the program that runs inside the context."""
@@ -114,7 +112,7 @@ class TorchFrontend:
         return Watching(told, model=model, optimizers=optimizers)
 
     def running(self, request: CaptureRequest, reached: Reached) -> Running:
-        """Count the calls of backward of the program that runs inside the context, and hand one of them on."""
+        """Count the backward calls of the program that runs inside the context, and report one of them."""
         from gradir.frontends.pytorch.watching.recordings import Running
 
         return Running(request, reached)

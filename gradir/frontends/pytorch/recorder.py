@@ -1,4 +1,4 @@
-"""Record which module runs which operation."""
+"""Record the modules, lines, operations, costs and messages of a program."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ from gradir.frontends.pytorch.recording import participants
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import CallsMode, CompiledParts
+from gradir.frontends.pytorch.recording.participants import Participants
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.rank import Exchanged
-from gradir.frontends.pytorch.recording.removable_modes import NotingMode, leave_when_dropped, remove_left, weak_hook
+from gradir.frontends.pytorch.recording.removable_modes import RecordingMode, leave_when_dropped, remove_left, weak_hook
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, calls_from, path_of, surroundings
@@ -48,69 +49,64 @@ if TYPE_CHECKING:
     from gradir.frontends.pytorch.recording.cost import Costs
 
 
-# A parameter that a module had for a while, and under which name.
+# A parameter, the module that had it for a while, and its name there.
 _Temporary: TypeAlias = tuple[torch.Tensor, nn.Module, str]
 
 
 class Recorder:
-    """Notes, while it is entered, between which autograd sequence numbers each module runs; see `gradir.record`."""
+    """Records, while it is entered, the autograd sequence numbers at which each module runs; see `gradir.record`."""
 
     def __init__(self, request: CaptureRequest) -> None:
-        """The model is a module, a dict of modules by name, or None: the modules called from outside any other."""
-        self._model = request.model
+        """The model is a module, a dict of modules by name, or None for the outermost modules that are called."""
+        self._request = request
         self._timelines: list[Timeline] = []
-        self._of_thread = threading.local()
+        self._local = threading.local()
         self._temporary: dict[int, _Temporary] = {}
         # By id() of the modules, which the timelines keep alive.
         self._outermost: dict[int, nn.Module] = {}
-        self._anew: dict[int, nn.Module] = {}
+        self._new: dict[int, nn.Module] = {}
         self._variables: dict[int, str] = {}
         self._calls: defaultdict[int, int] = defaultdict(int)
         self._inside: dict[int, nn.Module] = {}
         self._hooks: ExitStack | None = None
         self._entered_by = 0
-        self._notes_sources = request.sources
-        self._recording: dict[Timeline, SourceLog] = {}
-        self._notes_flow = request.flow or request.graph == "both"
-        self._tells_flow = request.flow
-        self._looks_at_results = bool(request.values)
+        self._logs: dict[Timeline, SourceLog] = {}
+        self._records_flow = request.flow or request.graph == "both"
         self._flows: dict[Timeline, Flow] = {}
-        self._has_dry_step = request.dry
         self._exchanged = Exchanged(is_dry=request.dry and request.step == 1) if request.collectives else None
-        self._cost = request.cost
         self._costs: dict[Timeline, Costs] = {}
 
     def __enter__(self) -> Recorder:
         if self._hooks is not None:
             raise CaptureError("this recorder is already recording")
-        modules_of(self._model)
+        modules_of(self._request.model)
         remove_left()
         timeline = self._timeline()
         timeline.switch(None)
-        log = self._recording.setdefault(timeline, SourceLog(timeline))
+        log = self._logs.setdefault(timeline, SourceLog(timeline))
         with ExitStack() as hooks:
             enter, leave = weak_hook(self._enter_module), weak_hook(self._leave_module)
             hooks.callback(module_hooks.register_module_forward_pre_hook(enter).remove)
             hooks.callback(module_hooks.register_module_forward_hook(leave, always_call=True).remove)
             hooks.enter_context(warnings_at_callers)
-            if self._notes_sources:
+            if self._request.sources:
                 hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:
-                hooks.enter_context(self._exchanged.noting(timeline))
-                if self._has_dry_step:
-                    # The modes are of this thread.
+                hooks.enter_context(self._exchanged.record_thread(timeline))
+                if self._request.dry:
+                    # The modes only see operations of this thread.
                     hooks.enter_context(torch.autograd.set_multithreading_enabled(False))
-            if self._cost is not None:
-                # Torch's formulas take a while to load.
+            if self._request.cost is not None:
+                # torch's formulas are slow to load.
                 from gradir.frontends.pytorch.recording.cost import Costs
 
-                costs = self._costs.setdefault(timeline, Costs(timeline, are_timed=self._cost == "time"))
+                costs = self._costs.setdefault(timeline, Costs(timeline, are_timed=self._request.cost == "time"))
                 hooks.enter_context(CompiledParts(costs))
-                hooks.enter_context(NotingMode(costs))
-            if self._notes_flow:
+                hooks.enter_context(RecordingMode(costs))
+            if self._records_flow:
                 flow = self._flows.setdefault(timeline, Flow(timeline))
-                flow.looks_at_results = self._looks_at_results
-                for mode in (CompiledParts(flow), CallsMode(flow), NotingMode(flow)):
+                flow.looks_at_results = bool(self._request.values)
+                for mode in (CompiledParts(flow), CallsMode(flow), RecordingMode(flow)):
                     hooks.enter_context(mode)
             self._hooks, self._entered_by = hooks.pop_all(), threading.get_ident()
         self._when_dropped = leave_when_dropped(self, self._hooks, sys._getframe(1))
@@ -122,18 +118,18 @@ class Recorder:
             warn("a recorder was left by another thread than entered it, and records no more: leave it where it began")
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Record no more, which any thread may say; ``error`` is why, where that is one."""
+        """Stop recording, from any thread; ``error`` is the exception that ended the recording, if any."""
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             self._when_dropped.detach()
             hooks.close()
         if self._entered_by != threading.get_ident():
-            # Its numbers are known to that thread alone.
+            # Only the other thread can read its sequence numbers.
             return
         timeline = self._timeline()
         timeline.switch(None)
         if timeline in self._flows and not isinstance(error, (GeneratorExit, type(None))):
-            self._flows[timeline].note_end(error)
+            self._flows[timeline].record_end(error)
 
     def __reduce__(self) -> NoReturn:
         raise CaptureError("a recorder cannot be copied or pickled: it belongs to the threads that it records")
@@ -145,11 +141,11 @@ class Recorder:
     def forward(self, *, model: object = None, params: Names | None = None, returned: object = None) -> Graph:
         """Return the graph of every operation that ran inside; see `gradir.protocols.Recorder`.
 
-        The tensors in what the program ``returned`` are outputs, and each that no operation took.
+        Its outputs are the tensors that the program ``returned``, and each that no operation used.
         """
-        if not self._notes_flow:
+        if not self._records_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
-        modules = self._with_strays(self._given(model))
+        modules = self._with_strays(self._find_modules(model))
         paths = modules.paths
         named = NamedTensors(modules.owned, params, self._temporary_in(paths))
         return Graph.of(
@@ -160,7 +156,7 @@ class Recorder:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an operation raised whose flow is noted."""
+        """Whether a recorded operation raised."""
         return any(flow.failure is not None for flow in self._flows.values())
 
     def explain(
@@ -175,7 +171,7 @@ class Recorder:
         """Explain which parameters get a gradient from a loss, and why not; see `gradir.protocols.Recorder`."""
         from gradir.frontends.pytorch.explaining.explain import Search
 
-        if not self._notes_flow:
+        if not self._records_flow:
             raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")
         if not self._flows:
             raise CaptureError("nothing was recorded: run the forward inside `with recorder:`")
@@ -197,7 +193,7 @@ class Recorder:
         search = Search(subject_of(flowing.flow, modules, captured, live, ran, **options), flowing)
         if isinstance(subject, BaseException):
             return search.explanation_of_failure(subject)
-        # The recording may go on, and takes what saved a number for that number.
+        # Without modes, since the recording may continue and must not see these operations.
         with modes_set_aside():
             return search.explanation(values=values)
 
@@ -213,72 +209,72 @@ class Recorder:
 
     @property
     def exchanged(self) -> Exchanged:
-        """What was exchanged with other processes."""
+        """The messages between this process and others."""
         if self._exchanged is None:
             raise CaptureError("what is exchanged was not noted: record it with gradir.record(model, collectives=True)")
         return self._exchanged
 
     def modules(self, model: object = None) -> Modules:
-        """Return the modules of the model, or else those that were called from outside any other."""
-        modules = self._given(model)
+        """Return the modules of the model, or else the outermost modules that were called."""
+        modules = self._find_modules(model)
         return modules if modules.roots else self._with_strays(modules)
 
     def _with_strays(self, modules: Modules) -> Modules:
-        strays = participants.strays_among(self.called, modules.paths)
-        return participants.with_strays(modules, strays, self._variables)
+        strays = participants.find_strays(self.called, modules.paths)
+        return participants.add_strays(modules, strays, self._variables)
 
-    def _given(self, model: object) -> Modules:
-        return modules_below(modules_of(self._model if model is None else model))
+    def _find_modules(self, model: object) -> Modules:
+        return modules_below(modules_of(self._request.model if model is None else model))
 
     @property
     def operations(self) -> list[Step]:
-        """The operations of each thread whose flow is noted, one thread after the other."""
+        """The recorded operations, one thread after the other."""
         return [step for flow in self._flows.values() for step in flow.steps]
 
     @property
     def called(self) -> list[nn.Module]:
-        """The modules that were called from outside any other."""
+        """The outermost modules that were called."""
         return [*self._outermost.values()]
 
     def called_anew(self) -> list[nn.Module]:
-        """Return the modules that were called from outside any other since this was asked for the last time."""
-        anew, self._anew = self._anew, {}
-        return [*anew.values()]
+        """Return the outermost modules that were called since the last call of this method."""
+        new, self._new = self._new, {}
+        return [*new.values()]
 
     def forget_others(self, outputs: object, but: Iterable[nn.Module] = ()) -> list[nn.Module]:
-        """Forget the calls of modules that did nothing for these outputs, ``but`` for some; return the modules left."""
+        """Forget the calls of modules that did not contribute to the outputs, except ``but``; return the others."""
         walked = walk(flatten(outputs))
-        ran = self._taking_part(participants.Ran(self.called, list(self._timelines), self._recording), {}, walked)
+        ran = self._select_participants(Participants(self.called, list(self._timelines), self._logs), {}, walked)
         self._outermost = {id(module): module for module in (*ran.strays, *but)}
-        self._calls = defaultdict(int, participants.calls_behind(self._timelines, walked))
+        self._calls = defaultdict(int, participants.count_calls(self._timelines, walked))
         return self.called
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
-        """Capture, and keep the live objects beside the graph."""
+        """Capture, and return the live objects with the graph."""
         return self.assemble(flatten(outputs), model=model, params=params)
 
     def assemble(self, captured: list[Captured], *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture tensors that are flattened already."""
-        # The walk made here is the whole graph's, and its objects live until the end.
+        # Without garbage collection, since the objects of the walk live until the end.
         with paused_gc():
             live, modules, temporary = self._read(captured, model, params)
             if self._exchanged is not None:
-                live = self._exchanged.located(live, modules)
+                live = self._exchanged.attach_collectives(live, modules)
             for costs in self._costs.values():
-                live = costs.noted(live, modules.paths)
-            held = [*modules.owned, *temporary]
-            return self._with_cuts(live, modules, held, params) if self._tells_flow else live
+                live = costs.add_costs(live, modules.paths)
+            entries = [*modules.owned, *temporary]
+            return self._with_cuts(live, modules, entries, params) if self._request.flow else live
 
     def _read(
         self, captured: list[Captured], model: object, params: Names | None
     ) -> tuple[LiveGraph, Modules, list[Owned]]:
-        """Return a capture, the modules that took part, and the parameters that they had only while they ran."""
-        modules = self._given(model)
-        strays = participants.strays_among(self.called, modules.paths)
-        ran, walked = participants.Ran(strays, list(self._timelines), self._recording), walk(captured)
+        """Return a capture, its modules, and the parameters that these had only while they ran."""
+        modules = self._find_modules(model)
+        strays = participants.find_strays(self.called, modules.paths)
+        ran, walked = Participants(strays, list(self._timelines), self._logs), walk(captured)
         if modules.roots and ran.strays:
-            ran = self._taking_part(ran, modules.paths, walked)
-        modules = participants.with_strays(modules, ran.strays, self._variables)
+            ran = self._select_participants(ran, modules.paths, walked)
+        modules = participants.add_strays(modules, ran.strays, self._variables)
         temporary, exchanged = self._temporary_in(modules.paths), self._exchanged
         if exchanged is not None:
             exchanged.number_groups()
@@ -291,21 +287,21 @@ class Recorder:
             calls=self._calls,
             inside=self._inside.values(),
             temporary=temporary,
-            sources=SourceLookup(self._recording, ran.timelines) if self._notes_sources else None,
+            sources=SourceLookup(self._logs, ran.timelines) if self._request.sources else None,
             groups=None if exchanged is None else exchanged.groups,
         )
         return live, modules, temporary
 
-    def _with_cuts(self, live: LiveGraph, modules: Modules, held: list[Owned], params: Names | None) -> LiveGraph:
-        """Return the capture with the places in its graph where the flow goes on without gradient."""
-        named, found = NamedTensors(held, params), list[Cut]()
+    def _with_cuts(self, live: LiveGraph, modules: Modules, entries: list[Owned], params: Names | None) -> LiveGraph:
+        """Return the capture with the cuts at which the flow continues without gradient."""
+        named, found = NamedTensors(entries, params), list[Cut]()
         captured = [entry.tensor for entry in live.captured if entry.role == "output"]
         unreached = {name for cut in live.graph.cuts if cut.kind == "unreached" for name in cut.names}
         known = [Flowing(flow, captured) for flow in self._flows.values()]
         for flowing in known:
             flow = flowing.flow
-            # A parameter that was made inside the recording is no tensor from outside.
-            owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in held}
+            # By root values, since a parameter that was made inside the recording is no tensor from outside.
+            owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in entries}
 
             def names_of(
                 leaf: Value, flow: Flow = flow, owned: Mapping[Value, tuple[str, ...]] = owned
@@ -320,18 +316,18 @@ class Recorder:
         live = live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
         return live.with_options({FLOW: any(flowing.is_whole for flowing in known)})
 
-    def _taking_part(self, ran: participants.Ran, paths: Mapping[nn.Module, str], walked: Walk) -> participants.Ran:
+    def _select_participants(self, ran: Participants, paths: Mapping[nn.Module, str], walked: Walk) -> Participants:
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
-        return participants.taking_part(ran, paths, walked, temporary)
+        return participants.select_participants(ran, paths, walked, temporary)
 
     def _all_temporary(self) -> dict[int, _Temporary]:
-        """Return by id() the parameters that modules had while they ran and have no more."""
+        """Return the parameters that modules had only while they ran, by id()."""
         found = dict(self._temporary)
         for outside in (outside for flow in self._flows.values() for outside in flow.outside if outside.owner):
             tensor = outside.tensor()
             if outside.owner is not None and tensor is not None and is_own(tensor):
                 found[id(tensor)] = tensor, *outside.owner
-        # A frame has as many entries as calls of modules inside it.
+        # Each frame once: a timeline has an entry for each call inside it.
         frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1]}
         for frame in frames.values():
             if frame is not None and frame.parameters:
@@ -346,16 +342,15 @@ class Recorder:
         return [Owned(tensor, (below(path, plain_text(name)),), path) for (tensor, _, name), path in found]
 
     def _timeline(self) -> Timeline:
-        try:
-            timeline: Timeline = self._of_thread.timeline
-        except AttributeError:
-            timeline = self._of_thread.timeline = Timeline()
+        timeline: Timeline | None = getattr(self._local, "timeline", None)
+        if timeline is None:
+            timeline = self._local.timeline = Timeline()
             self._timelines.append(timeline)
         return timeline
 
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
         if type(module).__module__ == DYNAMO:
-            # The compiled module below it has the names of the model.
+            # The module inside this wrapper has the names of the model.
             return
         timeline = self._timeline()
         caller = timeline.current
@@ -365,17 +360,17 @@ class Recorder:
             if caller is None:
                 if id(module) not in self._outermost:
                     self._variables[id(module)] = participants.variable_of(module, sys._getframe(1))
-                self._outermost[id(module)] = self._anew[id(module)] = module
+                self._outermost[id(module)] = self._new[id(module)] = module
             self._calls[id(module)] += 1
         if inside:
             self._inside[id(module)] = module
         if self._exchanged is not None:
-            self._exchanged.note_call(module)
+            self._exchanged.record_call(module)
         timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside, checks))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         timeline = self._timeline()
-        # A call whose own end was never seen ends with its caller.
+        # A call without an observed end ends with its caller.
         frame = next((call for call in calls_from(timeline.current) if call.module is module), None)
         if frame is None:
             return
@@ -385,5 +380,5 @@ class Recorder:
         usual = dict(frame.parameters)
         for name, tensor in own_parameters(module).items():
             if tensor is not None and usual.get(name) is not tensor and is_own(tensor):
-                # It has this one only while it runs, as when each process keeps a part of each parameter.
+                # The module has this one only while it runs, as with parameters that are sharded.
                 self._temporary[id(tensor)] = tensor, module, name

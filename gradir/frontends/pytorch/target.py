@@ -1,4 +1,4 @@
-"""Run the target of a request, recorded, and capture or explain what comes out."""
+"""Run the target of a request inside a recorder, and capture or explain the result."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from gradir.spec import called, own_error, parse_described
 
 
 class _Forward(NamedTuple):
-    """The graph of a forward, which nothing live is kept for."""
+    """The graph of a forward, without live objects."""
 
     graph: Graph
 
 
 class Traced(NamedTuple):
-    """A call to compile, and of an eager run before: the modules, those called from outside any, and the graph."""
+    """A call to compile, and the modules, outermost called modules and graph of an eager run before."""
 
     call: Callable[[], object]
     modules: Modules
@@ -50,8 +50,8 @@ class Traced(NamedTuple):
     compiles: bool
 
 
-class _Ran(NamedTuple):
-    """The result of running a target, which may have more than tensors with a graph."""
+class _RunResult(NamedTuple):
+    """The result of running a target."""
 
     recorder: Recorder
     outputs: object
@@ -62,9 +62,9 @@ class _Ran(NamedTuple):
 def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
     """Capture tensors, or what a module or a program returns, such as a module or ``(model, outputs)``."""
     if request.graph in {"joint", "compiled"}:
-        raise MadeOtherError(_traced(request))
+        raise MadeOtherError(_trace(request))
     if not request.is_program and not isinstance(request.target, nn.Module):
-        return _of_tensors(request)
+        return _capture_tensors(request)
     if request.graph == "forward":
         return _Forward(_forward(request))
     with _without_data(request):
@@ -76,7 +76,7 @@ def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
             forward = ran.recorder.forward(model=ran.model, returned=ran.outputs)
             live = live._replace(forward=forward if forward.nodes else "no operation ran while it was recorded")
             if forward.nodes:
-                # torch runs some operations as others while a forward is noted: a reshape is a view, and else an alias.
+                # torch chooses other operations during a recording: a reshape runs as a view instead of an alias.
                 live = live.with_options({"graph": "both"})
         if request.collectives:
             live = ran.recorder.exchanged.with_dry_backward(live)
@@ -88,7 +88,7 @@ def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
         return live
 
 
-def _of_tensors(request: CaptureRequest) -> LiveGraph:
+def _capture_tensors(request: CaptureRequest) -> LiveGraph:
     target = request.target
     if request.inputs or request.kwargs:
         raise CaptureError(f"inputs are for a torch.nn.Module to run on, not for {type(target).__name__}")
@@ -104,13 +104,13 @@ def _of_tensors(request: CaptureRequest) -> LiveGraph:
 
 
 def _expect_some(outputs: object) -> None:
-    """Refuse a training function without a result, of which only the forward has a graph."""
+    """Refuse a training function without a result, which only has a forward graph."""
     if outputs is None:
         raise SpecError("it returned None; return the loss from it, or run the whole script with 'gradir run'")
 
 
 def _forward(request: CaptureRequest) -> Graph:
-    """Capture the forward of a callable or of a module, which need have no gradient."""
+    """Capture the forward of a callable or a module, which needs no gradient."""
     if isinstance(request.target, torch.Tensor):
         raise SpecError("the forward of a tensor has run already: PROGRAM must name what computes it")
     recorders: list[Recorder] = []
@@ -126,7 +126,7 @@ def _forward(request: CaptureRequest) -> Graph:
         if cause is None:
             raise
         graph = recorders[-1].forward()
-        # One is what says where the program raised, if no operation did.
+        # The single node `raise` shows the place of an error if no operation failed.
         functions = [node.op for node in graph.nodes.values() if node.role == "function"]
         if functions in ([], ["raise"]):
             raise
@@ -134,37 +134,37 @@ def _forward(request: CaptureRequest) -> Graph:
         raise StoppedError(text if place in text else text + place, graph) from cause
 
 
-def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _Ran:
-    """Run a target, recorded, after ``step - 1`` calls with their backward; add each recorder to ``recorders``."""
-    made: list[Recorder] = [] if recorders is None else recorders
+def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _RunResult:
+    """Run a target in a recorder, after ``step - 1`` steps with a backward; add each recorder to ``recorders``."""
+    recorders = [] if recorders is None else recorders
 
-    def recorder_of(model: nn.Module | None, left: int) -> Recorder:
-        made.append(Recorder(replace(request, model=model if request.model is None else request.model, step=left)))
-        return made[-1]
+    def make_recorder(model: nn.Module | None, left: int) -> Recorder:
+        recorders.append(Recorder(replace(request, model=model if request.model is None else request.model, step=left)))
+        return recorders[-1]
 
     _set_seed(request)
-    recorder = recorder_of(None, request.step)
-    result = _made_by(request.target, recorder)
-    # Both state their graphs.
+    recorder = make_recorder(None, request.step)
+    result = _run_target(request.target, recorder)
+    # Both are graphs already.
     if request.is_program and not request.inputs and (_is_exported(result) or isinstance(result, fx.GraphModule)):
         raise MadeOtherError(result)
     before = request.step - 1
     for left in range(0 if isinstance(result, nn.Module) else before, 0, -1):
         _step(result)
-        recorder = recorder_of(None, left)
-        result = _made_by(request.target, recorder)
+        recorder = make_recorder(None, left)
+        result = _run_target(request.target, recorder)
     if isinstance(result, nn.Module):
-        call = _call(result, request)
+        call = _bind_inputs(result, request)
         for _ in range(before):
             _step(_run_module(call, request, result))
-        recorder = recorder_of(result, 1)
-        return _Ran(recorder, _run_module(partial(_recorded, recorder, call), request, result), call=call)
-    model, outputs, _ = _parts(result, request.inputs)
-    return _Ran(recorder, outputs, model)
+        recorder = make_recorder(result, 1)
+        return _RunResult(recorder, _run_module(partial(_record_call, recorder, call), request, result), call=call)
+    model, outputs, _ = _split_result(result, request.inputs)
+    return _RunResult(recorder, outputs, model)
 
 
 def _is_exported(result: object) -> bool:
-    # Nobody has an exported program without its module.
+    # A program with such a value has imported the module.
     return isinstance(result, getattr(sys.modules.get("torch.export"), "ExportedProgram", ()))
 
 
@@ -175,8 +175,8 @@ def expect_traceable() -> None:
         raise CaptureError(f"joint and compiled graphs need torch 2.10 or later, {found}: update it")
 
 
-def _traced(request: CaptureRequest) -> object:
-    """Run what `Traced` is about, eagerly, or return what states its graph by itself."""
+def _trace(request: CaptureRequest) -> object:
+    """Run the target eagerly, and return the call to trace with the facts of this run."""
     target = request.target
     expect_traceable()
     if not callable(target):
@@ -185,11 +185,11 @@ def _traced(request: CaptureRequest) -> object:
             f"{type(target).__name__}: name a function that returns the loss, or a class of modules with --input"
         )
     if not request.is_program and not isinstance(target, nn.Module):
-        # Functions run as those that a PROGRAM names, which take no arguments.
+        # Functions run without arguments, as those that a PROGRAM names.
         target = partial(target, *request.inputs, **(request.kwargs or {}))
         request = replace(request, target=target, inputs=(), kwargs=None)
     with _without_data(request), compiled_code("force_eager"), warnings.catch_warnings():
-        # torch warns of gradir's own hooks.
+        # torch warns about gradir's hooks.
         warnings.filterwarnings("ignore", "Using `torch.compile")
         ran = run_recorded(request)
     if request.fake and ran.call is None:
@@ -199,26 +199,23 @@ def _traced(request: CaptureRequest) -> object:
     modules = ran.recorder.modules(request.model if ran.model is None else ran.model)
     for buffer in chain.from_iterable(own_buffers(module).values() for module in modules.paths):
         if buffer is not None and buffer.grad_fn is not None:
-            # The next run would go on with the graph of this one.
+            # The next run would continue the graph of this run.
             buffer.detach_()
     return Traced(ran.call or target, modules, ran.recorder.called, eager, request.graph == "compiled")
 
 
 @contextmanager
 def compiled_code(stance: str = "default", **options: Any) -> Iterator[None]:
-    """Set the stance for the program's compiled code, but not for what ``cond`` and its like compile by themselves.
-
-    They find so which tensors and modules their functions take beside their arguments.
-    """
+    """Set the stance for the program's compiled code, but let ``cond`` and its like compile their arguments."""
     utils = import_module(DYNAMO_UTILS)
-    as_before: Callable[[], AbstractContextManager[None]] = getattr(utils, COMPILES_BODIES)
+    original: Callable[[], AbstractContextManager[None]] = getattr(utils, COMPILES_BODIES)
 
     @contextmanager
-    def compiling_bodies() -> Iterator[None]:
-        with torch.compiler.set_stance("default"), as_before():
+    def compile_bodies() -> Iterator[None]:
+        with torch.compiler.set_stance("default"), original():
             yield
 
-    with substituted(utils, COMPILES_BODIES, compiling_bodies), torch.compiler.set_stance(stance, **options):
+    with substituted(utils, COMPILES_BODIES, compile_bodies), torch.compiler.set_stance(stance, **options):
         yield
 
 
@@ -227,33 +224,33 @@ def _set_seed(request: CaptureRequest) -> None:
         torch.manual_seed(request.seed or 0)
 
 
-def _call(module: nn.Module, request: CaptureRequest) -> partial[object]:
+def _bind_inputs(module: nn.Module, request: CaptureRequest) -> partial[object]:
     if not request.inputs and (request.is_program or (not request.kwargs and _needs_inputs(module))):
         example = "such as --input 'float32[1,3]'" if request.is_program else "as in gradir.capture(model, x)"
         raise SpecError(f"{type(module).__name__} is a module: say what to run it on, {example}")
     if not request.is_program:
         return partial(module, *request.inputs, **(request.kwargs or {}))
-    made = [parse_input(text) for text in request.inputs]
-    named = {name: tensor for name, tensor in made if name is not None}
-    return partial(module, *(tensor for name, tensor in made if name is None), **named)
+    inputs = [parse_input(text) for text in request.inputs]
+    named = {name: tensor for name, tensor in inputs if name is not None}
+    return partial(module, *(tensor for name, tensor in inputs if name is None), **named)
 
 
 def _needs_inputs(module: nn.Module) -> bool:
     try:
         signature(module.forward).bind()
     except (TypeError, ValueError) as error:
-        # A forward that is not written in Python has no signature.
+        # A forward in C++ has no signature.
         return isinstance(error, TypeError)
     return False
 
 
-def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
+def _record_call(recorder: Recorder, call: Callable[[], object]) -> object:
     with recorder:
         return call()
 
 
 def _run_module(call: Callable[[], object], request: CaptureRequest, module: nn.Module) -> object:
-    """Call a module; an error in a program, or in a forward to capture, is reported as the program's own."""
+    """Call a module; report an error as the program's error if a PROGRAM or its forward graph is captured."""
     return _run(call, type(module).__name__) if request.is_program or request.graph == "forward" else call()
 
 
@@ -263,7 +260,7 @@ def _step(outputs: object) -> None:
 
 
 def explain_target(request: CaptureRequest) -> Explanation:
-    """Explain the gradients of the parameters behind what `capture_target` captures."""
+    """Explain the gradients of the parameters behind the tensors that `capture_target` would capture."""
     if not request.is_program and not isinstance(request.target, nn.Module):
         advice = "`with gradir.record(model, flow=True) as rec: loss = ...`, then `rec.explain(loss)`"
         raise CaptureError(f"cannot explain a {type(request.target).__name__} by itself; record its forward: {advice}")
@@ -272,14 +269,14 @@ def explain_target(request: CaptureRequest) -> Explanation:
     model: Any = request.model
     optimizer: object = None
     try:
-        result = _made_by(request.target, recorder)
+        result = _run_target(request.target, recorder)
         if _is_exported(result):
             raise MadeOtherError(result)
         if isinstance(result, nn.Module):
             model = result if model is None else model
-            result = _run_module(partial(_recorded, recorder, _call(result, request)), request, result)
+            result = _run_module(partial(_record_call, recorder, _bind_inputs(result, request)), request, result)
         else:
-            model, result, optimizer = _parts(result, request.inputs)
+            model, result, optimizer = _split_result(result, request.inputs)
     except (SpecError, RuntimeError) as error:
         cause = error.__cause__ if isinstance(error, SpecError) else error
         if not isinstance(cause, RuntimeError) or not recorder.has_failed:
@@ -293,14 +290,14 @@ def explain_target(request: CaptureRequest) -> Explanation:
     return found.located_in(recorder.forward(model=model, returned=result)) if request.graph == "forward" else found
 
 
-def _made_by(target: object, recorder: Recorder) -> object:
+def _run_target(target: object, recorder: Recorder) -> object:
     if not callable(target) or isinstance(target, nn.Module):
         return target
-    return _run(partial(_recorded, recorder, target), getattr(target, "__qualname__", type(target).__name__))
+    return _run(partial(_record_call, recorder, target), getattr(target, "__qualname__", type(target).__name__))
 
 
-def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, object]:
-    """Return the model, the outputs and the optimizers of what a PROGRAM names or returns."""
+def _split_result(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, object]:
+    """Return the model, the outputs and the optimizers in the value that a PROGRAM names or returns."""
     if inputs:
         raise SpecError("--input is for a module; PROGRAM names a tensor or a callable that returns tensors")
     if isinstance(result, (tuple, list)) and isinstance(next(iter(result), None), nn.Module):
@@ -334,7 +331,7 @@ def _without_data(request: CaptureRequest) -> Iterator[None]:
 def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
     """Make a tensor from ``dtype[shape]``, with its keyword if given as ``name=dtype[shape]``.
 
-    Floats are normally distributed, and all others are zero, which any embedding accepts.
+    Floats are normally distributed, and all others are zero, a valid index of any embedding.
 
     >>> name, tensor = parse_input("ids=int64[1,8]")
     >>> name, tensor.dtype, tuple(tensor.shape)
@@ -345,7 +342,7 @@ def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
     if not isinstance(dtype, torch.dtype):
         hint = did_you_mean(dtype_name, (name for name, value in vars(torch).items() if isinstance(value, torch.dtype)))
         raise CaptureError(f"--input {text!r}: torch has no dtype {dtype_name!r}{hint}")
-    # Torch draws no numbers of the smaller dtypes.
+    # torch has no random generators for smaller dtypes.
     drawn_as = torch.complex64 if dtype.is_complex else torch.float32
     is_drawn = dtype.is_floating_point or dtype.is_complex
     try:
@@ -370,6 +367,6 @@ def _run(call: Callable[[], object], name: str) -> object:
 
 
 def _place(error: BaseException) -> str:
-    """Return the place in the user's program where an error was raised, to put behind its text."""
+    """Return the place in the user's program that raised an error, to append to its message."""
     places = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__) if not is_internal(frame.f_code)]
     return f" ({ShownPaths()(places[-1][0].co_filename)} line {places[-1][1]})" if places else ""

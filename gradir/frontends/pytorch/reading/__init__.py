@@ -1,6 +1,6 @@
 """Read a live autograd graph.
 
-``walk`` finds the nodes and ``keepalive`` frees deep graphs safely; ``attributes`` and ``saved`` read one node;
-``outputs`` finds what to capture, ``tensors`` names tensors, ``reach`` what functions come to; ``assemble`` makes the
-graph.
+``outputs`` finds the tensors to capture, ``walk`` the nodes behind them, and ``reach`` the parameters that custom
+Functions may use. ``attributes`` and ``saved`` read one node, and ``tensors`` names tensors. ``assemble`` makes the
+graph. ``keepalive`` frees deep graphs safely.
 """

@@ -1,4 +1,4 @@
-"""From captured tensors to a Graph, with the table of its modules and the parameters that it does not reach."""
+"""Make a Graph of captured tensors, with the table of its modules and the parameters that it does not reach."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gradir.frontends.pytorch.private import FLAT_PARAMETER, FakeTensor, without
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, placements_of
 from gradir.frontends.pytorch.reading.members import details_of, is_training
-from gradir.frontends.pytorch.reading.nodes import Assembly, NotedSources
+from gradir.frontends.pytorch.reading.nodes import Assembly, RecordedSources
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
-from gradir.frontends.pytorch.reading.reach import hidden_among
+from gradir.frontends.pytorch.reading.reach import find_hidden
 from gradir.frontends.pytorch.reading.tensors import (
     Extent,
     Modules,
@@ -46,7 +46,7 @@ from gradir.version import __version__
 
 
 class FlatParameters:
-    """The flat parameters among some leaves: those of one dimension."""
+    """The flat, one-dimensional parameters among some leaves."""
 
     def __init__(self, leaves: Iterable[torch.Tensor]) -> None:
         found: defaultdict[int, list[Extent]] = defaultdict(list)
@@ -61,7 +61,7 @@ class FlatParameters:
         self._starts, self._ends = dict[int, list[int]](), dict[int, list[int]]()
         for storage, extents in found.items():
             self._starts[storage] = sorted(extent.start for extent in extents)
-            # The furthest end of the first so many.
+            # The largest end of each extent and all before it.
             self._ends[storage] = list(accumulate((extent.end for extent in sorted(extents)), max))
 
     def contain(self, tensor: torch.Tensor) -> bool:
@@ -71,20 +71,20 @@ class FlatParameters:
             return False
         extent = extent_of(held_by(tensor))
         starts, ends = self._starts[storage], self._ends[storage]
-        # Only one that FSDP made has a part as long as itself. Another tensor of that length is a detached copy.
+        # Only FSDP makes flat parameters with a part as long as the whole. Otherwise such a tensor is a detached copy.
         before, until = bisect_left(starts, extent.start), bisect_right(starts, extent.start)
         if before and ends[before - 1] >= extent.end:
             return True
         return bool(until and ends[until - 1] > extent.end) or (storage, extent) in self._whole
 
 
-# A class of the user's may say anything of itself, at any length.
+# The extra_repr of a user's class may have any length.
 _MAX_DETAIL = 1_000
 
 
 def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[int, int]) -> tuple[Scope, ...]:
     """Return one `Scope` for each module, in registration order; ``calls`` are by id() of the modules."""
-    own, total, trainable = element_sums(_counted(owned))
+    own, total, trainable = element_sums(_count_elements(owned))
     class_names = Memo[type, str](lambda kind: plain_text(kind.__name__))
     details = Memo[str, str](lambda text: plain_text(" ".join(text.split()))[:_MAX_DETAIL])
     scopes = []
@@ -95,16 +95,14 @@ def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: M
     return tuple(scopes)
 
 
-def _counted(owned: Iterable[Owned]) -> Iterator[tuple[tuple[str, ...], int, bool]]:
+def _count_elements(owned: Iterable[Owned]) -> Iterator[tuple[tuple[str, ...], int, bool]]:
     for entry in owned:
-        tensor, names, scope, _ = entry
+        tensor = entry.tensor
         if type(tensor) is nn.Parameter or (entry.is_parameter and not is_lazy(tensor)):
             count = tensor.numel()
-            if type(count) is not int:
-                # It depends on a symbolic size.
-                continue
-            owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
-            yield owners, count, tensor.requires_grad
+            # A count that depends on a symbolic size is no int.
+            if type(count) is int:
+                yield tuple(dict.fromkeys(name.rpartition(".")[0] for name in entry.names)), count, tensor.requires_grad
 
 
 def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
@@ -116,8 +114,8 @@ def capture(outputs: object, *, model: object = None, params: Names | None = Non
 class LiveGraph(NamedTuple):
     """A graph together with the live objects it was made of.
 
-    ``unreached`` are the parameters that its cuts name, in their order, empty where they are not initialised.
-    ``forward`` is the forward graph, or the reason why there is none, if both were asked for.
+    ``unreached`` are the parameters that its cuts name, in the same order, with an empty tensor for a lazy parameter.
+    ``forward`` is the forward graph if the request asks for both graphs, or the reason why there is none.
     """
 
     graph: Graph
@@ -150,22 +148,22 @@ def assemble(
     calls: Mapping[int, int] | None = None,
     inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
-    sources: NotedSources | None = None,
+    sources: RecordedSources | None = None,
     groups: Groups | None = None,
 ) -> LiveGraph:
-    """Make the graph of the captured tensors, which may have been ``walked`` already.
+    """Make the graph of the captured tensors, perhaps ``walked`` already.
 
-    A recording gives ``scope_of``, the module path of each grad_fn or ``None`` if it is ambiguous, the ``calls`` of
-    modules, those ``inside`` a custom Function, and the ``temporary`` parameters that modules had while they ran.
+    A recording passes ``scope_of``, which returns the module path of each grad_fn, or ``None`` if it is ambiguous. It
+    passes the ``calls`` of modules, and those ``inside`` a custom Function. ``temporary`` are the parameters that
+    modules had only while they ran.
     """
     if torch.compiler.is_compiling():
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
-    # What is dropped before the collector runs again need not be looked at by it, and no class or mode of the user's
-    # need be told of what is read.
+    # Most of these objects die before the collector would scan them. Overrides of the user must not see the reads.
     with paused_gc(), without_overrides():
         walked = walk(captured) if walked is None else walked
         owned = modules.owned
-        temporary = _with_every_name(temporary, owned)
+        temporary = _add_names(temporary, owned)
         known = [*owned, *temporary]
         placements = placements_of(modules.paths, [entry.tensor for entry in owned])
         named = NamedTensors(known, params)
@@ -178,41 +176,40 @@ def assemble(
         asking = (entry for entry in owned if entry.is_parameter and entry.tensor.requires_grad)
         unreached = [entry for entry in asking if id(entry.tensor) not in reached]
         if unreached:
-            # Not those in whose place the model had others while it ran, nor parts of a flat leaf that no module has.
+            # Leave out parameters that were replaced while the model ran, and parts of a flat leaf that no module has.
             replaced = {name for entry in temporary if id(entry.tensor) in reached for name in entry.names}
             known_ids = {id(entry.tensor) for entry in known}
             flat = FlatParameters([leaf for leaf in leaves.values() if id(leaf) not in known_ids])
             others = (entry for entry in unreached if replaced.isdisjoint(entry.names))
             unreached = [entry for entry in others if not flat.contain(entry.tensor)]
         tensors = [entry.tensor for entry in unreached]
-        # A function may still reach these.
-        hidden = hidden_among(tensors, walked.edges, inside, is_recorded=scope_of is not None)
+        # A custom Function may still reach these.
+        hidden = find_hidden(tensors, walked.edges, inside, is_recorded=scope_of is not None)
         metadata = MetadataReader(placements=placements)
         options: dict[str, AttrValue] = {"scopes": scope_of is not None, "sources": sources is not None}
-        # Only where it is so: what has data need not say it.
+        # Options that are false are left out.
         options |= {"callers": True} if getattr(scope_of, "tells_callers", False) else {}
         options |= {"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}
         graph = Graph.of(
             nodes,
             scope_table(modules.paths, owned, calls or {}),
             tuple(
-                Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
+                Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.read_owned(tensor))
                 for tensor, names, scope, _ in unreached
             ),
             Producer(__version__, "torch", str(torch.__version__), options),
         )
-        # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
-        # order: a look at each node again would cost more than to write it. The same is true of the scopes, but for
-        # sums that are too large. The few other records are looked at.
+        # Nodes and scopes are valid by construction, except for counts that are too large, and validating each would
+        # cost more than writing it. The few cuts are validated.
         if max((scope.total for scope in graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
             vouch(graph)
-        # A lazy module's parameter refuses every use before the module ran.
+        # The parameter of a lazy module cannot be used before the module ran.
         usable = [torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor for tensor in tensors]
         return LiveGraph(graph, captured, assembly.ids, leaves, usable, modules.roots)
 
 
-def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:
-    """Return the temporary parameters that no module has now, with all names of those in whose place they were."""
+def _add_names(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:
+    """Return the temporary parameters that no module has now, with all names of the parameters that they replaced."""
     if not temporary:
         return temporary
     own = {id(entry.tensor) for entry in owned}

@@ -1,4 +1,4 @@
-"""What torch says of tensors and grad_fns, as plain values, and what the grad_fns of each type are called and have."""
+"""Read the metadata of tensors, and the names and attributes of grad_fns, as plain values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, NamedTuple, cast
@@ -27,7 +27,7 @@ from gradir.ir.model import AttrScalar
 _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
 _SEQUENCES: Final[tuple[type[Any], ...]] = (tuple, list)
-# A longer one is data, which a graph does not hold.
+# A longer sequence is data, which does not belong in a graph.
 _MAX_ITEMS = 10_000
 
 _NAMED = (torch.dtype, torch.layout, torch.memory_format, torch.SymFloat, torch.SymBool, complex)
@@ -37,13 +37,13 @@ _KNOWN_BY_VALUE: Final = {int, bool, NoneType, str, torch.dtype, torch.device, t
 
 
 class AttributeReader:
-    """Reads the attributes of the grad_fns of one type; what was met before is not converted again."""
+    """Reads the attributes of the grad_fns of one type, and converts equal values once."""
 
     def __init__(self, attributes: Mapping[str, str], symbols: Callable[[object], str] = str) -> None:
-        """``attributes`` has, by name in the IR, the names on the grad_fn; ``symbols`` names symbolic sizes."""
+        """``attributes`` maps names in the IR to names on the grad_fn; ``symbols`` names symbolic sizes."""
         self._symbols = symbols
         self._names = tuple(attributes)
-        # With the class beside it, a lone attribute comes as a tuple too.
+        # The class makes the result a tuple, even for a single attribute.
         self._read = attrgetter(*attributes.values(), "__class__")
         self._known: dict[tuple[Any, ...], FrozenDict[str, AttrValue]] = {}
 
@@ -51,7 +51,7 @@ class AttributeReader:
         """Return the attributes by name, sorted."""
         values = self._read(fn)
         try:
-            # 1, 1.0 and True are equal, and have to stay apart.
+            # 1, 1.0 and True are equal, but differ in the graph.
             return self._known[(values, *map(type, values))]
         except (KeyError, TypeError):
             named = zip(self._names, values, strict=False)
@@ -62,7 +62,7 @@ class AttributeReader:
 
 
 def to_signed(value: Any) -> Any:
-    """Undo that torch shows a negative int64 as its two's complement."""
+    """Return the int64 of which torch shows the two's complement."""
     if value.__class__ is int:
         return value - 2**64 if value >= 2**63 else value
     if value.__class__ is tuple and not _are_small(value):
@@ -79,26 +79,20 @@ def _is_known_by_value(value: object) -> bool:
     return type(value) in _KNOWN_BY_VALUE
 
 
-class PythonAttributeReader:
-    """Reads the attributes of custom Functions, those that their code set among them."""
-
-    def __init__(self, attributes: Mapping[str, str], groups: Groups, symbols: Callable[[object], str] = str) -> None:
-        """``attributes`` has, by name in the IR, the names that torch gives every such grad_fn."""
-        self._groups, self._symbols, self._attributes = groups, symbols, attributes
-
-    def __call__(self, fn: Any) -> Mapping[str, AttrValue]:
-        """Return the attributes by name, sorted."""
-        own = ((name, getattr(fn, attribute)) for name, attribute in self._attributes.items())
-        values = {name: plain_value(value, self._symbols) for name, value in own}
-        for name, value in self._groups.in_words(fn):
-            if not (name.startswith("_") or issubclass(type(value), torch.Tensor)):
-                values[plain_text(name)] = plain_value(value, self._symbols)
-        values["needs_input_grad"] = plain_value(fn.needs_input_grad)
-        return dict(sorted(values.items()))
+def _read_custom(
+    attributes: Mapping[str, str], groups: Groups, symbols: Callable[[object], str], fn: Any
+) -> Mapping[str, AttrValue]:
+    """Return the attributes of a custom Function's grad_fn, sorted: those of torch and those that its code set."""
+    values = {name: plain_value(getattr(fn, attribute), symbols) for name, attribute in attributes.items()}
+    for name, value in groups.describe_attributes(fn):
+        if not (name.startswith("_") or issubclass(type(value), torch.Tensor)):
+            values[plain_text(name)] = plain_value(value, symbols)
+    values["needs_input_grad"] = plain_value(fn.needs_input_grad)
+    return dict(sorted(values.items()))
 
 
 def plain_value(value: object, symbols: Callable[[object], str] = str) -> AttrValue:
-    """Return an attribute of a grad_fn as a value of the IR, whatever its class; else as text without addresses.
+    """Return an attribute of a grad_fn as a value of the IR; values of other classes become text without addresses.
 
     >>> plain_value(2**64), plain_value(torch.float16), plain_value((1, float("inf")))
     ('18446744073709551616', 'float16', (1, NonFinite(float='inf')))
@@ -112,7 +106,7 @@ def plain_value(value: object, symbols: Callable[[object], str] = str) -> AttrVa
 
 
 def _items(value: object) -> Iterator[object] | None:
-    """Return the entries of a short tuple or list; a class derived from these may iterate otherwise."""
+    """Return the entries of a short tuple or list, by the base class: a derived class may iterate differently."""
     for kind in _SEQUENCES:
         if issubclass(type(value), kind):
             sequence = cast("list[object]", value)
@@ -121,7 +115,7 @@ def _items(value: object) -> Iterator[object] | None:
 
 
 def _are_small(values: object) -> bool:
-    # By far the most frequent attributes are sizes and strides.
+    # Most attributes are sizes and strides.
     items = cast("tuple[int, ...]", values)
     return {*map(type, items)} == _INTEGERS and max(items) < 2**31 and min(items) >= -(2**31)
 
@@ -132,7 +126,7 @@ def _plain_row(value: object, symbols: Callable[[object], str]) -> AttrScalar | 
 
 
 def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar:
-    # What a class says of itself in __str__, __int__ or __class__ differs from what it inherits.
+    # By the base class's methods: a derived class may override __str__, __int__ or __class__.
     kind = type(value)
     if value is None or kind is bool:
         return cast("bool | None", value)
@@ -145,14 +139,13 @@ def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar
 
 
 def _number_of_numpy(value: object) -> bool | int | float | None:
-    # Nobody has a scalar of numpy's without numpy being imported. A class of a user's own may well look like a number,
-    # but asking it for its value would run its code.
+    # A program with a NumPy scalar has imported NumPy. Other number classes would run the user's code.
     scalar = getattr(sys.modules.get("numpy"), "generic", None)
-    # Booleans, integers and floats: spans of time are not, and have a unit.
+    # Booleans, integers and floats, but not durations, which have a unit.
     if scalar is None or not issubclass(type(value), scalar) or scalar.dtype.__get__(value).kind not in "biuf":
         return None
     number = scalar.item(value)
-    # A long double has no Python type of its own.
+    # A long double has no Python equivalent.
     return number if type(number) in {bool, int, float} else None
 
 
@@ -170,13 +163,13 @@ def _plain_name(value: object, symbols: Callable[[object], str]) -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the kind of a device, without its number, which differs between equal processes."""
+    """Return the type of a device, without its index, which differs between equal processes."""
     return plain_text(device.type)
 
 
 _of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")
 
-# torch numbers the sizes of jagged tensors through the whole process; there may be a factor, as in ``2*j1``.
+# torch numbers the sizes of jagged tensors per process; there may be a factor, as in ``2*j1``.
 _RAGGED: Final = re.compile(r"\bj\d+\b")
 
 
@@ -188,7 +181,7 @@ def bare_name(kind: torch.dtype | torch.layout) -> str:
 def shape_of(owner: Any, symbols: Callable[[object], str] = str) -> tuple[int | str, ...] | None:
     """Return the shape of a tensor or of input metadata: symbolic sizes as text, ``None`` where torch knows none."""
     try:
-        # A class of the user's may say of its tensors what no tensor has.
+        # A tensor subclass of the user may return any shape.
         return tuple(size if type(size) is int and size >= 0 else plain_text(symbols(size)) for size in owner.shape)
     except (RuntimeError, ValueError):
         # A strided nested tensor has no single shape, and a lazy module's parameter none yet.
@@ -201,23 +194,23 @@ class MetadataReader:
     def __init__(
         self, symbols: Callable[[object], str] = str, placements: Mapping[int, tuple[str, ...]] = NOTHING
     ) -> None:
-        """``symbols`` gives the text of a symbolic size, and ``placements``, by id(), how tensors are spread."""
+        """``symbols`` returns the text of a symbolic size; ``placements`` are those of distributed tensors, by id()."""
         self._symbols, self._placements = symbols, placements
         self._of_outputs: dict[tuple[Any, ...], tuple[TensorMeta, ...]] = {}
         self._of_tensors: dict[tuple[Any, ...], TensorMeta] = {}
 
-    def of_node(self, fn: Any) -> tuple[TensorMeta, ...]:
-        """Return the metadata of a grad_fn's forward outputs, which have no layout but strided or jagged."""
+    def read_outputs(self, fn: Any) -> tuple[TensorMeta, ...]:
+        """Return the metadata of a grad_fn's forward outputs, with layout strided or jagged."""
         entries = output_metadata(fn)
         if len(entries) == 1:
             (entry,) = entries
             try:
                 return self._of_outputs[(entry.dtype, entry.device, *entry.shape)]
             except (KeyError, RuntimeError, TypeError):
-                return (self._of_output(entry),)
-        return tuple([self._of_output(entry) for entry in entries])
+                return (self._read_output(entry),)
+        return tuple([self._read_output(entry) for entry in entries])
 
-    def of_tensor(self, tensor: torch.Tensor) -> TensorMeta:
+    def read_tensor(self, tensor: torch.Tensor) -> TensorMeta:
         """Return the metadata of a live tensor."""
         try:
             key = _of_tensor(tensor)
@@ -228,33 +221,29 @@ class MetadataReader:
         except (RuntimeError, TypeError, ValueError):
             return self._describe(tensor, bare_name(tensor.layout))
 
-    def of_owned(self, tensor: torch.Tensor) -> TensorMeta:
-        """Return the metadata of a live tensor that a module has, with its placements."""
-        meta, words = self.of_tensor(tensor), self._placements.get(id(tensor))
+    def read_owned(self, tensor: torch.Tensor) -> TensorMeta:
+        """Return the metadata of a module's live tensor, with its placements."""
+        meta, words = self.read_tensor(tensor), self._placements.get(id(tensor))
         return meta if words is None else replace(meta, placements=words)
 
-    def _of_output(self, entry: Any) -> TensorMeta:
+    def _read_output(self, entry: Any) -> TensorMeta:
+        layout = "jagged" if entry.is_nested_tensor and not entry.is_cpp_nested_tensor else "strided"
         try:
             key = (entry.dtype, entry.device, *entry.shape)
-            (meta,) = self._of_outputs[key]
+            return self._of_outputs[key][0]
         except KeyError:
-            meta = self._describe(entry, _layout_of_output(entry))
-            self._of_outputs[key] = (meta,)
+            (meta,) = self._of_outputs[key] = (self._describe(entry, layout),)
+            return meta
         except (RuntimeError, TypeError):
-            # Without a shape, or with a symbolic and so unhashable one.
-            meta = self._describe(entry, _layout_of_output(entry))
-        return meta
+            # There is no shape, or a symbolic size, which cannot be hashed.
+            return self._describe(entry, layout)
 
     def _describe(self, owner: Any, layout: str) -> TensorMeta:
         return TensorMeta(bare_name(owner.dtype), shape_of(owner, self._symbols), device_name(owner.device), layout)
 
 
-def _layout_of_output(entry: Any) -> str:
-    return "jagged" if entry.is_nested_tensor and not entry.is_cpp_nested_tensor else "strided"
-
-
 class Symbols:
-    """Numbers the ragged sizes of one graph from 1, in the order in which they are met."""
+    """Numbers the ragged sizes of one graph from 1, in the order of their first use."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -272,12 +261,12 @@ class Symbols:
 
 _SUFFIX = re.compile(r"Backwards?\d*$")
 _GENERATED = re.compile(rf"{GENERATED}(.+)Backward\d*")
-# Where a word of a name in camel case begins.
+# The start of a word in a name in camel case.
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=[A-Z][a-z])")
 
 
 class Slot(NamedTuple):
-    """A saved slot: its name, and the attributes with the packed and with the unpacked tensor."""
+    """A saved slot: its name, and the names of the attributes with the packed and the unpacked tensor."""
 
     name: str
     packed: str
@@ -285,11 +274,11 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Anatomy:
-    """What the grad_fns of one type are called and have.
+class NodeType:
+    """The names, saved slots and attributes of the grad_fns of one type.
 
-    ``packed`` gives what is in each of the ``slots``, and ``attributes`` what is no tensor. The node that adds to a
-    leaf's ``.grad`` ``accumulates``. One that is ``opaque`` stands for nodes that autograd hides.
+    ``packed`` reads the packed tensors of the ``slots``, and ``attributes`` reads other values. A node that adds to a
+    leaf's ``.grad`` ``accumulates``. An ``opaque`` node stands for nodes that autograd hides.
     """
 
     native: str
@@ -301,54 +290,54 @@ class Anatomy:
     opaque: bool
 
 
-class Anatomies:
-    """Inspects each type of grad_fn once; ``by_type`` has those whose name tells what they are."""
+class NodeTypes:
+    """Inspects each type of grad_fn once; ``by_type`` has the types that stand for one operation."""
 
     def __init__(self, symbols: Callable[[object], str] = str, groups: Groups | None = None) -> None:
         self._symbols = symbols
         self._groups = Groups() if groups is None else groups
-        self.by_type: dict[type, Anatomy] = {}
-        self._by_name: dict[str, Anatomy] = {}
+        self.by_type: dict[type, NodeType] = {}
+        self._by_name: dict[str, NodeType] = {}
 
-    def of(self, fn: GradFn) -> Anatomy:
-        """Return the anatomy of a grad_fn."""
+    def of(self, fn: GradFn) -> NodeType:
+        """Return the type of a grad_fn."""
         kind = type(fn)
         if kind.__name__ != private.UNTYPED_NODE:
             if kind not in self.by_type:
                 self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols, self._groups)
             return self.by_type[kind]
-        # C++ nodes without a Python type of their own share one, and differ by name only.
+        # C++ nodes without their own Python type share one, and differ by name only.
         name = fn.name()
         if name not in self._by_name:
             self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols, self._groups)
         return self._by_name[name]
 
 
-def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> Anatomy:
+def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> NodeType:
     attributes = [name for name in dir(kind) if name.startswith((private.SAVED, private.PACKED, "needs_input_grad"))]
     slots = []
     for packed in sorted(name for name in attributes if name.startswith(private.PACKED)):
         name = packed.removeprefix(private.PACKED)
-        # A custom Function has its saved tensors under a name of their own.
+        # A custom Function keeps its saved tensors in `saved_tensors`.
         slots.append(Slot(name, packed, "saved_tensors" if name == "tensors" else private.SAVED + name))
     accumulates = kind.__name__ == private.ACCUMULATOR
-    op = neutral_name(registered_name(native))
+    op = neutral_name(find_operator_name(native))
     if op == _ACCUMULATE_OP and not accumulates:
-        # A custom Function of this name would have the ids of leaves.
+        # A custom Function of this name would get the ids of leaves.
         op = f"{op}_function"
     tensors = {slot.unpacked for slot in slots}
     own = sorted(name for name in attributes if name.startswith(private.SAVED) and name not in tensors)
     named = {name.removeprefix(private.SAVED): name for name in own}
     reader: Callable[[GradFn], Mapping[str, AttrValue]] | None = AttributeReader(named, symbols) if named else None
     if "needs_input_grad" in attributes:
-        # Only a custom Function says which of its inputs need a gradient.
-        reader = PythonAttributeReader(named, groups, symbols)
-    return Anatomy(
+        # Only custom Functions have this attribute.
+        reader = partial(_read_custom, named, groups, symbols)
+    return NodeType(
         native,
         op,
         reader,
         tuple(slots),
-        # With the class beside it, a lone attribute comes as a tuple too.
+        # The class makes the result a tuple, even for a single slot.
         attrgetter(*(slot.packed for slot in slots), "__class__"),
         accumulates=accumulates,
         opaque=native in private.OPAQUE,
@@ -370,7 +359,7 @@ _ACCUMULATE_OP: Final = neutral_name(private.ACCUMULATOR)
 
 
 def native_name(qualified: str) -> str:
-    """Return a C++ node's own name, such as ``Op`` of ``struct torch::autograd::CppNode<my::Op<float>>``."""
+    """Return the bare name of a C++ node, such as ``Op`` of ``struct torch::autograd::CppNode<my::Op<float>>``."""
     wrapper, _, wrapped = qualified.partition("<")
     stem = wrapped.partition("<")[0].rstrip(">") if _own_name(wrapper) == "CppNode" else wrapper
     return _own_name(stem) or qualified
@@ -380,13 +369,13 @@ def _own_name(qualified: str) -> str:
     return qualified.removeprefix("struct ").removeprefix("class ").rpartition("::")[2]
 
 
-def registered_name(native: str) -> str:
-    """Return the registered operator behind a generated grad_fn, or else ``native``."""
+def find_operator_name(native: str) -> str:
+    """Return the name of the registered operator that a generated grad_fn differentiates, or else ``native``."""
     generated = _GENERATED.fullmatch(native)
     if generated is None:
         return native
     found = []
-    # A name may have underscores, so the generated one cannot be taken apart.
+    # Names may contain underscores, so the generated name cannot be split.
     for operator in private.registered_operators():
         namespace, _, rest = operator.partition("::")
         name, _, overload = rest.partition(".")

@@ -1,6 +1,6 @@
-"""What torch.distributed leaves in a graph, in words that are the same in every process that does the same.
+"""Describe the distributed objects in a graph with texts that are equal in all processes with the same program.
 
-A process group has another name in each process, and a device mesh other ranks; what they are for is one word in all.
+The name of a process group and the ranks of a device mesh differ between processes, but their purpose does not.
 """
 
 from __future__ import annotations
@@ -18,54 +18,54 @@ from gradir.frontends.pytorch import private
 
 _AS_IS: Final = frozenset({NoneType, bool, int, float, str})
 _NAMES: Final = frozenset({"group_name", "pg_name"})
-# torch describes a dimension of a mesh by this and its name, and a group without a description by the other.
+# torch's descriptions of groups: the prefix of a mesh dimension's name, and the text of a group without a description.
 _MESH: Final = "mesh_"
 _UNDESCRIBED: Final = "undefined"
-# Where the classes are whose objects a function keeps for its own use.
+# The modules with classes of objects that a custom Function stores for internal use.
 _OWN: Final = ("torch.distributed.", "torch.nn.parallel.")
 _DISTRIBUTED_TENSORS: Final = "torch.distributed.tensor"
 
 
 def in_process_group() -> bool:
-    """Return whether this process trains together with others."""
+    """Return whether the default process group exists."""
     return distributed.is_available() and distributed.is_initialized()
 
 
 class Groups:
-    """Labels the process groups of one graph, and numbers different ones with the same label as they are met."""
+    """Labels the process groups of one graph, and numbers groups with the same label in the order of first use."""
 
     def __init__(self) -> None:
         self._labels: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self.met: dict[str, Any] = {}
-        """The groups by label, in the order in which they were met."""
+        """The groups by label, in the order of first use."""
 
-    def in_words(self, fn: object) -> Iterator[tuple[str, object]]:
-        """Yield the attributes that a custom Function's code set, such as the group that it communicates in."""
-        kept = vars(fn)
-        mesh = next(filter(None, map(_mesh_of, kept.values())), None)
-        group = next(filter(_is_group, kept.values()), None)
+    def describe_attributes(self, fn: object) -> Iterator[tuple[str, object]]:
+        """Yield the attributes that a custom Function's code set, such as its process group."""
+        attributes = vars(fn)
+        mesh = next(filter(None, map(_mesh_of, attributes.values())), None)
+        group = next(filter(_is_group, attributes.values()), None)
         is_collective = _module_of(getattr(type(fn), private.FORWARD_CLASS, None)).startswith("torch.distributed.nn.")
         ranks = {"rank": group, "global_rank": None}
-        for name, value in kept.items():
+        for name, value in attributes.items():
             if name in ranks and (is_collective or group is not None) and value == distributed.get_rank(ranks[name]):
-                # Which rank this is says nothing of the graph.
+                # The rank of this process is no fact of the graph.
                 continue
             if is_collective and name == "group" and value is None:
                 yield name, "world"
             elif is_collective and name in {"src", "dst"} and group is not None:
                 yield name, distributed.get_group_rank(group, cast("int", value))
             elif name in _NAMES and type(value) is str:
-                named = group_called(value)
+                named = find_group(value)
                 yield name, value if named is None else self.label(named)
-            elif not _is_for_its_own_use(value):
-                yield name, self._words(value, mesh)
+            elif not _is_internal(value):
+                yield name, self._describe(value, mesh)
 
-    def _words(self, value: object, mesh: Any) -> object:
+    def _describe(self, value: object, mesh: Any) -> object:
         if type(value) in _AS_IS:
             return value
         if type(value) in {tuple, list}:
-            return self._row(cast("Sequence[object]", value), mesh)
+            return self._describe_items(cast("Sequence[object]", value), mesh)
         if _is_group(value):
             return self.label(value)
         own_mesh, known = _mesh_of(value), cast("Any", value)
@@ -75,12 +75,12 @@ class Groups:
             return tuple([f"{name}={known.size(index)}" for index, name in enumerate(_dimensions(own_mesh))])
         return _placements(known.placements, own_mesh)
 
-    def _row(self, items: Sequence[object], mesh: Any) -> Sequence[object]:
+    def _describe_items(self, items: Sequence[object], mesh: Any) -> Sequence[object]:
         if all(type(item) in _AS_IS for item in items):
             return items
         if all(map(_is_placement, items)):
             return _placements(items, mesh)
-        return tuple([_joined(self._words(item, mesh)) for item in items])
+        return tuple([_join_words(self._describe(item, mesh)) for item in items])
 
     def label(self, group: Any) -> str:
         """Return the label of a process group."""
@@ -99,9 +99,9 @@ class Groups:
         return label
 
     def number(self) -> None:
-        """Label all groups of the process as they were made, which is the same in ranks that use other ones of them."""
+        """Label all groups of the process in the order in which they were made, which is the same on all ranks."""
         known: Any = getattr(distributed.distributed_c10d, private.GROUPS, None)
-        # A group that only its own ranks made has a hash for a name.
+        # The name of a group is a hash if only its own ranks made it.
         numbered = [each for each in known.pg_map if each.group_name.isdecimal()] if known else []
         for group in sorted(numbered, key=lambda each: int(each.group_name)):
             self.label(group)
@@ -113,23 +113,21 @@ class Groups:
 
 
 def _description(group: Any) -> str:
-    found: str = getattr(group, "group_desc", _UNDESCRIBED)
-    return found
+    return str(getattr(group, "group_desc", _UNDESCRIBED))
 
 
-def group_called(name: str) -> object:
-    """Return the process group of that name in this process, or ``None``."""
+def find_group(name: str) -> object:
+    """Return this process's group of that name, or ``None``."""
     if not in_process_group():
         return None
     try:
-        resolve: Any = getattr(distributed.distributed_c10d, private.GROUP_CALLED)
-        return resolve(name)
+        return getattr(distributed.distributed_c10d, private.GROUP_CALLED)(name)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         return None
 
 
 def reduction(value: object) -> str | None:
-    """Return the word for a kind of reduction, or ``None`` for another object."""
+    """Return the name of a reduction such as ``sum``, or ``None`` for another object."""
     return str(getattr(value, "op", value)).rpartition(".")[2].lower() if _is_reduction(value) else None
 
 
@@ -147,7 +145,7 @@ def _is_placement(value: object) -> bool:
 
 
 def _is_of(value: object, module: str, name: str) -> bool:
-    # Nobody has a value of a class whose module was never imported, and importing some of these takes long.
+    # Without an import of the module no value has the class, and some of these modules are slow to import.
     kind = getattr(sys.modules.get(module), name, None)
     return isinstance(kind, type) and issubclass(type(value), kind)
 
@@ -175,16 +173,16 @@ def _placement(placement: object) -> str:
     return repr(placement).replace("dim=", "").removesuffix("()").removeprefix("_")
 
 
-def _joined(words: object) -> object:
+def _join_words(words: object) -> object:
     return ", ".join(words) if type(words) is tuple and all(type(word) is str for word in words) else words
 
 
-def _is_for_its_own_use(value: object) -> bool:
+def _is_internal(value: object) -> bool:
     if type(value) in _AS_IS:
         return False
     target = cast("ReferenceType[object]", value)() if type(value) is ReferenceType else value
-    has_words = _is_group(target) or _is_reduction(target) or _is_placement(target) or _mesh_of(target) is not None
-    return _module_of(type(target)).startswith(_OWN) and not has_words
+    is_shown = _is_group(target) or _is_reduction(target) or _is_placement(target) or _mesh_of(target) is not None
+    return _module_of(type(target)).startswith(_OWN) and not is_shown
 
 
 def _module_of(kind: object) -> str:
@@ -203,7 +201,7 @@ def sharding_groups(modules: Iterable[nn.Module]) -> Iterator[Any]:
 
 
 def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield the tensors of each parameter under `fully_shard`: the whole, once it was made, and the process's part."""
+    """Yield the tensors of each parameter under `fully_shard`: the whole one if it exists, and this process's part."""
     for group in sharding_groups(modules):
         for parameter in getattr(group, private.FSDP_PARAMETERS, ()):
             forms = (getattr(parameter, name, None) for name in private.FSDP_FORMS)
@@ -211,19 +209,19 @@ def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tenso
 
 
 def placements_of(modules: Iterable[nn.Module], tensors: Iterable[torch.Tensor]) -> dict[int, tuple[str, ...]]:
-    """Return by id() how tensors of modules that several processes hold together are placed on their mesh."""
+    """Return the placements of distributed parameters and buffers on their mesh, by id()."""
     if _DISTRIBUTED_TENSORS not in sys.modules:
         return {}
     found = {id(tensor): words for tensor in tensors if (words := _placements_on_mesh(tensor))}
     for forms in forms_of_sharded(modules):
-        # The whole, with which a forward runs, is placed as the part is that the process keeps between steps.
+        # The whole tensor, which a forward uses, has the placements of the part, which remains between steps.
         words = _placements_on_mesh(forms[-1])
         found.update((id(form), words) for form in forms if words)
     return found
 
 
 def mesh_of_tensor(tensor: torch.Tensor) -> Any:
-    """Return the mesh over which a tensor is spread, or ``None``."""
+    """Return the mesh of a distributed tensor, or ``None``."""
     return getattr(tensor, "device_mesh", None) if _is_of(tensor, _DISTRIBUTED_TENSORS, "DTensor") else None
 
 

@@ -1,9 +1,11 @@
 """Free a deep graph without overflowing the C stack.
 
-From torch 2.13 on, a node that Python has seen dies through Python, one C stack frame deep for each node below it. Some
-2,400 nodes overflow a stack of 512 kB, and 40,000 the usual 8 MB, and a capture has to see all nodes. So it holds the
-nodes of a deep graph, and lets go of those that nobody else owns, consumers before producers, after each cyclic garbage
-collection and at each capture of another deep graph. While the captured tensors live, the last graph is held whole.
+From torch 2.13 on, Python frees a node that it has seen, with one C stack frame for each node below. Some 2,400 nodes
+overflow a stack of 512 kB, and 40,000 nodes overflow the usual 8 MB. A capture has to see all nodes.
+
+So this module holds references to the nodes of a deep graph. It drops those that nobody else owns, consumers before
+producers, after each cyclic garbage collection and at each capture of another deep graph. It holds all of the last
+graph while the captured tensors live.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ if TYPE_CHECKING:
 
 # The longest path, in nodes, that every supported stack size frees by itself.
 SAFE_DEPTH = 1_000
-# Freeing a node then frees a Python object too, even one that Python let go.
+# Whether freeing a node frees its Python object too, even without a reference from Python.
 _NODES_KEEP_THEIR_OBJECTS: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
 # Every node of the last deep graph, while its roots live.
 _whole: list[Any] = []
 # The nodes of that graph that made the captured tensors.
 _roots: list[Any] = []
-# Each node held by itself, with the number of edges into it from such nodes.
+# Each node held on its own, with the number of edges into it from such nodes.
 _consumers: dict[Any, int] = {}
-# Those without a held consumer, the only ones that can be released next.
+# Those without a held consumer, which can be released next.
 _frontier: dict[Any, None] = {}
-# By id() of a Python node, whose producers cannot be asked for once torch has freed it.
+# The producers of Python nodes, by id(): a node cannot list them once torch has freed it.
 _python_producers: dict[int, list[Any]] = {}
 _changing = threading.Lock()
 # A releasable node is in this many dicts of this module.
@@ -51,7 +53,7 @@ def protect(walked: Walk) -> None:
 
 
 def hold(walked: Walk) -> None:
-    """Hold the nodes of a graph, all that was seen of it."""
+    """Hold all visited nodes of a graph."""
     if not _NODES_KEEP_THEIR_OBJECTS:
         return
     with _changing:
@@ -65,37 +67,36 @@ def hold(walked: Walk) -> None:
         gc.callbacks.append(_on_collection)
 
 
-def held_nodes() -> int:
-    """Return the number of nodes that are held at the moment."""
+def count_held_nodes() -> int:
+    """Return the number of nodes that this module holds."""
     return len(_consumers.keys() | set(_whole))
 
 
 def release_dead() -> int:
-    """Let go of the nodes that nobody else owns; returns how many."""
+    """Release the nodes that nobody else owns, and return their number."""
     if not _changing.acquire(blocking=False):
-        # A collection may begin anywhere, in the midst of a change too.
+        # A collection may begin during a change.
         return 0
     try:
-        # Anew each time: where something evaluates the frames of Python, as after a compilation by torch that failed, a
-        # call holds its arguments once more.
+        # Counted each time: after a failed torch.compile, a frame evaluator may add a reference to each argument.
         own = _own_references()
-        # A loop's variable holds a root, the lists _whole and _roots do once each, and these dicts may.
+        # The loop variable, _whole and _roots each hold a root once, and these dicts may hold it too.
         if any(_references(fn) == own - _OWNERS + 2 + (fn in _consumers) + (fn in _frontier) for fn in _roots):
             _take_apart()
         before = len(_consumers)
         pending = list(_frontier)
         while pending:
-            # Rebinding the name is what frees the node of the round before, and its hold on its producers.
+            # Rebinding the name frees the node of the previous round.
             fn = pending.pop()
             if _references(fn) == own:
-                pending.extend(_let_go(fn))
+                pending.extend(_release(fn))
         return before - len(_consumers)
     finally:
         _changing.release()
 
 
 def _take_apart() -> None:
-    """Hold each node of the last deep graph by itself."""
+    """Hold each node of the last deep graph on its own."""
     added = [fn for fn in _whole if fn not in _consumers]
     _consumers.update(dict.fromkeys(added, 0))
     for fn in added:
@@ -113,8 +114,8 @@ def _producers(fn: Any) -> list[Any]:
     return [child for child in following if child in _consumers]
 
 
-def _let_go(fn: Any) -> list[Any]:
-    """Forget a node; returns the nodes that this leaves without a held consumer."""
+def _release(fn: Any) -> list[Any]:
+    """Release a node, and return the nodes that have no held consumer left."""
     producers = _producers(fn)
     _python_producers.pop(id(fn), None)
     del _consumers[fn], _frontier[fn]
@@ -128,8 +129,8 @@ def _let_go(fn: Any) -> list[Any]:
 
 
 def _own_references() -> int:
-    """Count the references to a node that only _consumers and _frontier hold, in the shape of `release_dead`."""
-    # Python 3.14 borrows some references, so that the number differs between releases.
+    """Count the references to a node that only _consumers and _frontier hold, in code like that of `release_dead`."""
+    # The count differs between Python releases: 3.14 borrows some references.
     key = object()
     held, frontier, pending = {key: 0}, {key: None}, [key]
     del key
@@ -151,6 +152,6 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:  # noqa: ARG001
 
 @atexit.register
 def _leave_to_the_system() -> None:
-    # The interpreter would empty the dicts in an order of its own while the user's tensors still own nodes.
+    # The interpreter would clear the dicts in any order while the user's tensors still own nodes.
     for holder in (_whole, _roots, _consumers, _frontier, _python_producers):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))

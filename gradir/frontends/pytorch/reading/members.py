@@ -1,7 +1,7 @@
-"""The submodules, parameters and buffers of a module, read from where torch keeps them.
+"""Read the submodules, parameters and buffers of a module from the dicts in which torch stores them.
 
-A model may override every method of `torch.nn.Module`, or keep an attribute of the same name, so none is called. A
-class of the user's may make an attribute such as ``weight`` a property, so none is asked for by name.
+A model may override or shadow each method of `torch.nn.Module`, so gradir calls none. A class may make an attribute
+such as ``weight`` a property, so gradir reads none by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import nn
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import fields_of, own_buffers, own_modules, own_parameters
 
-# A module below so many others seems to be part of a cycle, whose paths have no end.
+# A deeper module seems to be part of a cycle, whose paths have no end.
 _DEEPEST: Final = 900
 # No model has more paths unless its modules share modules on many levels, which doubles them each time.
 _MOST_PATHS: Final = 200_000
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class ModuleMap(MutableMapping[nn.Module, _T]):
-    """A dict by module, which asks no class of the user's whether two modules are equal, nor for a hash."""
+    """A dict by module that compares modules by identity and never calls their ``__eq__`` or ``__hash__``."""
 
     def __init__(self) -> None:
         self._entries: dict[int, tuple[nn.Module, _T]] = {}
@@ -59,7 +59,7 @@ def modules_in(root: nn.Module) -> Iterator[nn.Module]:
         pending += [child for child in own_modules(module).values() if child is not None][::-1]
 
 
-def tensors_in(root: nn.Module) -> Iterator[torch.Tensor]:
+def iter_parameters_and_buffers(root: nn.Module) -> Iterator[torch.Tensor]:
     """Yield the parameters and then the buffers of a module and of every module below it."""
     modules = list(modules_in(root))
     for members_of in (own_parameters, own_buffers):
@@ -73,22 +73,22 @@ def has_parameters(root: nn.Module) -> bool:
 
 
 def named_parameters_in(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters of a module and of every module below it, with every name that each has."""
-    return _named(own_parameters, modules_at(root))
+    """Yield the parameters of a module and of every module below it, with every name of each."""
+    return _name_members(own_parameters, modules_at(root))
 
 
 def modules_at(root: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return every module at every path, or at its first path alone if the paths have no end."""
-    found = _placed(root) or _placed(root, seen=set())
+    """Return every module at every path, or only at its first path if the paths have no end."""
+    found = _find_paths(root) or _find_paths(root, seen=set())
     if not found:
         raise CaptureError("the modules are nested too deeply")
     return found
 
 
 def named_tensors_at(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor, bool]]:
-    """Yield the parameters and then the buffers of some modules, with the name at each path and which of both it is."""
-    yield from ((name, tensor, True) for name, tensor in _named(own_parameters, modules))
-    yield from ((name, tensor, False) for name, tensor in _named(own_buffers, modules))
+    """Yield the parameters and then the buffers of some modules: name at each path, tensor, is it a parameter."""
+    yield from ((name, tensor, True) for name, tensor in _name_members(own_parameters, modules))
+    yield from ((name, tensor, False) for name, tensor in _name_members(own_buffers, modules))
 
 
 def is_training(module: nn.Module) -> bool:
@@ -96,24 +96,24 @@ def is_training(module: nn.Module) -> bool:
     fields = fields_of(module)
     if "training" in fields:
         return fields["training"] is not False
-    # A scripted module keeps it in C++, and no class of the user's is in the way there.
+    # A scripted module stores it in C++, where no class of the user can override it.
     return bool(module.training) if isinstance(module, torch.jit.ScriptModule) else True
 
 
 def details_of(module: nn.Module) -> str:
-    """Return what ``extra_repr`` of a module's class says of a stand-in that runs no parametrization."""
+    """Return the ``extra_repr`` of a module, called on a stand-in so that no parametrization runs."""
     owner: Any = next(kind for kind in type(module).__mro__ if "extra_repr" in vars(kind))
     show = vars(owner)["extra_repr"]
     if owner is nn.Module or type(show) is not FunctionType:
         return ""
     if owner.__module__.startswith("torch."):
-        # It may need what only an object of the class has, such as an iterator.
+        # It may use special methods of the class, such as `__iter__`.
         stand_in = object.__new__(owner)
     else:
         stand_in = _StandIn()
         stand_in.class_stood_for = type(module)
     fields, parametrized = fields_of(module), own_modules(module).get("parametrizations")
-    # The tensor behind each parametrization stands under the name of its result.
+    # The original tensor of each parametrization replaces its result.
     originals = {
         name: next(iter([*own_parameters(each).values(), *own_buffers(each).values()]), None)
         for name, each in (own_modules(parametrized).items() if parametrized is not None else ())
@@ -133,7 +133,7 @@ class _StandIn:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        # `super` asks for it.
+        # `super` reads it.
         return self.class_stood_for
 
     def __getattr__(self, name: str) -> Any:
@@ -148,7 +148,7 @@ class _StandIn:
         return found
 
 
-def _placed(root: nn.Module, seen: set[int] | None = None) -> list[tuple[str, nn.Module]]:
+def _find_paths(root: nn.Module, seen: set[int] | None = None) -> list[tuple[str, nn.Module]]:
     found: list[tuple[str, nn.Module]] = []
     pending = [("", root, 0)]
     while pending:
@@ -167,7 +167,7 @@ def _placed(root: nn.Module, seen: set[int] | None = None) -> list[tuple[str, nn
     return found
 
 
-def _named(
+def _name_members(
     members_of: Callable[[object], Mapping[str, torch.Tensor | None]], modules: Iterable[tuple[str, nn.Module]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     for path, module in modules:

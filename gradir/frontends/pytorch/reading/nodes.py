@@ -1,4 +1,4 @@
-"""The nodes of a graph, of what a walk found."""
+"""Make the nodes of a graph from a walk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from gradir.frontends.pytorch.private import output_metadata, sequence_number
-from gradir.frontends.pytorch.reading.attributes import Anatomies, Anatomy, MetadataReader, Symbols, bare_name
+from gradir.frontends.pytorch.reading.attributes import MetadataReader, NodeType, NodeTypes, Symbols, bare_name
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.saved import SavedReader
@@ -33,12 +33,12 @@ class _Caller(str):
     __slots__ = ()
 
 
-# The path of what the model's caller made, where that is told from what the model itself did.
+# The scope of nodes that the model's caller made, if a recording can tell them from nodes of the model.
 CALLER: Final = _Caller()
 
 
-# Ids, anatomies and scopes in canonical order; an accumulator has its leaf's id as scope.
-_Steps: TypeAlias = tuple[list[str], list[Anatomy | None], list[str | None]]
+# Ids, node types and scopes in canonical order. The scope of an accumulator is the id of its leaf.
+_Steps: TypeAlias = tuple[list[str], list[NodeType | None], list[str | None]]
 
 
 class Assembly:
@@ -52,7 +52,7 @@ class Assembly:
         tensors: TensorNodes,
         scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None,
         *,
-        sources: NotedSources | None,
+        sources: RecordedSources | None,
         placements: Mapping[int, tuple[str, ...]],
         groups: Groups | None = None,
     ) -> None:
@@ -61,7 +61,7 @@ class Assembly:
         self._scope_of, self._sources = scope_of, sources
         self._allocator = IdAllocator()
         self._symbols = Symbols()
-        self._anatomies = Anatomies(self._symbols, groups)
+        self._types = NodeTypes(self._symbols, groups)
         self._metadata = MetadataReader(self._symbols, placements)
         self.ids: dict[GradFn, str] = {}
         self._captured_ids: dict[int, str] = {}
@@ -82,14 +82,14 @@ class Assembly:
         return {node_id: leaf.tensor for node_id, leaf in self._leaves.items()}
 
     def _assign_ids(self) -> _Steps:
-        # Methods and fields are in local variables, as the ids take 16 % of the time of a large capture.
+        # Local variables for methods and fields, since the ids take 16 % of the time of a large capture.
         steps: _Steps = [], [], []
-        node_ids, anatomies, scopes = steps
+        node_ids, node_types, scopes = steps
         ids, scope_of = self.ids, self._scope_of
         function, accumulator = self._allocator.function, self._allocator.accumulator
         leaf_ids = self._tensors.ids
-        known, anatomy_of = self._anatomies.by_type, self._anatomies.of
-        anatomy: Anatomy | None
+        known, type_of = self._types.by_type, self._types.of
+        node_type: NodeType | None
         place: str | None
         key: Any
         order = self._walked.order
@@ -97,7 +97,7 @@ class Assembly:
         found = iter(repeat("", len(fns)) if scope_of is None else scope_of(fns))
         for key in order:
             if type(key) is int:
-                anatomy, place = None, None
+                node_type, place = None, None
                 role, path, tensor, _, _ = self._captured[key]
                 if role == "output":
                     node_id = self._allocator.output(path)
@@ -105,8 +105,8 @@ class Assembly:
                     node_id = leaf_ids.get(id(tensor)) or self._allocator.base(path)
                 self._captured_ids[key] = node_id
             else:
-                anatomy, place = known.get(type(key)) or anatomy_of(key), next(found)
-                if anatomy.accumulates:
+                node_type, place = known.get(type(key)) or type_of(key), next(found)
+                if node_type.accumulates:
                     tensor = key.variable
                     place = leaf_ids.get(id(tensor))
                     if not place:
@@ -115,44 +115,44 @@ class Assembly:
                         leaf_ids[id(tensor)], self._leaves[place] = place, leaf
                     node_id = accumulator(place)
                 else:
-                    node_id = function(place or "", anatomy.op)
+                    node_id = function(place or "", node_type.op)
                 ids[key] = node_id
             node_ids.append(node_id)
-            anatomies.append(anatomy)
+            node_types.append(node_type)
             scopes.append(place)
         self._tensors.place(self.leaves())
         return steps
 
     def _write(self, steps: _Steps) -> None:
         reader = SavedReader(self.ids, self._tensors, self._add_buffer, self._symbols)
-        ids, edges, outputs_of, add = self.ids, self._walked.edges, self._metadata.of_node, self._nodes.append
+        ids, edges, outputs_of, add = self.ids, self._walked.edges, self._metadata.read_outputs, self._nodes.append
         names, sources = self._intermediate_names(), self._sources
         written: set[str] = set()
         key: Any
-        for key, node_id, anatomy, scope in zip(self._walked.order, *steps, strict=True):
-            if anatomy is None:
+        for key, node_id, node_type, scope in zip(self._walked.order, *steps, strict=True):
+            if node_type is None:
                 self._add_captured(key)
                 continue
-            if anatomy.accumulates:
-                self._add_leaf(node_id, anatomy, scope or "", written)
+            if node_type.accumulates:
+                self._add_leaf(node_id, node_type, scope or "", written)
                 continue
             outputs = outputs_of(key)
-            # Python 3.11 calls a comprehension, which for one or two inputs takes longer than all the rest.
+            # In Python 3.11 a comprehension is a call, which takes longer than one or two inputs.
             inputs: list[Ref | None] = []
             for child, number in edges[key]:
                 inputs.append(None if child is None else Ref(ids[child], number))
-            attrs = anatomy.attributes(key) if anatomy.attributes else NOTHING
-            saved = reader.read(key, anatomy, node_id) if anatomy.slots else ()
+            attrs = node_type.attributes(key) if node_type.attributes else NOTHING
+            saved = reader.read(key, node_type, node_id) if node_type.slots else ()
             if reader.numbers:
                 attrs = dict(sorted({**attrs, **reader.numbers}.items()))
                 reader.numbers.clear()
-            # Fields by position: this runs once a node, and keywords would have to be matched each time.
+            # Fields by position, since keywords are slow in a loop over all nodes.
             add(
                 Node(
                     node_id,
                     "function",
-                    anatomy.op,
-                    anatomy.native,
+                    node_type.op,
+                    node_type.native,
                     scope or "",
                     tuple(names[key]) if key in names else (),
                     tuple(inputs),
@@ -160,7 +160,7 @@ class Assembly:
                     attrs,
                     saved,
                     None,
-                    anatomy.opaque,
+                    node_type.opaque,
                     None if sources is None else sources.source(sequence_number(key)),
                     _OPEN_SCOPE if scope is None else _OUTSIDE_SCOPE if scope is CALLER else NOTHING,
                 )
@@ -178,21 +178,20 @@ class Assembly:
                     names[fn].append(variable)
         return names
 
-    def _add_leaf(self, node_id: str, anatomy: Anatomy, tensor_id: str, written: set[str]) -> None:
+    def _add_leaf(self, node_id: str, node_type: NodeType, tensor_id: str, written: set[str]) -> None:
         leaf = self._leaves[tensor_id]
         tensor, names, scope, _ = leaf
-        outputs = (self._metadata.of_tensor(tensor),)
-        add = self._nodes.append
+        add, outputs = self._nodes.append, (self._metadata.read_tensor(tensor),)
         if tensor_id not in written:
             written.add(tensor_id)
             role = "parameter" if leaf.is_parameter else "leaf"
-            add(Node(tensor_id, role, "", "", scope, names, (), (self._metadata.of_owned(tensor),)))
-        add(Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs))
+            add(Node(tensor_id, role, "", "", scope, names, (), (self._metadata.read_owned(tensor),)))
+        add(Node(node_id, "function", node_type.op, node_type.native, scope, (), (Ref(tensor_id, 0),), outputs))
 
     def _add_buffer(self, owned: Owned) -> str:
         node_id = self._allocator.tensor(owned.names[0])
         self._tensors.place({node_id: owned.tensor})
-        meta = self._metadata.of_owned(owned.tensor)
+        meta = self._metadata.read_owned(owned.tensor)
         self._nodes.append(Node(node_id, "buffer", scope=owned.scope, names=owned.names, outputs=(meta,)))
         return node_id
 
@@ -206,22 +205,22 @@ class Assembly:
                 role,
                 names=self._named.of(tensor).names,
                 inputs=() if producer is None else (Ref(self.ids[producer[0]], producer[1]),),
-                outputs=(self._metadata.of_tensor(tensor),),
+                outputs=(self._metadata.read_tensor(tensor),),
                 base=None if base is None else self._captured_ids[base],
             )
         )
 
     def _complete(self, reader: SavedReader) -> None:
-        """Write what only saved and captured tensors tell of a function's outputs: their layouts."""
+        """Set the layouts of outputs, which only saved and captured tensors show."""
         layouts = reader.layouts
         for _, _, tensor, producer, _ in self._captured:
             if producer is not None and tensor.layout is not torch.strided:
                 layouts[Ref(self.ids[producer[0]], producer[1])] = bare_name(tensor.layout)
-        undefined = self._undefined_outputs()
+        undefined = self._find_undefined_outputs()
         if not (layouts or undefined):
             return
         places = {node.id: index for index, node in enumerate(self._nodes)}
-        # What torch says of a tensor that there is not.
+        # torch shows these values for an undefined tensor.
         nothing = TensorMeta(bare_name(torch.get_default_dtype()), ())
         for ref in (*layouts, *undefined):
             node = self._nodes[places[ref.id]]
@@ -232,24 +231,24 @@ class Assembly:
                 outputs[ref.output_nr] = TensorMeta()
             self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
 
-    def _undefined_outputs(self) -> Set[Ref]:
+    def _find_undefined_outputs(self) -> Set[Ref]:
         """Return the outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
-        kinds = {kind for kind, anatomy in self._anatomies.by_type.items() if _DERIVATIVE.search(anatomy.native)}
-        # Few graphs have any, and it would take as long as a walk.
+        kinds = {kind for kind, node_type in self._types.by_type.items() if _DERIVATIVE.search(node_type.native)}
+        # Few graphs have any, and the search is as slow as a walk.
         if not kinds:
             return frozenset()
         edges = self._walked.edges
-        taken = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
-        taken.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
+        used = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
+        used.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
         outputs = ((fn, number) for fn in edges if type(fn) in kinds for number in range(len(output_metadata(fn))))
-        return {Ref(self.ids[fn], number) for fn, number in outputs if (fn, number) not in taken}
+        return {Ref(self.ids[fn], number) for fn, number in outputs if (fn, number) not in used}
 
 
-class NotedSources(Protocol):
-    """The source lines that were noted, by autograd sequence number."""
+class RecordedSources(Protocol):
+    """The recorded source lines, by autograd sequence number."""
 
     def source(self, number: int) -> Source | None:
-        """Return the line that made the node of this number."""
+        """Return the line that made the node with this number."""
 
     def variable(self, number: int) -> str | None:
-        """Return the variable that was assigned the result of the node of this number."""
+        """Return the variable to which the program assigned the result of the node with this number."""

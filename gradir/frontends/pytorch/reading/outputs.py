@@ -1,7 +1,7 @@
-"""What the user asked to capture: the tensors with a graph, found in whatever a program returns.
+"""Find the tensors to capture in the outputs of a program.
 
-They are found in containers, records and objects, in any nesting. Nothing of an object is asked but the attributes that
-it has: no property runs, and no method of a mapping. An iterator is left as it is.
+They may be in containers, records and objects, in any nesting. gradir reads only stored attributes: it runs no property
+and no method of a mapping, and consumes no iterator.
 """
 
 from __future__ import annotations
@@ -21,22 +21,14 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from gradir.errors import CaptureError, warn
-from gradir.frontends.pytorch.private import (
-    base_of,
-    fields_of,
-    make_subclass,
-    no_override,
-    output_metadata,
-    output_nr_of,
-    sequence_number,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.texts import text_of
 
 _DEEPEST: Final = 1_000
-# An object that has the whole program would cost more than its capture.
+# An object that refers to the whole program would cost more than its capture.
 _MOST_OBJECTS: Final = 100_000
 
-# These are not taken apart: what a module or an optimizer has is no output.
+# gradir does not look into these: the contents of a module or an optimizer are no outputs.
 _WHOLE: Final = (
     *(type(None), bool, int, float, complex, str, bytes, bytearray, range, memoryview, type, Enum),
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
@@ -49,14 +41,14 @@ _Entries = Iterable[tuple[object, object]]
 
 
 class Leaf(NamedTuple):
-    """A tensor, or something that has none, with the steps that lead to it from the outside."""
+    """A tensor, or a value without one, with the steps that lead to it from the outside."""
 
     value: Any
     steps: _Steps | None
 
     @property
     def path(self) -> str:
-        """The place in the outputs, empty for a lone one."""
+        """The place in the outputs, empty for a single output."""
         keys, steps = list[str](), self.steps
         while steps is not None:
             keys.append(text_of(steps.key))
@@ -70,7 +62,7 @@ class _Steps(NamedTuple):
 
 
 class _Object:
-    """An object that was looked into, which is a leaf itself unless a tensor is found in it."""
+    """An object that the search looked into: it counts as a leaf unless it contains a tensor."""
 
     __slots__ = ("holds_a_tensor", "outer")
 
@@ -85,15 +77,15 @@ class OfEdge(torch.Tensor):
     requires_grad: Any = True
     is_leaf: Any = False
     grad_fn: Any = property(lambda self: self.edge.node)
-    __torch_function__: Any = no_override
+    __torch_function__: Any = private.no_override
 
 
-def _with_tensor(value: Any) -> Any:
+def _stand_in_for_edge(value: Any) -> Any:
     if not isinstance(value, GradientEdge):
         return value
-    made = output_metadata(value.node)[value.output_nr]
+    made = private.output_metadata(value.node)[value.output_nr]
     alone = torch.zeros((), dtype=made.dtype, device=made.device)
-    tensor: Any = make_subclass(OfEdge, alone.expand(tuple(made.shape)))
+    tensor: Any = private.make_subclass(OfEdge, alone.expand(tuple(made.shape)))
     tensor.edge = value
     return tensor
 
@@ -104,13 +96,13 @@ def start_of(tensor: torch.Tensor) -> Any:
 
 
 def tensors_of(outputs: object) -> list[torch.Tensor]:
-    """Return every tensor in some outputs, in order."""
-    values = (_with_tensor(leaf.value) for leaf in find_leaves(outputs))
+    """Return every tensor in the outputs, in order."""
+    values = (_stand_in_for_edge(leaf.value) for leaf in find_leaves(outputs))
     return [value for value in values if issubclass(type(value), torch.Tensor)]
 
 
 def find_leaves(outputs: object) -> list[Leaf]:
-    """Return every tensor and every other value in some outputs, in order, a container or object at its first place."""
+    """Return every tensor and every other leaf in the outputs, in order; gradir enters a shared container once."""
     search = _Search()
     search.look_at(outputs, None, None, 0)
     while search.pending:
@@ -125,11 +117,11 @@ def find_leaves(outputs: object) -> list[Leaf]:
 
 
 class _Search:
-    """The leaves found so far, each with the object that it is, and the containers still to look through."""
+    """The leaves found so far, each with its record if it is an object, and the containers still to search."""
 
     def __init__(self) -> None:
         self.found: list[tuple[Leaf, _Object | None]] = []
-        # The entries that are left in a container or object, the steps to it, the object around it, and its depth.
+        # The remaining entries of a container or object, the steps to it, the object around it, and its depth.
         self.pending: list[tuple[Iterator[tuple[object, object]], _Steps | None, _Object | None, int]] = []
         self._tensors: set[int] = set()
         self._met: set[int] = set()
@@ -161,7 +153,7 @@ class _Search:
 
 
 def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
-    """Return the entries of a value by key, if it is taken apart, and whether it is an object and no record."""
+    """Return the entries of a value by key, or ``None`` for a leaf, and whether it is an object and no record."""
     kind = type(value)
     if kind is types.MappingProxyType:
         return _entries_of(gc.get_referents(value)[0])
@@ -171,9 +163,9 @@ def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
         if issubclass(kind, base):
             return entries_of(value), False
     if issubclass(kind, Mapping):
-        kept = [entry for _, entry in attributes_of(value) if issubclass(type(entry), dict)]
-        if len(kept) == 1:
-            return dict.items(kept[0]), False
+        dicts = [entry for _, entry in attributes_of(value) if issubclass(type(entry), dict)]
+        if len(dicts) == 1:
+            return dict.items(dicts[0]), False
     module = str(kind.__module__)
     if module.startswith("torch.") and not module.startswith("torch.distributions."):
         return None, False
@@ -181,8 +173,8 @@ def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
 
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield what an object keeps under its names, in slots too."""
-    yield from fields_of(value).items()
+    """Yield the stored attributes of an object, including those in slots."""
+    yield from private.fields_of(value).items()
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
             if type(member) is types.MemberDescriptorType and name != "__dict__":
@@ -192,35 +184,35 @@ def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
                     continue
 
 
-def _of_tuple(value: tuple[object, ...]) -> _Entries:
+def _tuple_entries(value: tuple[object, ...]) -> _Entries:
     kind, entries = type(value), tuple.__iter__(value)
-    # A named tuple has them. The results of torch's operations do too, and go by number.
+    # A named tuple has these. The results of torch's operations have them too, but use numbers.
     names = () if kind.__module__ == "torch.return_types" else getattr(kind, "__match_args__", ())
     return zip(names, entries, strict=True) if len(names) == len(value) else enumerate(entries)
 
 
-def _of_set(value: set[object] | frozenset[object]) -> _Entries:
+def _set_entries(value: set[object] | frozenset[object]) -> _Entries:
     def order_of(entry: object) -> int:
         fn = entry.grad_fn if isinstance(entry, torch.Tensor) else None
-        return -1 if fn is None else sequence_number(fn)
+        return -1 if fn is None else private.sequence_number(fn)
 
-    # A set has tensors in the order of their addresses, which differs between runs.
+    # A set orders tensors by address, which differs between runs.
     return enumerate(sorted(value, key=order_of))
 
 
-# Entries by the base class itself: a class derived from it may iterate otherwise.
+# The methods of the base classes: a derived class may iterate differently.
 _CONTAINERS: Final[dict[Any, Callable[[Any], _Entries]]] = {
-    tuple: _of_tuple,
+    tuple: _tuple_entries,
     list: lambda value: enumerate(list.__iter__(value)),
     dict: dict.items,
     deque: lambda value: enumerate(deque.__iter__(value)),
-    set: _of_set,
-    frozenset: _of_set,
+    set: _set_entries,
+    frozenset: _set_entries,
 }
 
 
 class Captured(NamedTuple):
-    """A tensor to show: an output at a ``path`` in what was captured, or the base of one that is a view.
+    """A tensor to show: an output at a ``path`` in the outputs, or the base of a view among them.
 
     ``producer`` is the grad_fn and the number of its output, and ``base`` the place of the base among these.
     """
@@ -233,27 +225,27 @@ class Captured(NamedTuple):
 
 
 def flatten(outputs: object, *, warns: bool = True) -> list[Captured]:
-    """Return the tensors with a graph in some outputs and the bases of views; warn about everything else in them."""
+    """Return the tensors with a graph in the outputs, and the bases of views; warn about all other leaves."""
     leaves = find_leaves(outputs)
-    captured = _captured(leaves)
+    captured = _capture_leaves(leaves)
     rest = [leaf for leaf in leaves if not _has_graph(leaf)]
     if rest and warns:
         kinds = ("a tensor" if isinstance(leaf.value, torch.Tensor) else type(leaf.value).__name__ for leaf in rest)
-        named = ", ".join(f"{_called(leaf)} ({kind})" for leaf, kind in zip(rest[:5], kinds, strict=False))
+        named = ", ".join(f"{_name_leaf(leaf)} ({kind})" for leaf, kind in zip(rest[:5], kinds, strict=False))
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
         warn(f"left out, since there is no graph behind it: {named}{more}")
     return captured
 
 
-def _captured(leaves: list[Leaf]) -> list[Captured]:
+def _capture_leaves(leaves: list[Leaf]) -> list[Captured]:
     outputs = [leaf for leaf in leaves if _has_graph(leaf)]
     if not outputs:
         raise _no_graph(leaves)
-    # A view's grad_fn may be made again when it is read, so each tensor's is read once.
-    captured = [Captured("output", leaf.path, *_read(_with_tensor(leaf.value))) for leaf in outputs]
+    # Reading the grad_fn of a view may make a new one, so read each once.
+    captured = [Captured("output", leaf.path, *_read(_stand_in_for_edge(leaf.value))) for leaf in outputs]
     places = {id(leaf.value): index for index, leaf in enumerate(outputs)}
     for index, (_, path, tensor, _, _) in enumerate([*captured]):
-        base = base_of(tensor)
+        base = private.base_of(tensor)
         if base is None:
             continue
         place = places.setdefault(id(base), len(captured))
@@ -264,36 +256,36 @@ def _captured(leaves: list[Leaf]) -> list[Captured]:
 
 
 def _no_graph(leaves: list[Leaf]) -> CaptureError:
-    # A tensor is what was meant, whatever stands before it.
+    # The user surely means the tensor, even if other values precede it.
     for leaf in leaves:
         if isinstance(leaf.value, torch.Tensor):
             return CaptureError(
-                f"{_called(leaf)} has no graph: {_why_no_graph(leaf.value)}; 'gradir explain' finds the line, and "
-                "--graph forward captures the forward all the same"
+                f"{_name_leaf(leaf)} has no graph: {_explain_no_graph(leaf.value)}; 'gradir explain' finds the line, "
+                "and --graph forward captures the forward all the same"
             )
     if not leaves:
         return CaptureError("there is nothing to capture: no tensor among the outputs")
     kind = type(leaves[0].value)
     advice = "the tensor that item() was called on" if issubclass(kind, float | int) else "a tensor such as the loss"
-    return CaptureError(f"{_called(leaves[0])} is not a tensor but {kind.__name__}; give {advice}")
+    return CaptureError(f"{_name_leaf(leaves[0])} is not a tensor but {kind.__name__}; give {advice}")
 
 
 def _has_graph(leaf: Leaf) -> bool:
     value = leaf.value
     if isinstance(value, GradientEdge):
-        # A program can make one of anything.
+        # A program can construct one from any values.
         node: object = value.node
-        return isinstance(node, Node) and value.output_nr in range(len(output_metadata(node)))
+        return isinstance(node, Node) and value.output_nr in range(len(private.output_metadata(node)))
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _read(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[Any, int] | None]:
     if isinstance(tensor, OfEdge):
         return tensor, (tensor.edge.node, tensor.edge.output_nr)
-    return tensor, (get_gradient_edge(tensor).node, output_nr_of(tensor)) if tensor.requires_grad else None
+    return tensor, (get_gradient_edge(tensor).node, private.output_nr_of(tensor)) if tensor.requires_grad else None
 
 
-def _why_no_graph(tensor: torch.Tensor) -> str:
+def _explain_no_graph(tensor: torch.Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if not (tensor.is_floating_point() or tensor.is_complex()):
         advice = "capture a floating-point tensor such as a log-probability instead"
@@ -305,5 +297,5 @@ def _why_no_graph(tensor: torch.Tensor) -> str:
     return "nothing it was computed from requires grad, or it was detached or made under torch.no_grad()"
 
 
-def _called(leaf: Leaf) -> str:
+def _name_leaf(leaf: Leaf) -> str:
     return f"output {leaf.path!r}" if leaf.steps else "the output"

@@ -1,4 +1,4 @@
-"""What a grad_fn keeps for its backward, read without unpacking, recomputing or copying anything."""
+"""Read the tensors that a grad_fn saved, without unpacking, recomputing or copying anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import torch
 
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.reading.attributes import Anatomy, Slot, Symbols, bare_name, plain_value, shape_of
+from gradir.frontends.pytorch.reading.attributes import NodeType, Slot, Symbols, bare_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.reach import class_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -24,16 +24,16 @@ from gradir.ir import AttrValue, Ref, Saved
 from gradir.ir.ids import storage_key
 from gradir.ir.model import Shape
 
-# A subclass of tensors runs this when it is unpacked, with a hook or without.
+# Unpacking a tensor subclass runs this, with a hook or without.
 _DISPATCH: Final = "__torch_dispatch__"
-# torch mentions the shape of a stale tensor like this.
+# The shape of a stale tensor in torch's error.
 _SHAPE: Final = re.compile(r"\[torch\.[\w.]+ \[([\d, ]*)\]\]")
 _HOOKED: Final = Saved("", state="hooked")
 _UNREAD: Final = Saved("", state="unread")
 
 
 class Shown(NamedTuple):
-    """A saved tensor that is neither freed nor packed by a hook, by the names of torch 2.12."""
+    """A saved tensor that is neither freed nor packed by a hook, with the attributes of torch 2.12."""
 
     data: torch.Tensor | None
     unpack: Callable[[], object]
@@ -41,13 +41,13 @@ class Shown(NamedTuple):
 
 
 class _Stopped(BaseException):
-    """Python code was about to run, of this name."""
+    """Python code of this name was about to run."""
 
 
-def as_shown(fn: GradFn, name: str, raw: Any) -> Any:
-    """Return ``raw`` as torch 2.12 shows it, where this torch unpacks it as the attribute ``name``.
+def normalize_packed(fn: GradFn, name: str, raw: Any) -> Any:
+    """Return the packed tensor or tensors ``raw`` in the form of torch 2.12; this torch unpacks them as ``name``.
 
-    A slot without a name stands for the state of what cannot be shown. No hook written in Python runs.
+    An unnamed `Saved` has the state of a tensor that cannot be read. No Python hook runs.
     """
     if raw is None or isinstance(raw, Saved):
         return raw
@@ -55,38 +55,38 @@ def as_shown(fn: GradFn, name: str, raw: Any) -> Any:
     shown: list[Any] = [_HOOKED if getattr(entry, "unpack_hook", None) is not None else _UNREAD for entry in entries]
     if _HOOKED not in shown:
         try:
-            unpacked = _unpacked(fn, name)
-            shown = [Shown(one, partial(_unpacked, fn, name)) for one in (unpacked if entries is raw else [unpacked])]
+            unpacked = _unpack(fn, name)
+            shown = [Shown(one, partial(_unpack, fn, name)) for one in (unpacked if entries is raw else [unpacked])]
         except (_Stopped, RuntimeError) as error:
-            # Of several, which of them it was is not known.
+            # For several, the error does not show which one failed.
             if len(entries) == 1:
-                shown = [_refused(fn, name, entries[0], error)]
+                shown = [_describe_refusal(fn, name, entries[0], error)]
     return tuple(shown) if entries is raw else shown[0]
 
 
 def clears_what_is_read(fn: GradFn) -> bool:
-    """Return whether a custom Function frees what it saved when that is read."""
+    """Return whether reading the saved tensors of a custom Function frees them."""
     return getattr(class_of(fn), "clear_saved_tensors_on_access", False) is True
 
 
-def _refused(fn: GradFn, name: str, raw: Any, error: BaseException) -> Shown | Saved:
-    told = str(error)
+def _describe_refusal(fn: GradFn, name: str, raw: Any, error: BaseException) -> Shown | Saved:
+    text = str(error)
     if isinstance(error, _Stopped):
-        return _UNREAD if told == _DISPATCH else _HOOKED
-    if private.STALE not in told:
-        return Saved("", state="freed") if private.FREED in told else _UNREAD
+        return _UNREAD if text == _DISPATCH else _HOOKED
+    if private.STALE not in text:
+        return Saved("", state="freed") if private.FREED in text else _UNREAD
     data = getattr(raw, "data", None)
     if data is not None:
-        return Shown(data, partial(_unpacked, fn, name))
-    said = _SHAPE.search(told)
-    return Saved("", shape=tuple(map(int, said[1].split(", "))) if said and said[1] else None, state="stale")
+        return Shown(data, partial(_unpack, fn, name))
+    match = _SHAPE.search(text)
+    return Saved("", shape=tuple(map(int, match[1].split(", "))) if match and match[1] else None, state="stale")
 
 
-def _unpacked(fn: GradFn, name: str) -> Any:
+def _unpack(fn: GradFn, name: str) -> Any:
     """Return an attribute of a function; raise `_Stopped` before any Python code runs."""
     if clears_what_is_read(fn):
         raise _Stopped(_DISPATCH)
-    # A profiler or a debugger of the program's is left alone.
+    # A profiler or debugger of the program stays in place.
     for current, watch in ((sys.getprofile, sys.setprofile), (sys.gettrace, sys.settrace)):
         if current() is None:
             watch(_stop)
@@ -104,25 +104,25 @@ def _stop(frame: FrameType, event: str, _: object) -> None:
 
 _kind_of: Final = attrgetter("dtype", "shape", "layout")
 
-# By the dtype that a Python number has as a tensor, a scalar of the same kind and a smaller dtype.
+# For each dtype of a Python number as a tensor, a scalar tensor of the same kind and a smaller dtype.
 PROBES: Final = {
     torch.int64: torch.zeros((), dtype=torch.int8),
     torch.float64: torch.zeros((), dtype=torch.float32),
     torch.complex128: torch.zeros((), dtype=torch.complex64),
 }
-# torch makes a tensor of this for a symbolic size, and of nan for a symbolic float.
+# torch makes a tensor of this number for a symbolic size, and of nan for a symbolic float.
 _SYMBOLIC: Final = 7777777
 
 
 def saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:
-    """Return a tensor that a function saved, as it is, without running what a program unpacks it by."""
-    held = getattr(_shown(fn, name), "data", None)
-    return held.detach() if isinstance(held, torch.Tensor) else None
+    """Return a tensor that a function saved, in its packed form: no unpack hook runs."""
+    data = getattr(_read_packed(fn, name), "data", None)
+    return data.detach() if isinstance(data, torch.Tensor) else None
 
 
 def is_stale(fn: GradFn, name: str) -> bool:
-    """Return whether the program has written to a tensor that a function saved, so that no backward goes through it."""
-    shown = _shown(fn, name)
+    """Return whether the program wrote to a tensor that a function saved, so that its backward fails."""
+    shown = _read_packed(fn, name)
     if not hasattr(shown, "unpack") or shown.unpack_hook is not None:
         return False
     try:
@@ -132,9 +132,9 @@ def is_stale(fn: GradFn, name: str) -> bool:
     return False
 
 
-def _shown(fn: GradFn, name: str) -> Any:
+def _read_packed(fn: GradFn, name: str) -> Any:
     raw = getattr(fn, f"{private.PACKED}{name}", None)
-    return raw if private.SHOWS_SAVED else as_shown(fn, f"{private.SAVED}{name}", raw)
+    return raw if private.SHOWS_SAVED else normalize_packed(fn, f"{private.SAVED}{name}", raw)
 
 
 # The dtype, shape and layout of saved tensors of one kind, and a probe if they may stand for a number.
@@ -142,7 +142,7 @@ _Kind: TypeAlias = tuple[str, Shape | None, str | None, torch.Tensor | None]
 
 
 class SavedReader:
-    """Reads saved slots and remembers which storage was met where.
+    """Reads saved slots, and remembers the first owner of each storage.
 
     ``layouts`` collects the layouts of outputs that are not strided, and ``numbers`` the saved numbers of a node.
     """
@@ -150,7 +150,7 @@ class SavedReader:
     def __init__(
         self, ids: Mapping[GradFn, str], tensors: TensorNodes, place: Callable[[Owned], str], symbols: Symbols
     ) -> None:
-        """``ids`` has the id of each grad_fn; ``place`` makes a node of a module's tensor and returns its id."""
+        """``ids`` maps grad_fns to ids; ``place`` makes a node of a module's tensor and returns its id."""
         self._ids, self._tensors, self._place, self._symbols = ids, tensors, place, symbols
         self._placed = tensors.ids
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
@@ -158,17 +158,18 @@ class SavedReader:
         self.layouts: dict[Ref, str] = {}
         self.numbers: dict[str, AttrValue] = {}
 
-    def read(self, fn: GradFn, anatomy: Anatomy, node_id: str) -> tuple[Saved, ...]:
+    def read(self, fn: GradFn, node_type: NodeType, node_id: str) -> tuple[Saved, ...]:
         """Return every saved slot of a grad_fn."""
         try:
-            packed = anatomy.packed(fn)
+            packed = node_type.packed(fn)
         except RuntimeError:
             # One of them is freed.
-            packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
+            packed = tuple([_read_slot(fn, slot) for slot in node_type.slots])
         if not private.SHOWS_SAVED:
-            packed = tuple([as_shown(fn, slot.unpacked, raw) for slot, raw in zip(anatomy.slots, packed, strict=False)])
+            pairs = zip(node_type.slots, packed, strict=False)
+            packed = tuple([normalize_packed(fn, slot.unpacked, raw) for slot, raw in pairs])
         read: list[Saved | None] = []
-        for slot, raw in zip(anatomy.slots, packed, strict=False):
+        for slot, raw in zip(node_type.slots, packed, strict=False):
             if raw.__class__ is tuple:
                 slots = [slot._replace(name=f"{slot.name}[{number}]") for number in range(len(raw))]
                 read += [self._read(fn, node_id, *each, raw) for each in zip(slots, raw, strict=True)]
@@ -195,10 +196,10 @@ class SavedReader:
         try:
             is_stale = private.version_of(tensor) and _raises(unpack) and _raises(getattr, fn, unpacked)
         except RuntimeError:
-            # An inference tensor has no version, and cannot be changed.
+            # An inference tensor has no version and cannot be stale.
             is_stale = False
-        # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A function's
-        # own output that was made in place refuses to be unpacked by itself: only the function can give it its grad_fn.
+        # torch hides the saved version. Unpacking compares it, and does nothing else without a hook. An output that the
+        # function made in place can only be unpacked through the function, which sets its grad_fn.
         if is_stale:
             return Saved(name, dtype, shape, size, None, storage, "stale")
         grad_fn = tensor.grad_fn
@@ -219,7 +220,7 @@ class SavedReader:
         layout = None if tensor.layout is torch.strided else bare_name(tensor.layout)
         shape = shape_of(tensor, self._symbols)
         kind = bare_name(tensor.dtype), shape, layout, PROBES.get(tensor.dtype) if shape == () else None
-        # Without one shape, or with a symbolic and so unhashable one, it is described each time.
+        # A missing or symbolic shape cannot be a key.
         with suppress(RuntimeError, TypeError):
             self._kinds[_kind_of(tensor)] = kind
         return kind
@@ -234,7 +235,7 @@ class SavedReader:
         if known is not None:
             return known
         nbytes: int | torch.SymInt = storage.nbytes()
-        # It may depend on a symbolic size.
+        # The size may be symbolic.
         size = nbytes if type(nbytes) is int else None
         owner = self._tensors.owner_of(handle)
         if isinstance(owner, Owned):
@@ -244,10 +245,10 @@ class SavedReader:
 
 
 def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[Any, ...] | None) -> Ref | None:
-    """Return the function's own output that it saved: torch saves it without its grad_fn and unpacks it with that."""
+    """Return the reference to a function's own output that it saved: torch saves it without its grad_fn."""
     if clears_what_is_read(fn) or any(getattr(entry, "unpack_hook", raw) is not None for entry in siblings or ()):
         return None
-    # What was freed or changed raises. A class of tensors is not told.
+    # Freed or changed tensors raise. No dispatch of a tensor subclass or mode runs.
     with suppress(RuntimeError), private.without_dispatch_modes():
         unpacked: Any = getattr(fn, name)
         tensor = unpacked if siblings is None else next(compress(unpacked, (entry is raw for entry in siblings)))
@@ -255,7 +256,7 @@ def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[A
     return None
 
 
-def _packed(fn: GradFn, slot: Slot) -> object:
+def _read_slot(fn: GradFn, slot: Slot) -> object:
     try:
         return getattr(fn, slot.packed)
     except RuntimeError:
@@ -271,9 +272,10 @@ def _raises(unpack: Callable[..., object], *args: object) -> bool:
 
 
 def number_of(tensor: torch.Tensor, probe: torch.Tensor) -> AttrValue:
-    """Return the number that torch made ``tensor`` of, if it is not a tensor of the user's.
+    """Return the number that torch wrapped into ``tensor``, or ``None`` for a tensor of the user.
 
-    Type promotion tells: a number gives way to any tensor of its kind, but of two scalar tensors the larger dtype wins.
+    Type promotion shows this: a wrapped number takes the dtype of any tensor of its kind, but of two scalar tensors the
+    larger dtype wins.
 
     >>> fn = (torch.ones(2, requires_grad=True) * 0.5).grad_fn
     >>> number_of(fn._raw_saved_other.data, PROBES[torch.float64])
@@ -282,7 +284,7 @@ def number_of(tensor: torch.Tensor, probe: torch.Tensor) -> AttrValue:
     """
     if type(tensor) is not torch.Tensor or not tensor.is_cpu:
         return None
-    # No mode of the user's need be told of this.
+    # Modes of the user must not see this.
     with private.without_dispatch_modes(), private.without_overrides():
         if torch.result_type(tensor, probe) is not probe.dtype:
             return None

@@ -1,4 +1,4 @@
-"""Names of tensors, whose parameter or buffer each one is, and the numbers in those of any layout."""
+"""Find the names, modules, storages and values of tensors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gradir.frontends.walks import below
 from gradir.protocols import Names
 
 _MOST_WORDS: Final = 2**20
-# Has bits all over, so that products of small numbers look like chance.
+# Its bits are spread out, so that products with small numbers look random.
 _SPREAD: Final = -7_046_029_254_386_353_131
-# Makes a named tuple in half the time of its own constructor.
+# Makes a named tuple in half the time of its constructor.
 _made: Final = tuple.__new__
 
 
 class Owned(NamedTuple):
-    """A parameter or buffer of a module, with every name it has, and whether it is registered as a parameter."""
+    """A parameter or buffer of a module, with all its names."""
 
     tensor: torch.Tensor
     names: tuple[str, ...]
@@ -34,12 +34,12 @@ class Owned(NamedTuple):
 
     @property
     def is_parameter(self) -> bool:
-        """Whether it is a parameter: one of a loaded script is registered as such, and no `torch.nn.Parameter`."""
+        """Whether it is a parameter; in a loaded TorchScript module it is registered, but no `torch.nn.Parameter`."""
         return self.is_registered or isinstance(self.tensor, nn.Parameter)
 
 
 class Modules(NamedTuple):
-    """The modules below the roots by their first paths, and their parameters and buffers, tied ones once."""
+    """The first path of each module below the roots, and their parameters and buffers, each once."""
 
     roots: Mapping[str, nn.Module]
     paths: Mapping[nn.Module, str]
@@ -87,12 +87,12 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
 
 
 def is_own(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor in the place of a parameter is one, and not computed, as by a hypernetwork."""
+    """Return whether a tensor in the place of a parameter is a leaf and not computed, as by a hypernetwork."""
     return tensor.is_leaf and (tensor.requires_grad or isinstance(tensor, nn.Parameter))
 
 
 class TensorNodes:
-    """Knows the nodes of tensors by id(): leaves at once, and buffers once something saves them."""
+    """The nodes of tensors: of leaves from the start, and of buffers once a node saves them."""
 
     def __init__(self, owned: list[Owned]) -> None:
         tensors = [entry[0] for entry in owned]
@@ -102,19 +102,19 @@ class TensorNodes:
         self._owners: dict[int | None, Owned | str] = dict(zip(storages, owned, strict=True))
 
     def place(self, nodes: dict[str, torch.Tensor]) -> None:
-        """Note that tensors have nodes, the first of several the storage that they share."""
+        """Add the nodes of tensors; the first of several tensors owns the storage that they share."""
         tensors = nodes.values()
         self.ids.update(zip(map(id, tensors), nodes, strict=True))
         storages = [self._storages.get(id(tensor)) or storage_of(tensor) for tensor in tensors]
         self._owners.update(zip(reversed(storages), reversed(nodes), strict=True))
 
     def owner_of(self, storage: int) -> Owned | str | None:
-        """Return the node of the leaf or buffer that owns a storage, or the module's tensor that has no node yet."""
+        """Return the node of the leaf or buffer that owns a storage, or the module's tensor if it has no node yet."""
         return self._owners.get(storage)
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:
-    """Return the identity of a tensor's storage while it lives, ``None`` without one, as for sparse tensors."""
+    """Return the identity of a living tensor's storage, or ``None`` if it has none, as a sparse tensor."""
     try:
         return storage_handle((tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage())
     except (NotImplementedError, RuntimeError, ValueError):
@@ -122,7 +122,7 @@ def storage_of(tensor: torch.Tensor) -> int | None:
 
 
 def held_by(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor with the data, if a class such as DTensor only wraps another tensor."""
+    """Return the inner tensor if the tensor is a wrapper, such as a DTensor, of a single one."""
     while type(tensor) not in PLAIN:
         describe = getattr(type(tensor), "__tensor_flatten__", None)
         if describe is None:
@@ -130,7 +130,7 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
         if str(getattr(describe, "__module__", "")).startswith("torch."):
             parts = [getattr(tensor, name) for name in describe(tensor)[0]]
         else:
-            # No code of the user's runs.
+            # So that no code of the user runs.
             parts = [part for _, part in attributes_of(tensor)]
         inner = [part for part in parts if isinstance(part, torch.Tensor)]
         if len(inner) != 1 or inner[0] is tensor:
@@ -140,15 +140,15 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def checksum(tensor: torch.Tensor) -> int | None:
-    """Return the sum of the words that hold the values, each times its place, or ``None`` if unknown."""
-    held = held_by(tensor).detach()
-    if type(held) not in PLAIN or held.is_meta or held.layout is not torch.strided:
+    """Return the sum of the 64-bit words of the values, each times its place, or ``None`` without readable values."""
+    inner = held_by(tensor).detach()
+    if type(inner) not in PLAIN or inner.is_meta or inner.layout is not torch.strided:
         return None
-    data = held.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
-    places = torch.arange(1, min(-(-len(data) // 8), _MOST_WORDS) + 1, device=held.device) * _SPREAD
+    data = inner.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+    places = torch.arange(1, min(-(-len(data) // 8), _MOST_WORDS) + 1, device=inner.device) * _SPREAD
     places ^= places >> 32
-    total = torch.zeros((), dtype=torch.int64, device=held.device)
-    # All at once would need twice the memory of the values.
+    total = torch.zeros((), dtype=torch.int64, device=inner.device)
+    # In parts, since all at once would need twice the memory of the values.
     for part in data.chunk(len(data) // (8 * _MOST_WORDS) + 1):
         words = places.new_zeros(-(-len(part) // 8))
         words.view(torch.uint8)[: len(part)] = part
@@ -158,14 +158,14 @@ def checksum(tensor: torch.Tensor) -> int | None:
 
 
 class Extent(NamedTuple):
-    """The bytes of a storage between which a tensor lies."""
+    """The range of bytes of a storage that a tensor covers."""
 
     start: int
     end: int
 
 
 def extent_of(tensor: torch.Tensor) -> Extent:
-    """Return the bytes of its storage between which a tensor lies."""
+    """Return the range of bytes of its storage that a tensor covers."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
     start, size = int(tensor.storage_offset()), tensor.element_size()
@@ -177,35 +177,31 @@ PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
 
 
 class NamedTensors:
-    """Looks up the names of a tensor: those of its modules first, then those in ``params``, then its own."""
+    """Looks up the names of a tensor: those in its modules, then those in ``params``, then its own."""
 
     def __init__(self, owned: Sequence[Owned], params: Names | None, temporary: Iterable[Owned] = ()) -> None:
-        self.held = {id(entry[0]) for entry in owned}
-        # With those that modules had while they ran.
+        self.owned_ids = {id(entry[0]) for entry in owned}
+        # Including parameters that modules had only while they ran.
         self.owned = {id(entry[0]): entry for entry in (*owned, *temporary)}
-        self._given: dict[int, list[str]] = {}
+        self._param_names: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
         for name, tensor in named_tensors(params):
-            self._given.setdefault(id(tensor), []).append(name)
+            self._param_names.setdefault(id(tensor), []).append(name)
             if not tensor.is_leaf:
                 self.intermediates.append((tensor, name))
 
     def of(self, tensor: torch.Tensor) -> Owned:
-        """Return the tensor with every name, the one to show first, and the path of the module that holds it."""
-        key = id(tensor)
-        entry = self.owned.get(key) or Owned(tensor, (), "")
-        given = self._given.get(key, ()) if self._given else ()
+        """Return the tensor with all its names, the one to show first, and the path of its module."""
+        entry = self.owned.get(id(tensor)) or Owned(tensor, (), "")
+        names = self._param_names.get(id(tensor), ())
         own = name_of(tensor)
-        if not given and not own:
-            return entry
-        names = [*entry.names, *given]
         if isinstance(own, str) and own:
-            names.append(plain_text(own))
-        return entry._replace(names=tuple(dict.fromkeys(names)))
+            names = [*names, plain_text(own)]
+        return entry._replace(names=tuple(dict.fromkeys([*entry.names, *names]))) if names else entry
 
 
 def named_tensors(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the names that a user gives as plain text, with their tensors."""
+    """Yield the names in ``params`` as plain text, with their tensors."""
     pairs: object = () if params is None else params.items() if isinstance(params, Mapping) else params
     for pair in pairs if isinstance(pairs, Iterable) else (pairs,):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -222,18 +218,18 @@ def named_tensors(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def numbers_in(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the numbers that a tensor stores, as a tensor of the usual layout."""
+    """Return the values that a tensor of any layout stores, as a strided tensor."""
     values = tensor.detach()
     if values.layout is torch.sparse_coo:
         return values.coalesce().values()
     if values.is_mkldnn:
         return values.to_dense()
-    # A copy: torch takes the parts of what it calls a view of a compressed layout for views of that.
+    # A copy, since torch treats slices of the values of a compressed layout as views of that layout.
     return values.values().clone() if values.is_nested or values.layout is not torch.strided else values
 
 
 def ones_for(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a gradient for a tensor, in its layout, with a 1 wherever that stores a number."""
+    """Return a gradient for a tensor, in its layout, with a 1 for each stored value."""
     if tensor.layout is torch.strided:
         return torch.ones_like(tensor)
     if tensor.is_mkldnn:
@@ -246,10 +242,10 @@ def ones_for(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def number_of(tensors: object) -> float | None:
-    """Return the number that a backward starts from, if it is one."""
+    """Return the value that a backward starts from, or ``None`` unless it is a single real number."""
     tensor = tensors[0] if isinstance(tensors, tuple) and len(tensors) == 1 else tensors
     if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.is_meta or tensor.is_complex():
         return None
-    # A recording must not take it for a number that the program reads.
+    # Without overrides, so that a recording does not count this as a read of the program.
     with without_overrides():
         return float(tensor.detach())

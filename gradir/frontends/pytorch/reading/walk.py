@@ -1,4 +1,4 @@
-"""The walk over next_functions."""
+"""Walk over the next_functions of grad_fns."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Edges: TypeAlias = tuple[tuple[GradFn | None, int], ...]
 
 
 class Walk(NamedTuple):
-    """Everything below some captured tensors, in canonical order.
+    """The graph of some captured tensors, in canonical order.
 
-    ``order`` holds grad_fns and, as integers, places in the list of captured tensors. It keeps every wrapper alive:
-    a torch that forgets a wrapper nobody holds forgets its identity too. ``edges`` is each grad_fn's next_functions,
-    and ``roots`` are the grad_fns of the captured tensors.
+    ``roots`` are the grad_fns of the captured tensors. ``order`` has grad_fns and indices into the list of captured
+    tensors, and keeps the Python wrappers of grad_fns alive, since torch may make new ones otherwise. ``edges`` maps
+    each grad_fn to its next_functions.
     """
 
     roots: list[GradFn]
@@ -29,7 +29,7 @@ class Walk(NamedTuple):
 
     def has_path_of(self, length: int) -> bool:
         """Return whether some path visits at least ``length`` grad_fns."""
-        # Where nothing goes on, a path ends.
+        # Only the last node of a path has no edges.
         if sum(map(bool, self.edges.values())) + 1 < length:
             return False
         longest: dict[GradFn | None, int] = {None: 0}
@@ -48,7 +48,7 @@ class Walk(NamedTuple):
 
 
 def walk(captured: Sequence[Captured]) -> Walk:
-    """Visit everything that the captured tensors reach, each grad_fn once, and let the graph be freed safely."""
+    """Visit each grad_fn that the captured tensors reach once, and make the graph safe to free."""
     walked = Walk([tensor.producer[0] for tensor in captured if tensor.producer is not None], [], {})
     try:
         with stage("walking the graph", 0, walked.edges.__len__):
@@ -56,7 +56,7 @@ def walk(captured: Sequence[Captured]) -> Walk:
             for index, tensor in enumerate(captured):
                 place = index if tensor.role == "output" else None
                 above: list[int] = []
-                # An output stands behind its base, and both behind all that the two were computed from.
+                # A base precedes its view, and all their producers precede both.
                 while place is not None and place not in met:
                     met.add(place)
                     above.append(place)
@@ -67,19 +67,19 @@ def walk(captured: Sequence[Captured]) -> Walk:
                 walked.order.extend(reversed(above))
         protect(walked)
     except BaseException:
-        # Python has seen nodes all the same, as where the user interrupts a long walk.
+        # Python has seen nodes even if the user interrupts a long walk.
         hold(walked)
         raise
     return walked
 
 
 def _descend(root: GradFn, edges: dict[GradFn, Edges], order: list[GradFn | int]) -> None:
-    """List what is new below a grad_fn, and its edges: `gradir.ir.edges.postorder`, inlined for speed."""
+    """Add the new grad_fns below one, and their edges: `gradir.ir.edges.postorder`, inlined for speed."""
     stack = [root]
     while stack:
         fn = stack.pop()
         if fn is None:
-            # Every child of the node below is done.
+            # All children of the node are done.
             order.append(stack.pop())
             continue
         if fn in edges:

@@ -1,5 +1,5 @@
-"""Note what a forward does while it runs.
+"""Record a forward pass while it runs.
 
-``timelines`` know which module ran when, ``sources`` which line called what, and ``flow`` which tensor went where.
-``forward`` makes a graph of a flow, and ``rank`` tells what this process exchanged with others.
+``timelines`` record which module ran when, ``sources`` which line called which operation, and ``flow`` the operations
+and their tensors. ``forward`` makes a graph of a flow, and ``rank`` describes what this process exchanged with others.
 """

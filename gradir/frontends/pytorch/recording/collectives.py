@@ -1,4 +1,4 @@
-"""What the tensors of a collective are in the graph, and what a process receives from one that is not sent."""
+"""Find the operands of a collective in the graph, and imitate the result of a collective that is not sent."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_o
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import frames_from, frames_of
 
-# A parameter, a tensor that may be a gradient, or the sequence number of the node that made a tensor.
+# A parameter, a reference to a tensor that may be a gradient, or the sequence number of the node that made a tensor.
 Operand = torch.Tensor | weakref.ref[torch.Tensor] | int
-# So many bytes of parameters are gathered at most, so that a dry forward has their values.
+# The most bytes of parameters that a dry forward gathers to run with their values.
 _MOST_WHOLE: Final = 2**30
-# A process that is gone would be waited for without end.
+# Without this limit, gathering would wait forever for a process that has ended.
 _PATIENCE: Final = timedelta(seconds=60)
 
 
 class Operands:
-    """Finds the operands of what one thread exchanges."""
+    """Finds the operands of the collectives of one thread."""
 
     def __init__(self) -> None:
-        # By storage, the parameters whose gradients were written there.
+        # The parameters whose gradients an operation wrote to a storage, by storage.
         self._written: defaultdict[int | None, dict[int, torch.Tensor]] = defaultdict(dict)
 
-    def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Note where an operation puts a gradient that the engine accumulates, such as into a bucket."""
+    def record_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Record that an operation copies a gradient that the engine accumulates, for instance into a bucket."""
         signature = signature_of(func)
-        if INPLACE not in signature.kinds.values() or (parameter := _accumulating(private.running_node())) is None:
+        if INPLACE not in signature.kinds.values() or (parameter := _leaf_of(private.running_node())) is None:
             return
-        taken = [each for each in named(signature.names, args, kwargs) if isinstance(each[1], torch.Tensor)]
-        given = [(name, value) for name, value in taken if value.numel() == parameter.numel()]
-        # What is filled with zeros is the place of a gradient that does not come.
-        for name, value in given if len(given) > 1 else ():
+        tensors = [each for each in named(signature.names, args, kwargs) if isinstance(each[1], torch.Tensor)]
+        same_size = [(name, value) for name, value in tensors if value.numel() == parameter.numel()]
+        # A single tensor of this size is filled with zeros, in place of a gradient that is missing.
+        for name, value in same_size if len(same_size) > 1 else ():
             if signature.kinds.get(name) == INPLACE:
                 self._written[storage_of(value)][id(parameter)] = parameter
 
-    def of(self, given: Sequence[torch.Tensor], node: GradFn | None, frame: FrameType, phase: str) -> Sequence[Operand]:
-        """Return the operands of a collective that is given these tensors."""
-        if sharded := _sharded_around(frame):
-            return [getattr(each, private.FSDP_FORMS[-1]) for each in sharded]
+    def find(self, inputs: Sequence[torch.Tensor], node: GradFn | None, frame: FrameType, phase: str) -> list[Operand]:
+        """Return the operands of a collective with these input tensors."""
+        if parameters := _find_sharded(frame):
+            return [getattr(each, private.FSDP_FORMS[-1]) for each in parameters]
         if phase == "forward":
-            is_inside = any(private.runs_a_function(outer.f_code) for outer in frames_from(frame))
+            is_inside = any(private.is_function_call(outer.f_code) for outer in frames_from(frame))
 
-            def made(tensor: torch.Tensor) -> Operand:
+            def find_operand(tensor: torch.Tensor) -> Operand:
                 if tensor.grad_fn is not None:
                     return private.sequence_number(tensor.grad_fn)
-                # The custom Function whose forward runs has the last number that was given away.
+                # A custom Function whose forward runs has the last number that was assigned.
                 return private.next_sequence_number() - 1 if is_inside else weakref.ref(_whole(tensor))
 
-            return [made(tensor) for tensor in given]
-        found = {key: each for tensor in given for key, each in self._written.pop(storage_of(tensor), {}).items()}
-        # A bucket that lacks a gradient may have another one on another rank.
-        is_whole = sum(each.numel() for each in found.values()) == sum(tensor.numel() for tensor in given)
-        if found or (parameter := _accumulating(node)) is None:
+            return [*map(find_operand, inputs)]
+        found = {key: each for tensor in inputs for key, each in self._written.pop(storage_of(tensor), {}).items()}
+        # If a bucket lacks a gradient, its other gradients may differ between ranks.
+        is_whole = sum(each.numel() for each in found.values()) == sum(tensor.numel() for tensor in inputs)
+        if found or (parameter := _leaf_of(node)) is None:
             return [*found.values()] if is_whole else []
-        is_own = parameter.grad is not None and {*map(storage_of, given)} == {storage_of(parameter.grad)}
+        is_own = parameter.grad is not None and {*map(storage_of, inputs)} == {storage_of(parameter.grad)}
         return [parameter] if is_own else []
 
 
 class OperandNames:
-    """The ids that operands have in the graph that was captured."""
+    """The ids of operands in the captured graph."""
 
     def __init__(self, modules: Modules, ids: Mapping[GradFn, str]) -> None:
         made = ((fn, name) for fn, name in ids.items() if type(fn).__name__ != private.ACCUMULATOR)
@@ -85,16 +85,16 @@ class OperandNames:
             self._owned.update((id(form), name) for form in forms)
         self._modules = modules
         self._by_gradient: dict[int, torch.Tensor] = {}
-        # Parameters that are operands themselves, as if averaged: these may part between.
+        # Parameters that are operands themselves, as when averaged: they may differ between ranks until then.
         self.exchanged: set[str] = set()
 
     def find_gradients(self) -> None:
-        """Look at the gradients that there are now."""
+        """Read which parameters have a gradient now."""
         owned = (each.tensor for each in self._modules.owned)
         self._by_gradient = {id(held_by(each.grad)): each for each in owned if each.grad is not None}
 
     def __call__(self, operand: Operand) -> str:
-        """Return the id of an operand, empty where it is not known."""
+        """Return the id of an operand, or an empty string if it is unknown."""
         if isinstance(operand, int):
             return self._made.get(operand, "")
         tensor = operand() if isinstance(operand, weakref.ref) else operand
@@ -106,32 +106,32 @@ class OperandNames:
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor of which another is a full view, as `to_local` returns."""
+    """Return the base of a tensor that is a full view, such as the result of `to_local`, or the tensor itself."""
     base = private.base_of(tensor)
     return base if base is not None and base.numel() == tensor.numel() else tensor
 
 
-def _accumulating(node: GradFn | None) -> torch.Tensor | None:
+def _leaf_of(node: GradFn | None) -> torch.Tensor | None:
     return getattr(node, "variable", None) if type(node).__name__ == private.ACCUMULATOR else None
 
 
-def unsent(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:
-    """Return the result of a collective that was not sent, as if each process had sent the same as this one."""
+def imitate_collective(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:
+    """Return the result of a collective that is not sent, as if each process sent the tensors of this one."""
     schema = private.schema_of(func)
     namespace, _, name = schema.name.partition("::")
     if namespace == "c10d":
-        return _finished(name, len(schema.returns), arguments)
-    given = next(arguments[key] for key in ("input", "inputs", "tensor", "tensors") if key in arguments)
+        return _make_work(name, len(schema.returns), arguments)
+    inputs = next(arguments[key] for key in ("input", "inputs", "tensor", "tensors") if key in arguments)
     if "out" in arguments:
-        return _fill(arguments["out"], given)
-    if name.endswith("_") or not isinstance(given, (torch.Tensor, list)):
-        return given
-    if isinstance(given, list):
-        return [_shaped(name, tensor, arguments, group.size()) for tensor in given]
-    return _shaped(name, given, arguments, group.size())
+        return _fill(arguments["out"], inputs)
+    if name.endswith("_") or not isinstance(inputs, (torch.Tensor, list)):
+        return inputs
+    if isinstance(inputs, list):
+        return [_make_result(name, tensor, arguments, group.size()) for tensor in inputs]
+    return _make_result(name, inputs, arguments, group.size())
 
 
-def _shaped(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size: int) -> torch.Tensor:
+def _make_result(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size: int) -> torch.Tensor:
     shape = list(tensor.shape or (1,))
     if name.startswith("all_gather"):
         shape[0] *= size
@@ -147,35 +147,35 @@ def _shaped(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size:
     return _fill(tensor.new_empty(shape), tensor)
 
 
-def _finished(name: str, returns: int, arguments: Mapping[str, Any]) -> Any:
-    """Return a work that is done, behind the tensors that it filled, as an operation of torch.distributed does."""
+def _make_work(name: str, returns: int, arguments: Mapping[str, Any]) -> Any:
+    """Fill the outputs of an operation of torch.distributed, and return these and a finished work, as it does."""
     if not returns:
         return None
     first = next(iter(arguments.values()))
     sent = next((arguments[key] for key in ("input_tensor", "input", "input_tensors") if key in arguments), None)
     if sent is not None or name.startswith("recv"):
         with torch.no_grad():
-            for filled, source in _pairs(first, sent):
-                _fill(filled, source)
+            for output, source in _pairs(first, sent):
+                _fill(output, source)
     done: Any = torch.futures.Future()
     done.set_result(first if isinstance(first, list) else [first])
-    work = private.finished_work(done).boxed()
+    work = private.make_finished_work(done).boxed()
     return (first, work) if returns == 2 else work
 
 
-def _pairs(filled: Any, sent: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
-    if isinstance(filled, torch.Tensor):
-        yield filled, sent
+def _pairs(outputs: Any, sent: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+    if isinstance(outputs, torch.Tensor):
+        yield outputs, sent
         return
-    for outputs, source in zip_longest(filled, sent or ()):
-        one = next(iter(source), None) if isinstance(source, list) else source
-        for output in outputs if isinstance(outputs, list) else (outputs,):
+    for several, sources in zip_longest(outputs, sent or ()):
+        source = next(iter(sources), None) if isinstance(sources, list) else sources
+        for output in several if isinstance(several, list) else (several,):
             if isinstance(output, torch.Tensor):
-                yield output, one
+                yield output, source
 
 
 def _fill(output: torch.Tensor, source: torch.Tensor | None) -> torch.Tensor:
-    """Fill with what this process sends, so that what is read of it are values and no chance."""
+    """Fill an output with values that this process sends, so that a program reads no random memory."""
     if source is None or not source.numel():
         return output.zero_()
     times = -(-output.numel() // source.numel())
@@ -183,15 +183,15 @@ def _fill(output: torch.Tensor, source: torch.Tensor | None) -> torch.Tensor:
 
 
 class Parts:
-    """The parts of parameters under `fully_shard` of all processes, so that a dry forward runs with true weights."""
+    """The gathered parameters under `fully_shard`, so that a dry forward runs with true weights."""
 
     def __init__(self) -> None:
         self._whole: dict[int, torch.Tensor] = {}
         self._asked: set[int] = set()
 
     def fill(self, arguments: Mapping[str, Any], frame: FrameType, call: Frame | None) -> None:
-        """Fill what a gathering of parameters that was not sent is to fill; the first one really gathers all."""
-        parameters = _sharded_around(frame)
+        """Fill the output of an unsent gathering of parameters; the first one really gathers all of a model."""
+        parameters = _find_sharded(frame)
         output, sent = arguments.get("output_tensor"), arguments.get("input_tensor")
         if not parameters or output is None or sent is None or output.numel() <= sent.numel():
             return
@@ -199,7 +199,7 @@ class Parts:
         if model is not None and id(model) not in self._asked:
             self._asked.add(id(model))
             groups = [*sharding_groups(modules_in(model))]
-            # torch 2.5 has other names, and a process that is gone sends nothing.
+            # torch 2.5 has other names, and a process that has ended sends nothing.
             with suppress(AttributeError, RuntimeError), torch.no_grad():
                 self._gather(groups, [getattr(each, private.FSDP_PARAMETERS) for each in groups])
         whole = self._whole.get(id(parameters[0]))
@@ -216,7 +216,7 @@ class Parts:
             self._whole[id(parameters[0])] = whole
 
 
-def _sharded_around(frame: FrameType) -> Sequence[Any]:
-    """Return what `fully_shard` has for each parameter that is gathered or reduced by what runs a frame."""
+def _find_sharded(frame: FrameType) -> Sequence[Any]:
+    """Return the records of `fully_shard` for the parameters that a frame gathers or reduces."""
     parameters = (each.f_locals.get(private.FSDP_PARAMETERS) for each in frames_of(frame, private.FSDP))
     return next(filter(None, parameters), ())

@@ -1,4 +1,4 @@
-"""What operations cost: FLOPs by torch's own formulas, and the time that they take, forward and backward."""
+"""Measure the cost of operations: FLOPs by torch's formulas, and the time of forward and backward."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradir.ir.marks import FLOPS, MILLISECONDS
 
 
 class Costs:
-    """The costs of one thread's operations by sequence number, or FLOPs by module where no grad_fn was made."""
+    """The costs of one thread's operations by sequence number, or FLOPs by module for operations without grad_fn."""
 
     def __init__(self, timeline: Timeline, *, are_timed: bool) -> None:
         self.are_timed = are_timed
@@ -31,16 +31,16 @@ class Costs:
         self._timeline = timeline
         self._flops: defaultdict[int, int] = defaultdict(int)
         self._milliseconds: defaultdict[int, float] = defaultdict(float)
-        # By id(), since a call with all that led to it takes long to hash; the timeline keeps it alive.
-        self._apart: dict[int, tuple[Frame | None, int]] = {}
+        # By id(), since a frame with its callers is slow to hash; the timeline keeps it alive.
+        self._other_flops: dict[int, tuple[Frame | None, int]] = {}
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run an operation and note what it costs."""
+        """Run an operation and record its cost."""
         # autograd makes the grad_fn before it runs the operation.
         number = next_sequence_number() - 1
-        taken = tensors_in([args, kwargs])
-        makes_node = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in taken)
-        begin = self._now(taken)
+        inputs = tensors_in([args, kwargs])
+        makes_node = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+        begin = self._now(inputs)
         result = func(*args, **kwargs)
         if self.are_timed and makes_node:
             self._milliseconds[number] += (self._now(tensors_in(result)) - begin) * 1000
@@ -51,11 +51,11 @@ class Costs:
                 self._flops[number] += flops
             else:
                 frame = self._timeline.current
-                self._apart[id(frame)] = frame, self._apart.get(id(frame), (None, 0))[1] + flops
+                self._other_flops[id(frame)] = frame, self._other_flops.get(id(frame), (None, 0))[1] + flops
         return result
 
-    def noted(self, live: LiveGraph, paths: Mapping[nn.Module, str]) -> LiveGraph:
-        """Return the capture with what its nodes cost in ``ext``, and with the FLOPs of other operations by module."""
+    def add_costs(self, live: LiveGraph, paths: Mapping[nn.Module, str]) -> LiveGraph:
+        """Return the capture with the costs of its nodes in ``ext``, and the FLOPs of other operations by module."""
         backward = self._backward(live) if self.are_timed else {}
         found: dict[str, dict[str, AttrValue]] = {}
         for fn, key in live.grad_fns.items():
@@ -66,22 +66,22 @@ class Costs:
                 cost[FLOPS] = self._flops[number]
             if self.are_timed:
                 cost[MILLISECONDS] = (self._milliseconds.get(number, 0.0), backward.get(key, 0.0))
-        apart: defaultdict[str, int] = defaultdict(int)
-        for frame, flops in self._apart.values():
-            apart[path_of(frame, paths)] += flops
+        other_flops: defaultdict[str, int] = defaultdict(int)
+        for frame, flops in self._other_flops.values():
+            other_flops[path_of(frame, paths)] += flops
         nodes = {key: replace(node, ext={**node.ext, **found.get(key, {})}) for key, node in live.graph.nodes.items()}
         live = live._replace(graph=replace(live.graph, nodes=nodes))
-        return live.with_options({FLOPS: tuple(sorted(apart.items()))})
+        return live.with_options({FLOPS: tuple(sorted(other_flops.items()))})
 
     def _backward(self, live: LiveGraph) -> dict[str, float]:
-        """Return the milliseconds that each node takes in a backward, which adds up no gradient and frees nothing."""
-        begun, taken = dict[str, float](), dict[str, float]()
+        """Return the milliseconds of each node in a backward that accumulates no gradient and frees nothing."""
+        starts, durations = dict[str, float](), dict[str, float]()
 
         def begin(key: str, gradients: Any) -> None:
-            begun[key] = self._now(tensors_in(gradients))
+            starts[key] = self._now(tensors_in(gradients))
 
         def end(key: str, gradients: Any, _: Any) -> None:
-            taken[key] = (self._now(tensors_in(gradients)) - begun[key]) * 1000
+            durations[key] = (self._now(tensors_in(gradients)) - starts[key]) * 1000
 
         outputs = [entry.tensor for entry in live.captured if entry.role == "output" and entry.tensor.requires_grad]
         leaves = [tensor for tensor in live.leaves.values() if tensor.requires_grad]
@@ -92,10 +92,10 @@ class Costs:
                     hooks.callback(fn.register_hook(partial(end, key)).remove)
             gradients = [torch.ones_like(tensor) for tensor in outputs]
             torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
-        return taken
+        return durations
 
     def _now(self, tensors: Sequence[torch.Tensor]) -> float:
-        """Return the time, once the devices of some tensors have done what was asked of them."""
+        """Return the time after the devices of some tensors have finished."""
         if self.are_timed and any(tensor.is_cuda for tensor in tensors):
             torch.cuda.synchronize()
         return perf_counter()

@@ -1,4 +1,4 @@
-"""What a process exchanges with the others of its groups, noted as the dispatcher gets it in any way."""
+"""Record the messages between this process and others, in the dispatcher, whichever function sends them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torch import distributed, nn
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
-from gradir.frontends.pytorch.reading.distributed import group_called, reduction
+from gradir.frontends.pytorch.reading.distributed import find_group, reduction
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Parts, unsent
+from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Parts, imitate_collective
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.removable_modes import DispatchMode
-from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
+from gradir.frontends.pytorch.recording.sources import ShownLines, is_command_code
 from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
 from gradir.frontends.texts import plain_text
@@ -35,20 +35,20 @@ from gradir.ir import Collective, TensorMeta
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.recording.rank import Exchanged, UntilStep
 
-# Operations that torch has in several ways, whose names contain these, mostly with other underscores.
-_CALLED: Final = ("all_gather", "all_reduce", "all_to_all", "barrier", "recv", "reduce_scatter", "send")
-# The argument with what the process gives, the first of these that there is, in all releases.
-_GIVEN: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
+# The names of torch's variants of an operation contain one of these, with or without underscores.
+_OPS: Final = ("all_gather", "all_reduce", "all_to_all", "barrier", "recv", "reduce_scatter", "send")
+# The first of these arguments that exists has the inputs of the operation, in all releases.
+_INPUTS: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
 _NEW_GROUP: Final = "new_group"
-# These give each process values of the others.
+# Operations that give each process values of the others.
 _GATHERING: Final = frozenset({"all_gather", "all_reduce", "all_to_all", "gather"})
-# These are in no order that all ranks of a group have.
+# Operations whose order may differ between the ranks of a group.
 _POINT_TO_POINT: Final = frozenset({"recv", "send"})
 
 
-def _called(name: str) -> str:
+def _normalize_op(name: str) -> str:
     bare = name.replace("_", "")
-    return next((op for op in _CALLED if op.replace("_", "") in bare), plain_text(name))
+    return next((op for op in _OPS if op.replace("_", "") in bare), plain_text(name))
 
 
 @lru_cache(maxsize=4096)
@@ -70,40 +70,40 @@ class _Message(NamedTuple):
 
 
 class Exchange:
-    """What one thread exchanged, in order, and the groups that it met."""
+    """The messages of one thread, in order."""
 
     def __init__(self, timeline: Timeline, *, is_dry: bool = False) -> None:
         self.timeline = timeline
         self._dry_from = 0 if is_dry else None
         self.parts = Parts()
-        # Whether any of it was in a backward.
+        # Whether any message belongs to a backward.
         self.has_backward = False
-        # Whether integers of other ranks, which may be sizes, were to be received in a step that sends nothing.
+        # Whether a step that sends nothing gathered integers of other ranks, which may be sizes.
         self._is_guessing = False
-        # The first stage of this process in the pipeline that sent or received, of how many, and its microbatches.
+        # The first stage of this process in the pipeline, the number of stages, and the number of microbatches.
         self.pipeline: tuple[int, int, int] | None = None
         self.operands = Operands()
         self.until: UntilStep | None = None
-        # By id(), since a class of the user's may forbid hashes.
+        # By id(), since a user's class may be unhashable.
         self.wrappers: dict[int, weakref.ref[nn.Module]] = {}
-        # How many operations this thread began, which grows as long as it does not wait.
+        # The number of operations that this thread began, which grows unless it waits.
         self.operations = 0
         self.thread = threading.get_ident()
         self._messages: list[_Message] = []
-        # By the name of each group, how many collectives the earlier steps had.
+        # The number of collectives in the earlier steps, by the name of the group.
         self.offsets: Counter[str] = Counter()
         self._metadata = MetadataReader()
         self._places = Places()
 
     @property
     def sends(self) -> bool:
-        """Whether what is issued is sent; in a dry step nothing is, from its first call of a module on."""
+        """Whether messages are sent; a dry step sends nothing from its first call of a module on."""
         is_dry = self._dry_from is not None and any(self.timeline.frames[self._dry_from :])
-        # The stages of a pipeline tell each other what they are going to send.
+        # The stages of a pipeline must exchange the shapes of their messages.
         return not is_dry or self.pipeline is not None
 
     def begin(self, *, is_dry: bool) -> None:
-        """Begin another step, and forget what was exchanged so far."""
+        """Begin another step, and forget the messages so far."""
         entered = (each.group for each in self._messages if each.collective.op not in _POINT_TO_POINT)
         self.offsets.update(group.group_name for group in entered)
         self._messages.clear()
@@ -111,56 +111,54 @@ class Exchange:
         self._dry_from = len(self.timeline.frames) if is_dry else None
 
     def stop_sending(self, until: UntilStep | None) -> None:
-        """Send nothing that is issued from now on, and tell of writes."""
+        """Send no more messages, and report writes to ``until``."""
         self._dry_from, self.until = 0, until
 
     @property
     def waits(self) -> bool:
         """Whether the thread runs code that waits for other processes."""
-        frame = sys._current_frames().get(self.thread)
-        while frame is not None and str(frame.f_globals.get("__name__")).startswith("gradir."):
-            frame = frame.f_back
-        if frame is None or not self._messages:
-            return False
-        is_library = str(frame.f_globals.get("__name__")).startswith(private.WAITING)
-        # A work that the program has waits in the program's own line.
-        return is_library or ".wait(" in getline(frame.f_code.co_filename, frame.f_lineno or 0)
+        for frame in frames_from(sys._current_frames().get(self.thread)) if self._messages else ():
+            module = str(frame.f_globals.get("__name__"))
+            if not module.startswith("gradir."):
+                # A program waits for a work in its own line.
+                line = getline(frame.f_code.co_filename, frame.f_lineno or 0)
+                return module.startswith(private.WAITING) or ".wait(" in line
+        return False
 
     @property
     def has_joined(self) -> bool:
-        """Whether the process has no more data, and only exchanges what the others do."""
+        """Whether the process has no more data, and only shadows the collectives of the others."""
         return any(message.is_shadow for message in self._messages)
 
-    def note(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
-        """Note an operation that communicates in a group, called from a frame."""
+    def record(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
+        """Record an operation that communicates in a group, called from a frame."""
         if private.current_backward() != -1:
             self.has_backward = True
             phase, node, module, place = "backward", private.running_node(), None, None
         else:
             phase, node, module, found = "forward", None, self.timeline.current, self._places(frame)
-            # The user's own instruction that led to a frame, or a library's where there is none.
+            # The user's instruction that led to the frame, or else a library's.
             places = () if found is None else (found.caller, found)
-            place = next((each for each in places if each is not None and not is_commands(each.code)), None)
+            place = next((each for each in places if each is not None and not is_command_code(each.code)), None)
         if phase == "forward" and (wrapper := _wrapper_made_in(frame)) is not None:
             self.wrappers[id(wrapper)] = weakref.ref(wrapper)
-        stages: Sequence[Any] = ()
-        if found_stages := stages_around(frame):
-            microbatches, stages = found_stages
-            first = min(stage.stage_index for stage in stages)
-            self.pipeline = self.pipeline or (first, stages[0].num_stages, microbatches)
-        operands = self.operands.of(_given(name.removesuffix("_"), arguments), node, frame, phase)
-        # A process that left ``Join`` before the others shadows what they exchange.
+        microbatches, stages = stages_around(frame) or (0, ())
+        if stages and self.pipeline is None:
+            self.pipeline = min(stage.stage_index for stage in stages), stages[0].num_stages, microbatches
+        operands = self.operands.find(_find_inputs(name.removesuffix("_"), arguments), node, frame, phase)
+        # A process that leaves ``Join`` before the others shadows their collectives.
         is_shadow = any(each.f_code.co_name == "__exit__" for each in frames_of(frame, private.JOIN))
         is_guess = self._is_guessing and not any(isinstance(each, torch.Tensor) for each in operands)
-        for told in self._told(name, arguments, frame, stages):
-            shaped = replace(told, tensors=_without_shapes(told.tensors), splits=()) if is_guess else told
-            is_count = any(tensor.dtype in ("int32", "int64") for tensor in told.tensors)
-            self._is_guessing |= is_count and phase == "forward" and told.op in _GATHERING and not self.sends
-            one = replace(shaped, phase=phase)
-            self._messages.append(_Message(one, group, node, module, place, operands, is_shadow))
+        for each in self._describe(name, arguments, frame, stages):
+            collective = replace(each, phase=phase)
+            if is_guess:
+                collective = replace(collective, tensors=_without_shapes(each.tensors), splits=())
+            is_count = any(tensor.dtype in ("int32", "int64") for tensor in each.tensors)
+            self._is_guessing |= is_count and phase == "forward" and each.op in _GATHERING and not self.sends
+            self._messages.append(_Message(collective, group, node, module, place, operands, is_shadow))
 
     def note_new_group(self) -> None:
-        """Note that the thread waits for the others in the making of a group, to which all ranks have to come."""
+        """Record a ``new_group`` in which the thread waits now, since all ranks have to call it."""
         frame = sys._current_frames().get(self.thread)
         makes = [each for each in frames_of(frame, private.COLLECTIVES) if each.f_code.co_name == _NEW_GROUP]
         is_noted = bool(self._messages) and self._messages[-1].collective.op == _NEW_GROUP
@@ -171,7 +169,7 @@ class Exchange:
             self._messages.append(_Message(made, distributed.group.WORLD, None, None, place, (), is_shadow=False))
 
     def collectives(self, exchanged: Exchanged) -> Iterator[Collective]:
-        """Yield all of it, in the words of the graph that was captured last."""
+        """Yield all messages, with ids and paths of the graph that was captured last."""
         lines = ShownLines()
         exchanged.names.find_gradients()
         for collective, group, node, frame, place, operands, _ in self._messages:
@@ -184,26 +182,29 @@ class Exchange:
                 operands=tuple(filter(None, dict.fromkeys(map(exchanged.names, operands)))),
             )
 
-    def _told(
+    def _describe(
         self, name: str, arguments: Mapping[str, Any], frame: FrameType, stages: Sequence[Any]
     ) -> Iterator[Collective]:
         if name == "batch_p2p_ops":
             columns = (arguments[column] for column in ("op_list", "peer_list", "tensors"))
             for way, peer, tensor in zip(*columns, strict=True):
-                number, meta = _microbatch_of(tensor, stages), self._metadata.of_tensor(tensor)
-                yield Collective("", _called(way), "", int(peer), tensors=(meta,), microbatch=number)
+                number, meta = _microbatch_of(tensor, stages), self._metadata.read_tensor(tensor)
+                yield Collective("", _normalize_op(way), "", int(peer), tensors=(meta,), microbatch=number)
             return
         bare = name.removesuffix("_")
-        given = _given(bare, arguments)
+        inputs = _find_inputs(bare, arguments)
         peer = next((int(arguments[key]) for key in ("root_rank", "dst", "src") if key in arguments), None)
         sizes = [arguments.get(key) for key in ("input_split_sizes", "output_split_sizes")]
         splits = tuple([tuple(map(int, each)) for each in sizes if each is not None]) if any(sizes) else ()
-        metas, reduced = tuple(map(self._metadata.of_tensor, given)), _reduction_of(arguments, frame)
-        # Each rank pads an object to the largest of all, which a step that sends nothing does not know.
-        if any(tensor.dtype == torch.uint8 for tensor in given) and _is_of_objects(frame):
+        metas, reduced = tuple(map(self._metadata.read_tensor, inputs)), _reduction_of(arguments, frame)
+        # Each rank pads a pickled object to the largest size of all, which a dry step does not know.
+        is_pickled = any(tensor.dtype == torch.uint8 for tensor in inputs) and any(
+            "object" in outer.f_code.co_name for outer in frames_of(frame, private.COLLECTIVES)
+        )
+        if is_pickled:
             metas = _without_shapes(metas)
-        number = _microbatch_of(given[0], stages) if len(given) == 1 else None
-        yield Collective("", _called(bare), "", peer, reduced, metas, splits, microbatch=number)
+        number = _microbatch_of(inputs[0], stages) if len(inputs) == 1 else None
+        yield Collective("", _normalize_op(bare), "", peer, reduced, metas, splits, microbatch=number)
 
 
 def _without_shapes(metas: Iterable[TensorMeta]) -> tuple[TensorMeta, ...]:
@@ -211,7 +212,7 @@ def _without_shapes(metas: Iterable[TensorMeta]) -> tuple[TensorMeta, ...]:
 
 
 class ExchangeMode(DispatchMode):
-    """Notes what this thread exchanges, also in its backwards, without keeping the exchange alive; may send nothing."""
+    """Records the messages of this thread, also in backward, and sends them if wanted; keeps no exchange alive."""
 
     def __init__(self, exchange: Exchange, *, sends: bool = True) -> None:
         super().__init__()
@@ -221,7 +222,7 @@ class ExchangeMode(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
         if any(issubclass(kind, spread) for kind in types):
-            # What one of these does to its parts, such as to exchange them, is told only if it is left to itself.
+            # Let the DTensor run first: its local operations and collectives come here again.
             return NotImplemented
         name, exchange = _communicates_as(func), self._exchange()
         if exchange is None:
@@ -229,41 +230,36 @@ class ExchangeMode(DispatchMode):
         exchange.operations += 1
         if not name:
             if exchange.until is not None:
-                exchange.until.note_write(func, args, kwargs or {})
+                exchange.until.record_write(func, args, kwargs or {})
             elif private.current_backward() != -1:
-                exchange.operands.note_write(func, args, kwargs or {})
+                exchange.operands.record_write(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
         arguments = dict(named(signature_of(func).names, args, kwargs or {}))
         group, frame = _group_of(name, arguments), sys._getframe(1)
-        exchange.note(name, arguments, group, frame)
+        exchange.record(name, arguments, group, frame)
         if self._sends and exchange.sends:
             return func(*args, **(kwargs or {}))
-        result = unsent(func, arguments, group)
+        result = imitate_collective(func, arguments, group)
         exchange.parts.fill(arguments, frame, exchange.timeline.current)
         return result
 
 
 def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
-    given = next((arguments[name] for name in ("process_group", "group_name") if name in arguments), None)
-    group = group_called(given) if isinstance(given, str) else given
+    argument = next((arguments[name] for name in ("process_group", "group_name") if name in arguments), None)
+    group = find_group(argument) if isinstance(argument, str) else argument
     if group is not None and not isinstance(group, distributed.ProcessGroup):
         group = private.process_group_of(group)
     if group is None:
-        raise CaptureError(f"{name}: its process group {given!r} is none of this process, so it cannot be noted")
+        raise CaptureError(f"{name}: its process group {argument!r} is none of this process, so it cannot be noted")
     return group
 
 
-def _given(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-    # These have a tensor that says nothing.
+def _find_inputs(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    # The tensor of a barrier is a dummy.
     if name in {"barrier", "monitored_barrier"}:
         return ()
-    found = next((arguments[argument] for argument in _GIVEN if argument in arguments), ())
+    found = next((arguments[argument] for argument in _INPUTS if argument in arguments), ())
     return tensors_in(found) or tensors_in(arguments.get("output_tensors", ()))
-
-
-def _is_of_objects(frame: FrameType | None) -> bool:
-    """Return whether one of torch's functions for picklable objects exchanges."""
-    return any("object" in outer.f_code.co_name for outer in frames_of(frame, private.COLLECTIVES))
 
 
 def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
@@ -272,7 +268,7 @@ def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
 
 
 def stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
-    """Return the number of microbatches, and the stages of this process, of a pipeline's schedule that runs a frame."""
+    """Return the number of microbatches and this process's stages of the pipeline schedule that runs a frame."""
     for inner in frames_of(frame, private.PIPELINES):
         schedule = inner.f_locals.get("self")
         microbatches = getattr(schedule, private.MICROBATCHES, None)
@@ -284,39 +280,39 @@ def stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
 
 
 def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
-    """Yield the outputs of the first microbatch of the stages of this process, but for the one whose backward runs."""
+    """Yield the outputs of the first microbatch of this process's stages, except the one whose backward runs."""
     _, stages = stages_around(frame) or (0, ())
     running = [each.f_locals.get("self") for each in frames_from(frame)]
     for stage in stages:
-        sent = _sent_by(stage)
+        sent = _find_outputs(stage)
         if sent and not any(stage is each for each in running):
             yield from (each for each in sent[min(sent)] if isinstance(each, torch.Tensor) and each.requires_grad)
 
 
-def _sent_by(stage: object) -> dict[int, Sequence[object]]:
-    """Return the outputs of a stage by microbatch, ``None`` for those that it has sent and forgotten."""
+def _find_outputs(stage: object) -> dict[int, Sequence[object]]:
+    """Return the outputs of a stage by microbatch, with ``None`` for those that it sent and dropped."""
     found = {number: each for name in private.SENT for number, each in getattr(stage, name, {}).items()}
     field = private.SENT_OUTPUTS
     return {number: getattr(each, field) if hasattr(each, field) else each[0] for number, each in found.items()}
 
 
 def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
-    """Return the microbatch of a tensor that a stage receives or sends, but for a gradient, which it forgets before."""
+    """Return the microbatch of a tensor that a stage receives or sends, or ``None`` for a sent gradient."""
     known: list[tuple[int, object]] = []
     for stage in stages:
         for name in private.RECEIVED:
             for number, infos in getattr(stage, name, {}).items():
                 known += [(number, getattr(info, "buffer", None)) for info in infos]
-        known += [(number, each) for number, outputs in _sent_by(stage).items() for each in outputs]
+        known += [(number, each) for number, outputs in _find_outputs(stage).items() for each in outputs]
     storage = storage_of(tensor)
     found = (number for number, each in known if isinstance(each, torch.Tensor) and storage_of(each) == storage)
     return next(found, None) if storage is not None else None
 
 
 def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
-    told = arguments.get("reduce_op")
-    if told is None or isinstance(told, str):
-        return plain_text((told or "").lower())
-    # The dispatcher shows of it that it is one. What a program calls has it still.
+    name = arguments.get("reduce_op")
+    if name is None or isinstance(name, str):
+        return plain_text((name or "").lower())
+    # The dispatcher hides the kind of reduction, but torch's Python function has it as an argument.
     called = frames_of(frame, private.COLLECTIVES)
     return next((reduction(outer.f_locals.get("op")) or "" for outer in called), "")

@@ -1,7 +1,7 @@
-"""Note every operation of a forward, and which tensor goes where, without keeping a tensor alive.
+"""Record every operation of a forward, with its inputs and outputs, without keeping a tensor alive.
 
-The object of a tensor identifies it while it lives. An in-place write makes a new value of every tensor that shares the
-memory, which a weak reference keeps apart from later ones.
+A tensor object identifies itself while it lives. An in-place write makes a new value of every tensor that shares the
+storage. A weak reference to the storage keeps its identity unique.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import nn
@@ -20,13 +20,13 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.outputs import OfEdge, start_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, held_by, storage_of
-from gradir.frontends.pytorch.recording.departures import Departures
 from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.steps import (
     ARRAYS,
     FROM_OUTSIDE,
     INPLACE,
+    Departures,
     Exit,
     Outside,
     Overwritten,
@@ -45,17 +45,18 @@ from gradir.spec import own_error
 
 _GRAD: Final = "grad"
 _NO_GRAD: Final = "no_grad"
-# Functions that make a tensor of numbers that they read.
+_Tensors: TypeAlias = Sequence[torch.Tensor]
+# Functions that make a tensor of values that they read.
 COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 _DETACH: Final = torch.ops.aten.detach.default
 _FROM_STORAGE: Final = torch.ops.aten.set_.source_Storage_storage_offset
-# A loss is made at the end of a forward, so the newest numbers are enough.
+# A forward ends with the loss, so the newest values are enough.
 _MOST_NUMBERS: Final = 1000
-# ``torch.Tensor`` itself tells no function mode of its call, but of what it reads.
+# Function modes do not see a call of ``torch.Tensor``, only the reads of its arguments.
 _CLASS: Final = "Tensor"
 # A longer list is data.
 _MOST_VALUES: Final = 16
-# torch runs this on a tensor that it has made of the numbers of a program.
+# torch runs this on a tensor that it made of Python numbers.
 MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
 
 
@@ -74,13 +75,13 @@ class Flow:
         self.hooks: list[tuple[Value, Written]] = []
         self.overwritten, self.departures = Overwritten(), Departures()
         self.given = set[Value]()
-        """What operations that make several tensors gave to the program."""
+        """Results of operations with several outputs that the program received."""
         self.numbers: dict[Value, torch.Tensor] = {}
-        """Copies of the newest lone numbers of which sums were made, so that the terms of a loss have values."""
+        """Copies of the newest scalars that were summed, so that the terms of a loss have values."""
         self.looks_at_results = False
         self.broken = set[Value]()
-        """Results that are not finite: those in float16, which has few large numbers, or all that are looked at."""
-        # While compiled code runs, which is noted as a whole.
+        """Results that are not finite: in float16, whose range is small, or in any dtype if `looks_at_results`."""
+        # True while compiled code runs, which is recorded as one operation.
         self.is_paused = False
         self.called = ""
         """The function of torch that the program called, while it runs."""
@@ -88,19 +89,19 @@ class Flow:
         self._metadata = MetadataReader()
         self._place = Places()
         self.switches = Switches(self._place)
-        # By the identity of code, which takes long to hash; the places keep it in memory.
+        # By id(), since code is slow to hash; the places keep it alive.
         self._fates: dict[int, Mapping[int, Fate]] = {}
-        # By id(): another tensor may take the place of one that is gone, which the reference tells.
+        # By id(), which a new tensor may inherit from a dead one: the reference shows that.
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
-        # By memory, whose place stays its own while it is in `_memories`.
+        # By storage: the identity of a storage is unique while `_memories` has it.
         self._memories: dict[int, private.StorageWeakRef] = {}
         self._newest_over: dict[int, Value] = {}
         self._writes: dict[int, list[int]] = {}
-        # Of how many steps it is known which grad_fns they made, and which, by their sequence numbers.
+        # The number of steps searched so far for their grad_fns, and the step of each by sequence number.
         self._makers: tuple[int, dict[int, int]] = 0, {}
 
     def value_of(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Value:
-        """Return the present value of a tensor, and note one from outside with what it is ``copied`` from."""
+        """Return the present value of a tensor, and add an unknown tensor with the tensors it was ``copied`` from."""
         known = self._values.get(id(tensor))
         if known is not None and known[0]() is tensor:
             value = known[1]
@@ -112,7 +113,7 @@ class Flow:
             maker = self.maker_of(tensor.grad_fn) if isinstance(tensor, OfEdge) else FROM_OUTSIDE
             value = Value(maker, len(self.outside) if maker == FROM_OUTSIDE else start_of(tensor).output_nr)
             shared = None if storage is None else self._newest_over.get(storage)
-            meta, role = self._metadata.of_tensor(tensor), role_of(tensor)
+            meta, role = self._metadata.read_tensor(tensor), role_of(tensor)
             owner, left = self._owner_of(tensor) if role == "parameter" else None, self.departures.find(tensor)
             self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared, owner, left))
             self._values[id(tensor)] = weakref.ref(tensor), value
@@ -123,7 +124,7 @@ class Flow:
         return value
 
     def _owner_of(self, parameter: torch.Tensor) -> tuple[nn.Module, str] | None:
-        """Return the running module that has a parameter now, and had another one when it was called."""
+        """Return the running module that got a parameter since its call began, and the parameter's name."""
         call = self._timeline.current
         if call is None or any(known is parameter for _, known in call.parameters):
             return None
@@ -136,24 +137,24 @@ class Flow:
         return Read(self.value_of(tensor, copied), carries, carries and tensor.is_leaf)
 
     def noted(self, tensor: object) -> Value | None:
-        """Return the value of a tensor when a step made it or first took it, ``None`` for unknown tensors."""
+        """Return the value of a tensor when a step made it or first took it, or ``None`` for an unknown tensor."""
         known = self._values.get(id(tensor))
         return None if known is None or known[0]() is not tensor else known[1]
 
     def read_again(self, tensor: torch.Tensor) -> Read | None:
-        """Return the present value of a tensor that was met before, also as another object."""
+        """Return the present value of a tensor, if the flow knows its object or its storage."""
         if self.noted(tensor) is not None:
             return self.read(tensor)
         newest, carries = self.newest_in(tensor), tensor.requires_grad
         return None if newest is None else Read(newest, carries, carries and tensor.is_leaf)
 
     def newest_in(self, tensor: torch.Tensor) -> Value | None:
-        """Return the newest value in the memory of a tensor, without noting the tensor."""
+        """Return the newest value in the storage of a tensor, without adding the tensor."""
         storage = storage_of(tensor)
         return None if storage is None else self._newest_over.get(storage)
 
     def tensor_of(self, value: Value) -> torch.Tensor | None:
-        """Return the tensor from outside that a value is of, while it lives."""
+        """Return the tensor from outside with this value, while it lives."""
         return self.outside[value.number].tensor() if value.maker == FROM_OUTSIDE else None
 
     def step_of(self, value: Value) -> Step | None:
@@ -165,13 +166,13 @@ class Flow:
         return [Value(index, number) for number in range(len(self.steps[index].outputs))]
 
     def views(self, value: Value) -> Iterator[Step]:
-        """Yield the steps by which a value is a view, the last first."""
+        """Yield the steps that made a value as a view, the last first."""
         while (step := self.step_of(value)) is not None and "view" in step.kinds:
             yield step
             value = step.of_kind("view")[0].value
 
     def owner_of(self, value: Value) -> Value:
-        """Return the value that a value is a view of in the end."""
+        """Return the value at the base of a chain of views."""
         for step in self.views(value):
             value = step.of_kind("view")[0].value
         return value
@@ -183,46 +184,46 @@ class Flow:
         return self.steps[value.maker].outputs[value.number]
 
     def held(self) -> set[Value]:
-        """Return the present values of the living tensors that were met."""
+        """Return the present values of all living tensors in the flow."""
         living = [known() for known, _ in [*self._values.values()]]
         return {self.value_of(tensor) for tensor in living if tensor is not None}
 
-    def made_parameters(self) -> dict[Value, torch.Tensor]:
-        """Return the living parameters that are the very objects which a step gave, by their present values."""
+    def find_made_parameters(self) -> dict[Value, torch.Tensor]:
+        """Return the living parameters that are result objects of steps, by their present values."""
         others = {id(outside.tensor()) for outside in self.outside}
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
         return {value: tensor for tensor, value in living if tensor is not None and role_of(tensor) == "parameter"}
 
     def maker_of(self, fn: Any) -> int:
-        """Return the place of the step that made a grad_fn; `FROM_OUTSIDE` if none did."""
+        """Return the index of the step that made a grad_fn, or `FROM_OUTSIDE`."""
         known, found = self._makers
         if known < len(self.steps):
             for index, step in enumerate(self.steps[known:], known):
                 if step.mode == _GRAD and any(read.carries for read in step.inputs):
-                    # The number of the grad_fn was taken before the operation ran.
+                    # autograd numbers the grad_fn before the operation runs.
                     found.setdefault(step.number - 1, index)
             self._makers = len(self.steps), found
         return found.get(private.sequence_number(fn), FROM_OUTSIDE)
 
     def writes(self, storage: int) -> Sequence[int]:
-        """Return the numbers of the steps that wrote to a memory which still is what it was."""
+        """Return the indices of the steps that wrote to a storage."""
         return self._writes.get(storage, ())
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run an operation and note it, also if it raises."""
+        """Run an operation and record it, even if it raises."""
         is_detach = private.DETACHES_TWICE and func is _DETACH and self.steps and self.steps[-1].func is _DETACH
         if is_detach and (last := self.noted(args[0])) == Value(len(self.steps) - 1, 0):
             result = func(*args, **kwargs)
             self._values[id(result)] = weakref.ref(result), last
             return result
         if func is _FROM_STORAGE and (last := self.noted(args[0])) is not None and last.maker != FROM_OUTSIDE:
-            # A tensor that is loaded: its numbers may have left torch before.
+            # A loaded tensor: its values may have left torch before.
             del self._values[id(args[0])]
             return func(*args, **kwargs)
         signature, called = signature_of(func), self.called
         inputs, kinds, constants = signature.operands(args, kwargs)
         mode, number = _mode(), private.next_sequence_number()
-        # The frame that called the mode which runs this.
+        # The frame that called the mode.
         frame, call = sys._getframe(2), self._timeline.current
         copied: tuple[Read, ...] = ()
         if called in COPYING and self.exits[-1:] and self.exits[-1].called == called:
@@ -232,24 +233,24 @@ class Flow:
             called = _CLASS if copied else called
         values: tuple[object, ...] | None = None
         if func is MADE_OF_NUMBERS and _is_short(inputs[0]):
-            # A list in a program, such as an index: no other part of the graph would show that it was edited.
+            # A list in the program, such as an index: only its values show a change in a diff.
             with private.without_dispatch_modes(), private.without_overrides():
                 values = tuple(inputs[0].flatten().tolist())
         reads = tuple([self.read(tensor, copied) for tensor in inputs])
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == INPLACE]
-        # The frame of the optimizer's step that writes, which makes its kernels one operation.
+        # The frame of an optimizer's step, to which all its kernels belong.
         around = frames_from(frame) if written and mode != _GRAD else ()
         stepping = next((each for each in around if each.f_code is private.OPTIMIZER_STEP), None)
         shown, place = (called if stepping is None else "step"), self._place(stepping or frame)
-        # A Function runs without gradients, and the call of a module knows whether one runs it.
+        # A custom Function runs without gradients, and a module's frame knows whether one called it.
         inside = None if mode == _GRAD else self._within(frame, is_inside=call is not None and call.inside)
-        block = self.switches.outer(frame) if mode == _NO_GRAD else None
+        block = self.switches.locate_block(frame) if mode == _NO_GRAD else None
         failed = ""
         for tensor in filter(self.overwritten.is_uncounted, written):
-            self.overwritten.note(called, tensor, self._memory_of(tensor), len(self.steps), self._place(frame))
+            self.overwritten.save(called, tensor, self._memory_of(tensor), len(self.steps), self._place(frame))
         if signature.is_of_sums:
-            self._note_numbers(inputs, reads)
+            self._record_numbers(inputs, reads)
         try:
             result = func(*args, **kwargs)
             outputs = tensors_in(result) or tuple(written)
@@ -257,11 +258,11 @@ class Flow:
             failed = own_error(error)
             raise
         finally:
-            taken = (reads, tuple(kinds) if signature.kinds else (), tuple(constants))
-            metas = tuple(map(self._metadata.of_tensor, outputs))
-            step = Step(func, *taken, metas, mode, inside, number, call, shown, place, failed, block, values)
+            arguments = (reads, tuple(kinds) if signature.kinds else (), tuple(constants))
+            metas = tuple(map(self._metadata.read_tensor, outputs))
+            step = Step(func, *arguments, metas, mode, inside, number, call, shown, place, failed, block, values)
             self.steps.append(step)
-        self._note_outputs(outputs, written)
+        self._record_outputs(outputs, written)
         with private.without_overrides():
             self.broken.update(
                 Value(len(self.steps) - 1, number)
@@ -269,11 +270,11 @@ class Flow:
                 if (self.looks_at_results or tensor.dtype is torch.float16) and _is_broken(tensor)
             )
         if signature.kinds:
-            self.overwritten.note_views(called, inputs, kinds, outputs)
+            self.overwritten.record_views(called, inputs, kinds, outputs)
         return result
 
     def _just_read(self, place: Place | None) -> tuple[Read, ...]:
-        """Return the tensors read as numbers at a place since the last step, as by ``torch.Tensor([x, y])``."""
+        """Return the tensors whose values a place read since the last step, as in ``torch.Tensor([x, y])``."""
         found: list[Read] = []
         for exited in reversed(self.exits):
             if exited.before < len(self.steps) or exited.place != place:
@@ -281,58 +282,51 @@ class Flow:
             found.extend(exited.reads)
         return tuple(dict.fromkeys(reversed(found)))
 
-    def note_whole(
-        self,
-        func: Any,
-        reads: Sequence[Read],
-        kinds: Sequence[str],
-        outputs: Sequence[torch.Tensor],
-        *,
-        written: Sequence[torch.Tensor],
-        frame: FrameType,
+    def record_whole(
+        self, func: Any, reads: list[Read], kinds: list[str], outputs: _Tensors, *, written: _Tensors, frame: FrameType
     ) -> None:
-        """Note what a frame called as one operation, of the inside of which nothing is known."""
-        metas = tuple(map(self._metadata.of_tensor, outputs))
+        """Record the call of a frame as one operation with unknown parts."""
+        metas = tuple(map(self._metadata.read_tensor, outputs))
         number, call, place = private.next_sequence_number(), self._timeline.current, self._place(frame)
         self.steps.append(Step(func, tuple(reads), tuple(kinds), (), metas, _mode(), None, number, call, place=place))
-        self._note_outputs(outputs, written)
-        self.note_given(outputs)
+        self._record_outputs(outputs, written)
+        self.record_given(outputs)
 
     def exit_of(self, called: str, tensors: Iterable[torch.Tensor], frame: FrameType) -> Exit:
-        """Return the call from a frame of a function that takes these tensors and is no operation."""
+        """Return the record of a frame's call of a function that reads tensors and is no operation."""
         return Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps))
 
-    def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
-        """Note that a frame calls a function that reads the numbers of tensors."""
+    def record_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
+        """Record that a frame calls a function that reads the values of tensors."""
         if tensors := tensors_in((args, kwargs)):
             self.exits.append(self.exit_of(called, tensors, frame))
             if called in ARRAYS:
                 memory = self._memory_of(tensors[0])
-                self.overwritten.note(called, tensors[0], memory, len(self.steps), self._place(frame))
+                self.overwritten.save(called, tensors[0], memory, len(self.steps), self._place(frame))
 
-    def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
-        """Note that a function which a frame calls raised."""
+    def record_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
+        """Record that a function called by a frame raised."""
         failed = self.exit_of(called, tensors_in((args, kwargs)), frame)
         self.failure = failed._replace(failed=own_error(error), call=self._timeline.current)
 
-    def note_end(self, error: BaseException) -> None:
-        """Note that an error ended the recording, which the program itself may have raised."""
+    def record_end(self, error: BaseException) -> None:
+        """Record that an error ended the recording, perhaps raised by the program itself."""
         call: Frame | None = None
-        # The calls have ended, and the timeline with them.
+        # From the traceback, since the calls in the timeline have ended.
         for frame in [each for each, _ in walk_tb(error.__traceback__) if each.f_code is private.MODULE_CALL]:
             call = Frame(frame.f_locals["self"], call, ())
-        place = self._place.raised(error.__traceback__)
+        place = self._place.locate_error(error.__traceback__)
         self.end = Exit("raise", (), place, len(self.steps), own_error(error), call)
 
-    def note_given(self, result: object) -> None:
-        """Note that a function returned tensors to the program."""
+    def record_given(self, result: object) -> None:
+        """Record that a function returned tensors to the program."""
         for tensor in tensors_in(result):
             value = self.noted(tensor)
             if value is not None and value.maker != FROM_OUTSIDE and len(self.steps[value.maker].outputs) > 1:
                 self.given.add(value)
 
-    def note_variable(self, result: object, frame: FrameType) -> None:
-        """Note where a frame stores the tensor that a function returned to it."""
+    def record_variable(self, result: object, frame: FrameType) -> None:
+        """Record the variable in which a frame stores the result of a function."""
         value = self.noted(result)
         if value is None or value.maker == FROM_OUTSIDE or self._place.is_inside(frame):
             return
@@ -343,15 +337,15 @@ class Flow:
         if fate.variable is not None and fate.direct == SURE:
             self.variables.setdefault(value, fate.variable)
 
-    def _note_numbers(self, inputs: Sequence[torch.Tensor], reads: Sequence[Read]) -> None:
+    def _record_numbers(self, inputs: Sequence[torch.Tensor], reads: Sequence[Read]) -> None:
         for tensor, read in zip(inputs, reads, strict=True):
-            # A copy, as what is written to it in place is another value; and of no subclass, which may hold no numbers.
+            # A copy, since in-place writes make another value. `is_number` excludes subclasses without data.
             if is_number(tensor) and read.value not in self.numbers:
                 self.numbers[read.value] = torch.ops.aten.clone.default(tensor)
                 if len(self.numbers) > _MOST_NUMBERS:
                     del self.numbers[next(iter(self.numbers))]
 
-    def _note_outputs(self, outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
+    def _record_outputs(self, outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
         index = len(self.steps) - 1
         for number, tensor in enumerate(outputs):
             value = Value(index, number)
@@ -363,7 +357,7 @@ class Flow:
                 self._writes.setdefault(storage, []).append(index)
 
     def _memory_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the identity of a tensor's memory, and keep it unique as long as the flow lives."""
+        """Return the identity of a tensor's storage, and keep it unique while the flow lives."""
         storage = storage_of(tensor)
         if storage is not None and storage not in self._memories:
             self._memories[storage] = private.StorageWeakRef(held_by(tensor).untyped_storage())
@@ -373,10 +367,10 @@ class Flow:
         """Return the outermost custom Function around a frame; ``is_inside`` if one runs the call of the module."""
         found = None
         while frame is not None and (is_inside or found or frame.f_code is not private.MODULE_CALL):
-            if private.runs_a_function(frame.f_code):
+            if private.is_function_call(frame.f_code):
                 found = frame
             frame = frame.f_back
-        return None if found is None else Within(private.function_run_by(found), self._place(found.f_back))
+        return None if found is None else Within(private.find_function_name(found), self._place(found.f_back))
 
 
 def _is_broken(tensor: torch.Tensor) -> bool:
@@ -397,5 +391,5 @@ def _mode() -> str:
 
 
 def is_number(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one number that can be read."""
+    """Return whether a tensor is a single readable floating-point number."""
     return type(tensor) in PLAIN and tensor.numel() == 1 and tensor.is_floating_point() and not tensor.is_meta

@@ -1,7 +1,7 @@
-"""Note each operation of a thread, and each call of a compiled part as one operation.
+"""Record each operation of a thread, and each call of compiled code as one operation.
 
-A dispatch mode sees operations below autograd, and a function mode the call of the program. torch compiles again if
-other function modes are entered than before, so those of a recorder are left while compiled code runs.
+A dispatch mode sees operations below autograd. A function mode sees the calls of the program, but torch compiles again
+if the entered function modes change, so a recorder leaves its own while compiled code runs.
 """
 
 from __future__ import annotations
@@ -25,34 +25,33 @@ from gradir.frontends.pytorch.private import SWITCH
 from gradir.frontends.pytorch.reading import members
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.departures import LEAVING
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import locate_function
-from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Noting
+from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Pausable
 from gradir.frontends.pytorch.recording.sources import SourceMode
-from gradir.frontends.pytorch.recording.steps import DATA, FROM_OUTSIDE, INPLACE, VIEW, tensors_in
+from gradir.frontends.pytorch.recording.steps import DATA, FROM_OUTSIDE, INPLACE, LEAVING, VIEW, tensors_in
 from gradir.frontends.walks import closed_over, reached
 from gradir.spec import calling_on_import
 
 _COMPILER: Final = private.DYNAMO.rpartition(".")[0]
 _WAITING: Final = ExitStack()
 _OWN: Final = f"{__name__.partition('.')[0]}."
-# A dropped recorder leaves at any time, in the middle of a change by the same thread too.
+# A dropped recorder leaves at any time, even during a change by the same thread.
 _LOCK: Final = threading.RLock()
 _RECORDING: Final[list[CompiledParts]] = []
-# The functions of torch that are replaced while something is recorded.
+# The functions of torch that are replaced during a recording.
 _WATCHED: Final[dict[str, Any]] = {}
 
 
 class CompiledPart:
-    """Stands for the operation that a call of compiled code is."""
+    """Stands for a call of compiled code in the graph, in place of an operation."""
 
     __name__ = "compiled_function"
 
     def __init__(self, function: object) -> None:
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__qualname__", "") if owner is None else type(owner).__name__
-        # What torch itself made of a module has no name of the user's.
+        # A function that torch made of a module has no name from the user.
         self._shown = "torch.compile" if _module_of(function).startswith("torch.") else f"torch.compile({name})"
 
     def __str__(self) -> str:
@@ -60,11 +59,10 @@ class CompiledPart:
 
 
 class CompiledParts:
-    """While entered, has compiled code that this thread calls noted as a whole, without keeping who notes it alive."""
+    """While entered, reports each call of compiled code in this thread to a recorder, which it does not keep alive."""
 
-    def __init__(self, noting: Noting) -> None:
-        self.noting = weakref.ref(noting)
-        self.thread = threading.get_ident()
+    def __init__(self, recorder: Pausable) -> None:
+        self.recorder = weakref.ref(recorder)
 
     def __enter__(self) -> CompiledParts:
         self.thread = threading.get_ident()
@@ -73,7 +71,7 @@ class CompiledParts:
             if _COMPILER in sys.modules:
                 _begin()
             elif len(_RECORDING) == 1:
-                # To import the compiler takes longer than most programs, which never use it.
+                # Importing the compiler takes longer than most programs run, and few use it.
                 for method in DispatchMode.methods:
                     setattr(method, private.KEPT_APART, method)
                 _WAITING.enter_context(calling_on_import({_COMPILER: _begin}))
@@ -90,19 +88,19 @@ class CompiledParts:
 
 
 class _Call:
-    """A running call of compiled code, made by a frame of torch's, and what notes it."""
+    """A running call of compiled code by a frame of torch, and the recorders of the call."""
 
-    def __init__(self, frame: FrameType, noting: Sequence[Noting]) -> None:
+    def __init__(self, frame: FrameType, recorders: Sequence[Pausable]) -> None:
         self.has_begun = False
-        self._frame, self._noting = frame, noting
-        self._flows = [each for each in noting if isinstance(each, Flow)]
+        self._frame, self._recorders = frame, recorders
+        self._flows = [each for each in recorders if isinstance(each, Flow)]
         local = frame.f_locals
         self._function = local.get("fn")
-        self._tensors = _apart(_taken_by(self._function, [*local["args"], *local["kwargs"].values()]))
+        self._tensors = _unique(_find_taken_tensors(self._function, [*local["args"], *local["kwargs"].values()]))
         self._reads = [[flow.read(tensor) for tensor in self._tensors] for flow in self._flows]
         self._versions = list(map(_version, self._tensors))
         self._first = private.next_sequence_number()
-        for each in noting:
+        for each in recorders:
             each.is_paused = True
         self._modes = private.function_modes()
         set_modes([mode for mode in self._modes if not type(mode).__module__.startswith(_OWN)])
@@ -110,18 +108,18 @@ class _Call:
     def end(self) -> None:
         set_modes(self._modes)
         local, caller = self._frame.f_locals, self._frame.f_back
-        for each in self._noting:
+        for each in self._recorders:
             each.is_paused = False
             if isinstance(each, SourceMode):
-                each.note_whole(self._first, local.get("result"), caller or self._frame)
+                each.record_whole(self._first, local.get("result"), caller or self._frame)
         if not self._flows:
             return
         error = None if "result" in local else sys.exc_info()[1]
-        given = tensors_in(local.get("result"))
-        # The graph of what it gave tells what it took that no argument and no module held.
-        further = _apart([*self._tensors, *_leaves_of(given, self._first)])[len(self._tensors) :]
-        taken = set(map(id, self._tensors))
-        outputs = [tensor for tensor in given if id(tensor) not in taken]
+        results = tensors_in(local.get("result"))
+        # The graph of the results shows further inputs, which no argument and no module contains.
+        further = _unique([*self._tensors, *_leaves_of(results, self._first)])[len(self._tensors) :]
+        known = set(map(id, self._tensors))
+        outputs = [tensor for tensor in results if id(tensor) not in known]
         lent = set(map(storage_of, outputs))
         written = [t for t, before in zip(self._tensors, self._versions, strict=True) if _version(t) != before]
         changed = set(map(id, written))
@@ -133,55 +131,55 @@ class _Call:
         part = CompiledPart(self._function)
         for flow, reads in zip(self._flows, self._reads, strict=True):
             if error is not None:
-                flow.note_failure(part.__name__, self._tensors, {}, self._frame, error)
+                flow.record_failure(part.__name__, self._tensors, {}, self._frame, error)
                 continue
             reads.extend(map(flow.read, further))
-            flow.note_whole(part, reads, kinds, outputs or written, written=written, frame=self._frame)
+            flow.record_whole(part, reads, kinds, outputs or written, written=written, frame=self._frame)
             if caller is not None:
-                flow.note_variable(local["result"], caller)
+                flow.record_variable(local["result"], caller)
 
 
 _CALLS: Final[dict[FrameType, _Call]] = {}
 
 
 def _begin() -> None:
-    """Do what the compiler needs, now that it is loaded: keep what notes operations apart from it, and watch it."""
+    """Prepare the loaded compiler: let torch exclude the methods of modes from compilation, and watch its calls."""
     for method in DispatchMode.methods:
         if vars(method).get(private.KEPT_APART) is method:
-            # torch itself does so at the next call.
+            # torch sets its own attribute at the next call.
             delattr(method, private.KEPT_APART)
     if not _WATCHED:
         _watch()
 
 
 def _watch() -> None:
-    """Have torch tell when compiled code is about to run, and when it has."""
+    """Replace the functions that torch calls before and after compiled code."""
     dynamo = vars(pkgutil.resolve_name(private.DYNAMO))
     begins, ends = dynamo.get(private.COMPILED_BEGINS), dynamo.get(private.COMPILED_ENDS)
     if begins is None or ends is None:
         return
     codes = (code for code in dynamo[private.COMPILED_CALLS].__call__.__code__.co_consts if isinstance(code, CodeType))
-    # Before torch 2.12 what was given is in no variable of the call, and no call is noted as a whole.
+    # Before torch 2.12 no variable of the call has the result, and its operations are recorded one by one.
     calls = [code for code in codes if "result" in code.co_varnames]
 
-    def note_begin(callback: Any) -> Any:
+    def begin_call(callback: Any) -> Any:
         callback = begins(callback)
-        # Without a callback torch runs what was compiled as it stands in the program, and each operation's dispatch.
+        # Without a callback torch runs the uncompiled program, whose operations reach the modes.
         if callback is None:
             return None
         frame = sys._getframe(1)
         home = _module_of(frame.f_locals.get("fn"))
-        # An operation of torch's that takes functions has them compiled, too.
+        # Operators such as cond compile their function arguments, too.
         if frame.f_code in calls and (home.startswith(private.WRAPPERS) or not home.startswith("torch.")):
             thread = threading.get_ident()
-            known = [parts.noting() for parts in _RECORDING if parts.thread == thread]
-            noting = [each for each in known if each is not None and not each.is_paused]
-            if noting:
-                _CALLS[frame] = _Call(frame, noting)
+            known = [parts.recorder() for parts in _RECORDING if parts.thread == thread]
+            recorders = [each for each in known if each is not None and not each.is_paused]
+            if recorders:
+                _CALLS[frame] = _Call(frame, recorders)
         return callback
 
-    def note_end(callback: Any) -> Any:
-        # Called by a frame with what `note_begin` gave, and then with what was there before.
+    def end_call(callback: Any) -> Any:
+        # A frame calls this twice: with the result of `begin_call`, and later with the callback from before.
         call = _CALLS.get(sys._getframe(1)) if _CALLS else None
         if call is not None and call.has_begun:
             del _CALLS[sys._getframe(1)]
@@ -192,37 +190,37 @@ def _watch() -> None:
 
     if calls:
         _WATCHED.update({private.COMPILED_BEGINS: begins, private.COMPILED_ENDS: ends})
-        dynamo.update({private.COMPILED_BEGINS: note_begin, private.COMPILED_ENDS: note_end})
+        dynamo.update({private.COMPILED_BEGINS: begin_call, private.COMPILED_ENDS: end_call})
 
 
 def _module_of(function: object) -> str:
-    """Return the name of the module that has the code of a function; nothing of what is none, such as a method."""
+    """Return the name of the module that defines a function, or an empty string for other callables."""
     return str(function.__globals__.get("__name__", "")) if inspect.isfunction(function) else ""
 
 
 def set_modes(modes: Iterable[Any]) -> None:
-    """Have these be the function modes of this thread, the innermost last."""
+    """Set the function modes of this thread, the innermost last."""
     for _ in private.function_modes():
         private.pop_function_mode()
     for mode in modes:
         private.push_function_mode(mode)
 
 
-def _taken_by(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tensor]:
-    """Yield the tensors that a call gives a function, and those that the function has as variables, in modules too."""
+def _find_taken_tensors(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tensor]:
+    """Yield the tensors in the arguments, globals and closure of a function, and in modules among these."""
     found = [*arguments, getattr(function, "__self__", None)]
     if inspect.isfunction(function):
         found.extend(map(function.__globals__.get, function.__code__.co_names))
         found.extend(value for _, value in closed_over(function))
     for entry in found:
         if isinstance(entry, nn.Module):
-            yield from members.tensors_in(entry)
+            yield from members.iter_parameters_and_buffers(entry)
         else:
             yield from tensors_in(entry)
 
 
 def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Tensor]:
-    """Yield the leaves of the nodes with a number from ``first`` on that tensors were made by."""
+    """Yield the leaves that tensors reach through nodes with numbers from ``first`` on."""
 
     def newer(fn: GradFn) -> list[GradFn]:
         is_new = type(fn).__name__ != private.ACCUMULATOR and private.sequence_number(fn) >= first
@@ -232,16 +230,16 @@ def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Te
     return (fn.variable for fn in reached(starts, newer) if type(fn).__name__ == private.ACCUMULATOR)
 
 
-def _apart(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+def _unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return [*{id(tensor): tensor for tensor in tensors}.values()]
 
 
 def _version(tensor: torch.Tensor) -> int:
-    # One of inference mode has no version.
+    # An inference tensor has no version.
     return 0 if tensor.is_inference() else private.version_of(tensor)
 
 
-# What is made of the numbers that these read has no past.
+# Functions that read values: a tensor made of these values has no graph.
 _EXITS: Final = {
     *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
     *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist"),
@@ -249,7 +247,7 @@ _EXITS: Final = {
 
 
 class CallsMode(FunctionMode):
-    """Tells a flow which function of torch the program called, without keeping the flow alive."""
+    """Reports each call of a torch function by the program to a flow, which it does not keep alive."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()
@@ -262,41 +260,41 @@ class CallsMode(FunctionMode):
         flow.called = called
         frame = sys._getframe(1)
         try:
-            _note_departure(flow, called, args, frame)
+            _record_departure(flow, called, args, frame)
             if called in _EXITS:
-                flow.note_exit(called, args, kwargs, frame)
+                flow.record_exit(called, args, kwargs, frame)
             elif called == "new_tensor":
-                flow.note_exit(called, args[1:], kwargs, frame)
+                flow.record_exit(called, args[1:], kwargs, frame)
             elif called == "data" and len(args) > 1 and isinstance(args[1], torch.Tensor):
                 flow.exchanges.append(flow.exit_of("data", args[:2], frame))
             elif called == "grad" and len(args) > 1 and args[1] is None:
                 flow.clearings.append(flow.exit_of("grad", args[:1], frame))
             elif called == SWITCH:
-                flow.switches.note(frame, is_on=bool(args[0]))
+                flow.switches.record(frame, is_on=bool(args[0]))
             elif called == "register_hook":
-                # By its place in the code, as the flow must not keep the hook alive.
+                # The place of its code, as the flow must not keep the hook alive.
                 hook = args[1] if len(args) > 1 else (kwargs or {}).get("hook")
                 flow.hooks.append((flow.value_of(args[0]), locate_function(hook)))
             result = func(*args, **(kwargs or {}))
         except Exception as error:
-            flow.note_failure(called, args, kwargs, frame, error)
+            flow.record_failure(called, args, kwargs, frame, error)
             raise
         finally:
             flow.called = before
-        flow.note_given(result)
+        flow.record_given(result)
         if isinstance(result, torch.Tensor):
-            flow.note_variable(result, frame)
+            flow.record_variable(result, frame)
         return result
 
 
-def _note_departure(flow: Flow, called: str, args: Sequence[Any], frame: FrameType) -> None:
+def _record_departure(flow: Flow, called: str, args: Sequence[Any], frame: FrameType) -> None:
     made = flow.noted(args[0]) if called in LEAVING and args else None
     if made is not None and made.maker != FROM_OUTSIDE:
-        flow.departures.note(args[0], flow.exit_of(LEAVING[called], args[:1], frame))
+        flow.departures.add(args[0], flow.exit_of(LEAVING[called], args[:1], frame))
 
 
 @lru_cache(maxsize=4096)
 def _name_of(func: Any) -> str:
-    """Return the program's name of a function of torch: for a property of a tensor, the property's name."""
+    """Return the name of a function of torch, or of the property for a tensor's getter or setter."""
     name = getattr(func, "__name__", "")
     return getattr(getattr(func, "__self__", None), "__name__", name) if name in {"__get__", "__set__"} else name

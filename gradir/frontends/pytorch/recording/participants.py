@@ -1,4 +1,4 @@
-"""Which of the modules and threads that ran beside a given model took part in what is captured."""
+"""Select the modules and threads that took part in a capture, besides the given model."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import frames_from
 
 
-class Ran(NamedTuple):
-    """The modules that no other module called, beside the given model, and the threads that ran modules."""
+class Participants(NamedTuple):
+    """The outermost modules besides the given model (strays), and the threads that ran modules."""
 
     strays: Sequence[nn.Module]
     timelines: Sequence[Timeline]
     recording: Collection[Timeline]
 
 
-def strays_among(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str]) -> list[nn.Module]:
-    """Return the modules that have nothing to do with the known ones, as what wraps a known model has."""
+def find_strays(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str]) -> list[nn.Module]:
+    """Return the outermost modules that contain no known module; a wrapper of a known model is left out."""
     return [module for module in outermost if known.keys().isdisjoint(modules_in(module))]
 
 
 def variable_of(module: nn.Module, frame: FrameType | None) -> str:
-    """Return the module-level variable that has a module, in the outermost file of the user's around a frame."""
+    """Return the global variable with a module, in the outermost file of the user around a frame."""
     found = ""
     for outer in frames_from(frame):
         if is_users(outer.f_code):
-            # Not of local variables: to look would keep what they have alive as long as their function runs.
+            # Not the local variables, since reading them keeps their values alive while the function runs.
             names = (name for name, value in [*outer.f_globals.items()] if value is module)
             found = next((name for name in names if name.isidentifier() and not name.startswith("_")), found)
     return found
 
 
-def with_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping[int, str]) -> Modules:
-    """Return the modules with every stray as a root under the name of its variable, by id(), or of its class."""
+def add_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping[int, str]) -> Modules:
+    """Return the modules with each stray as a root, named by its variable in ``variables``, or by its class."""
     if strays and not modules.roots:
-        # Beside a lone model there may be modules without parameters, such as its criterion.
+        # Besides a single model there may be modules without parameters, such as its criterion.
         models = [module for module in strays if has_parameters(module)] or strays
         if len(models) == 1:
             modules = modules_below({"": models[0]})
@@ -55,23 +55,25 @@ def with_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mappin
     if not strays:
         return modules
     named = dict(modules.roots)
-    taken = {*modules.paths.values(), *(path.partition(".")[0] for path in modules.paths.values())}
+    used = {*modules.paths.values(), *(path.partition(".")[0] for path in modules.paths.values())}
     counts: dict[str, int] = {}
     for module in strays:
         wanted = plain_text(variables.get(id(module)) or type(module).__name__)
         count = counts.get(wanted, 0) + 1
-        while (name := wanted if count == 1 else f"{wanted}_{count}") in taken:
+        while (name := wanted if count == 1 else f"{wanted}_{count}") in used:
             count += 1
         counts[wanted] = count
-        taken.add(name)
+        used.add(name)
         named[name] = module
     return modules_below(named)
 
 
-def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_temporary: Mapping[int, nn.Module]) -> Ran:
-    """Leave out the strays that made no captured node and have no captured leaf, and the threads that ran only such."""
+def select_participants(
+    ran: Participants, known: Mapping[nn.Module, str], walked: Walk, holders: Mapping[int, nn.Module]
+) -> Participants:
+    """Leave out the strays that made no captured node and own no captured leaf, and threads that ran only these."""
     leaves = {id(fn.variable) for fn in walked.edges if type(fn).__name__ == ACCUMULATOR}
-    holding = {id(with_temporary[leaf]) for leaf in leaves & with_temporary.keys()}
+    holding = {id(holders[leaf]) for leaf in leaves & holders.keys()}
     place_of = ModuleMap[str]()
     idle, owning = set[int](), set[int]()
     for place, stray in enumerate(ran.strays):
@@ -81,7 +83,7 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
         (owning if owns else idle).update(map(id, members))
         for member in members:
             place_of.setdefault(member, str(place))
-    # Numbers alone do not tell a thread that ran a criterion of this model from one that ran another model.
+    # Sequence numbers do not tell whether a thread ran a criterion of this model or another model.
     ignored = idle - owning
 
     def ran_other(line: Timeline) -> bool:
@@ -93,15 +95,15 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
     lookup = ScopeLookup(timelines, place_of)
     used = set(lookup(list(walked.edges)))
     strays = [stray for place, stray in enumerate(ran.strays) if id(stray) in owning or str(place) in used]
-    return Ran(strays, timelines, ran.recording)
+    return Participants(strays, timelines, ran.recording)
 
 
-def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
-    """Count the calls of each module, by id(), inside those from outside any module that made a captured node."""
+def count_calls(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
+    """Count the calls of each module, by id(), within the outermost calls that made a captured node."""
     numbers = sorted(sequence_number(fn) for fn in walked.edges if type(fn).__name__ != ACCUMULATOR)
     calls: Counter[int] = Counter()
     for starts, frames in map(Timeline.snapshot, timelines):
-        # Whoever calls a frame stands before it.
+        # The caller of a frame precedes it.
         outermost: dict[int, Frame] = {}
         modules: dict[int, int] = {}
         made: set[int] = set()

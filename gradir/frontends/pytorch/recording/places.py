@@ -1,4 +1,4 @@
-"""Instructions of a program: of frames and functions, and of the blocks in which gradients are off."""
+"""Find the instructions of a program that frames and functions run, and the blocks in which gradients are off."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any, Final, NamedTuple, cast
 
 import torch
 
-from gradir.frontends.pytorch.recording.sources import is_commands, is_internal, is_own_file
+from gradir.frontends.pytorch.recording.sources import is_command_code, is_internal, is_own_file
 from gradir.frontends.texts import is_installed
 from gradir.frontends.walks import frames_from
 
-# Whose code it is: of torch or gradir, of an installed library, of the user, or of gradir's commands.
+# The owners of code: torch or gradir, an installed library, the user, and gradir's commands.
 _INTERNAL, _LIBRARY, _USER, _COMMAND = 1, 2, 3, 4
 
 
 class Place(NamedTuple):
-    """An instruction of a program; ``caller`` is the user's own that led to it, where it is one of a library."""
+    """An instruction of a program; ``caller`` is the user's instruction that led to it if it is a library's."""
 
     code: CodeType
     instruction: int
@@ -31,16 +31,16 @@ class Place(NamedTuple):
 
 
 class Places:
-    """Finds the places of frames, and remembers whose code is whose."""
+    """Finds the places of frames, and remembers the owners of code."""
 
     def __init__(self) -> None:
         self._kinds: dict[int, int] = {}
-        # Keeps code in memory, whose id() another one would get else.
+        # Keeps code alive, so that its id() stays unique.
         self._codes: list[CodeType] = []
 
     def __call__(self, frame: FrameType | None) -> Place | None:
-        """Return the innermost instruction of the program around a frame that is neither torch's nor gradir's."""
-        # This runs for each operation, and most frames of a deep stack are known.
+        """Return the innermost instruction around a frame that is neither torch's nor gradir's."""
+        # A fast lookup, since this runs for each operation, and most frames of a deep stack are known.
         kinds, kind = self._kinds, self._kind
         while frame is not None and (kinds.get(id(frame.f_code)) or kind(frame.f_code)) == _INTERNAL:
             frame = frame.f_back
@@ -51,24 +51,24 @@ class Places:
             return place
         code, instruction = frame.f_code, frame.f_lasti
         outer: FrameType | None = frame
-        # As far as to the user's own, or to a command.
+        # Up to the user's instruction, or to a command.
         while outer is not None and (kinds.get(id(outer.f_code)) or kind(outer.f_code)) < _USER:
             outer = outer.f_back
         is_own = outer is None or outer is frame or kind(outer.f_code) == _COMMAND
         caller = None if outer is None or is_own else Place(outer.f_code, outer.f_lasti)
         return Place(code, instruction, caller)
 
-    def raised(self, trace: TracebackType | None) -> Place | None:
+    def locate_error(self, trace: TracebackType | None) -> Place | None:
         """Return the innermost instruction of a traceback that is neither torch's nor gradir's."""
         found: Place | None = None
         caller: Place | None = None
         while trace is not None:
             kind = self._kind(trace.tb_frame.f_code)
-            here = Place(trace.tb_frame.f_code, trace.tb_lasti)
+            place = Place(trace.tb_frame.f_code, trace.tb_lasti)
             if kind == _USER:
-                found = caller = here
+                found = caller = place
             elif kind == _LIBRARY:
-                found = here._replace(caller=caller)
+                found = place._replace(caller=caller)
             trace = trace.tb_next
         return found
 
@@ -83,21 +83,21 @@ class Places:
                 kind = _USER
             elif is_internal(code):
                 kind = _INTERNAL
-            elif is_commands(code):
+            elif is_command_code(code):
                 kind = _COMMAND
             else:
                 kind = _LIBRARY if is_installed(code.co_filename) else _USER
-            # By identity, since code takes long to hash.
+            # By id(), since code is slow to hash.
             self._kinds[id(code)] = kind
         return self._kinds[id(code)]
 
 
 def run_at(place: Place | None, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ARG001
-    """Call a function of torch's for another place, which `Places` gives for what it does."""
+    """Call a function of torch; `Places` reports ``place`` as the place of its operations."""
     return function(*args, **kwargs)
 
 
-class _Shown:
+class _WarningsAtCallers:
     """Shows warnings at the line that called torch, since torch would name the frame of a mode while it records."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class _Shown:
                 warnings.showwarning = self._before
 
 
-warnings_at_callers: Final = _Shown()
+warnings_at_callers: Final = _WarningsAtCallers()
 
 
 class Written(NamedTuple):
@@ -153,38 +153,38 @@ def locate_function(hook: object) -> Written:
 
 
 def locate_return(function: object) -> Place | None:
-    """Return the place of a function's one return, of the one that returns nothing, or else its first line."""
+    """Return the place of a function's only return, or of its only return of ``None``, or else its first line."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or is_internal(code):
         return None
     instructions = list(dis.get_instructions(code))
     places = [index for index, found in enumerate(instructions) if found.opname.startswith("RETURN_")]
-    # Python 3.12 and 3.13 return a constant in one instruction, others load it before.
-    given = [(index, instructions[index - ("CONST" not in instructions[index].opname)]) for index in places]
-    nothing = [index for index, instruction in given if instruction.argval is None]
+    # Python 3.12 and 3.13 return a constant in one instruction, others load it first.
+    results = [(index, instructions[index - ("CONST" not in instructions[index].opname)]) for index in places]
+    nothing = [index for index, instruction in results if instruction.argval is None]
     only = next((found[0] for found in (places, nothing) if len(found) == 1), None)
     return locate_function(function).place if only is None else Place(code, instructions[only].offset)
 
 
 class _Block(NamedTuple):
-    """The frame below which gradients are off, by its id() while it runs, or the line that switched them off."""
+    """The id() of the running frame that contains the block, or the line that switched gradients off."""
 
     frame: int
     place: Place | None = None
 
 
 class Switches:
-    """Remembers the block of a thread in which gradients are off."""
+    """Tracks the block of a thread in which gradients are off."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
         self._block: _Block | None = None
         self._around: list[_Block | None] = []
 
-    def note(self, frame: FrameType | None, *, is_on: bool) -> None:
-        """Note that a call from a frame of torch's switches gradients on or off."""
+    def record(self, frame: FrameType | None, *, is_on: bool) -> None:
+        """Record that a call from a frame of torch switches gradients on or off."""
         if _passes(frame, "__exit__"):
-            # What was inside a block that is left goes on with what was before it.
+            # Leaving a block restores the block around it.
             before = self._around.pop() if self._around else None
             self._block = None if is_on else before
             return
@@ -193,16 +193,16 @@ class Switches:
         if is_on:
             self._block = None
         elif torch.is_grad_enabled() or (self._block is not None and self._block.place is not None):
-            # A block inside another one changes nothing.
+            # A nested block changes nothing.
             self._open(frame)
 
     def _open(self, frame: FrameType | None) -> None:
         decorator, is_opened = None, False
         while frame is not None and self._places.is_inside(frame):
             is_opened = is_opened or frame.f_code.co_name == "__enter__"
-            # It runs a decorated function, under a name that releases choose.
+            # The frame that runs a decorated function, whose name depends on the release.
             decorator = frame if frame.f_code.co_filename.endswith("_contextlib.py") else decorator
-            # A block of torch's own, such as that of a distribution, is none of the program's.
+            # torch opened the block for its own use, for instance in a distribution.
             if decorator is None and not _is_of_modes(frame):
                 return
             frame = frame.f_back
@@ -214,8 +214,8 @@ class Switches:
         elif is_opened or self._block is None:
             self._block = _Block(id(frame)) if is_opened else _Block(0, place)
 
-    def outer(self, frame: FrameType | None) -> Place | None:
-        """Return the line of the block's own function that runs, or that switched gradients off; nothing if unknown."""
+    def locate_block(self, frame: FrameType | None) -> Place | None:
+        """Return the running line of the function with the block, or the line that switched gradients off, if known."""
         if self._block is None or self._block.place is not None:
             return None if self._block is None else self._block.place
         inner: FrameType | None = None
@@ -230,5 +230,5 @@ def _is_of_modes(frame: FrameType) -> bool:
 
 
 def _passes(frame: FrameType | None, name: str) -> bool:
-    """Return whether a function of this name, of torch's modes, leads to a frame."""
+    """Return whether a function of torch's gradient modes with this name called the frame."""
     return any(each.f_code.co_name == name for each in takewhile(_is_of_modes, frames_from(frame)))

@@ -1,10 +1,12 @@
-"""What this process exchanged with others, as one rank of them, until the optimizer's step."""
+"""Describe this process as a rank: its messages until the optimizer's step, its groups and its wrappers."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Final
 
 import torch
@@ -36,7 +38,6 @@ from gradir.frontends.pytorch.reading.tensors import (
     storage_of,
 )
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.captured_ranks import are_captured, note_captured
 from gradir.frontends.pytorch.recording.collectives import OperandNames
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of, tensors_in
@@ -50,10 +51,13 @@ from gradir.version import __version__
 
 _ONE_SIDED: Final = frozenset({"barrier", "broadcast", "gather", "recv", "reduce", "scatter", "send"})
 _REDUCE_NOTHING: Final = frozenset({"no_sync", "uncalled", "unfinished"})
+# The ranks that were captured and send no more set keys that begin so in the store of the process group.
+_STORE_KEY: Final = "gradir/captured"
+_STORE_TIMEOUT: Final = timedelta(seconds=2)
 
 
 class Exchanged:
-    """What the threads of a recording exchanged with other processes, and what its nodes and modules are called."""
+    """The messages of all threads of a recording, and the ids of its nodes and the paths of its modules."""
 
     def __init__(self, *, is_dry: bool = False) -> None:
         self._is_dry = is_dry
@@ -63,59 +67,59 @@ class Exchanged:
         self.names = OperandNames(self.modules, {})
         self._synced: dict[int, bool] = {}
         self._until: UntilStep | None = None
-        # Of the graph that was captured last.
+        # The groups of the graph that was captured last.
         self.groups = Groups()
         self._values: dict[str, int] = {}
 
-    def noting(self, timeline: Timeline) -> ExchangeMode:
-        """Return a context that notes this thread's messages."""
+    def record_thread(self, timeline: Timeline) -> ExchangeMode:
+        """Return a context that records this thread's messages."""
         return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self._is_dry)))
 
-    def note_call(self, module: nn.Module) -> None:
-        """Note whether a module is going to reduce the gradients of its call, if it is one that does."""
+    def record_call(self, module: nn.Module) -> None:
+        """Record whether a DistributedDataParallel will reduce the gradients of this call."""
         if self._until is not None and has_parameters(module):
             self._until.end()
         if isinstance(module, DistributedDataParallel):
             self._synced[id(module)] = getattr(module, private.DDP_SYNCS, True)
 
     def begin(self, *, is_dry: bool) -> None:
-        """Begin another step, and forget what was exchanged so far."""
+        """Begin another step, and forget the messages so far."""
         self._is_dry = is_dry
         for exchange in self._exchanges.values():
             exchange.begin(is_dry=is_dry)
 
     def stop_sending(self, until: UntilStep | None) -> None:
-        """Send no more, until a step comes."""
+        """Send no more messages, and report writes to ``until``, if any."""
         self._until = until
         for exchange in self._exchanges.values():
             exchange.stop_sending(until)
 
     def number_groups(self) -> None:
-        """Label the groups anew."""
+        """Label the groups again."""
         self.groups = Groups()
         if in_process_group():
             self.groups.number()
 
-    def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
-        """Return a capture with what was exchanged so far; `with_collectives` tells later messages in its words."""
+    def attach_collectives(self, live: LiveGraph, modules: Modules) -> LiveGraph:
+        """Return a capture with the messages so far; `with_collectives` uses its ids for later messages."""
         self.modules = modules
         self.ids.update(live.grad_fns)
         if self._is_dry and not any(each.pipeline for each in self._exchanges.values()):
             live = live.with_options({"dry": True})
         self.names = OperandNames(modules, live.grad_fns)
-        # A dry step sends nothing, not even the values with which copies begin.
+        # A dry step does not even send the initial values of replicas.
         if in_process_group() and distributed.get_backend() != private.NOT_SENDING and not self._is_dry:
             self._values = dict(_checksums(modules, live.graph))
         return live._replace(graph=self.with_collectives(live.graph))
 
     def with_collectives(self, graph: Graph) -> Graph:
-        """Return a graph with this process's rank, and with all that was exchanged."""
+        """Return a graph with this process's rank and all messages."""
         found = [each for exchange in self._exchanges.values() for each in exchange.collectives(self)]
         rank = rank_of(self.groups, self.modules)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None:
             wrappers = self._wrappers(graph)
-            # Those of shards, of which each rank has its own, are many.
+            # Without the many values of shards, which differ between ranks.
             summed = {name for each in found for name in summed_by(each, wrappers)} - self.names.exchanged
             values = {name: value for name, value in self._values.items() if name in summed}
             rank = replace(rank, wrappers=wrappers, values=values, offsets=self._offsets())
@@ -135,18 +139,18 @@ class Exchanged:
         paths = self.modules.paths
         made = (reference() for each in self._exchanges.values() for reference in each.wrappers.values())
         silent = (each for each in made if isinstance(each, DistributedDataParallel) and id(each) not in self._synced)
-        # One that did not run has the path of the module in it that did.
+        # A wrapper that did not run has the path of the module inside it.
         around = [(each, paths[each.module]) for each in silent if each not in paths and each.module in paths]
-        return dict(wrappers_among((*paths.items(), *around), self.modules.owned, self._synced, graph))
+        return dict(describe_wrappers((*paths.items(), *around), self.modules.owned, self._synced, graph))
 
     @property
     def waiting(self) -> int | None:
-        """How many operations ran, where a thread waits for other processes."""
+        """The number of operations so far, or ``None`` unless a thread waits for other processes."""
         every = self._exchanges.values()
         return sum(each.operations for each in every) if any(each.waits for each in every) else None
 
     def stopped(self, why: str, modules: Modules) -> Graph | None:
-        """Return a graph without nodes, with what was exchanged in a step that did not come to its backward."""
+        """Return a graph without nodes but with the messages of a step that stopped before its backward."""
         self.number_groups()
         for each in self._exchanges.values():
             each.note_new_group()
@@ -161,12 +165,12 @@ class Exchanged:
         if why in ("waits", "fails") and graph.collectives:
             last = graph.collectives[-1]
             members = graph.rank.groups.get(last.group, ())
-            if are_captured(members if last.peer is None else members[last.peer : last.peer + 1]):
+            if _are_captured(members if last.peer is None else members[last.peer : last.peer + 1]):
                 why = "left"
         return replace(graph, rank=replace(graph.rank, wrappers={}, values={}, stopped=why))
 
     def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
-        """Return a capture with what its backward exchanges, which runs now if none ran, and sends nothing."""
+        """Return a capture with the messages of its backward, which runs now without sending if none ran."""
         if any(exchange.has_backward for exchange in self._exchanges.values()):
             return live
         exchange = next(iter(self._exchanges.values()))
@@ -181,17 +185,17 @@ class Exchanged:
 
 
 def rank_of(groups: Groups, modules: Modules) -> Rank | None:
-    """Return this process among the ``groups`` that were met, or ``None`` where there are no others."""
+    """Return this process's rank, with its ``groups``, or ``None`` outside of a process group."""
     if not in_process_group():
         return None
     rank = distributed.get_rank()
     members = {label: tuple(distributed.get_process_group_ranks(group)) for label, group in groups.met.items()}
-    kept = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
-    owned = ((names[0], kept.get(id(tensor), tensor)) for tensor, names, _, _ in modules.owned)
+    shards = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
+    owned = ((names[0], shards.get(id(tensor), tensor)) for tensor, names, _, _ in modules.owned)
     parts = {name: part for name, part in owned if mesh_of_tensor(part) is not None}
     coordinates = {label: members[label].index(rank) for label in groups.dimensions()}
     for mesh in map(mesh_of_tensor, parts.values()):
-        # Where this process is in the dimensions of a mesh that have names.
+        # The coordinates of this process in the named dimensions of the mesh.
         coordinates.update(zip(mesh.mesh_dim_names or (), map(int, mesh.get_coordinate() or ()), strict=False))
     shapes = {name: shape_of(held_by(tensor)) for name, tensor in parts.items()}
     local = {name: shape for name, shape in shapes.items() if shape is not None}
@@ -207,10 +211,10 @@ def _checksums(modules: Modules, graph: Graph) -> Iterator[tuple[str, int]]:
                 yield names[0], found
 
 
-def wrappers_among(
+def describe_wrappers(
     modules: Iterable[tuple[nn.Module, str]], owned: Iterable[Owned], synced: Mapping[int, bool], graph: Graph
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the state of each module that reduces gradients, or was to do so in its last call if it is ``synced``."""
+    """Yield each module that reduces gradients with its state; ``synced`` has whether its last call was to reduce."""
     trained = {id(each.tensor) for each in owned if each.names[0] in graph.nodes}
     for module, path in modules:
         if isinstance(module, DistributedDataParallel):
@@ -230,7 +234,7 @@ def wrappers_among(
 
 
 def _has_finished(reducer: Any) -> bool:
-    """Return whether no bucket waits for a gradient: torch would refuse another forward."""
+    """Return whether no bucket waits for a gradient; torch refuses another forward otherwise."""
     try:
         getattr(reducer, private.DDP_FINISHED, bool)()
     except RuntimeError:
@@ -239,23 +243,20 @@ def _has_finished(reducer: Any) -> bool:
 
 
 class UntilStep:
-    """Sends nothing until an optimizer steps or the program writes to a parameter, and tells what was exchanged.
-
-    If it ``sends``, the program runs on as it is, up to the optimizer's step.
-    """
+    """Records messages, and sends them only if it ``sends``, until a step of an optimizer or by hand."""
 
     def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph], None], *, sends: bool) -> None:
         self._exchanged, self._graph, self._stepped, self.sends = exchanged, graph, stepped, sends
         self.is_over = False
         owned = exchanged.modules.owned
         self._storages = {*map(storage_of, (each.tensor for each in owned))} - {None}
-        self._hook = register_optimizer_step_pre_hook(self._before_step)
+        self._hook = register_optimizer_step_pre_hook(self._handle_step)
         if not sends:
             exchanged.stop_sending(self)
-            note_captured()
+            _announce_captured()
 
     def close(self) -> None:
-        """Note no more."""
+        """Stop recording."""
         self.is_over = True
         self._hook.remove()
         if not self.sends:
@@ -263,17 +264,17 @@ class UntilStep:
 
     @property
     def graph(self) -> Graph:
-        """The captured graph, with what was exchanged so far."""
+        """The captured graph, with the messages so far."""
         return self._exchanged.with_collectives(self._graph)
 
     def end(self) -> None:
-        """End before a step, at another forward or backward."""
+        """End before a step, because another forward or backward begins."""
         graph = self.graph
         self.close()
         self._stepped(graph if graph.rank is None else replace(graph, rank=replace(graph.rank, accumulates=True)))
 
-    def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """End before an operation writes to a parameter, as a step by hand does: its gradient is not a real one."""
+    def record_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """End before an operation writes to a parameter, as a step by hand does: the gradients are no real ones."""
         signature = signature_of(func)
         if INPLACE not in signature.kinds.values():
             return
@@ -282,8 +283,8 @@ class UntilStep:
             if any(storage_of(each) in self._storages for each in written):
                 self._end_at_step(None)
 
-    def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        # A closure computes gradients anew.
+    def _handle_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        # A closure runs another forward and backward.
         if any(map(callable, (*args, *kwargs.values()))):
             self.end()
         self._end_at_step(optimizer)
@@ -294,22 +295,24 @@ class UntilStep:
         if optimizer is not None:
             stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
             owned = [each for each in owned if id(each.tensor) in stepped]
-        # Of messages between stages, no count tells the backward from what follows it.
+        # Between pipeline stages, the count of messages does not show the end of the backward.
         if graph.rank is not None and not self.sends:
             paths = self._exchanged.modules.paths.items()
             replicas = {path: module for module, path in paths if isinstance(module, DistributedDataParallel)}
-            ignored = {id(each) for module in replicas.values() for each in _ignored_by(module)}
-            owned = [each for each in owned if id(each.tensor) not in ignored]
-            names = tuple(_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas}))
-            graph = replace(graph, rank=replace(graph.rank, unreduced=names))
+            for module in replicas.values():
+                names = {*getattr(module, private.DDP_IGNORES, ())}
+                ignored = {id(each) for name, each in module.module.named_parameters() if name in names}
+                owned = [each for each in owned if id(each.tensor) not in ignored]
+            unreduced = _find_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas})
+            graph = replace(graph, rank=replace(graph.rank, unreduced=tuple(unreduced)))
         self._stepped(graph)
 
 
-def _unreduced(
+def _find_unreduced(
     graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owned], replicas: Set[str]
 ) -> Iterator[str]:
-    """Yield the trained parameters whose gradients surely were not exchanged, even below ``replicas`` that reduce."""
-    # Without a wrapper that reduces there is no sign that gradients are to be exchanged.
+    """Yield the trained parameters whose gradients surely were not exchanged, even inside ``replicas`` that reduce."""
+    # Without a wrapper that reduces, nothing shows that the program means to exchange gradients.
     reducing = [path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)]
     backward = [each for each in graph.collectives if each.phase == "backward"]
     if not reducing or not any(len(rank.groups[each.group]) > 1 for each in backward):
@@ -320,20 +323,15 @@ def _unreduced(
     exchanged = {name for each in (*backward, *after) for name in each.operands}
     by_hand = [each for each in backward if not each.operands and not _is_below(split_id(each.node)[0], rank.wrappers)]
     by_hand += [each for each in after if len(each.operands) < len(each.tensors) and each.op not in _ONE_SIDED]
-    # A flat tensor may have several gradients in it.
+    # A flat tensor may contain several gradients.
     largest = max((_size(each) for each in by_hand), default=0)
-    # Each rank may have its own parameters where a model is split.
-    apart = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
+    # Each rank may have its own parameters where the model is split.
+    split = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
     for tensor, names, scope, _ in owned:
         is_reduced = not exchanged.isdisjoint(names) or tensor.numel() <= largest
-        is_own = _is_below(scope, apart) or any(name in rank.local or _is_below(name, wrappers) for name in names)
+        is_own = _is_below(scope, split) or any(name in rank.local or _is_below(name, wrappers) for name in names)
         if names[0] in graph.nodes and tensor.requires_grad and not is_reduced and not is_own:
             yield names[0]
-
-
-def _ignored_by(module: DistributedDataParallel) -> Iterator[nn.Parameter]:
-    ignored = {*getattr(module, private.DDP_IGNORES, ())}
-    return (each for name, each in module.module.named_parameters() if name in ignored)
 
 
 def _is_of_gradients(issued: Collective) -> bool:
@@ -342,7 +340,7 @@ def _is_of_gradients(issued: Collective) -> bool:
 
 
 def _splits_a_model(issued: Collective, graph: Graph) -> bool:
-    """Return whether a module exchanges what it computes, as experts and tensor parallel layers do."""
+    """Return whether a module exchanges activations, as experts and tensor parallel layers do."""
     if issued.phase == "backward" or issued.op in _ONE_SIDED:
         return False
     made = [graph.nodes[name].role for name in issued.operands if name in graph.nodes]
@@ -355,3 +353,26 @@ def _is_below(name: str, paths: Any) -> bool:
 
 def _size(issued: Collective) -> int:
     return sum(math.prod(size for size in tensor.shape or () if isinstance(size, int)) for tensor in issued.tensors)
+
+
+def _announce_captured() -> None:
+    """Tell other ranks that this one sends no more."""
+    with suppress(AttributeError, RuntimeError, ValueError):
+        _store().set(f"{_STORE_KEY}/{distributed.get_rank()}", "")
+
+
+def _are_captured(ranks: Iterable[int]) -> bool:
+    """Return whether any of the ranks was captured."""
+    with suppress(AttributeError, RuntimeError, ValueError):
+        store = _store()
+        return any(store.check([f"{_STORE_KEY}/{rank}"]) for rank in ranks)
+    return False
+
+
+def _store() -> Any:
+    """Return a second connection, since the main thread may wait on the first in C++."""
+    known: Any = distributed
+    store = getattr(distributed.distributed_c10d, private.STORE)()
+    while isinstance(store, known.PrefixStore):
+        store = store.underlying_store
+    return known.TCPStore(store.host, store.port, timeout=_STORE_TIMEOUT, wait_for_workers=False)

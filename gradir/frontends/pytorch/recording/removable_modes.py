@@ -1,7 +1,7 @@
-"""Leave modes out of turn, when they are dropped, and from another thread.
+"""Leave modes in any order, when they are dropped, and from another thread.
 
-torch removes the last mode of the running thread, whichever it is, and takes a mode off the stack while it handles a
-call. Modes of this module are removed wherever they are, or after the next call of their own thread.
+torch always removes the last mode of the running thread, and takes a mode off the stack while it handles a call. This
+module removes its modes from any position on the stack, or after the next call of their own thread.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from gradir.errors import GradirWarning
 from gradir.frontends.pytorch import private
 
 
-class Noting(Protocol):
+class Pausable(Protocol):
     """An object that pauses while compiled code runs."""
 
     is_paused: bool
 
 
-class Noter(Noting, Protocol):
-    """Runs operations and notes them, unless it is paused."""
+class OperationRecorder(Pausable, Protocol):
+    """Runs and records operations, unless it is paused."""
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation."""
 
 
 class _Dropped(GeneratorExit):
-    """Tells a mode on leaving that its recorder is gone, perhaps in the middle of a call that the mode handles."""
+    """Tells a mode on leaving that its recorder is dead, perhaps during a call that the mode handles."""
 
 
 class _Stack(NamedTuple):
@@ -52,7 +52,7 @@ class _Stack(NamedTuple):
             above.append(self.pop())
         if above:
             self.pop()
-            # The state of torch before this mode is what the next one goes back to.
+            # The next mode restores the state of torch from before this mode.
             for name, before in vars(mode).items():
                 if isinstance(before, deque):
                     vars(above[-1])[name][-1] = before[-1]
@@ -76,7 +76,7 @@ class _Mode:
         if any(mode is self for mode in modes):
             self.stack.remove(self)
         elif modes and kind is not _Dropped:
-            # A mode that was left out of turn removed this one, and is removed in its place.
+            # A mode that was left too early removed this one, so remove that mode instead.
             self.stack.pop()
         else:
             self.__class__ = self.left
@@ -86,15 +86,15 @@ class _Mode:
 
 
 class FunctionMode(_Mode, TorchFunctionMode):
-    """A function mode that can be left out of turn."""
+    """A function mode that can be left in any order."""
 
     stack = _Stack(private.function_modes, private.pop_function_mode, private.push_function_mode)
 
 
 class DispatchMode(_Mode, private.TorchDispatchMode):  # type: ignore[misc]
-    """A dispatch mode that can be left out of turn."""
+    """A dispatch mode that can be left in any order."""
 
-    # What its subclasses handle operations with, as they are written.
+    # The methods with which its subclasses handle operations.
     methods: ClassVar[list[Any]] = []
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -105,40 +105,40 @@ class DispatchMode(_Mode, private.TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return whether torch compiles beside this mode; else it runs uncompiled code, or refuses to."""
+        """Return whether torch compiles while the mode is entered; otherwise it runs uncompiled code or raises."""
         return True
 
 
-class NotingMode(DispatchMode):
-    """Has a noter run each operation of its thread, without keeping it alive."""
+class RecordingMode(DispatchMode):
+    """Lets a recorder run each operation of its thread, without keeping it alive."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, noter: Noter) -> None:
+    def __init__(self, recorder: OperationRecorder) -> None:
         super().__init__()
-        self._noter = weakref.ref(noter)
+        self._recorder = weakref.ref(recorder)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        noter = self._noter()
-        if noter is None or noter.is_paused:
+        recorder = self._recorder()
+        if recorder is None or recorder.is_paused:
             return func(*args, **(kwargs or {}))
-        return noter.run(func, args, kwargs or {})
+        return recorder.run(func, args, kwargs or {})
 
 
 class _LeftFunctions(FunctionMode):
-    """A function mode that its thread has still to remove."""
+    """A function mode that its thread must still remove."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _called_through(func, args, kwargs)
+        return _call_and_remove(func, args, kwargs)
 
 
 class _LeftOperations(DispatchMode):
-    """A dispatch mode that its thread has still to remove."""
+    """A dispatch mode that its thread must still remove."""
 
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _called_through(func, args, kwargs)
+        return _call_and_remove(func, args, kwargs)
 
 
 FunctionMode.left, DispatchMode.left = _LEFT = _LeftFunctions, _LeftOperations
@@ -146,19 +146,19 @@ _STACKS: Final = (FunctionMode.stack, DispatchMode.stack)
 
 
 def remove_left() -> bool:
-    """Remove the modes that were left before, but not by this thread; return whether there were some."""
+    """Remove this thread's modes that other threads left, and return whether there were any."""
     left = [(stack, mode) for stack in _STACKS for mode in stack.modes() if isinstance(mode, _LEFT)]
     for stack, mode in left:
         stack.remove(mode)
     return bool(left)
 
 
-def _called_through(func: Any, args: Any, kwargs: Any) -> Any:
+def _call_and_remove(func: Any, args: Any, kwargs: Any) -> Any:
     try:
         return func(*args, **(kwargs or {}))
     finally:
         if sys.getprofile() is None:
-            # torch puts the mode back after this, and tells nobody. Python tells of the next call or return.
+            # torch puts the mode back after this, without a hook. Python reports the next call or return.
             sys.setprofile(_remove_soon)
 
 
@@ -172,7 +172,7 @@ _ENTERED: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
 def leave_when_dropped(recorder: object, entered: ExitStack, caller: FrameType) -> weakref.finalize[..., Any]:
-    """Have a recorder leave what it has entered for ``caller`` once nobody holds it, until this is detached."""
+    """Leave everything that a recorder entered for ``caller`` when it dies, unless the result is detached first."""
     found = weakref.finalize(recorder, _leave_dropped, entered, caller.f_code.co_filename, caller.f_lineno)
     found.atexit = False
     _ENTERED.add(recorder)
@@ -180,22 +180,22 @@ def leave_when_dropped(recorder: object, entered: ExitStack, caller: FrameType) 
 
 
 def _leave_dropped(entered: ExitStack, file: str, line: int) -> None:
-    told = "the recorder entered here was dropped while it recorded, and has left: write `with gradir.record(...):`"
+    text = "the recorder entered here was dropped while it recorded, and has left: write `with gradir.record(...):`"
     entered.__exit__(_Dropped, _Dropped(), None)
-    warnings.warn_explicit(told, GradirWarning, file, line)
+    warnings.warn_explicit(text, GradirWarning, file, line)
 
 
 def release_dropped() -> None:
-    """Have every recorder leave that the program dropped, and this thread remove what it has still to remove."""
+    """Let every recorder leave that the program dropped, and remove this thread's left modes."""
     if _ENTERED:
-        # One that its own model holds is in a cycle of references.
+        # A recorder in its own model is in a cycle of references.
         gc.collect()
     remove_left()
 
 
 def weak_hook(method: Any) -> Callable[..., None]:
-    """Return a hook of modules that calls a method where nothing is compiled, and does not keep its object alive."""
-    # `WeakMethod` takes longer, and this runs twice for each call of a module.
+    """Return a module hook that calls a method, except in compiled code, and does not keep its object alive."""
+    # `WeakMethod` is slower, and this runs twice for each call of a module.
     owner, function = weakref.ref(method.__self__), method.__func__
 
     def hook(*given: object) -> None:

@@ -1,4 +1,4 @@
-"""What a program does with the value that an instruction makes, read from its bytecode."""
+"""Read from bytecode how a program uses the value of an instruction."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import pairwise
 from types import CodeType
 from typing import Final, NamedTuple
 
-# The function does not return the value, or the instruction is not what makes it.
+# The function does not return the value, or the instruction does not make it.
 LOST: Final = 0
-# It does, or is, unless another value is made after this one.
+# It does, unless another value is made after this one.
 MAYBE: Final = 1
-# It does, or is.
+# It does.
 SURE: Final = 2
 
 _STORES: Final = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")
@@ -21,11 +21,11 @@ _LOADS: Final = ("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD_FAST")
 _SILENT: Final = ("EXTENDED_ARG", "NOP", "POP_BLOCK", "CACHE")
 _COPIES: Final = ("COPY", "DUP_TOP")
 
-# Written in C: the last of the operations that they run makes their result.
+# Functions in C whose last operation makes their result.
 _ADDING: Final = frozenset({"sum", "reduce"})
-# Written in C: none of the operations that they may run makes their result.
+# Functions in C whose operations, if any, do not make their result.
 _GATHERING: Final = frozenset({"dict", "list", "next", "set", "sorted", "tuple"})
-# How many instructions of a call to look at for the name of the function.
+# The most instructions of a call to search for the name of the function.
 _LONGEST: Final = 500
 
 
@@ -42,14 +42,14 @@ UNKNOWN: Final = Fate(None, LOST, SURE)
 
 @lru_cache(maxsize=4096)
 def find_fates(code: CodeType) -> Mapping[int, Fate]:
-    """Return the fate of each instruction's value, by the place of a frame; `UNKNOWN` of all others."""
+    """Return the fate of each instruction's value by its offset, without those that are `UNKNOWN`."""
     instructions = [found for found in dis.get_instructions(code) if found.opname not in _SILENT]
     loads = (load for load, following in pairwise(instructions) if following.opname == "RETURN_VALUE")
     returned = {names_of(load)[-1] for load in loads if load.opname.startswith(_LOADS)}
     found_fates = {}
     start = 0
     for place, (found, following) in enumerate(pairwise(instructions)):
-        # Python 3.11 makes some calls in the instruction before the call, and stays at the end of others.
+        # In Python 3.11 a frame's instruction is PRECALL during some calls, and the end of the call during others.
         if found.opname == "PRECALL":
             continue
         known = _fate(instructions, place, returned)
@@ -66,7 +66,7 @@ def _fate(instructions: Sequence[dis.Instruction], place: int, returned: set[str
     use = instructions[following]
     if use.opname == "RETURN_VALUE":
         return Fate(None, SURE, _direct(instructions, place))
-    # Of a tensor that is unpacked into variables, each gets a part.
+    # Each variable gets a part of a tensor that is unpacked.
     if not use.opname.startswith(_STORES) or instructions[place].opname.startswith("UNPACK_"):
         return UNKNOWN
     variable, *loaded = names_of(use)
@@ -97,7 +97,7 @@ def _direct(instructions: Sequence[dis.Instruction], place: int) -> int:
 
 
 def _callee(instructions: Sequence[dis.Instruction], place: int) -> str:
-    """Return the global name that is called, empty where there is none or a condition stands among the arguments."""
+    """Return the global name that is called, or an empty string if there is none or an argument has a condition."""
     depth = 1
     for start in range(place, max(place - _LONGEST, -1), -1):
         depth -= dis.stack_effect(instructions[start].opcode, instructions[start].arg, jump=False)

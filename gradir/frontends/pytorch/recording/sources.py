@@ -1,4 +1,4 @@
-"""Which line of the user's program made each node, and the variable its result was assigned to."""
+"""Find the line of the user's program that made each node, and the variable that got its result."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _OWN: Final = _folders(sys.modules["gradir"].__file__)
 _INTERNAL: Final = (*_folders(torch.__file__), *_OWN)
 _COMMANDS: Final = tuple(f"{folder}cli{os.sep}" for folder in _OWN)
 _OVERRIDES: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
-# The kinds of code: of the user's, of torch or gradir, of the call of a module, and of a class that overrides torch.
+# The kinds of code: of the user, of torch or gradir, of a module call, and of a class that overrides torch.
 _USER, _INSIDE, _MODULE, _OVERRIDE = 1, 2, 3, 4
 
 
 class _Call(NamedTuple):
-    """One call into torch: the sequence numbers that it used up, and the place in the user's program.
+    """One call into torch: the sequence numbers that it used, and the place in the user's program.
 
-    ``variable`` is what the program stores the value of its instruction in. The call made that value if ``within`` is
-    ``None``, is a call of a module that made nothing later, or is ``MAYBE`` and the instruction made no later call.
+    ``variable`` gets the value of the instruction at this place. The call made that value if ``within`` is ``None``, or
+    a module call that made nothing later. If it is ``MAYBE``, the instruction must have made no later call.
     """
 
     start: int
@@ -62,17 +62,17 @@ class SourceLog:
         self.timeline = timeline
         self.calls: list[_Call] = []
         self.starts: list[int] = []
-        # By identity, since code takes long to hash; the list keeps it in memory.
+        # By id(), since code is slow to hash; the list keeps it alive.
         self._kinds: dict[int, int] = {}
         self._fates: dict[int, Mapping[int, Fate]] = {}
         self._codes: list[CodeType] = []
         self._overridden_nowhere: set[int] = set()
 
-    def note(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
-        """Note that a call made the nodes from ``start`` to before ``end``, and its result in the last if ``whole``."""
+    def record(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
+        """Record a call that made the nodes from ``start`` to before ``end``; if ``whole``, the last has its result."""
         user, modules = self._user(frame)
-        # A module that a command runs is called by no line of the user's.
-        if user is None or is_commands(user.f_code):
+        # No line of the user calls a module that a command runs.
+        if user is None or is_command_code(user.f_code):
             return
         code, instruction = user.f_code, user.f_lasti
         variable = self._fate(code, instruction).variable if whole else None
@@ -80,14 +80,14 @@ class SourceLog:
         if variable is not None:
             certainty = self._fate(code, instruction).direct
             if frame is not user:
-                # Whether each function on the way returns the value.
+                # The value must be returned by each function on the way.
                 below = takewhile(lambda each: each is not user, frames_from(frame))
                 between = (each for each in below if each.f_code is not private.OVERRIDES_CALL)
                 certainty = min((self._fate(each.f_code, each.f_lasti).returned for each in between), default=SURE)
             if certainty == LOST:
                 variable = None
             elif modules:
-                # The running call of a module that stands right below the user's frame.
+                # The running module call right below the user's frame.
                 within = next(islice(calls_from(self.timeline.current), modules - 1, None), None)
             elif certainty == MAYBE:
                 within = MAYBE
@@ -95,12 +95,12 @@ class SourceLog:
         self.calls.append(_Call(start, end, code, instruction, variable, within))
 
     def index(self, number: int) -> int | None:
-        """Return the place of the call that made this thread's node of this number."""
+        """Return the index of the call that made this thread's node with this number."""
         index = bisect_right(self.starts, number) - 1
         return index if index >= 0 and number < self.calls[index].end else None
 
     def _user(self, frame: FrameType) -> tuple[FrameType | None, int]:
-        """Return the frame of the user's, and how many calls of modules run below it."""
+        """Return the user's frame, and the number of module calls that run below it."""
         kinds, nowhere = self._kinds, self._overridden_nowhere
         user: FrameType | None = None
         below, modules, searching, is_overridden = 0, 0, True, False
@@ -115,7 +115,7 @@ class SourceLog:
                     user, below = at, modules
             elif kind == _MODULE:
                 modules += 1
-                # The timeline keeps each call, so none takes the place of another in memory.
+                # The timeline keeps each call alive, so that its id() stays unique.
                 searching = searching and id(call) not in nowhere
                 if searching:
                     running.append(id(call))
@@ -130,7 +130,7 @@ class SourceLog:
     def _kind(self, code: CodeType) -> int:
         if code is private.MODULE_CALL:
             kind = _MODULE
-        elif code.co_name in _OVERRIDES and code is not _NOTES:
+        elif code.co_name in _OVERRIDES and code is not _OWN_OVERRIDE:
             kind = _OVERRIDE
         else:
             kind = _INSIDE if is_internal(code) else _USER
@@ -149,25 +149,25 @@ class SourceLookup:
     """Looks up the source line and the variable of a node by its autograd sequence number."""
 
     def __init__(self, logs: Mapping[Timeline, SourceLog], timelines: Sequence[Timeline]) -> None:
-        """``logs`` are those of the threads that were recorded, among the ``timelines`` of all that ran modules."""
+        """``logs`` are those of the recorded threads; ``timelines`` are those of all threads that ran modules."""
         others = {timeline: Coverage(other for other in timelines if other is not timeline) for timeline in logs}
-        self._logs = [(log, others[timeline], _superseded(log)) for timeline, log in logs.items()]
+        self._logs = [(log, others[timeline], _find_superseded(log)) for timeline, log in logs.items()]
         self._lines = ShownLines()
 
     def source(self, number: int) -> Source | None:
-        """Return the line that made the node of this number."""
-        call, _ = self._found(number)
+        """Return the line that made the node with this number."""
+        call, _ = self._find_call(number)
         return None if call is None else self._lines(call.code, call.instruction)
 
     def variable(self, number: int) -> str | None:
-        """Return the variable that was assigned the result of the node of this number."""
-        call, is_superseded = self._found(number)
+        """Return the variable to which the program assigned the result of the node with this number."""
+        call, is_superseded = self._find_call(number)
         if call is None or call.variable is None or number != call.end - 1 or is_superseded:
             return None
         return plain_text(call.variable)
 
-    def _found(self, number: int) -> tuple[_Call | None, bool]:
-        """Return the call that made a node, and whether another one made the value of its instruction."""
+    def _find_call(self, number: int) -> tuple[_Call | None, bool]:
+        """Return the call that made a node, and whether a later call made the value of its instruction."""
         for log, others, superseded in self._logs:
             index = log.index(number)
             if index is not None and number not in others:
@@ -180,7 +180,7 @@ class ShownLines:
 
     def __init__(self) -> None:
         self._shown = ShownPaths()
-        # By identity, since code takes long to hash; who asks keeps it in memory.
+        # By id(), since code is slow to hash; the caller keeps it alive.
         self._lines: dict[int, list[tuple[int, int, int | None]]] = {}
         self._sources: dict[tuple[int, int], Source] = {}
 
@@ -199,8 +199,8 @@ class ShownLines:
         return self._sources[key]
 
 
-def _superseded(log: SourceLog) -> set[int]:
-    """Return the places of the calls whose instruction made its value after them."""
+def _find_superseded(log: SourceLog) -> set[int]:
+    """Return the indices of the calls whose instruction made its value in a later call."""
     ends, found, later = log.timeline.ends(), set[int](), dict[int, int]()
     for index in range(len(log.calls) - 1, -1, -1):
         call = log.calls[index]
@@ -216,18 +216,18 @@ def _superseded(log: SourceLog) -> set[int]:
 
 
 class SourceMode(FunctionMode):
-    """Notes every call of this thread that makes nodes, in torch and in the user's own Functions."""
+    """Records every call of this thread that makes nodes, in torch and in the user's custom Functions."""
 
     def __init__(self, log: SourceLog) -> None:
         super().__init__()
         self._log = weakref.ref(log)
-        # While a call runs that is noted as a whole.
+        # True during a call that is recorded as a whole.
         self.is_paused = False
 
     def __enter__(self) -> SourceMode:
         with _LOCK:
             _RUNNING.append(self)
-            BackwardCFunction.__init__ = _note_function  # type: ignore[method-assign, assignment]
+            BackwardCFunction.__init__ = _record_function  # type: ignore[method-assign, assignment]
         super().__enter__()
         return self
 
@@ -249,52 +249,52 @@ class SourceMode(FunctionMode):
             self.is_paused = False
         end = private.next_sequence_number()
         if end != start and (log := self._log()) is not None:
-            log.note(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
+            log.record(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
         return result
 
-    def note_whole(self, start: int, result: object, frame: FrameType) -> None:
-        """Note that a frame called compiled code, which made the nodes from ``start`` on and returned ``result``."""
+    def record_whole(self, start: int, result: object, frame: FrameType) -> None:
+        """Record that a frame called compiled code, which made the nodes from ``start`` on and returned ``result``."""
         end, log = private.next_sequence_number(), self._log()
         if end != start and log is not None:
             made = result.grad_fn if isinstance(result, torch.Tensor) else None
-            log.note(start, end, frame, whole=made is not None and private.sequence_number(made) == end - 1)
+            log.record(start, end, frame, whole=made is not None and private.sequence_number(made) == end - 1)
 
-    def note_function(self, number: int, frame: FrameType) -> None:
-        """Note that a frame applies a custom Function, whose node has this number."""
+    def record_function(self, number: int, frame: FrameType) -> None:
+        """Record that a frame applies a custom Function, whose node has this number."""
         log = self._log() if self.thread == threading.get_ident() else None
         if log is not None and not (self.is_paused or torch.compiler.is_compiling()):
-            log.note(number, number + 1, frame)
+            log.record(number, number + 1, frame)
 
 
-_NOTES: Final = SourceMode.__torch_function__.__code__
-# A dropped recorder leaves at any time, in the middle of a change by the same thread too.
+_OWN_OVERRIDE: Final = SourceMode.__torch_function__.__code__
+# A dropped recorder leaves at any time, even during a change by the same thread.
 _LOCK: Final = threading.RLock()
 _RUNNING: Final[list[SourceMode]] = []
 
 
-def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init__)
-    # Function modes are not told of custom Functions, and programs keep `apply` in variables, so that nothing can be
-    # put in its place. This runs where it makes the node.
+def _record_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init__)
+    # Function modes do not see custom Functions, and programs keep `apply` in variables, so that replacing it does not
+    # help. This runs when it makes the node.
     number = private.next_sequence_number() - private.NUMBERED_FIRST
     for mode in _RUNNING:
-        mode.note_function(number, sys._getframe(1))
+        mode.record_function(number, sys._getframe(1))
 
 
-def is_commands(code: CodeType) -> bool:
-    """Return whether code is that of gradir's commands, which runs a program and is no part of it."""
+def is_command_code(code: CodeType) -> bool:
+    """Return whether code belongs to gradir's commands, which run a program."""
     return code.co_filename.startswith(_COMMANDS)
 
 
 def is_own_file(filename: str) -> bool:
-    """Return whether a file is gradir's own, below its commands."""
+    """Return whether a file belongs to gradir, but not to its commands."""
     return filename.startswith(_OWN) and not filename.startswith(_COMMANDS)
 
 
 def is_users(code: CodeType) -> bool:
-    """Return whether code is the user's own: neither torch's, nor gradir's, nor a library's."""
-    return not (is_internal(code) or is_commands(code) or is_installed(code.co_filename))
+    """Return whether code is the user's: neither torch's, nor gradir's, nor a library's."""
+    return not (is_internal(code) or is_command_code(code) or is_installed(code.co_filename))
 
 
 def is_internal(code: CodeType) -> bool:
-    """Return whether code is torch's, or gradir's own below its commands."""
+    """Return whether code belongs to torch, or to gradir without its commands."""
     return code.co_filename.startswith(_INTERNAL) and not code.co_filename.startswith(_COMMANDS)

@@ -1,12 +1,13 @@
-"""What is noted of a forward: values, the steps that make them, what these take, and where values leave torch."""
+"""The records of a forward: values, the steps that make them, their inputs, and the exits of values from torch."""
 
 from __future__ import annotations
 
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -22,14 +23,14 @@ FROM_OUTSIDE: Final = -1
 
 
 class Value(NamedTuple):
-    """What a tensor holds: output ``number`` of the step ``maker``, or the tensor of that number in `Flow.outside`."""
+    """The contents of a tensor: output ``number`` of the step ``maker``, or ``Flow.outside[number]``."""
 
     maker: int
     number: int
 
 
 class Read(NamedTuple):
-    """A value as an operation takes it: whether it requires grad then, and whether it is a leaf of the graph."""
+    """A value as an input of an operation: whether it requires grad at that time, and is a leaf of the graph."""
 
     value: Value
     carries: bool
@@ -37,21 +38,21 @@ class Read(NamedTuple):
 
 
 class Within(NamedTuple):
-    """The call of a custom Function that runs an operation, the outermost one: its class and the place."""
+    """The outermost call of a custom Function around an operation: the name of its class, and its place."""
 
     called: str
     place: Place | None
 
 
 class Step(NamedTuple):
-    """One operation, in the order in which they ran.
+    """One operation that ran.
 
-    ``kinds`` tells of each input whether it is only read (``data``), lends an output its memory (``view``) or is
-    written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``mode`` is
-    ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells which custom Function ran it, and ``failed`` what
-    it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
-    ``called`` what the program called: ``step`` for what an optimizer writes, where its step was called. ``block`` is
-    the line that switched gradients off. ``values`` are the numbers of a short tensor that the program wrote out.
+    ``kinds`` has ``data`` for an input that is only read, ``view`` if an output shares its storage, and ``inplace`` if
+    it is written to. It is empty if all inputs are only read. ``constants`` are the other arguments. ``mode`` is
+    ``grad``, ``no_grad`` or ``inference_mode``. ``inside`` is the custom Function that ran the operation, and
+    ``failed`` its error. ``number`` is the next autograd sequence number, and ``call`` the running module. ``called``
+    is the function that the program called, or ``step`` for writes of an optimizer. ``block`` is the line that switched
+    gradients off. ``values`` are those of a short tensor that the program wrote out.
     """
 
     func: Any
@@ -74,12 +75,12 @@ class Step(NamedTuple):
         return [read for kind, read in zip(self.kinds, self.inputs, strict=False) if kind in kinds]
 
     def lenders(self) -> list[Value]:
-        """Return the inputs whose memory an output has."""
+        """Return the inputs that share their storage with an output."""
         return [read.value for read in self.of_kind("view", "inplace")]
 
 
 class Exit(NamedTuple):
-    """A function that read tensors after so many steps, what it raised, and the module that was running."""
+    """A call that read tensors when ``before`` steps had run, with its error and the running module."""
 
     called: str
     reads: tuple[Read, ...]
@@ -90,11 +91,11 @@ class Exit(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """A tensor that no step made, as it was when it was first taken: a ``parameter``, ``leaf`` or ``input``.
+    """A tensor that no step made, as it was at its first use: a ``parameter``, ``leaf`` or ``input``.
 
-    ``copied`` are the tensors whose numbers the running function had read, and ``shared`` is the value of a tensor that
-    has the same memory. ``owner`` is the module that had it as this parameter while it ran, and not when it was called.
-    By ``left`` the same numbers left before.
+    ``copied`` are the tensors whose values the running function had read, and ``shared`` is the value of a tensor with
+    the same storage. ``owner`` is the module, and the name in it, that got the tensor as a parameter during its call.
+    ``left`` is the call by which the same values left torch before.
     """
 
     tensor: weakref.ref[torch.Tensor]
@@ -118,21 +119,21 @@ VIEW: Final = "view"
 INPLACE: Final = "inplace"
 
 SUMS: Final = frozenset({"add", "sub"})
-# Operations of one tensor that leave a sum a sum.
+# Operations of one tensor that preserve sums.
 SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
-# Operations that give numbers of their input and no others.
+# Operations whose outputs contain only values of their input.
 SHOWING: Final = VOCABULARY.shape_operations | {"clone", "contiguous", "select", "slice", "split", "to_copy", "unbind"}
 
 
 class Signature(NamedTuple):
-    """The names of an operation's arguments, the kinds of those that are not only read, and whether sums continue."""
+    """The names of an operation's arguments, the kinds of those not only read, and whether it is part of a sum."""
 
     names: tuple[str, ...]
     kinds: Mapping[str, str]
     is_of_sums: bool = False
 
     def operands(self, args: Any, kwargs: Any) -> tuple[list[torch.Tensor], list[str], list[tuple[str, object]]]:
-        """Return the tensors that a call takes, their kinds, and the other arguments with their names."""
+        """Return the tensors in a call's arguments, their kinds, and the other arguments with their names."""
         inputs, kinds, constants = list[torch.Tensor](), list[str](), list[tuple[str, object]]()
         for name, value in named(self.names, args, kwargs):
             tensors = tensors_in(value)
@@ -140,7 +141,7 @@ class Signature(NamedTuple):
                 inputs.extend(tensors)
                 kinds.extend([self.kinds.get(name, DATA)] * len(tensors))
                 if type(value) is list and (empty := tuple(at for at, each in enumerate(value) if each is None)):
-                    # Of an index, the dimensions that are taken whole.
+                    # The dimensions that an index leaves whole.
                     constants.append((f"none_in_{name}", empty))
             else:
                 constants.append((name, tuple(value) if type(value) is list else value))
@@ -149,9 +150,8 @@ class Signature(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def signature_of(func: Any) -> Signature:
-    """Return the facts of an operator's schema, none if it has no schema."""
+    """Return the signature of an operator; it is empty for a higher-order operator, which has no schema."""
     if not isinstance(func, Operator):
-        # It takes functions, and has no schema.
         return Signature((), {})
     schema = schema_of(func)
     aliased = (entry for entry in schema.arguments if entry.alias_info is not None)
@@ -160,26 +160,26 @@ def signature_of(func: Any) -> Signature:
 
 
 def plain_name(func: Any) -> str:
-    """Return the name of an operation without the signs of what works in place and of what is torch's own."""
+    """Return the name of an operation without leading or trailing underscores."""
     return str(func.__name__).partition(".")[0].strip("_")
 
 
 def named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a call with their names; those beyond the names have their number."""
+    """Yield the arguments of a call with their names, or with their position if there are too few names."""
     for place, value in enumerate(args):
         yield names[place] if place < len(names) else str(place), value
     yield from kwargs.items()
 
 
 def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
-    """Return the tensors of lists, tuples and dicts in each other, in order."""
+    """Return the tensors in nested lists, tuples and dicts, in order."""
     found: list[torch.Tensor] = []
     waiting = [value]
     while waiting:
         entry = waiting.pop()
         if isinstance(entry, torch.Tensor):
             found.append(entry)
-        # As the base class has them: a class that is derived from it may iterate otherwise.
+        # By the methods of the base class: a derived class may iterate differently.
         elif isinstance(entry, dict):
             waiting += reversed(dict.values(entry))
         elif isinstance(entry, list):
@@ -189,14 +189,14 @@ def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
     return tuple(found)
 
 
-# Functions that give the memory of a tensor to what writes to it unseen.
+# Functions that share the storage of a tensor with NumPy, whose writes torch does not see.
 ARRAYS: Final = frozenset({"__array__", "numpy"})
-# How many bytes to keep of memory that was written over last.
+# The most bytes of overwritten values to keep.
 _MOST_KEPT: Final = 2**27
 
 
 class Held(NamedTuple):
-    """The numbers of a part of a memory when ``before`` steps had run, and what then wrote to it, or may have."""
+    """The values in a part of a storage when ``before`` steps had run, and the call that may have overwritten them."""
 
     memory: int
     numbers: torch.Tensor
@@ -207,7 +207,7 @@ class Held(NamedTuple):
     place: Place | None
 
     def part_of(self, storage: torch.UntypedStorage) -> torch.Tensor | None:
-        """Return the same part of the memory as it is now; nothing where that has none."""
+        """Return the present tensor in the same part of the storage, or ``None`` if the storage is too small now."""
         steps = zip(self.numbers.shape, self.strides, strict=True)
         end = self.offset + 1 + sum((size - 1) * stride for size, stride in steps)
         if storage.nbytes() < end * self.numbers.itemsize or storage.device != self.numbers.device:
@@ -217,31 +217,31 @@ class Held(NamedTuple):
 
 
 class Overwritten:
-    """Keeps what was there before a write through ``.data``, or before an array got the memory, the newest of it."""
+    """Keeps the newest values from before writes through ``.data``, or before an array shared the storage."""
 
     def __init__(self) -> None:
         self.held: deque[Held] = deque()
-        # By memory, when something was last written over that is not kept.
+        # The number of steps before the last overwritten values that were not kept, by storage.
         self.lost: dict[int, int] = {}
         self._kept = 0
-        # By id(), as another tensor may take the place of one that is gone.
+        # By id(), which a new tensor may inherit from a dead one: the reference shows that.
         self._uncounted: dict[int, weakref.ref[torch.Tensor]] = {}
 
     def is_uncounted(self, tensor: torch.Tensor) -> bool:
-        """Return whether torch does not tell others that share the memory of a tensor when that is written to."""
+        """Return whether writes to a tensor do not change the version of others that share its storage."""
         known = self._uncounted.get(id(tensor))
         return known is not None and known() is tensor
 
-    def note_views(
+    def record_views(
         self, called: str, inputs: Sequence[torch.Tensor], kinds: Sequence[str], outputs: Iterable[torch.Tensor]
     ) -> None:
-        """Note what an operation made that has the memory of its inputs."""
+        """Record the outputs of an operation that share the storage of its inputs."""
         pairs = zip(kinds, inputs, strict=True) if self._uncounted else ()
         if called == "data" or any(kind == VIEW and self.is_uncounted(tensor) for kind, tensor in pairs):
             self._uncounted.update((id(tensor), weakref.ref(tensor)) for tensor in outputs)
 
-    def note(self, called: str, tensor: torch.Tensor, memory: int | None, before: int, place: Place | None) -> None:
-        """Note what a tensor holds that is about to be written to."""
+    def save(self, called: str, tensor: torch.Tensor, memory: int | None, before: int, place: Place | None) -> None:
+        """Record the values of a tensor before a write."""
         if memory is None or tensor.is_meta or not tensor.numel():
             return
         size = tensor.numel() * tensor.itemsize
@@ -257,3 +257,47 @@ class Overwritten:
             oldest = self.held.popleft()
             self.lost[oldest.memory] = max(oldest.before, self.lost.get(oldest.memory, 0))
             self._kept -= oldest.numbers.numel() * oldest.numbers.itemsize
+
+
+_Print: TypeAlias = "tuple[int, tuple[float, ...]]"
+
+# Functions through which the values of a whole tensor leave torch, with the word for each in a report. Mostly pickle
+# and safetensors call the last two, to save a tensor.
+LEAVING: Final = {
+    **{name: name for name in ("__array__", "numpy", "tolist")},
+    **dict.fromkeys(("data_ptr", "untyped_storage"), "saving"),
+}
+# The number of values that are compared, besides the size, and the number of tensors that are remembered.
+_FIRST: Final = 32
+_MOST: Final = 1000
+
+
+class Departures:
+    """Tensors whose values left."""
+
+    def __init__(self) -> None:
+        self._left: dict[_Print, Exit] = {}
+
+    def add(self, tensor: torch.Tensor, departure: Exit) -> None:
+        """Record a departure."""
+        found = _print_of(tensor)
+        if found is not None:
+            self._left.setdefault(found, departure)
+            if len(self._left) > _MOST:
+                del self._left[next(iter(self._left))]
+
+    def find(self, tensor: torch.Tensor) -> Exit | None:
+        """Return the departure of equal values, if any."""
+        found = _print_of(tensor) if self._left and not isinstance(tensor, nn.Parameter) else None
+        return None if found is None else self._left.get(found)
+
+
+def _print_of(tensor: torch.Tensor) -> _Print | None:
+    # A constant tensor, or one that is not plain, cannot be recognised.
+    if type(tensor) not in PLAIN or not tensor.is_floating_point() or tensor.is_meta:
+        return None
+    first: tuple[float, ...] = ()
+    # Some tensors cannot be read, for instance in another layout or inside torch.func.vmap.
+    with suppress(RuntimeError), without_dispatch_modes(), without_overrides(), torch.no_grad():
+        first = tuple(tensor.view(-1)[:_FIRST].tolist()) if tensor.is_contiguous() else ()
+    return (tensor.numel(), first) if len(set(first)) > 1 else None

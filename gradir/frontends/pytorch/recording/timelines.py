@@ -1,11 +1,10 @@
-"""Which module a thread was running at each autograd sequence number."""
+"""Record which module a thread ran at each autograd sequence number."""
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import repeat
 from operator import itemgetter
 from types import FrameType
@@ -21,16 +20,16 @@ from gradir.frontends.pytorch.reading.nodes import CALLER
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import chain
 
-# torch's functions that register a parametrization, by id(), since code takes long to hash.
+# torch's functions that register a parametrization, by id(), since code is slow to hash.
 _REGISTERING: Final = {
     id(function.__code__) for function in (register_parametrization, orthogonal, spectral_norm, weight_norm)
 }
 
 
 class Frame(NamedTuple):
-    """A running call of a module, the one that called it, and the parameters that the module had then.
+    """A running call of a module, the call around it, and the parameters that the module had at its start.
 
-    A custom Function's code made a call ``inside`` it. By one that ``checks`` torch tries a new parametrization.
+    The code of a custom Function made a call that is ``inside``. A call that ``checks`` tests a new parametrization.
     """
 
     module: nn.Module
@@ -41,15 +40,15 @@ class Frame(NamedTuple):
 
 
 def surroundings() -> tuple[bool, bool]:
-    """Return whether a custom Function, and whether a registration of a parametrization, runs the call of a module."""
+    """Return whether a custom Function, and whether a registration of a parametrization, runs the module call."""
     frame: FrameType | None = sys._getframe(1)
     calls, registers = 0, False
-    # The first call is the module's own. What runs the one above was looked at when that began.
+    # The first module call on the stack is the present one. The next one was examined when it began.
     while frame is not None and calls < 2:
         code = frame.f_code
         if code is private.MODULE_CALL:
             calls += 1
-        elif private.runs_a_function(code):
+        elif private.is_function_call(code):
             return True, registers
         elif id(code) in _REGISTERING:
             registers = True
@@ -66,38 +65,38 @@ class Timeline:
         self.current: Frame | None = None
 
     def switch(self, frame: Frame | None) -> None:
-        """Note that the nodes made from now on belong to a frame."""
+        """Assign the nodes from now on to a frame."""
         self.current = frame
         self.numbers.append(private.next_sequence_number())
         self.frames.append(frame)
 
     def ends(self) -> dict[int, int]:
-        """Return the number at which each call of a module ended, by the identity of its frame."""
+        """Return the number at which each module call ended, by the id() of its frame."""
         numbers, frames = self.snapshot()
         return {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
 
     def snapshot(self) -> tuple[list[int], list[Frame | None]]:
-        """Return the numbers and the frames so far, of a thread that may still run."""
+        """Return the numbers and the frames so far; the thread may still run."""
         frames = self.frames.copy()
         return self.numbers[: len(frames)], frames
 
 
 class ScopeLookup:
-    """The module path in which each grad_fn was made: empty when no module ran, ``None`` when threads leave it open."""
+    """Looks up the module path in which a grad_fn was made: empty outside modules, ``None`` if threads disagree."""
 
     def __init__(self, timelines: Iterable[Timeline], paths: Mapping[nn.Module, str]) -> None:
         self._paths = paths
-        noted = map(Timeline.snapshot, timelines)
-        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in noted]
+        snapshots = map(Timeline.snapshot, timelines)
+        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in snapshots]
         watched = [track for track in self._tracks if track.numbers and track.numbers[0] < track.numbers[-1]]
-        # Whether what the model did is told from what its caller did, as it is where one thread was watched.
+        # With a single recorded thread, a node outside the modules was made by the model's caller.
         self.tells_callers = len(watched) == 1 and "" in paths.values()
         if self.tells_callers:
             (track,) = watched
             scopes = [CALLER if frame is None else scope for frame, scope in zip(*track[1:], strict=True)]
             self._tracks = [track._replace(scopes=scopes)]
         self._outside = CALLER if self.tells_callers else ""
-        self._starts, self._scopes = _merged([(track.numbers, track.scopes) for track in self._tracks], self._outside)
+        self._starts, self._scopes = _merge([(track.numbers, track.scopes) for track in self._tracks], self._outside)
 
     def __call__(self, fns: Sequence[GradFn]) -> list[str | None]:
         """Look grad_fns up by their sequence numbers."""
@@ -105,15 +104,11 @@ class ScopeLookup:
         found = list(map(self._scopes.__getitem__, map(bisect_right, repeat(self._starts), numbers)))
         if private.AFTER_FORWARD in {kind.__name__ for kind in set(map(type, fns))}:
             starts = set(self._starts)
+            after, scopes = _merge([_delay_track(track) for track in self._tracks], self._outside)
             for place, (fn, number) in enumerate(zip(fns, numbers, strict=True)):
                 if number in starts and type(fn).__name__ == private.AFTER_FORWARD:
-                    after, scopes = self._after_forward
                     found[place] = scopes[bisect_right(after, number)]
         return found
-
-    @cached_property
-    def _after_forward(self) -> tuple[list[int], list[str | None]]:
-        return _merged([_delayed(track) for track in self._tracks], self._outside)
 
     def _resolve(self, frames: list[Frame | None]) -> list[str]:
         identities = list(map(id, frames))
@@ -122,36 +117,36 @@ class ScopeLookup:
 
 
 def path_of(frame: Frame | None, paths: Mapping[nn.Module, str]) -> str:
-    """Return the path of the module that a frame runs, or of the first around it that has one; empty outside all."""
+    """Return the path of the innermost running module that has one, or an empty string."""
     return next((paths[call.module] for call in calls_from(frame) if call.module in paths), "")
 
 
 def calls_from(frame: Frame | None) -> Iterator[Frame]:
-    """Yield a call of a module and those around it, from the inside out."""
+    """Yield a module call and the calls around it, from the inside out."""
     return chain(frame, lambda call: call.caller)
 
 
 class Coverage:
-    """The sequence numbers of which some thread may have made a node while it was watched."""
+    """The sequence numbers of nodes that any of the recorded threads may have made."""
 
     def __init__(self, timelines: Iterable[Timeline]) -> None:
         watched = [numbers for numbers, _ in map(Timeline.snapshot, timelines) if numbers]
-        self._starts, self._covered = _merged([([numbers[0], numbers[-1]], ["covered", ""]) for numbers in watched])
+        self._starts, self._covered = _merge([([numbers[0], numbers[-1]], ["covered", ""]) for numbers in watched])
 
     def __contains__(self, number: int) -> bool:
         return self._covered[bisect_right(self._starts, number)] != ""
 
 
 class _Track(NamedTuple):
-    """The frame of one thread, and its scope, from each number on, up to the last number."""
+    """The frames of one thread and their scopes, each from its number on, up to the last number."""
 
     numbers: list[int]
     frames: list[Frame | None]
     scopes: list[str]
 
 
-def _delayed(track: _Track) -> tuple[list[int], list[str]]:
-    """Return the track for the nodes behind a module, which still belong to the call that has just ended."""
+def _delay_track(track: _Track) -> tuple[list[int], list[str]]:
+    """Return the track for nodes made right after a module call, which still belong to that call."""
     numbers, scopes = [], []
     for index, (number, frame, scope) in enumerate(zip(*track, strict=True)):
         left = track.frames[index - 1] if index else None
@@ -165,8 +160,8 @@ def _delayed(track: _Track) -> tuple[list[int], list[str]]:
     return numbers, scopes
 
 
-def _merged(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> tuple[list[int], list[str | None]]:
-    """Return the numbers where a track changes, and the scopes before and from each on, ``None`` where they differ."""
+def _merge(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> tuple[list[int], list[str | None]]:
+    """Return the numbers at which tracks change, and the scopes before and after each, ``None`` if tracks differ."""
     tracks = [(numbers, scopes) for numbers, scopes in tracks if numbers and numbers[0] < numbers[-1]]
     if len(tracks) == 1:
         ((numbers, scopes),) = tracks
@@ -181,22 +176,16 @@ def _merged(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") ->
     running: dict[int, str] = {}
     threads: dict[str, int] = {}
     for number, which, scope in changes:
-        _count(threads, running.pop(which, None), -1)
+        if which in running:
+            threads[running[which]] -= 1
+            if not threads[running[which]]:
+                del threads[running[which]]
+            del running[which]
         if number < ends[which]:
             running[which] = scope
-            _count(threads, scope, 1)
+            threads[scope] = threads.get(scope, 0) + 1
         if not (starts and starts[-1] == number):
             starts.append(number)
             merged.append("")
         merged[-1] = next(iter(threads), "") if len(threads) < 2 else None
     return starts, merged
-
-
-def _count(threads: dict[str, int], scope: str | None, change: int) -> None:
-    if scope is None:
-        return
-    count = threads.get(scope, 0) + change
-    if count:
-        threads[scope] = count
-    else:
-        del threads[scope]
