@@ -340,13 +340,13 @@ def test_a_gradient_that_falls_to_nothing_has_vanished(name: str) -> None:
 
 def test_who_keeps_graphs_is_looked_for_only_where_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    causes = kept.Kept.causes
+    causes = kept.GraphCounter.causes
 
-    def counted(self: kept.Kept, *words: Any) -> Any:
+    def counted(self: kept.GraphCounter, *words: Any) -> Any:
         looked.append(1)
         return causes(self, *words)
 
-    monkeypatch.setattr(kept.Kept, "causes", counted)
+    monkeypatch.setattr(kept.GraphCounter, "causes", counted)
     # Behind the method is a list that is in no variable.
     Path("train.py").write_text(
         "import torch\ntorch.manual_seed(0)\nnet = torch.nn.Linear(2, 1)\nkeep = [].append\n"

@@ -66,7 +66,7 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
 
 
 @contextmanager
-def retained_gradients_kept() -> Iterator[Callable[..., None]]:
+def keep_retained_gradients() -> Iterator[Callable[..., None]]:
     """Keep the gradients of tensors that retain them; call the result before each node runs."""
     replaced = _Replaced()
     # To enter it would set a flag by which torch.compile compiles nothing meanwhile.
@@ -108,7 +108,7 @@ def refuse_addition(_: torch.Tensor) -> NoReturn:
 
 
 @contextmanager
-def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[None]:
+def pause_reductions(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[None]:
     """Keep distributed wrappers from reducing gradients."""
     parts: dict[int, tuple[Any, str, object]] = {}
     for fn in grad_fns:
@@ -129,7 +129,7 @@ def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Itera
 
 
 @contextmanager
-def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
+def keep_buffers_and_random_state(live: LiveGraph) -> Iterator[None]:
     """Restore random numbers and buffers, since a checkpoint runs its modules and their normalizations again."""
     # Before anything ran on it, a device has no random numbers, and asking would start it.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
@@ -161,11 +161,11 @@ _DICTS: Final = (dict, OrderedDict, defaultdict)
 _CONTAINERS: Final = (*_DICTS, list, set, deque)
 
 
-def refuse_what_runs_once(live: LiveGraph) -> None:
+def refuse_single_use(live: LiveGraph) -> None:
     """Refuse a graph with a function whose backward visibly runs only once."""
     met: set[int] = set()
     for fn, node_id in live.grad_fns.items():
-        why, remedy = _why_once(fn) if isinstance(fn, FunctionCtx) else ("", "")
+        why, remedy = _explain_single_use(fn) if isinstance(fn, FunctionCtx) else ("", "")
         saved = live.graph.nodes[node_id].saved
         if not why and any(slot.state == "hooked" for slot in saved) and _is_selective(fn, met):
             why = "lies in a region of selective activation checkpointing, which runs backward once"
@@ -176,7 +176,7 @@ def refuse_what_runs_once(live: LiveGraph) -> None:
             )
 
 
-def _why_once(fn: GradFn) -> tuple[str, str]:
+def _explain_single_use(fn: GradFn) -> tuple[str, str]:
     cls: Any = reach.class_of(fn)
     if clears_what_is_read(fn):
         return "has clear_saved_tensors_on_access, and can read what it saved once", ""
@@ -200,7 +200,7 @@ def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
     def named_by(function: FunctionType) -> list[FunctionType]:
         named = functions(function.__globals__.get(name) for name in reach.names_in(function))
         own = [other for other in named if other.__globals__ is function.__globals__]
-        return [*functions(_closed_over(function).values()), *own]
+        return [*functions(_captured_variables(function).values()), *own]
 
     return reached(functions(reach.backward_code(fn)), named_by)
 
@@ -216,18 +216,18 @@ def _is_selective(fn: GradFn, met: set[int]) -> bool:
             if unpack is None or id(unpack) in met:
                 continue
             met.add(id(unpack))
-            again = getattr(_closed_over(unpack).get("frame"), "recompute_fn", None)
-            if isinstance(_closed_over(again).get("recompute_context"), private.SelectiveCheckpoint):
+            again = getattr(_captured_variables(unpack).get("frame"), "recompute_fn", None)
+            if isinstance(_captured_variables(again).get("recompute_context"), private.SelectiveCheckpoint):
                 return True
     return False
 
 
-def _closed_over(function: Any) -> dict[str, Any]:
+def _captured_variables(function: Any) -> dict[str, Any]:
     return dict(closed_over(function)) if type(function) is FunctionType else {}
 
 
 @contextmanager
-def state_kept(live: LiveGraph) -> Iterator[None]:
+def keep_contexts(live: LiveGraph) -> Iterator[None]:
     """Restore what the backwards of custom Functions take from their contexts, or warn about changed tensors."""
     states = [(_State(fn), live.grad_fns[fn]) for fn in reach.hiding_functions(live.grad_fns)]
     try:

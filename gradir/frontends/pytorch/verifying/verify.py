@@ -38,11 +38,11 @@ _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 _Gradients: TypeAlias = tuple[TensorMeta | None, ...]
 
 
-def _described(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:
+def _describe(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:
     # Most nodes have one output, of one of a few shapes; of others' classes a shape may be anything.
     if len(gradients) == 1 and type(gradients[0]) is torch.Tensor:
         try:
-            return _described_alone(gradients[0].dtype, gradients[0].shape)
+            return _describe_single(gradients[0].dtype, gradients[0].shape)
         except (RuntimeError, TypeError):
             # It is nested, or has symbolic sizes: what follows takes its time.
             pass
@@ -50,7 +50,7 @@ def _described(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:
 
 
 @lru_cache(maxsize=1024)
-def _described_alone(dtype: torch.dtype, shape: torch.Size) -> _Gradients:
+def _describe_single(dtype: torch.dtype, shape: torch.Size) -> _Gradients:
     return (TensorMeta(bare_name(dtype), tuple(shape)),)
 
 
@@ -58,7 +58,7 @@ class _Watch:
     """Watches one backward, apart from those that functions and hooks run inside it, which have higher numbers."""
 
     def __init__(self, leave: Callable[..., None]) -> None:
-        """Watch; ``leave`` is called before each node runs, as `left_alone` asks."""
+        """Watch; ``leave`` is called before each node runs, as `leave_unchanged` asks."""
         self._leave = leave
         self._thread = threading.get_ident()
         self._number: int | None = None
@@ -76,7 +76,7 @@ class _Watch:
             # What was noted so far ran inside this backward, before its own first node.
             self.arrived.clear()
             self._number = number
-        self.arrived[fn] = _described(gradients)
+        self.arrived[fn] = _describe(gradients)
 
     def note_gradient(self, leaf: torch.Tensor) -> None:
         """Note that a leaf has a gradient; a hook for after the accumulation."""
@@ -88,7 +88,7 @@ class _Watch:
         """Note what would have been added to leaves, by id()."""
         for fn in grad_fns:
             if type(fn).__name__ == private.ACCUMULATOR:
-                self.arrived[fn] = _described((gradients.get(id(fn.variable)),))
+                self.arrived[fn] = _describe((gradients.get(id(fn.variable)),))
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
     def accumulated(self) -> dict[int, bool]:
@@ -111,7 +111,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     once is refused.
     """
     asks = in_process_group()
-    with _one_error():
+    with _convert_errors():
         outputs = [captured.tensor for captured in live.captured if captured.role == "output"]
         seeds, starts = [*map(ones_for, outputs)], [*map(start_of, outputs)]
     # The collector would look at the hooks, and at the whole graph with them, once more than all else takes.
@@ -122,9 +122,9 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         leaves = () if asks else (*live.leaves.values(), *live.unreached)
         hooks += [_register_accumulated(leaf, watch.note_gradient) for leaf in leaves]
         # In a process group gradients are asked for and not accumulated: see `untouched`.
-        run: Callable[..., None] = partial(_ask, live, watch) if asks else torch.autograd.backward
+        run: Callable[..., None] = partial(_compute_gradients, live, watch) if asks else torch.autograd.backward
         backward = partial(run, starts, seeds, retain_graph=keep_graph)
-        with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__), _one_error():
+        with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__), _convert_errors():
             engine = _run_backward(backward)
     # A custom function may keep an attribute called name.
     captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
@@ -133,8 +133,8 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     mismatches = [
         *(f"{node_id}: the engine did not run it" for fn, node_id in live.grad_fns.items() if fn not in watch.arrived),
         *(f"the engine ran {count} more {name} than were captured" for name, count in sorted(unknown.items())),
-        *_wrong_gradients(live, watch.arrived),
-        *_wrong_leaves(live, watch),
+        *_check_gradients(live, watch.arrived),
+        *_check_leaves(live, watch),
     ]
     functions = [node for node in live.graph.nodes.values() if node.role == "function"]
     edges = sum(map(number_into, functions))
@@ -145,7 +145,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable[..., None]]:
     """Let a backward leave all gradients, and the graph unless it may be used up; call the result before each node."""
     if keep_graph:
-        untouched.refuse_what_runs_once(live)
+        untouched.refuse_single_use(live)
     tensors = [*live.leaves.values(), *live.unreached]
     asks = in_process_group()
     with private.without_overrides():
@@ -156,10 +156,10 @@ def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable
     with (
         removing([_register_accumulated(tensor, untouched.refuse_addition) for tensor in tensors] if asks else []),
         ExitStack() as without_gradients,
-        untouched.state_kept(live) if keep_graph else nullcontext(),
-        untouched.buffers_and_random_numbers_kept(live),
-        untouched.undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
-        untouched.retained_gradients_kept() as leave,
+        untouched.keep_contexts(live) if keep_graph else nullcontext(),
+        untouched.keep_buffers_and_random_state(live),
+        untouched.pause_reductions(live.grad_fns, live.roots.values()) if asks else nullcontext(),
+        untouched.keep_retained_gradients() as leave,
     ):
         for tensor in {id(tensor): tensor for tensor in (*tensors, *aside)}.values():
             without_gradients.enter_context(substituted(tensor, "grad", None))
@@ -186,10 +186,10 @@ def _run_backward(backward: Callable[[], None]) -> Counter[str]:
         backward()
     finally:
         threads = private.stop_profile()
-    return Counter(name for thread in threads for name in _outermost(thread))
+    return Counter(name for thread in threads for name in _outermost_nodes(thread))
 
 
-def _outermost(events: list[Any]) -> Iterator[str]:
+def _outermost_nodes(events: list[Any]) -> Iterator[str]:
     """Yield the nodes that a thread ran, but for those that it ran inside another."""
     # Deeply nested backwards go on in another thread, which did not begin the backward.
     if not any(event.name() == private.BEGUN for event in events):
@@ -205,7 +205,7 @@ def _outermost(events: list[Any]) -> Iterator[str]:
             running.add(event.handle())
 
 
-def _ask(
+def _compute_gradients(
     live: LiveGraph, watch: _Watch, starts: list[torch.Tensor], seeds: list[torch.Tensor], *, retain_graph: bool
 ) -> None:
     leaves = [*live.leaves.values(), *live.unreached]
@@ -216,7 +216,7 @@ def _ask(
 
 
 @contextmanager
-def _one_error() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     try:
         with torch.autograd.set_multithreading_enabled(False):
             yield
@@ -227,7 +227,7 @@ def _one_error() -> Iterator[None]:
         raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
 
 
-def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
+def _check_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
     # Equal ones are one object each, nearly all.
     agreed: set[tuple[int, int]] = set()
     for fn, gradients in arrived.items():
@@ -266,7 +266,7 @@ def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:
     return all(size == recorded for size, recorded in sizes if not (isinstance(recorded, str) and size is not None))
 
 
-def _wrong_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
+def _check_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
     came_to = watch.accumulated()
     received = {*watch.received, *(leaf for leaf, has_gradient in came_to.items() if has_gradient)}
     for node_id, tensor in live.leaves.items():

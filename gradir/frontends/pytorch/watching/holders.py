@@ -50,14 +50,14 @@ def loop_counters(frames: Iterable[FrameType]) -> Mapping[str, int]:
     """Return the variables by which the loops count that these functions are in, the outer ones first."""
     found: dict[str, int] = {}
     for frame in frames:
-        names = [*_targets(parse_file(frame.f_code.co_filename)[0], frame.f_lineno)]
+        names = [*_loop_variables(parse_file(frame.f_code.co_filename)[0], frame.f_lineno)]
         values = variables_of(frame) if names else {}
         numbers = {name: values[name] for name in names if type(values.get(name)) is int}
         found = {**{plain_text(name): value for name, value in numbers.items()}, **found}
     return found
 
 
-def _targets(tree: ast.Module, line: int) -> Iterator[str]:
+def _loop_variables(tree: ast.Module, line: int) -> Iterator[str]:
     """Yield the names that the loops around a line count by, the outer ones first."""
     body: list[ast.stmt] = tree.body
     while body:
@@ -99,7 +99,7 @@ class Holder(NamedTuple):
         return self.path.rpartition("['")[2].removesuffix("']") if self.path.endswith("']") else None
 
 
-def holders_of(old: Mapping[int, torch.Tensor], variables: Variables, frame: FrameType | None) -> Iterator[Holder]:
+def find_holders(old: Mapping[int, torch.Tensor], variables: Variables, frame: FrameType | None) -> Iterator[Holder]:
     """Yield the variables that keep some of these tensors, each tensor by one of them."""
     seen: set[int] = set()
     found: dict[tuple[str, str], Holder] = {}
@@ -115,7 +115,7 @@ def holders_of(old: Mapping[int, torch.Tensor], variables: Variables, frame: Fra
             seen.add(id(within.value))
             holder = Holder(within.path, within.file, [], within.kind, within.most)
             found.setdefault((within.file, within.path), holder).tensors.append(old[id(within.value)])
-        elif depth < _DEEPEST and (inside := _inside(within)):
+        elif depth < _DEEPEST and (inside := _list_contents(within)):
             seen.add(id(within.value))
             waiting += [(each, depth + 1) for each in inside]
     yield from found.values()
@@ -134,7 +134,7 @@ class _Within(NamedTuple):
 _CONTAINERS: Final[tuple[Any, ...]] = (deque, dict, list, set, tuple)
 
 
-def _inside(within: _Within) -> list[_Within]:
+def _list_contents(within: _Within) -> list[_Within]:
     """Return the entries of a container, or the attributes of an object or class of the program."""
     value, kind = within.value, type(within.value)
     for container in _CONTAINERS:
@@ -198,7 +198,7 @@ class Variables:
                     yield name, value, file
 
 
-def line_of(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
+def find_line(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
     """Return the line of a file that puts something into a variable, and whether a call makes it of what was there."""
     tree, lines = parse_file(holder.file)
     name = holder.name

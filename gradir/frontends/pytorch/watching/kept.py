@@ -16,7 +16,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, next_sequence_
 from gradir.frontends.pytorch.reading.reach import living
 from gradir.frontends.pytorch.reading.saved import is_stale, saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.watching.holders import Holder, Variables, holders_of, is_cut, is_kept, line_of
+from gradir.frontends.pytorch.watching.holders import Holder, Variables, find_holders, find_line, is_cut, is_kept
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import reached
 from gradir.ir import Source
@@ -40,7 +40,7 @@ class _Look(NamedTuple):
     functions: int
 
 
-class Kept:
+class GraphCounter:
     """Counts at some steps the functions of graphs that are alive, which takes as long as many objects are alive."""
 
     def __init__(self) -> None:
@@ -79,9 +79,9 @@ class Kept:
         """Who keeps graphs that are older than the last step."""
         before = self._began[-2] if len(self._began) > 1 else 0
         alive = _tensors_with_graph()
-        oldest = _oldest(alive)
+        oldest = _find_oldest(alive)
         old = {id(tensor): tensor for tensor in alive if oldest.get(tensor.grad_fn, before) < before}
-        holders = sorted(holders_of(old, variables, frame), key=lambda holder: -len(holder.tensors))
+        holders = sorted(find_holders(old, variables, frame), key=lambda holder: -len(holder.tensors))
         # What is only computed of what is carried over keeps nothing by itself, and neither does the best of all steps.
         kept = [holder for holder in holders if is_kept(holder)]
         least = _MANY * median(after - before for before, after in pairwise([0, *self._began]))
@@ -89,15 +89,15 @@ class Kept:
         self.waiting = set()
         lines: set[tuple[Source | None, str]] = set()
         for holder in kept or others:
-            cause = _told(holder)
+            cause = _describe_holder(holder)
             if cause.source is None or (cause.source, cause.kind) not in lines:
                 lines.add((cause.source, cause.kind))
                 self.waiting |= {cause.op} if _is_waiting(holder.tensors) else set()
                 yield cause
 
 
-def _told(holder: Holder) -> Cause:
-    source, excerpt, is_carried = line_of(holder)
+def _describe_holder(holder: Holder) -> Cause:
+    source, excerpt, is_carried = find_line(holder)
     detail = f"{len(_functions_behind(holder.tensors)):,} functions of graphs are alive by it"
     level: Level = "error"
     if holder.is_container:
@@ -134,7 +134,7 @@ def _functions_behind(tensors: Iterable[torch.Tensor]) -> set[GradFn]:
     return set(reached((tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None), children))
 
 
-def _oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:
+def _find_oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:
     """Return the smallest sequence number behind each function of some graphs."""
     found: dict[GradFn, int] = {}
     # A function has a larger number than what it takes.

@@ -73,7 +73,7 @@ class Movements:
         self._backward = place
         for optimizer in self._optimizers.alive:
             known = self._of(optimizer)
-            now, before = _stamp(optimizer), known.stamp
+            now, before = _stamp_gradient(optimizer), known.stamp
             # To clip a gradient writes to it, and leaves it what it was.
             length = 1 if self._optimizers.has_clipped else 2
             if before is not None and (now is None or now[:length] != before[:length] or _is_zero(optimizer)):
@@ -84,7 +84,7 @@ class Movements:
         """Note the gradients as the backward left them."""
         self._optimizers.forget_changes()
         for optimizer in self._optimizers.alive:
-            self._of(optimizer).stamp = _stamp(optimizer)
+            self._of(optimizer).stamp = _stamp_gradient(optimizer)
 
     def after_step(self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> Iterator[Cause]:
         """Yield the faults of a step that are proved by now."""
@@ -131,7 +131,7 @@ class Movements:
             yield with_place(Cause(kind, "error", op, tuple(moved)), place)
 
     def _added_up(self, optimizer: Optimizer, known: _OfOptimizer) -> Iterator[Cause]:
-        known.stamp = _stamp(optimizer)
+        known.stamp = _stamp_gradient(optimizer)
         known.not_zeroed = 0 if known.is_cleared or known.stamp is None else known.not_zeroed + 1
         known.is_cleared = False
         if known.not_zeroed == _LEAST:
@@ -222,7 +222,7 @@ def _is_below(optimizer: Optimizer, tensor: torch.Tensor, rate: float) -> bool:
     return step <= spacing * size
 
 
-def _stamp(optimizer: Optimizer) -> tuple[int, int] | None:
+def _stamp_gradient(optimizer: Optimizer) -> tuple[int, int] | None:
     """Return a stamp of an optimizer's first gradient that changes when it is cleared or written to."""
     for tensor in parameters_of(optimizer):
         if tensor.grad is not None:

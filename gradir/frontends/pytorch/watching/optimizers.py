@@ -44,7 +44,7 @@ class Stepping(Protocol):
         """Look at an optimizer whose step has ended."""
 
 
-class Made:
+class Origin:
     """The optimizers or schedulers that a program made at one line, and counts of their steps."""
 
     def __init__(self, name: str, place: Place | None) -> None:
@@ -52,17 +52,17 @@ class Made:
         self.steps = self.cleared = 0
 
 
-_ASSUMED: Final = Made("", None)
+_ASSUMED: Final = Origin("", None)
 
 
-class _AllMade:
+class _Origins:
     def __init__(self) -> None:
-        self.of: WeakKeyDictionary[Any, Made] = WeakKeyDictionary()
-        self.lines: dict[tuple[str, Place | None], Made] = {}
+        self.of: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()
+        self.lines: dict[tuple[str, Place | None], Origin] = {}
 
     def add(self, made: object, place: Place | None) -> None:
         name = type(made).__name__
-        self.of[made] = self.lines.setdefault((name, place), Made(name, place))
+        self.of[made] = self.lines.setdefault((name, place), Origin(name, place))
 
 
 class Patches(ExitStack):
@@ -83,7 +83,7 @@ class Optimizers(Patches):
         super().__init__()
         self._told, self._places = told, Places()
         self._aside, self._working = aside, ExitStack()
-        self._made, self._schedulers = _AllMade(), _AllMade()
+        self._made, self._schedulers = _Origins(), _Origins()
         self._inside: list[Optimizer] = []
         self._cleared: list[weakref.ref[Optimizer]] = []
         self._cleared_at: dict[int, Place | None] = {}
@@ -124,7 +124,7 @@ class Optimizers(Patches):
         return self._inside[-1] if self._inside else None
 
     @property
-    def made(self) -> Iterable[Made]:
+    def made(self) -> Iterable[Origin]:
         """The optimizers that the program made at each line, which may be gone."""
         return self._made.lines.values()
 
@@ -182,14 +182,14 @@ class Optimizers(Patches):
             self._told.after_step(optimizer)
         self._working.close()
 
-    def _noting(self, found: _AllMade) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def _noting(self, found: _Origins) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def change(init: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(init)
             def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
                 init(optimizer, *args, **kwargs)
                 # A scheduler that wraps others initialises itself in its own way, and may do so twice.
                 if optimizer not in found.of:
-                    found.add(optimizer, self._places(_maker(sys._getframe(1), optimizer)))
+                    found.add(optimizer, self._places(_find_making_frame(sys._getframe(1), optimizer)))
 
             return made
 
@@ -224,7 +224,7 @@ class Optimizers(Patches):
         return clipped
 
 
-def _maker(frame: FrameType | None, made: object) -> FrameType | None:
+def _find_making_frame(frame: FrameType | None, made: object) -> FrameType | None:
     """Return the frame that makes an object, outside of the functions that initialise it."""
     while frame is not None and frame.f_code.co_name == "__init__":
         own = frame.f_code.co_varnames[:1]

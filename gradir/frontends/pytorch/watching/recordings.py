@@ -90,7 +90,7 @@ class Recording:
         if error is not None and not _is_of_exchange(error):
             why = "raises"
         thread = sys._current_frames().get(threading.main_thread().ident or 0)
-        owner = _owner_of(filter(has_parameters, self._recorder.called), thread)
+        owner = _find_owner(filter(has_parameters, self._recorder.called), thread)
         return self._recorder.exchanged.stopped(why, self._recorder.modules(owner))
 
     @property
@@ -107,9 +107,9 @@ class Recording:
             several = tensors if isinstance(tensors, (tuple, list)) else (tensors,)
             tensors = (*several, *other_outputs(frame))
         # A module that does nothing for the loss belongs to the graph where the optimizer of this backward has it.
-        meant = _trained_by(self._optimizers.of_backward(), self._recorder.called)
+        meant = _find_trained(self._optimizers.of_backward(), self._recorder.called)
         parts = filter(has_parameters, self._recorder.forget_others(tensors, but=meant))
-        live = self._recorder.live_capture(tensors, model=_owner_of(parts, frame))
+        live = self._recorder.live_capture(tensors, model=_find_owner(parts, frame))
         if self._request.collectives and not is_piped:
             live = self._recorder.exchanged.with_dry_backward(live)
         self._graph = live.graph
@@ -121,7 +121,7 @@ class Recording:
 
     def modules(self, frame: FrameType) -> Modules:
         """Return all that ran, with their parameters and names."""
-        return self._recorder.modules(_owner_of(filter(has_parameters, self._recorder.called), frame))
+        return self._recorder.modules(_find_owner(filter(has_parameters, self._recorder.called), frame))
 
     def places(self, frame: FrameType) -> Layers:
         """Return the line that ran each module for the first time, and how often which squashing function ran."""
@@ -143,11 +143,11 @@ class Recording:
         # Of what did nothing for this loss, it may have been meant of what an optimizer has, and where there is one, of
         # what ran since the last backward.
         anew = recorder.called_anew() if optimizers or frame is None else []
-        meant = [*anew, *_trained_by(optimizers, recorder.called)]
+        meant = [*anew, *_find_trained(optimizers, recorder.called)]
         parts = recorder.called
         with suppress(CaptureError):
             parts = recorder.forget_others(outputs, but=meant)
-        owner = _owner_of(filter(has_parameters, parts), frame)
+        owner = _find_owner(filter(has_parameters, parts), frame)
         params, values = None if owner is not None or parts else leaves_around(frame), self._request.values
         found = recorder.explain(outputs, model=owner, params=params, optimizer=optimizers or None, values=values)
         place = self._optimizers.place_of(optimizers[0]) if optimizers else None
@@ -161,7 +161,7 @@ class Recording:
             return None
         frame = next(reversed([frame for frame, _ in walk_tb(error.__traceback__)]), None)
         with suppress(CaptureError):
-            return recorder.explain(error, model=_owner_of(recorder.called, frame))
+            return recorder.explain(error, model=_find_owner(recorder.called, frame))
         return None
 
 
@@ -174,14 +174,14 @@ def _is_of_exchange(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and not is_refusal and last.startswith((*private.WAITING, "torch.autograd"))
 
 
-def _trained_by(optimizers: Sequence[Optimizer], modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
+def _find_trained(optimizers: Sequence[Optimizer], modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
     held = {id(tensor) for optimizer in optimizers for tensor in parameters_of(optimizer)}
     for module in modules:
         if any(id(tensor) in held for part in modules_in(module) for tensor in private.own_parameters(part).values()):
             yield module
 
 
-def _owner_of(parts: Iterable[nn.Module], frame: FrameType | None) -> nn.Module | None:
+def _find_owner(parts: Iterable[nn.Module], frame: FrameType | None) -> nn.Module | None:
     """Return the module around a call that has all these parts, which a program may call by themselves."""
     wanted = {*map(id, parts)}
     return next((each for each in _modules_around(frame) if wanted and wanted <= {*map(id, modules_in(each))}), None)
@@ -211,7 +211,7 @@ def leaves_around(frame: FrameType | None) -> dict[str, torch.Tensor]:
 _NOTED: Final = 10
 
 
-class Recorded:
+class RecordingProgram:
     """A program whose beginning, or what comes before one of its backwards, is recorded."""
 
     _recording: Recording | None = None
@@ -227,7 +227,7 @@ class Recorded:
             recording.leave()
 
 
-class Running(Recorded):
+class Running(RecordingProgram):
     """Counts the calls of backward of a program, and hands one of them to be captured or explained."""
 
     def __init__(self, request: CaptureRequest, reached: Reached) -> None:

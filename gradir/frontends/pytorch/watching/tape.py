@@ -251,15 +251,15 @@ def compute_again(tape: Tape, name_of: Callable[[torch.Tensor], str]) -> Iterato
     """Compute each loss since the last step once more, where possible, and explain it."""
     for result, before in tape.losses:
         with tape.aside():
-            found = _computed(result, before, name_of)
+            found = _compute_loss(result, before, name_of)
         if found is not None:
             yield found
 
 
-def _computed(result: Result, before: torch.Tensor, name_of: Callable[[torch.Tensor], str]) -> Computed | None:
+def _compute_loss(result: Result, before: torch.Tensor, name_of: Callable[[torch.Tensor], str]) -> Computed | None:
     again = _Again(name_of)
     try:
-        with _left_as_it_is(_behind(result)), private.modes_set_aside(), torch.enable_grad():
+        with _restore_state(_list_operations(result)), private.modes_set_aside(), torch.enable_grad():
             with Recorder(CaptureRequest(flow=True, values=True)) as recorder:
                 loss = again.result(result)
             found = recorder.explain(loss, params=again.names, values=True)
@@ -278,7 +278,7 @@ class _Again:
         self._made: dict[Operation, Sequence[torch.Tensor]] = {}
 
     def result(self, wanted: Result) -> torch.Tensor:
-        for operation in _behind(wanted):
+        for operation in _list_operations(wanted):
             self._made[operation] = tensors_of(self._run(operation))
         return self._given(wanted)
 
@@ -314,7 +314,7 @@ class _Again:
         return self._leaves[id(tensor)]
 
 
-def _behind(result: Result) -> list[Operation]:
+def _list_operations(result: Result) -> list[Operation]:
     """Return the operations behind a result, in order; raise `CaptureError` if one was forgotten."""
 
     def inputs(each: Operation) -> list[Operation]:
@@ -326,7 +326,7 @@ def _behind(result: Result) -> list[Operation]:
 
 
 @contextmanager
-def _left_as_it_is(operations: Sequence[Operation]) -> Iterator[None]:
+def _restore_state(operations: Sequence[Operation]) -> Iterator[None]:
     """Put back what modules have noted by themselves and the random numbers, and show nothing of what they print."""
     modules = [operation.func for operation in operations if isinstance(operation.func, nn.Module)]
     kept = [*_contents(modules)]

@@ -21,12 +21,12 @@ from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, 
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
-from gradir.frontends.pytorch.watching.kept import Kept
+from gradir.frontends.pytorch.watching.kept import GraphCounter
 from gradir.frontends.pytorch.watching.movements import Movements, Norms
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
-from gradir.frontends.pytorch.watching.recordings import Recorded, Recording, leaves_around
+from gradir.frontends.pytorch.watching.recordings import Recording, RecordingProgram, leaves_around
 from gradir.frontends.pytorch.watching.tape import Tape, compute_again
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
@@ -50,7 +50,7 @@ _WAITED_UNTIL: Final = 1024
 _BROKEN: Final = BROKEN | {"loss_undefined"}
 
 
-def _guarded(look: Callable[..., None]) -> Callable[..., None]:
+def _guard(look: Callable[..., None]) -> Callable[..., None]:
     """Have a fault of gradir's leave the training alone: it is told once, and nothing is looked at any more."""
 
     @wraps(look)
@@ -69,7 +69,7 @@ def _guarded(look: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-class Watching(Recorded):
+class Watching(RecordingProgram):
     """Watches the program inside; ``told`` gets each record, and may raise to end it. See `gradir.watch`."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Watching(Recorded):
         self._optimizers, self._calls = Optimizers(self, self.tape.aside), Backwards(self)
         self._parameters = Parameters()
         self._movements = Movements(self._parameters, self._optimizers)
-        self._kept, self._replicas, self._scaling = Kept(), Replicas(), Scaling(self._find)
+        self._kept, self._replicas, self._scaling = GraphCounter(), Replicas(), Scaling(self._find)
         self._variables, self._places = Variables(), Places()
         self._place: Place | None = None
         self._explained: set[int] = set()
@@ -123,7 +123,7 @@ class Watching(Recorded):
         self.tape.close()
         self.stop_recording()
 
-    @_guarded
+    @_guard
     def before_backward(self, tensors: object, frame: FrameType) -> None:
         """Note where a step of a training starts from."""
         place = self._places(frame)
@@ -143,7 +143,7 @@ class Watching(Recorded):
     # It explains what has no graph, too.
     before_failing = before_backward
 
-    @_guarded
+    @_guard
     def after_backward(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002 (as a listener has it)
         """Note that the gradients are there."""
         if self._recording is not None:
@@ -160,18 +160,18 @@ class Watching(Recorded):
         if not self.steps and self._kept.note(self.backwards) is not None:
             self._look_at_memory(sys._getframe(1))
 
-    @_guarded
+    @_guard
     def before_step(self, optimizer: Optimizer) -> None:
         """Take a sample of what the step is going to move, which is not yet spoilt by gradients that are not finite."""
         self._look_at_gradients(optimizer)
         sample = self._samples[id(optimizer)]
         self._replicas.before_first(id(optimizer), None if sample is None else sample.numbers)
 
-    @_guarded
+    @_guard
     def after_step(self, optimizer: Optimizer) -> None:
         """Look at what a step did."""
         if not self.steps:
-            self._kept = Kept()
+            self._kept = GraphCounter()
         self.steps += 1
         self._is_after_step = True
         self._scaling.stepped()
@@ -202,7 +202,7 @@ class Watching(Recorded):
             self._look_at_memory(frame)
         self._is_after_step = False
 
-    @_guarded
+    @_guard
     def ended(self) -> None:
         """Judge what only the end of a training shows."""
         self._step_by_hand(None, None)
@@ -284,8 +284,8 @@ class Watching(Recorded):
             number(math.sqrt(sum(norms.values()))) if norms else None,
             memory_of([tensor for tensor, _ in moved]),
             self._kept.note(self.steps),
-            _in_order(self._paths, {path: math.sqrt(norm) for path, norm in norms.items()}),
-            _in_order(self._paths, ratios),
+            _order_numbers(self._paths, {path: math.sqrt(norm) for path, norm in norms.items()}),
+            _order_numbers(self._paths, ratios),
         )
 
     def _look_at_numbers(self, optimizer: Optimizer, step: Step, moved: Mapping[str, Movement]) -> None:
@@ -396,5 +396,5 @@ def _is_left_out(optimizer: Optimizer) -> bool:
     return bool(float(getattr(optimizer, "found_inf", 0) or 0))
 
 
-def _in_order(paths: Sequence[str], found: Mapping[str, float]) -> tuple[Any, ...]:
+def _order_numbers(paths: Sequence[str], found: Mapping[str, float]) -> tuple[Any, ...]:
     return tuple(number(found[path]) if path in found else None for path in paths)
