@@ -27,7 +27,7 @@ class Replicas:
         self._own: dict[int, str] = {}
         self._is_over = False
 
-    def before_backward(self, frame: FrameType) -> None:
+    def on_backward_begin(self, frame: FrameType) -> None:
         """Note the stages of this rank."""
         if self._optimizer is None:
             _, stages = stages_around(frame) or (0, ())

@@ -256,7 +256,7 @@ class Running(RecordingProgram):
         self._close()
         self.stop_recording()
 
-    def before_backward(self, tensors: object, frame: FrameType) -> bool:
+    def on_backward_begin(self, tensors: object, frame: FrameType) -> bool:
         """Count a call, and hand it on if it is the one; return whether it ran already."""
         if self._raised is not None:
             raise self._raised
@@ -276,12 +276,12 @@ class Running(RecordingProgram):
             raise
         return self._until is not None and not self._until.sends
 
-    def before_failing(self, tensors: object, frame: FrameType) -> None:
+    def on_backward_failing(self, tensors: object, frame: FrameType) -> None:
         """Explain what has no graph; torch alone knows what else to say of it."""
         if self._request.flow and self.calls + 1 == self._step:
-            self.before_backward(tensors, frame)
+            self.on_backward_begin(tensors, frame)
 
-    def after_backward(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002
+    def on_backward_end(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002
         """Begin or end to record."""
         if self._until is None and not self.is_piped:
             self._begin_anew(has_ended=has_ended)

@@ -124,12 +124,12 @@ class Watching(RecordingProgram):
         self.stop_recording()
 
     @_guard
-    def before_backward(self, tensors: object, frame: FrameType) -> None:
+    def on_backward_begin(self, tensors: object, frame: FrameType) -> None:
         """Note where a step of a training starts from."""
         place = self._places(frame)
-        self._movements.before_backward(place)
+        self._movements.on_backward_begin(place)
         self._step_by_hand(tensors, frame)
-        self._replicas.before_backward(frame)
+        self._replicas.on_backward_begin(frame)
         self.backwards += 1
         self._place = place
         self._loss = self._scaling.unscaled(tensors)
@@ -141,14 +141,14 @@ class Watching(RecordingProgram):
             self._explain(tensors, frame)
 
     # It explains what has no graph, too.
-    before_failing = before_backward
+    on_backward_failing = on_backward_begin
 
     @_guard
-    def after_backward(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002 (as a listener has it)
+    def on_backward_end(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002 (as a listener has it)
         """Note that the gradients are there."""
         if self._recording is not None:
             self._recording.forget_anew()
-        self._movements.after_backward()
+        self._movements.on_backward_end()
         if (value := number_of(self._loss)) is not None and not math.isfinite(value):
             self._tell_lost(value)
         if (optimizer := self._optimizers.stepping or self._by_hand) is not None:
@@ -212,7 +212,7 @@ class Watching(RecordingProgram):
         for cause in (*left_out, *self._movements.at_end(backwards)):
             self._find(cause)
         if self.steps or self.backwards:
-            self._kept.look(self.steps or self.backwards)
+            self._kept.count(self.steps or self.backwards)
         if self._growing or self._kept.trend == "grows":
             self._tell_kept(None)
 
