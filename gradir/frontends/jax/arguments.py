@@ -16,6 +16,7 @@ import numpy as np
 from jax import tree_util
 
 from gradir.errors import CaptureError
+from gradir.frontends.jax.modules.watch import keys_text
 from gradir.frontends.jax.reading.jaxprs import replace_at
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below
@@ -122,8 +123,7 @@ def path_text(path: Sequence[Any]) -> str:
     >>> path_text(tree_util.tree_flatten_with_path({"params": {"fc": [1.0]}})[0][0][0])
     'fc.0'
     """
-    text = plain_text(tree_util.keystr(tuple(path), simple=True, separator="."))
-    return text.removeprefix("params.").removesuffix(".value")
+    return plain_text(keys_text(tuple(path))).removeprefix("params.").removesuffix(".value")
 
 
 def callable_name(fn: Any) -> str:
@@ -180,8 +180,7 @@ def compute_gradients(fn: Callable[[Any, Any], Any], given: Sequence[Any], other
     """Run a real backward pass from the sum of all outputs, and return the gradients of the leaves."""
     try:
         # Compiling it takes a tenth of the time of running operation by operation.
-        found: list[Any] = jax.jit(partial(_run_backward, fn))([*given], [*others])
-        return found
+        return list(jax.jit(partial(_run_backward, fn))([*given], [*others]))
     except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
         raise CaptureError(f"the backward cannot run: {plain_text(' '.join(str(error).split())[:_LONGEST])}") from error
 

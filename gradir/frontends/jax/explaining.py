@@ -95,7 +95,6 @@ def has_values(trace: Trace) -> bool:
 
 
 def _check_values(values: bool | None, trace: Trace) -> Examined:
-    """Return the reason not to compute gradients, if there is one."""
     count = len(trace.flat.records)
     if not has_values(trace):
         return Examined(reason="arguments have a shape and a dtype alone", advice="hand over arrays")

@@ -155,22 +155,19 @@ def _find_collectives(eqns: Sequence[Any], groups: dict[str, tuple[int, ...]]) -
         eqn, mesh = waiting.pop()
         params = jaxprs.params_of(eqn)
         op, reduce = _COLLECTIVES.get(jaxprs.name_of(eqn).removesuffix("_start"), ("", ""))
-        axes = _axes_of(params) if op else ()
-        if axes:
+        found = params.get("axes", params.get("axis_name", ()))
+        # The axes of `vmap` are numbers, and no devices communicate along them.
+        several = found if isinstance(found, (tuple, list)) else (found,)
+        axes = [str(each) for each in several if not isinstance(each, int)]
+        if op and axes:
             label = plain_text(",".join(axes))
             groups.setdefault(label, _processes(mesh, axes))
             tensors = tuple(jaxprs.meta_of(atom.aval) for atom in eqn.invars)
             yield Collective("", op, label, reduce=reduce, tensors=tensors, source=sources.of(eqn))
         inside = params.get("mesh", mesh)
-        for jaxpr in _jaxprs_in(params):
-            waiting += [(each, inside) for each in reversed(jaxpr.eqns)]
-
-
-def _axes_of(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the mesh axes along which an equation communicates; the axes of `vmap` are numbers."""
-    axes = params.get("axes", params.get("axis_name", ()))
-    several = axes if isinstance(axes, (tuple, list)) else (axes,)
-    return tuple(str(axis) for axis in several if not isinstance(axis, int))
+        for value in params.values():
+            for each in value if isinstance(value, (tuple, list)) else (value,):
+                waiting += [(inner, inside) for inner in reversed(getattr(jaxprs.open_jaxpr(each)[0], "eqns", ()))]
 
 
 def _processes(mesh: Any, axes: Sequence[str]) -> tuple[int, ...]:
@@ -181,14 +178,5 @@ def _processes(mesh: Any, axes: Sequence[str]) -> tuple[int, ...]:
         return tuple(range(jax.process_count()))
     numbers = np.vectorize(lambda device: device.process_index, otypes=[int])(devices)
     last = np.moveaxis(numbers, [names.index(axis) for axis in axes], range(-len(axes), 0))
-    lines = last.reshape(-1, int(np.prod([numbers.shape[names.index(axis)] for axis in axes])))
+    lines = last.reshape(-1, int(np.prod(last.shape[-len(axes) :])))
     return tuple(sorted({own, *map(int, lines[(lines == own).any(axis=1)].ravel())}))
-
-
-def _jaxprs_in(params: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the jaxprs among the parameters of an equation, without their constants."""
-    for value in params.values():
-        for each in value if isinstance(value, (tuple, list)) else (value,):
-            opened = jaxprs.open_jaxpr(each)[0]
-            if hasattr(opened, "eqns"):
-                yield opened

@@ -253,10 +253,7 @@ def _classify_update(leaf: Value, output: Output) -> _Update:
 
 
 def _strip_casts(value: Value) -> Value:
-    """Return the value before conversions and broadcasts."""
-    while (record := value.record) is not None and record.native in _CASTS:
-        if "transpose" in record.context.phase:
-            break
+    while (record := value.record) is not None and record.native in _CASTS and "transpose" not in record.context.phase:
         value = record.inputs[0]
     return value
 
@@ -305,11 +302,8 @@ def _find_left_out(
 
 
 def _depends_on(leaf: Value, value: Value) -> bool:
-    """Return whether a value is computed from a leaf."""
-
     def sources(each: Value) -> list[Value]:
-        record = each.record
-        return [*each.ends, *(() if record is None else (*record.inputs, *record.operands))]
+        return each.ends if each.record is None else [*each.ends, *each.record.inputs, *each.record.operands]
 
     return leaf in reached([value], sources)
 

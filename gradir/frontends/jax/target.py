@@ -32,8 +32,7 @@ def trace_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
     parsed = [_parse_input(text) for text in inputs]
     positional = [value for word, value in parsed if word is None]
     named = {word: value for word, value in parsed if word is not None}
-    module = _find_module(target, seed)
-    if module is not None:
+    if (module := _find_module(target, seed)) is not None:
         return _trace_module(module, positional, named, seed)
     if not callable(target):
         raise SpecError(f"PROGRAM names an object of type {type(target).__name__}; JAX traces functions and modules")
@@ -50,8 +49,7 @@ def trace_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
             raise SpecError(f"{name} does not take these inputs: {error}") from error
         return called(partial(trace, target, bound.args, bound.kwargs), name)
     made: object = called(target, name)
-    module = _find_module(made, seed)
-    if module is not None:
+    if (module := _find_module(made, seed)) is not None:
         return _trace_module(module, positional, named, seed)
     fn, args, options = _read_factory_result(made, name)
     if parsed:

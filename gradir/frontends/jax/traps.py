@@ -333,8 +333,7 @@ _TRAPS: Final[dict[str, Callable[[Step], str]]] = {
     ),
     **dict.fromkeys(("acos", "asin", "atanh", "erf_inv"), _describe_arc),
     "atan2": _describe_if(
-        _test_both(lambda number: number == 0),
-        "both of its inputs are 0 somewhere, where it has no derivative (0 / 0)",
+        _test_both(lambda number: number == 0), "both of its inputs are 0 somewhere, where it has no derivative (0 / 0)"
     ),
     "div": _describe_division,
     "pow": _describe_power,

@@ -1,16 +1,24 @@
 """Find which module runs each operation while a function is traced.
 
 A library of modules is one file here and one line in `_LIBRARIES`. gradir imports no library that the program has not
-imported.
+imported. The file has two functions, whose first argument is the library:
+
+- ``call_of(library, target, inputs)`` returns the call of a module with the differentiated argument first, or ``None``.
+- ``note_modules(library, watch, args)`` lets a watch record the modules that run while it is entered.
+
+A library whose modules are no pytrees has two more functions:
+
+- ``split_modules(library, call, argnums)`` returns a call that takes pytrees instead.
+- ``return_states(library, fn)`` returns a function that also returns the parameters after the call.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.texts import plain_text
@@ -40,27 +48,10 @@ class Prepared(NamedTuple):
     argument_names: tuple[str, ...] = ()
 
 
-class Library(Protocol):
-    """The functions of a file in this package. Their first argument is the library of modules."""
-
-    # A library whose modules are no pytrees has two more functions. ``split_modules(library, call, argnums)`` returns
-    # a call that takes pytrees instead. ``return_states(library, fn)`` returns a function that also returns the
-    # parameters after the call.
-
-    def call_of(self, library: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
-        """Return the call of a module with the differentiated argument first, ``None`` for other targets."""
-
-    def note_modules(self, library: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:
-        """Let a watch record the modules that run while it is entered."""
-
-
 def find_call(target: Any, inputs: Sequence[Any]) -> Call:
     """Return the call of a function, or of a module, on its inputs."""
-    for library, known in _find_loaded():
-        found = known.call_of(library, target, tuple(inputs))
-        if found is not None:
-            return found
-    return Call(target, tuple(inputs))
+    calls: Iterator[Call | None] = (home.call_of(library, target, tuple(inputs)) for library, home in _find_loaded())
+    return next(filter(None, calls), Call(target, tuple(inputs)))
 
 
 def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
@@ -75,18 +66,18 @@ def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int])
 
     wrapper.__name__ = getattr(fn, "__name__", type(fn).__name__)
     call = Call(wrapper if libraries else fn, tuple(args), names)
-    for library, known in libraries:
-        known.note_modules(library, watch, call.args)
-        if hasattr(known, "split_modules"):
-            call = known.split_modules(library, call, argnums)
+    for library, home in libraries:
+        home.note_modules(library, watch, call.args)
+        if hasattr(home, "split_modules"):
+            call = home.split_modules(library, call, argnums)
     return Prepared(call.fn, call.args, watch, call.names)
 
 
 def return_states(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that also returns the parameters of its modules, for libraries that update them in place."""
-    for library, known in _find_loaded():
-        if hasattr(known, "return_states"):
-            fn = known.return_states(library, fn)
+    for library, home in _find_loaded():
+        if hasattr(home, "return_states"):
+            fn = home.return_states(library, fn)
     return fn
 
 
@@ -129,9 +120,6 @@ def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
     return tuple(map(plain_text, (*positional[:count], *rest)))
 
 
-def _find_loaded() -> list[tuple[Any, Library]]:
-    """Return the imported libraries, each with its file here, which mypy cannot compare with the protocol."""
-    homes: list[tuple[Any, Any]] = [
-        (sys.modules[name], import_module(home)) for name, home in _LIBRARIES.items() if sys.modules.get(name)
-    ]
-    return homes
+def _find_loaded() -> list[tuple[Any, Any]]:
+    """Return the imported libraries, each with its file here."""
+    return [(sys.modules[name], import_module(home)) for name, home in _LIBRARIES.items() if sys.modules.get(name)]

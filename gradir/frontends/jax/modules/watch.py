@@ -36,9 +36,7 @@ class ModuleWatch(ExitStack):
         self._listeners: list[Callable[[Arguments], None]] = []
 
     def add(
-        self,
-        context: Callable[[], AbstractContextManager[object]],
-        listener: Callable[[Arguments], None] | None = None,
+        self, context: Callable[[], AbstractContextManager[object]], listener: Callable[[Arguments], None] | None = None
     ) -> None:
         """Enter a context with the watch, and pass the traced arguments to ``listener`` before the function runs."""
         self._contexts.append(context)
@@ -219,8 +217,7 @@ class WrappedCalls(ExitStack):
 
 def keys_text(keys: Any) -> str:
     """Return a path in a pytree, with dots."""
-    text: str = tree_util.keystr(keys, simple=True, separator=".")
-    return text
+    return str(tree_util.keystr(keys, simple=True, separator="."))
 
 
 def _restore_call(kind: type) -> None:

@@ -182,7 +182,7 @@ class Flattener:
 
         for number, eqn in enumerate(jaxpr.eqns):
             own = self._make_context(context, eqn, number)
-            if any(jaxprs.is_reference(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
+            if any(type(atom.aval).__name__ == "AbstractRef" for atom in (*eqn.invars, *eqn.outvars)):
                 raise CaptureError(
                     f"{jaxprs.name_of(eqn)} {place_text(own.source)} uses a mutable array, through which gradients "
                     "cannot be followed: return a new array instead"

@@ -43,11 +43,6 @@ def is_literal(atom: Any) -> bool:
     return hasattr(atom, "val")
 
 
-def is_reference(aval: Any) -> bool:
-    """Return whether a value is a mutable array."""
-    return type(aval).__name__ == "AbstractRef"
-
-
 def is_inexact(aval: Any) -> bool:
     """Return whether values of this type can have a gradient."""
     return hasattr(aval, "dtype") and bool(jax.dtypes.issubdtype(aval.dtype, np.inexact))

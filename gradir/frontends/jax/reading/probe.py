@@ -182,7 +182,6 @@ def _is_constant(jaxpr: Any, var: Any) -> bool:
 
 
 def _depends_on_literals(jaxpr: Any, var: Any) -> bool:
-    """Return whether a value is computed from literals alone."""
     makers = {made: eqn for eqn in jaxpr.eqns for made in eqn.outvars}
 
     def operands(each: Any) -> list[Any]:

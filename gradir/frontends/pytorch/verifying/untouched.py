@@ -200,7 +200,7 @@ def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
     def callees(function: FunctionType) -> list[FunctionType]:
         named = functions(function.__globals__.get(name) for name in reach.names_in(function))
         own = [other for other in named if other.__globals__ is function.__globals__]
-        return [*functions(_captured_variables(function).values()), *own]
+        return [*functions(_closure_variables(function).values()), *own]
 
     return reached(functions(reach.backward_code(fn)), callees)
 
@@ -216,13 +216,13 @@ def _is_selective(fn: GradFn, seen: set[int]) -> bool:
             if unpack is None or id(unpack) in seen:
                 continue
             seen.add(id(unpack))
-            recompute = getattr(_captured_variables(unpack).get("frame"), "recompute_fn", None)
-            if isinstance(_captured_variables(recompute).get("recompute_context"), private.SelectiveCheckpoint):
+            recompute = getattr(_closure_variables(unpack).get("frame"), "recompute_fn", None)
+            if isinstance(_closure_variables(recompute).get("recompute_context"), private.SelectiveCheckpoint):
                 return True
     return False
 
 
-def _captured_variables(function: Any) -> dict[str, Any]:
+def _closure_variables(function: Any) -> dict[str, Any]:
     return dict(closed_over(function)) if type(function) is FunctionType else {}
 
 

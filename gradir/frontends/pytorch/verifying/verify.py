@@ -56,7 +56,6 @@ class _Watch:
     """Watches one backward pass, and ignores passes that functions and hooks run inside it, with higher numbers."""
 
     def __init__(self, leave: Callable[..., None]) -> None:
-        """Watch; call ``leave`` before each node runs."""
         self._leave = leave
         self._thread = threading.get_ident()
         self._number: int | None = None
@@ -88,11 +87,6 @@ class _Watch:
             if type(fn).__name__ == private.ACCUMULATOR:
                 self.arrived[fn] = _describe((gradients.get(id(fn.variable)),))
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
-
-    def find_accumulated(self) -> dict[int, bool]:
-        """Return by id() the leaves that the engine reached, and whether with a gradient, even if a hook removed it."""
-        leaves = ((fn, given) for fn, given in self.arrived.items() if type(fn).__name__ == private.ACCUMULATOR)
-        return {id(fn.variable): any(gradient is not None for gradient in given) for fn, given in leaves}
 
     def is_from_inner_pass(self, leaf: int) -> bool:
         """Return whether only an inner backward pass gave a leaf its gradient."""
@@ -266,8 +260,12 @@ def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:
 
 
 def _check_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
-    reached = watch.find_accumulated()
-    received = {*watch.received, *(leaf for leaf, has_gradient in reached.items() if has_gradient)}
+    arrived = (
+        (fn, gradients[0]) for fn, gradients in watch.arrived.items() if type(fn).__name__ == private.ACCUMULATOR
+    )
+    reached = {id(fn.variable): gradient for fn, gradient in arrived}
+    # Also gradients that a hook has removed.
+    received = {*watch.received, *(leaf for leaf, gradient in reached.items() if gradient is not None)}
     for node_id, tensor in live.leaves.items():
         # If a function returns no gradient for an input, the engine still reaches its leaf.
         if id(tensor) not in received and id(tensor) not in reached:

@@ -52,8 +52,7 @@ def loop_counters(frames: Iterable[FrameType]) -> Mapping[str, int]:
     for frame in frames:
         names = [*_loop_variables(parse_file(frame.f_code.co_filename)[0], frame.f_lineno)]
         values = variables_of(frame) if names else {}
-        numbers = {name: values[name] for name in names if type(values.get(name)) is int}
-        found = {**{plain_text(name): value for name, value in numbers.items()}, **found}
+        found = {**{plain_text(name): values[name] for name in names if type(values.get(name)) is int}, **found}
     return found
 
 
@@ -135,7 +134,6 @@ _CONTAINERS: Final[tuple[Any, ...]] = (deque, dict, list, set, tuple)
 
 
 def _list_contents(entry: _Entry) -> list[_Entry]:
-    """Return the entries of a container, or the attributes of an object or class of the program."""
     value, kind = entry.value, type(entry.value)
     for container in _CONTAINERS:
         if issubclass(kind, container):

@@ -136,7 +136,6 @@ def _functions_behind(tensors: Iterable[torch.Tensor]) -> set[GradFn]:
 
 
 def _find_oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:
-    """Return by function the smallest sequence number in its graph."""
     found: dict[GradFn, int] = {}
     # A function has a larger number than its inputs.
     for fn in sorted(_functions_behind(tensors), key=sequence_number):

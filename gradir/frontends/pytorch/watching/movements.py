@@ -73,9 +73,11 @@ class Movements:
         for optimizer in self._optimizers.alive:
             history = self._history_of(optimizer)
             now, before = _stamp_gradient(optimizer), history.stamp
-            # Clipping changes the version of a gradient without clearing it.
+            # Clipping changes the version of a gradient without clearing it, and writes to `.data` keep the version.
             length = 1 if self._optimizers.has_clipped else 2
-            if before is not None and (now is None or now[:length] != before[:length] or _is_zero(optimizer)):
+            gradient = _first_gradient(optimizer)
+            is_zero = gradient is None or not gradient.any()
+            if before is not None and (is_zero or now is None or now[:length] != before[:length]):
                 history.is_cleared = True
             history.stamp = None
 
@@ -217,15 +219,12 @@ def _is_below(optimizer: Optimizer, tensor: torch.Tensor, rate: float) -> bool:
 
 def _stamp_gradient(optimizer: Optimizer) -> tuple[int, int] | None:
     """Return id() and version of an optimizer's first gradient, which show if it is cleared or written to."""
-    for tensor in parameters_of(optimizer):
-        if tensor.grad is not None:
-            return id(tensor.grad), version_of(tensor.grad)
-    return None
+    gradient = _first_gradient(optimizer)
+    return None if gradient is None else (id(gradient), version_of(gradient))
 
 
-def _is_zero(optimizer: Optimizer) -> bool:
-    """Return whether the first gradient of an optimizer is zero, since writes to its `.data` keep the version."""
-    return next((not bool(each.grad.any()) for each in parameters_of(optimizer) if each.grad is not None), True)
+def _first_gradient(optimizer: Optimizer) -> torch.Tensor | None:
+    return next((each.grad for each in parameters_of(optimizer) if each.grad is not None), None)
 
 
 # A fault needs this ratio of norms in this many consecutive steps.

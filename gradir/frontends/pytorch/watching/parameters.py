@@ -40,11 +40,6 @@ class Sample(NamedTuple):
     norms: torch.Tensor
     graded: Sequence[bool]
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether all gradients are finite."""
-        return bool(self.norms.isfinite().all())
-
 
 class _Sampled(NamedTuple):
     tensors: Sequence[torch.Tensor]

@@ -330,9 +330,8 @@ class Running(RecordingProgram):
         return self._recording
 
     def _close(self) -> None:
-        self._backwards.close()
-        self._optimizers.close()
-        self._scaling.close()
+        for patches in (self._backwards, self._optimizers, self._scaling):
+            patches.close()
 
     def _update_recording(self) -> None:
         remaining = self._step - self.calls

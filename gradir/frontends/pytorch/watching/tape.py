@@ -69,8 +69,6 @@ class Input(NamedTuple):
 
 
 class _TensorRef(weakref.ref[torch.Tensor]):
-    """A weak reference to a tensor of the program, with the call that made it."""
-
     __slots__ = ("key", "result")
 
     key: int

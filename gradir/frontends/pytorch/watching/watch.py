@@ -105,9 +105,8 @@ class Watching(RecordingProgram):
         self._parameters.add_names(below.owned)
 
     def __enter__(self) -> Watching:
-        self._optimizers.__enter__()
-        self._calls.__enter__()
-        self._scaling.__enter__()
+        for patches in (self._optimizers, self._calls, self._scaling):
+            patches.__enter__()
         # No tape for a whole script, which the user can run again, nor with other ranks, which would wait for a rank
         # that computes alone.
         if (self._roots or self._optimizers.alive) and world_size() == 1:
@@ -117,10 +116,8 @@ class Watching(RecordingProgram):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._calls.close()
-        self._optimizers.close()
-        self._scaling.close()
-        self.tape.close()
+        for each in (self._calls, self._optimizers, self._scaling, self.tape):
+            each.close()
         self.stop_recording()
 
     @_guard
@@ -195,8 +192,7 @@ class Watching(RecordingProgram):
         if not self._has_reported("vanished"):
             for cause in self._norms.setdefault(id(optimizer), Norms()).on_step_end(norms):
                 self._report(cause)
-        unused = self._parameters.find_unused(self._optimizers.alive) if self.steps == _UNUSED_AT else []
-        if unused:
+        if self.steps == _UNUSED_AT and (unused := self._parameters.find_unused(self._optimizers.alive)):
             self._report(Cause("in_no_optimizer", "info", names=tuple(unused)))
         frame: FrameType | None = sys._getframe(1)
         self._variables.note(frame)
@@ -308,10 +304,10 @@ class Watching(RecordingProgram):
             self._report(with_place(cause, self._optimizers.place_of(optimizer)))
 
     def _check_gradients(self, optimizer: Optimizer) -> None:
-        """Check the gradients of a step, which may call backward itself, before they change parameters."""
         sample, before = self._parameters.sample(optimizer), self._samples.get(id(optimizer))
         self._samples[id(optimizer)] = sample._replace(numbers=before.numbers) if before and sample else sample
-        if self.tape.losses and sample is not None and not _is_skipped(optimizer) and not sample.is_finite:
+        is_broken = sample is not None and not _is_skipped(optimizer) and not sample.norms.isfinite().all()
+        if self.tape.losses and is_broken:
             self._explain_again()
 
     def _explain_again(self) -> bool:
@@ -346,8 +342,7 @@ class Watching(RecordingProgram):
         return [self._make_finding(cause) for cause in self._graphs.causes(self._variables, frame)]
 
     def _report_graphs(self, frame: FrameType | None) -> None:
-        waited = self._graphs.waiting
-        now = self._find_holders(frame)
+        waited, now = self._graphs.waiting, self._find_holders(frame)
         waiting = self._graphs.waiting
         if frame is None and self._growing:
             # At the end the variables of functions no longer exist, so earlier findings have better names and lines.
