@@ -19,7 +19,7 @@ _LIBRARIES = frozenset({"equinox", "flax", "jax", "jaxlib"})
 
 
 class JaxFrontend:
-    """Captures the graph behind the gradient of a JAX function."""
+    """Captures the graph of the gradient of a JAX function."""
 
     framework: ClassVar[str] = "jax"
     takes: ClassVar[str] = "a function and its arguments, as jax.grad(fn)(*args) does, or a flax or equinox module"

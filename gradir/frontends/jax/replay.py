@@ -43,12 +43,12 @@ class Step:
     """One run of an operation: its input and output cells, and the gradients that it sends back."""
 
     record: Record
-    taken: list[Cell]
+    inputs: list[Cell]
     # The input slots of these cells. A step that only slices or stacks for a loop has none.
     slots: Sequence[int] = ()
     # The places that get a gradient.
     moved: list[int] = field(default_factory=list)
-    made: list[Cell] = field(default_factory=list)
+    outputs: list[Cell] = field(default_factory=list)
     sent: dict[int, Any] = field(default_factory=dict)
     pull: Callable[[list[Any]], tuple[Any, ...]] | None = None
     number: int = 0
@@ -56,14 +56,14 @@ class Step:
     @property
     def live(self) -> list[Cell]:
         """The output cells that get a gradient."""
-        return [cell for cell in self.made if cell.is_live]
+        return [cell for cell in self.outputs if cell.is_live]
 
     def input_value(self, slot: int) -> Any:
         """Return the value of an input slot, ``None`` if it is unknown."""
         atoms = self.record.eqn.invars
         for place, each in enumerate(self.slots):
             if each == slot or (slot < len(atoms) and atoms[each] is atoms[slot]):
-                return self.taken[place].number
+                return self.inputs[place].number
         return self.record.inputs[slot].literal
 
     def pull_back(self, gradients: Sequence[Any]) -> dict[int, Any]:
@@ -121,7 +121,7 @@ class Replay:
         for step in reversed(self.steps):
             step.sent = step.pull_back([cell.arriving for cell in step.live])
             for place, gradient in step.sent.items():
-                cell = step.taken[place]
+                cell = step.inputs[place]
                 cell.gradient = gradient if cell.gradient is None else cell.gradient + gradient
 
     def _run(self, start: int, stop: int) -> None:
@@ -142,29 +142,31 @@ class Replay:
         single, is_exit = isolate(record.eqn), record.joins is not None
         inputs = record.operands if is_exit else record.inputs
         step = Step(record, [self.cell(inputs[slot]) for slot in single.firsts], single.firsts)
-        numbers = [cell.number for cell in step.taken]
+        numbers = [cell.number for cell in step.inputs]
         live = [value.is_live for value in record.outputs]
-        live_slots = ((place, slot) for place, slot in enumerate(single.firsts) if step.taken[place].is_live)
+        live_slots = ((place, slot) for place, slot in enumerate(single.firsts) if step.inputs[place].is_live)
         step.moved = [place for place, slot in live_slots if is_exit or is_on_path(record, slot)]
 
         def primal(*moving: Any) -> tuple[list[Any], Sequence[Any]]:
-            made = single.run(*replace_at(numbers, step.moved, moving))
+            results = single.run(*replace_at(numbers, step.moved, moving))
             # The other outputs get no gradient at all, which differs from a gradient of zeros.
-            return [each for each, is_live in zip(made, live, strict=True) if is_live], made
+            return [each for each, is_live in zip(results, live, strict=True) if is_live], results
 
         if step.moved and any(live):
-            _, step.pull, made = jax.vjp(primal, *(numbers[place] for place in step.moved), has_aux=True)
+            _, step.pull, results = jax.vjp(primal, *(numbers[place] for place in step.moved), has_aux=True)
         else:
-            made = single.run(*numbers)
-        step.made = [Cell(number, is_live=is_live, maker=step) for number, is_live in zip(made, live, strict=True)]
+            results = single.run(*numbers)
+        step.outputs = [
+            Cell(number, is_live=is_live, maker=step) for number, is_live in zip(results, live, strict=True)
+        ]
         self._add(step)
-        self._set_cells(record.outputs, step.made)
+        self._set_cells(record.outputs, step.outputs)
 
     def _set_cells(self, values: Iterable[Value], cells: Iterable[Cell]) -> None:
         self._cells.update((id(value), cell) for value, cell in zip(values, cells, strict=True))
 
     def _add(self, step: Step) -> None:
-        for place, cell in enumerate(step.taken):
+        for place, cell in enumerate(step.inputs):
             cell.readers.append((step, place))
         step.number = len(self.steps)
         self.steps.append(step)
@@ -198,22 +200,22 @@ class Replay:
         step = Step(record, [whole])
         is_live = value.is_live and whole.is_live
         numbers = (jax.lax.index_in_dim(whole.number, place, keepdims=False) for place in range(length))
-        step.made = [Cell(number, is_live=is_live, maker=step) for number in numbers]
+        step.outputs = [Cell(number, is_live=is_live, maker=step) for number in numbers]
         if is_live and length:
             step.moved, step.pull = [0], lambda gradients: (jnp.stack(gradients),)
         self._add(step)
-        return step.made
+        return step.outputs
 
     def _stack(self, record: Record, row: list[Cell], value: Value) -> Cell:
         step = Step(record, row)
         step.moved = [place for place, cell in enumerate(row) if cell.is_live] if value.is_live else []
         number = jnp.stack([cell.number for cell in row]) if row else jnp.zeros(value.aval.shape, value.aval.dtype)
-        step.made = [Cell(number, is_live=bool(step.moved), maker=step)]
+        step.outputs = [Cell(number, is_live=bool(step.moved), maker=step)]
         if step.moved:
             take = partial(jax.lax.index_in_dim, keepdims=False)
             step.pull = lambda gradients: tuple(take(gradients[0], place) for place in step.moved)
         self._add(step)
-        return _share_cell(step.made[0], value)
+        return _share_cell(step.outputs[0], value)
 
 
 def _share_cell(cell: Cell, value: Value) -> Cell:
@@ -242,8 +244,8 @@ def is_zero(number: Any) -> bool:
 
 def root_of(cell: Cell) -> Cell:
     """Return the cell behind views and casts."""
-    while cell.maker is not None and cell.maker.record.native in _VIEWS and cell.maker.taken:
-        cell = cell.maker.taken[0]
+    while cell.maker is not None and cell.maker.record.native in _VIEWS and cell.maker.inputs:
+        cell = cell.maker.inputs[0]
     return cell
 
 
@@ -261,7 +263,7 @@ def find_origins(replay: Replay, status: Literal["zero", "nonfinite"]) -> Mappin
         above = [found.get(id(cell), {}) for cell in bad]
         own = {step.record: step} if arises or None in above else reduce(_merge_origins, above)
         for place, sent in step.sent.items():
-            cell = step.taken[place]
+            cell = step.inputs[place]
             if not is_bad(sent):
                 if status == "zero":
                     found[id(cell)] = None

@@ -182,13 +182,13 @@ class Running:
         """Call a compiled function, and count the call if the function is known to compute a gradient."""
         local = self._local
         if self._is_over or local.is_inside or local.call is not None:
-            return compiled.made(*args, **kwargs)
+            return compiled.jitted(*args, **kwargs)
         local.call = call = Call(compiled.fn, args, kwargs, frame, compiled.static)
         local.is_counted = False
         try:
             if id(compiled.fn) in self._gradient_functions:
                 self._count(RequestedGradient(call, None, self._request))
-            return compiled.made(*args, **kwargs)
+            return compiled.jitted(*args, **kwargs)
         finally:
             local.call = None
 
@@ -260,11 +260,11 @@ class Running:
     def _wrap_jit(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def jit(*args: Any, **kwargs: Any) -> Any:
-            made = original(*args, **kwargs)
-            if args and hasattr(made, "lower"):
-                return _Compiled(self, args[0], made, kwargs)
+            jitted = original(*args, **kwargs)
+            if args and hasattr(jitted, "lower"):
+                return _Compiled(self, args[0], jitted, kwargs)
             # Called with options alone, jax.jit returns a decorator.
-            return lambda fn: _Compiled(self, fn, made(fn), kwargs)
+            return lambda fn: _Compiled(self, fn, jitted(fn), kwargs)
 
         return jit
 
@@ -298,12 +298,12 @@ class _ThreadState(threading.local):
 class _Compiled:
     """A function made by `jax.jit` that counts its calls, and forwards all other attributes."""
 
-    def __init__(self, running: Running, fn: Callable[..., Any], made: Any, options: Mapping[str, Any]) -> None:
-        self.running, self.fn, self.made = running, fn, made
+    def __init__(self, running: Running, fn: Callable[..., Any], jitted: Any, options: Mapping[str, Any]) -> None:
+        self.running, self.fn, self.jitted = running, fn, jitted
         self.static = options.get("static_argnums"), options.get("static_argnames")
-        update_wrapper(self, made, updated=())
+        update_wrapper(self, jitted, updated=())
         # JAX and other libraries look for these attributes on the object itself.
-        self.lower, self.trace = made.lower, made.trace
+        self.lower, self.trace = jitted.lower, jitted.trace
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.running.call(self, args, kwargs, inspect.currentframe())
@@ -312,15 +312,15 @@ class _Compiled:
         return self if instance is None else MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "made":
+        if name == "jitted":
             raise AttributeError(name)
-        return getattr(self.made, name)
+        return getattr(self.jitted, name)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any]]:
-        return _return_unchanged, (self.made,)
+        return _return_unchanged, (self.jitted,)
 
     def __repr__(self) -> str:
-        return repr(self.made)
+        return repr(self.jitted)
 
 
 def _return_unchanged(made: Any) -> Any:

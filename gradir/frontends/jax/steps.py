@@ -188,7 +188,7 @@ class _Update(NamedTuple):
 
     path: str
     value: Value
-    kind: Literal["kept", "nothing", "raw", "computed"]
+    kind: Literal["unchanged", "nothing", "raw", "computed"]
     record: Record | None = None
 
 
@@ -240,7 +240,7 @@ def _adjust_idle(causes: Sequence[Cause], whole: Explanation, trained: Sequence[
 def _classify_update(leaf: Value, output: Output) -> _Update:
     made = _strip_casts(output.value)
     if made is leaf:
-        return _Update(*output, "kept")
+        return _Update(*output, "unchanged")
     record = made.record
     terms = [] if record is None or record.native not in {"add", "add_any"} else [*map(_strip_casts, record.inputs)]
     if leaf not in terms:
@@ -296,7 +296,7 @@ def _find_left_out(
         and (
             leaf.is_live
             or (states and leaf.name not in states)
-            or (works and updates[own[leaf.name]].kind in {"kept", "nothing"})
+            or (works and updates[own[leaf.name]].kind in {"unchanged", "nothing"})
         )
     )
 

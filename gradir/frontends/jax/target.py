@@ -146,7 +146,7 @@ def verify(live: LiveGraph) -> Verification:
             wrong.append(f"{leaf.name} is not in the graph, and the backward gives it a gradient")
         if leaf.is_live and not any(row[place] for row in whole.reaches):
             wrong.append(f"{leaf.name} is in the graph, and the backward of JAX has no gradient for it")
-    held, sizes = _sum_held_bytes(live.graph), [bytes_of(kept.aval) for kept in whole.kept]
+    held, sizes = _sum_held_bytes(live.graph), [bytes_of(each.aval) for each in whole.residuals]
     total = sum(size or 0 for size in sizes)
     if held is not None and None not in sizes and held != total:
         wrong.append(f"the graph holds {held:,} bytes for the backward, and JAX keeps {total:,}")

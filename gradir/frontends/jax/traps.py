@@ -98,7 +98,7 @@ def _classify_zero(step: Step) -> tuple[str, str]:
     if record.native in _PRODUCTS:
         return _classify_product(step), ""
     if record.native in _MEASURES and params_of(record.eqn).get("y", 2) % 2 == 0:
-        return "equal" if is_zero(step.taken[0].number) else "zero", ""
+        return "equal" if is_zero(step.inputs[0].number) else "zero", ""
     sent = step.pull_back([jnp.ones_like(cell.number) for cell in step.live])
     if not all(is_zero(sent[place]) for place, gradient in step.sent.items() if is_zero(gradient)):
         return "zero", ""
@@ -124,7 +124,7 @@ def _classify_sum(step: Step) -> tuple[str, str]:
         readers = [reader for cell in cells for reader, _ in cell.readers]
         for reader in readers:
             axes = params_of(reader.record.eqn)["axes"] if reader.record.native == "reduce_sum" else ()
-            if axes and all(np.shape(reader.taken[0].number)[axis] == 1 for axis in axes):
+            if axes and all(np.shape(reader.inputs[0].number)[axis] == 1 for axis in axes):
                 is_softmax = "exp" in natives | {each.record.native for each in readers}
                 function = reader.record.context.function
                 return "one_entry", function or ("softmax" if is_softmax else operation_name(reader.record))
@@ -143,15 +143,15 @@ def _classify_product(step: Step) -> str:
         leaves = [leaf for cell, _ in others if cell is not None and (leaf := _find_zero_leaf(cell)) is not None]
         if any(not is_zero(leaf.arriving) for leaf in leaves):
             return "starting"
-        if leaves and _find_zero_leaf(step.taken[place]) is not None:
+        if leaves and _find_zero_leaf(step.inputs[place]) is not None:
             return "stuck"
     return "factor"
 
 
 def _other_factors(step: Step, place: int) -> Iterator[tuple[Cell | None, Any]]:
     for slot in range(2):
-        cell = next((cell for cell, each in zip(step.taken, step.slots, strict=True) if each == slot), None)
-        if cell is not step.taken[place]:
+        cell = next((cell for cell, each in zip(step.inputs, step.slots, strict=True) if each == slot), None)
+        if cell is not step.inputs[place]:
             yield cell, step.input_value(slot)
 
 
@@ -165,7 +165,7 @@ def _is_masked(step: Step, factor: Any) -> bool:
 def _find_zero_leaf(cell: Cell) -> Cell | None:
     """Return a leaf of zeros that makes a cell zero, as a view of the leaf or a product with it."""
     maker = cell.maker
-    factors = [cell] if maker is None or maker.record.native not in _PRODUCTS else [cell, *maker.taken]
+    factors = [cell] if maker is None or maker.record.native not in _PRODUCTS else [cell, *maker.inputs]
     roots = (root for each in factors if (root := root_of(each)).maker is None and root.is_live)
     return next((root for root in roots if is_zero(root.number)), None)
 
@@ -175,8 +175,8 @@ def _find_first(step: Step, is_bad: Callable[[Any], bool]) -> tuple[Step, Cell |
     found, leaf, waiting, seen = None, None, [step], {step.number}
     while waiting and len(seen) <= _MOST_MAKERS:
         current = waiting.pop()
-        bad = [cell for cell in current.taken if is_bad(cell.number)]
-        if not bad and any(is_bad(cell.number) for cell in current.made):
+        bad = [cell for cell in current.inputs if is_bad(cell.number)]
+        if not bad and any(is_bad(cell.number) for cell in current.outputs):
             found = current
         for cell in bad:
             if cell.maker is None:
@@ -198,12 +198,12 @@ def _has_infinity(number: Any) -> bool:
 
 def _find_full_mask(step: Step) -> Step | None:
     """Return the step that fills a whole row with -inf, if a step is a softmax that makes NaN of it."""
-    first = step.taken[0] if step.taken else None
+    first = step.inputs[0] if step.inputs else None
     if first is None or not _has_minus_infinity(first.number):
         return None
     if step.record.native == "sub":
         # The maximum of a row is -inf only if every entry is -inf.
-        if not (_has_minus_infinity(step.input_value(1)) and _descends_from(step.taken[-1], "reduce_max")):
+        if not (_has_minus_infinity(step.input_value(1)) and _descends_from(step.inputs[-1], "reduce_max")):
             return None
     elif "softmax" not in step.record.op:
         return None
@@ -216,7 +216,7 @@ def _has_minus_infinity(number: Any) -> bool:
 
 def _descends_from(cell: Cell, native: str) -> bool:
     def last_maker(step: Step) -> Step | None:
-        return next((each.maker for each in reversed(step.taken) if each.maker is not None), None)
+        return next((each.maker for each in reversed(step.inputs) if each.maker is not None), None)
 
     return any(maker.record.native == native for maker in islice(chain(cell.maker, last_maker), _MOST_BACK))
 
@@ -228,9 +228,9 @@ def _find_choice(replay: Replay, step: Step) -> Step | None:
     return next((each for each in choices if any(_ignores(replay, step, each, *place) for place in places)), None)
 
 
-def _find_spoilt_places(step: Step, made: Cell) -> Any:
+def _find_spoilt_places(step: Step, output: Cell) -> Any:
     """Return a mask of the entries that get a zero gradient and send back NaN or infinity, ``None`` if unknown."""
-    is_zeroed = np.asarray(made.arriving) == 0
+    is_zeroed = np.asarray(output.arriving) == 0
     sent = [find_nonfinite(each) for each in step.sent.values()]
     same_shape = [each for each in sent if each.shape == is_zeroed.shape and each.any()]
     if not same_shape:
@@ -254,7 +254,7 @@ def _list_choices(step: Step) -> Iterator[Step]:
                     waiting.append(cell)
 
 
-def _ignores(replay: Replay, step: Step, choice: Step, made: Cell, bad: Any) -> bool:
+def _ignores(replay: Replay, step: Step, choice: Step, output: Cell, bad: Any) -> bool:
     """Return whether the values that a choice ignores depend on the entries that send back NaN or infinity.
 
     A backward pass shows this, with ones in the entries to which the choice gives zeros.
@@ -263,7 +263,7 @@ def _ignores(replay: Replay, step: Step, choice: Step, made: Cell, bad: Any) -> 
     gradients: dict[int, Any] = {}
     for place, slot in enumerate(choice.slots):
         if place in choice.sent:
-            cell = choice.taken[place]
+            cell = choice.inputs[place]
             left_out = np.broadcast_to(which != slot - 1, np.shape(cell.number))
             gradients[id(cell)] = left_out.astype(cell.number.dtype)
     for between in reversed(replay.steps[step.number + 1 : choice.number]):
@@ -271,9 +271,9 @@ def _ignores(replay: Replay, step: Step, choice: Step, made: Cell, bad: Any) -> 
             continue
         coming = [gradients.get(id(cell), jnp.zeros_like(cell.number)) for cell in between.live]
         for place, sent in between.pull_back(coming).items():
-            key = id(between.taken[place])
+            key = id(between.inputs[place])
             gradients[key] = gradients[key] + sent if key in gradients else sent
-    found = gradients.get(id(made))
+    found = gradients.get(id(output))
     return found is not None and bool((np.asarray(found) != 0)[bad].any())
 
 
@@ -345,7 +345,7 @@ _TRAPS: Final[dict[str, Callable[[Step], str]]] = {
     **dict.fromkeys(
         ("cosh", "exp", "exp2", "expm1", "sinh"),
         _describe_if(
-            lambda step: any(np.isinf(np.asarray(cell.number)).any() for cell in step.made),
+            lambda step: any(np.isinf(np.asarray(cell.number)).any() for cell in step.outputs),
             "its result is too large for its dtype somewhere",
         ),
     ),

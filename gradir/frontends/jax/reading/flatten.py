@@ -124,7 +124,7 @@ class Record:
 
 @dataclass(eq=False)
 class Region:
-    """A checkpointed region: its records by place, its saved values, and counts of saved values without a record."""
+    """A checkpointed region: its records by place, its saved values, and counts of saved values that are no output."""
 
     eqn: Any
     jaxpr: Any
@@ -134,8 +134,8 @@ class Region:
     branch: Branch | None
     outputs: list[Value] = field(default_factory=list)
     records: dict[tuple[int, ...], Record] = field(default_factory=dict)
-    held: dict[int, Value] = field(default_factory=dict)
-    made: Counter[tuple[int, tuple[tuple[Any, ...], str]]] = field(default_factory=Counter)
+    saved: dict[int, Value] = field(default_factory=dict)
+    unnamed: Counter[tuple[int, tuple[tuple[Any, ...], str]]] = field(default_factory=Counter)
 
 
 def merge_loops(*loops: tuple[Loop, ...]) -> tuple[Loop, ...]:

@@ -82,7 +82,7 @@ class _Forward:
                 continue
             if any(is_inexact(value.aval) and not value.is_live for value in record.outputs):
                 narrow = self._probe(record, [value.is_active for value in record.inputs], live)
-                record.probe = replace(found, kept=narrow.kept, backward=narrow.backward)
+                record.probe = replace(found, residuals=narrow.residuals, backward=narrow.backward)
 
     def _mark_varying(self, value: Value) -> list[Value]:
         is_active = is_inexact(value.aval) and any(end.is_active for end in value.ends)

@@ -21,7 +21,7 @@ from gradir.frontends.walks import reached
 _LONGEST = 200
 
 
-class Kept(NamedTuple):
+class Residual(NamedTuple):
     """One value that an equation saves: an input, an output, or a new one, computed from some ``inputs``."""
 
     kind: Literal["in", "out", "new"]
@@ -36,7 +36,7 @@ class Probe:
     """The inputs that the gradient of each output reaches, and the saved values, or the error of JAX."""
 
     reaches: list[list[bool]]
-    kept: list[Kept]
+    residuals: list[Residual]
     error: str = ""
     # JAX refuses the equation even if it gets no gradient.
     is_refused: bool = False
@@ -48,7 +48,7 @@ class Traced(NamedTuple):
     """A `Probe` of a function by its inputs and outputs, and the jaxprs of its forward and its pullback."""
 
     reaches: list[list[bool]]
-    kept: list[Kept]
+    residuals: list[Residual]
     forward: Any
     backward: Any
 
@@ -68,16 +68,16 @@ def probe(record: Record, active: Sequence[bool], wanted: Sequence[bool]) -> Pro
         moved = [place for place, moves in enumerate(is_moving) if moves]
         return Probe([[True] * len(places) for _ in outputs], [], message, not _has_tangents(run, inputs, moved))
     reaches = [[place >= 0 and row[place] for place in places] for row in found.reaches]
-    kept = [
+    residuals = [
         each._replace(
             number=firsts[each.number] if each.kind == "in" else each.number,
             inputs=tuple(firsts[place] for place in each.inputs),
             var=None,
         )
-        for each in found.kept
+        for each in found.residuals
     ]
     backward = found.backward if jaxprs.name_of(record.eqn) in jaxprs.OPAQUE else None
-    return Probe(reaches, sorted(kept, key=_sort_key), backward=backward)
+    return Probe(reaches, sorted(residuals, key=_sort_key), backward=backward)
 
 
 def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], moved: Sequence[int]) -> bool:
@@ -123,13 +123,13 @@ def trace_pullback(
 
     given, others = ([jaxprs.make_abstract(inputs[slot]) for slot in group] for group in (moved, rest))
     ahead = jax.make_jaxpr(forward)(given, others).jaxpr
-    kept = ahead.outvars[len(outputs) :]
+    residuals = ahead.outvars[len(outputs) :]
     cotangents = [jaxprs.make_abstract(outputs[number]) for number in gradients]
-    back = jax.make_jaxpr(backward)([jaxprs.make_abstract(var.aval) for var in kept], cotangents).jaxpr
+    back = jax.make_jaxpr(backward)([jaxprs.make_abstract(var.aval) for var in residuals], cotangents).jaxpr
     reaches = [[False] * len(inputs) for _ in outputs]
     for place, number in enumerate(gradients):
-        reaches[number] = jaxprs.replace_at(reaches[number], moved, _find_dependent(back, {len(kept) + place}))
-    return Traced(reaches, _list_kept(ahead, kept, slots, len(outputs)), ahead, back)
+        reaches[number] = jaxprs.replace_at(reaches[number], moved, _find_dependent(back, {len(residuals) + place}))
+    return Traced(reaches, _list_residuals(ahead, residuals, slots, len(outputs)), ahead, back)
 
 
 @cache
@@ -142,27 +142,27 @@ def copies_branch_inputs() -> bool:
 
     scalar = jax.ShapeDtypeStruct((), np.dtype("float32"))
     found = trace_pullback(choose, [scalar] * 3, [False, True, True], [scalar], [0])
-    return not any(kept.kind == "in" and kept.number for kept in found.kept)
+    return not any(each.kind == "in" and each.number for each in found.residuals)
 
 
-def _sort_key(kept: Kept) -> tuple[int, int]:
+def _sort_key(residual: Residual) -> tuple[int, int]:
     # JAX's own order differs between releases.
-    return ("in", "out", "new").index(kept.kind), kept.number if kept.kind != "new" else 0
+    return ("in", "out", "new").index(residual.kind), residual.number if residual.kind != "new" else 0
 
 
-def _list_kept(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: int) -> list[Kept]:
+def _list_residuals(forward: Any, residuals: Sequence[Any], slots: Sequence[int], outputs: int) -> list[Residual]:
     pairs = [*zip(forward.invars, slots, strict=True)]
-    known = {id(var): Kept("in", slot, aval=var.aval) for var, slot in pairs}
+    known = {id(var): Residual("in", slot, aval=var.aval) for var, slot in pairs}
     for number, var in enumerate(forward.outvars[:outputs]):
-        known.setdefault(id(var), Kept("out", number, aval=var.aval))
-    found: dict[int, Kept] = {}
-    for var in kept:
+        known.setdefault(id(var), Residual("out", number, aval=var.aval))
+    found: dict[int, Residual] = {}
+    for var in residuals:
         if id(var) in found or _is_constant(forward, var):
             continue
         if id(var) not in known:
             needed = _find_needed(forward, [var])
             used = tuple(slot for invar, slot in pairs if id(invar) in needed)
-            known[id(var)] = Kept("new", 0, used, var.aval, var)
+            known[id(var)] = Residual("new", 0, used, var.aval, var)
         found[id(var)] = known[id(var)]
     return sorted(found.values(), key=_sort_key)
 

@@ -21,7 +21,7 @@ from gradir.frontends.jax.reading.flatten import (
     merge_loops,
     outermost_region,
 )
-from gradir.frontends.jax.reading.probe import Kept, copies_branch_inputs, trace_pullback
+from gradir.frontends.jax.reading.probe import Residual, copies_branch_inputs, trace_pullback
 from gradir.frontends.walks import chain, grouped
 from gradir.ir import Saved
 from gradir.ir.model import bounded
@@ -71,23 +71,23 @@ def _find_held_values(region: Region) -> Iterator[_Held]:
     live = [number for number, value in enumerate(region.outputs) if value.is_live]
     inputs, outputs = ([value.aval for value in values] for values in (region.inputs, region.outputs))
     found = trace_pullback(run, inputs, [value.is_active for value in region.inputs], outputs, live)
-    for kept in found.kept:
-        if kept.kind != "new":
-            yield _Held(kept.kind, kept.number, kept.aval)
-        elif (made := _find_maker(found.forward, kept.var, region, ())) is not None:
-            yield made
+    for residual in found.residuals:
+        if residual.kind != "new":
+            yield _Held(residual.kind, residual.number, residual.aval)
+        elif (held := _find_maker(found.forward, residual.var, region, ())) is not None:
+            yield held
 
 
 def _add_held(held: _Held, region: Region) -> None:
     if held.kind == "made":
         record = region.records[held.place]
         if held.number < 0:
-            region.made[id(record), jaxprs.type_of(held.aval)] += 1
+            region.unnamed[id(record), jaxprs.type_of(held.aval)] += 1
             return
         value = record.outputs[held.number]
     else:
         value = (region.inputs if held.kind == "in" else region.outputs)[held.number]
-    region.held[id(value)] = value
+    region.saved[id(value)] = value
 
 
 def _run_tagged(jaxpr: Any, consts: Sequence[Any], values: Sequence[Any]) -> list[Any]:
@@ -150,8 +150,8 @@ class Slot(NamedTuple):
         """The slot in the graph."""
         rounds = [loop.length for loop in self.loops]
         tensor, size = jaxprs.meta_of(self.aval, rounds), jaxprs.bytes_of(self.aval)
-        kept = bounded(size * math.prod(rounds)) if self.is_held and size is not None else None
-        return Saved(self.name, tensor.dtype, tensor.shape, kept, state="held" if self.is_held else "recomputed")
+        saved_bytes = bounded(size * math.prod(rounds)) if self.is_held and size is not None else None
+        return Saved(self.name, tensor.dtype, tensor.shape, saved_bytes, state="held" if self.is_held else "recomputed")
 
 
 class Slots:
@@ -166,7 +166,7 @@ class Slots:
         records = ((id(outermost_region(each.context.region)), each) for each in flat.records if each.is_live)
         records_of = grouped(records)
         for region in flat.regions:
-            if region.held:
+            if region.saved:
                 self._assign_held(region, records_of.get(id(region), []))
 
     def of(self, record: Record) -> Iterator[Slot]:
@@ -193,17 +193,17 @@ class Slots:
     def _own_slots(self, record: Record, region: Region | None) -> Iterator[Slot]:
         used: set[int] = set()
         count = 0
-        for kept in record.probe.kept if record.probe is not None else ():
-            value = _value_of(record, kept)
+        for residual in record.probe.residuals if record.probe is not None else ():
+            value = _value_of(record, residual)
             if value is None:
-                loops = merge_loops(*(record.inputs[slot].loops for slot in kept.inputs))
-                is_held = region is None or _take_made(region, record, kept.aval)
-                yield Slot(f"new{count}", kept.aval, loops, (id(record), count), is_held=is_held)
+                loops = merge_loops(*(record.inputs[slot].loops for slot in residual.inputs))
+                is_held = region is None or _take_made(region, record, residual.aval)
+                yield Slot(f"new{count}", residual.aval, loops, (id(record), count), is_held=is_held)
                 count += 1
             elif value.kind != "literal":
                 used.add(id(value))
-                slot = _slot_of(f"{kept.kind}{kept.number}", value)
-                yield slot._replace(is_held=region is None or id(value) in region.held)
+                slot = _slot_of(f"{residual.kind}{residual.number}", value)
+                yield slot._replace(is_held=region is None or id(value) in region.saved)
         for value in self._added.get(id(record), ()):
             if id(value) not in used:
                 yield _slot_of("kept", value)
@@ -230,10 +230,10 @@ class Slots:
         saved: set[int] = set()
         readers: dict[int, Record] = {}
         for record in records:
-            saved.update(id(_value_of(record, kept)) for kept in (record.probe.kept if record.probe else ()))
+            saved.update(id(_value_of(record, each)) for each in (record.probe.residuals if record.probe else ()))
             for value in record.inputs:
                 readers.setdefault(id(value), record)
-        for value in region.held.values():
+        for value in region.saved.values():
             if id(value) in saved or value.kind == "literal":
                 continue
             maker = value.record
@@ -243,18 +243,18 @@ class Slots:
                 self._added.setdefault(id(maker), []).append(value)
 
 
-def _value_of(record: Record, kept: Kept) -> Value | None:
-    if kept.kind == "new":
+def _value_of(record: Record, residual: Residual) -> Value | None:
+    if residual.kind == "new":
         return None
-    return (record.inputs if kept.kind == "in" else record.outputs)[kept.number]
+    return (record.inputs if residual.kind == "in" else record.outputs)[residual.number]
 
 
 def _take_made(region: Region, record: Record, aval: Any) -> bool:
     """Return whether a region saves one more value of this type that a record made, and count it off."""
     key = id(record), jaxprs.type_of(aval)
-    if not region.made[key]:
+    if not region.unnamed[key]:
         return False
-    region.made[key] -= 1
+    region.unnamed[key] -= 1
     return True
 
 
