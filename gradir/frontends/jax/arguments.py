@@ -59,7 +59,7 @@ class Arguments:
 def normalize_argnums(argnums: object, count: int) -> tuple[int, ...]:
     """Return the positions of the differentiated arguments, from ``argnums`` of `jax.grad`.
 
-    >>> numbers_of(0, 2), numbers_of((0, -1), 3)
+    >>> normalize_argnums(0, 2), normalize_argnums((0, -1), 3)
     ((0,), (0, 2))
     """
     try:

@@ -361,7 +361,7 @@ def _find_unchanged(step: Trace, paths: Mapping[str, str]) -> dict[str, str]:
 def _suffixes(name: str) -> list[str]:
     """Return all suffixes of a path, longest first.
 
-    >>> _ends("state.mu.w")
+    >>> _suffixes("state.mu.w")
     ['state.mu.w', 'mu.w', 'w']
     """
     parts = name.split(".")

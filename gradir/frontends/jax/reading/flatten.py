@@ -141,7 +141,7 @@ class Region:
 def merge_loops(*loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
     """Return the loops in which a value varies if it is computed from values that vary in these loops.
 
-    >>> varying((Loop(1, 4),), (), (Loop(0, 3), Loop(1, 4)))
+    >>> merge_loops((Loop(1, 4),), (), (Loop(0, 3), Loop(1, 4)))
     (Loop(number=0, length=3), Loop(number=1, length=4))
     """
     return tuple(sorted({loop for each in loops for loop in each}))
