@@ -98,13 +98,9 @@ def arrange_arguments(
         values = replace_at(leaves, [*differentiated, *others], [*first, *second])
         positional, named = tree_util.tree_unflatten(tree, values)
         result = fn(*positional, **named)
-        if has_aux:
-            if not (isinstance(result, tuple) and len(result) == 2):
-                raise CaptureError(
-                    "with has_aux the function has to return a pair: its output, and what goes beside it"
-                )
-            result = result[0]
-        return tree_util.tree_map(_convert_output, result)
+        if has_aux and not (isinstance(result, tuple) and len(result) == 2):
+            raise CaptureError("with has_aux the function has to return a pair: its output, and what goes beside it")
+        return tree_util.tree_map(_convert_output, result[0] if has_aux else result)
 
     if not differentiated:
         raise CaptureError(

@@ -156,9 +156,7 @@ class Replay:
             _, step.pull, results = jax.vjp(primal, *(numbers[place] for place in step.moved), has_aux=True)
         else:
             results = single.run(*numbers)
-        step.outputs = [
-            Cell(number, is_live=is_live, maker=step) for number, is_live in zip(results, live, strict=True)
-        ]
+        step.outputs = [Cell(each, is_live=is_live, maker=step) for each, is_live in zip(results, live, strict=True)]
         self._add(step)
         self._set_cells(record.outputs, step.outputs)
 

@@ -81,9 +81,13 @@ def return_states(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
-def call_module(model: Any, *inputs: Any, **named: Any) -> Any:
-    """Call a module on its inputs."""
-    return model(*inputs, **named)
+def call_model(model: Any, inputs: Sequence[Any]) -> Call:
+    """Return the call of a module that is a pytree on its inputs, with the module differentiated."""
+
+    def run(model: Any, *inputs: Any, **named: Any) -> Any:
+        return model(*inputs, **named)
+
+    return Call(name_arguments(run, model, "model"), (model, *inputs))
 
 
 def name_arguments(call: Callable[..., Any], module: object, *names: str) -> Callable[..., Any]:

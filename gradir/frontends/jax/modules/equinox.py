@@ -7,16 +7,14 @@ from typing import Any
 
 from jax import tree_util
 
-from gradir.frontends.jax.modules import Call, call_module, name_arguments
+from gradir.frontends.jax.modules import Call, call_model
 from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, keys_text
 from gradir.frontends.walks import below
 
 
 def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     """Return the call of a module on its inputs, with the module differentiated."""
-    return (
-        Call(name_arguments(call_module, target, "model"), (target, *inputs)) if _is_module(equinox, target) else None
-    )
+    return call_model(target, inputs) if _is_module(equinox, target) else None
 
 
 def note_modules(equinox: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from jax import tree_util
 
-from gradir.frontends.jax.modules import Call, call_module, name_arguments
+from gradir.frontends.jax.modules import Call, call_model
 from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, keys_text
 from gradir.frontends.jax.reading.jaxprs import replace_at
 from gradir.frontends.walks import below
@@ -20,11 +20,7 @@ _STAMP: Final = "_gradir_path"
 
 def call_of(nnx: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     """Return the call of a module on its inputs, with the module differentiated."""
-    return (
-        Call(name_arguments(call_module, target, "model"), (target, *inputs))
-        if isinstance(target, nnx.Module)
-        else None
-    )
+    return call_model(target, inputs) if isinstance(target, nnx.Module) else None
 
 
 def split_modules(nnx: Any, call: Call, argnums: Sequence[int]) -> Call:

@@ -136,9 +136,7 @@ class Assembly:
 
     def _add_function(self, record: Record) -> ir_build.Value:
         inputs = [self._value(value) if is_on_path(record, slot) else None for slot, value in enumerate(record.inputs)]
-        carried = [
-            slot for slot, value in enumerate(record.inputs) if value.kind == "carry" and is_on_path(record, slot)
-        ]
+        carried = [slot for slot, each in enumerate(record.inputs) if each.kind == "carry" and is_on_path(record, slot)]
         is_name = record.native == "name" and isinstance(record.attrs.get("name"), str)
         return self._builder.function(
             record.op,

@@ -231,10 +231,8 @@ class Flattener:
         return self._add(record, merge_loops(*(value.loops for value in inputs)))
 
     def _add(self, record: Record, loops: tuple[Loop, ...]) -> list[Value]:
-        numbered = enumerate(record.eqn.outvars)
-        record.outputs = [
-            Value(var.aval, "output", record=record, number=place, loops=loops) for place, var in numbered
-        ]
+        pairs = enumerate(record.eqn.outvars)
+        record.outputs = [Value(var.aval, "output", record=record, number=place, loops=loops) for place, var in pairs]
         if record.context.region is not None and record.joins is None:
             record.context.region.records[record.context.place] = record
         self.records.append(record)

@@ -97,7 +97,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """Run a real backward pass, and compare.
 
     Every captured node must run, and nothing else. The gradient at each output must have the recorded dtype and shape.
-    The engine must reach every leaf of the graph, and no parameter that the graph calls unreached.
+    The engine must reach every leaf of the graph, and give no gradient to a parameter that the graph calls unreached.
 
     All gradients in ``.grad`` stay unchanged. With ``keep_graph`` the graph stays too, and gradir refuses a graph that
     can run only once.
@@ -260,10 +260,8 @@ def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:
 
 
 def _check_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
-    arrived = (
-        (fn, gradients[0]) for fn, gradients in watch.arrived.items() if type(fn).__name__ == private.ACCUMULATOR
-    )
-    reached = {id(fn.variable): gradient for fn, gradient in arrived}
+    leaves = ((fn, each) for fn, each in watch.arrived.items() if type(fn).__name__ == private.ACCUMULATOR)
+    reached = {id(fn.variable): gradients[0] for fn, gradients in leaves}
     # Also gradients that a hook has removed.
     received = {*watch.received, *(leaf for leaf, gradient in reached.items() if gradient is not None)}
     for node_id, tensor in live.leaves.items():

@@ -30,7 +30,7 @@ _LEAST_STEPS: Final = 4
 _LEAST_RATIO: Final = 0.5
 # More functions than this multiple of a step's functions belong to several steps.
 _MANY: Final = 4
-# The median of this many steps is the number of functions of one step.
+# The median over the last steps, at most this many, estimates the functions of one step.
 _REMEMBERED: Final = 1_000
 _MOST_FUNCTIONS: Final = 1_000
 

@@ -72,7 +72,7 @@ class Recording:
         self._recorder.leave(sys.exc_info()[1])
 
     def start_step(self, remaining: int = 0, *, has_ended: bool = True) -> None:
-        """Record the end of a backward pass, with this number of calls before the captured one."""
+        """Record the end of a backward pass, with this number of calls up to the captured one."""
         self._recorder.called_anew()
         # The collectives of a backward pass that raised belong to the failed step.
         if self._request.collectives and has_ended:
