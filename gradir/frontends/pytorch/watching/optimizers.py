@@ -184,7 +184,7 @@ class Optimizers(Patches):
 
     def _wrap_init(self, found: _Origins, init: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(init)
-        def wrapper(made: Any, *args: Any, **kwargs: Any) -> None:
+        def wrapper(made: Any, /, *args: Any, **kwargs: Any) -> None:
             init(made, *args, **kwargs)
             # A scheduler that contains others may run several __init__, or one twice.
             if made not in found.by_object:
