@@ -16,8 +16,6 @@ import numpy as np
 from jax import tree_util
 
 from gradir.errors import CaptureError
-from gradir.frontends.jax.modules.watch import keys_text
-from gradir.frontends.jax.reading.jaxprs import replace_at
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below
 
@@ -95,7 +93,9 @@ def arrange_arguments(
     others = [place for place in arrays if place not in set(differentiated)]
 
     def call_with_leaves(first: Sequence[Any], second: Sequence[Any]) -> Any:
-        values = replace_at(leaves, [*differentiated, *others], [*first, *second])
+        values = list(leaves)
+        for place, value in (*zip(differentiated, first, strict=True), *zip(others, second, strict=True)):
+            values[place] = value
         positional, named = tree_util.tree_unflatten(tree, values)
         result = fn(*positional, **named)
         if has_aux and not (isinstance(result, tuple) and len(result) == 2):
@@ -119,7 +119,8 @@ def path_text(path: Sequence[Any]) -> str:
     >>> path_text(tree_util.tree_flatten_with_path({"params": {"fc": [1.0]}})[0][0][0])
     'fc.0'
     """
-    return plain_text(keys_text(tuple(path))).removeprefix("params.").removesuffix(".value")
+    text = plain_text(tree_util.keystr(tuple(path), simple=True, separator="."))
+    return text.removeprefix("params.").removesuffix(".value")
 
 
 def callable_name(fn: Any) -> str:

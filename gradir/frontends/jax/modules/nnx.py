@@ -11,7 +11,6 @@ from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, call_model
 from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, keys_text
-from gradir.frontends.jax.reading.jaxprs import replace_at
 from gradir.frontends.walks import below
 
 # This attribute keeps the path of a module in copies that nnx.jit, nnx.remat and nnx.scan make.
@@ -71,7 +70,8 @@ def _split(nnx: Any, value: Any, is_differentiated: bool) -> tuple[Any, Any, Cal
     parts = [nnx.split(leaves[place], *kinds) for place in places]
 
     def fill_tree(found: Sequence[Any], others: Sequence[Any]) -> Any:
-        return tree_util.tree_unflatten(tree, replace_at(others, places, found))
+        at = dict(zip(places, found, strict=True))
+        return tree_util.tree_unflatten(tree, [at.get(place, other) for place, other in enumerate(others)])
 
     def merge(state: Any, rest: Any) -> Any:
         # A state is a pytree. It is one leaf in the tree of the value.
