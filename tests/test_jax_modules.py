@@ -318,7 +318,7 @@ def test_a_watch_that_cannot_be_entered_leaves_classes_as_they_were(monkeypatch:
         raise OSError("cannot be entered")
         yield
 
-    watch.while_traced(broken)
+    watch.add(broken)
     with pytest.raises(OSError, match="cannot"), watch:
         pass
     assert Nnx.__call__ is before

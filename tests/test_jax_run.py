@@ -28,7 +28,7 @@ from gradir.capturing import running  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.explanations.model import Explanation  # noqa: E402
-from gradir.frontends.jax.running import Moment  # noqa: E402
+from gradir.frontends.jax.running import RequestedGradient  # noqa: E402
 from gradir.request import CaptureRequest  # noqa: E402
 from gradir.spec import run_script  # noqa: E402
 
@@ -65,7 +65,9 @@ def execute() -> None:
     run_script("train.py", [], is_module=False, for_good=False)
 
 
-def watched(run: Callable[[], object], step: int = 1, look: Callable[[Moment], object] = Moment.explain) -> list[Any]:
+def watched(
+    run: Callable[[], object], step: int = 1, look: Callable[[RequestedGradient], object] = RequestedGradient.explain
+) -> list[Any]:
     """What is looked at as a gradient is asked for, and how many were."""
     found: list[Any] = []
 
@@ -327,7 +329,7 @@ def test_the_first_gradient_by_the_parameters_of_a_step_is_captured() -> None:
         step = jax.jit(adversarial.__wrapped__)
         step(jnp.zeros(1), P, X)
 
-    graph, _ = watched(run, 1, Moment.capture)
+    graph, _ = watched(run, 1, RequestedGradient.capture)
     assert sorted(jax_told.names(graph, "parameter").split()) == ["dec", "enc"]
 
 
@@ -355,7 +357,7 @@ def test_a_step_that_cannot_run_twice_is_explained_by_its_gradient_alone() -> No
 
 
 def test_what_is_raised_goes_through_the_program_again_and_again() -> None:
-    def stop(_: Moment) -> None:
+    def stop(_: RequestedGradient) -> None:
         raise SystemExit
 
     def stubborn() -> None:

@@ -179,10 +179,10 @@ def test_norms_are_far_apart_for_many_steps(sizes: range, kind: str) -> None:
 
     order = {f"layers.{place}": 10.0**-size for place, size in enumerate(sizes)}
     norms, near = Norms(), dict.fromkeys(order, 1.0)
-    found = [cause.kind for step in range(30) for cause in norms.after_step(near if step == 5 else order)]
+    found = [cause.kind for step in range(30) for cause in norms.on_step_end(near if step == 5 else order)]
     assert found == [kind]
     mixed = Norms()
-    assert not [cause for _ in range(30) for cause in mixed.after_step({**order, "layers.4": 1e9})]
+    assert not [cause for _ in range(30) for cause in mixed.on_step_end({**order, "layers.4": 1e9})]
 
 
 def test_it_ends_after_so_many_steps_and_stops_at_what_is_not_finite(capfd: Read) -> None:
@@ -340,13 +340,13 @@ def test_a_gradient_that_falls_to_nothing_has_vanished(name: str) -> None:
 
 def test_who_keeps_graphs_is_looked_for_only_where_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    causes = kept.Kept.causes
+    causes = kept.GraphCounter.causes
 
-    def counted(self: kept.Kept, *words: Any) -> Any:
+    def counted(self: kept.GraphCounter, *words: Any) -> Any:
         looked.append(1)
         return causes(self, *words)
 
-    monkeypatch.setattr(kept.Kept, "causes", counted)
+    monkeypatch.setattr(kept.GraphCounter, "causes", counted)
     # Behind the method is a list that is in no variable.
     Path("train.py").write_text(
         "import torch\ntorch.manual_seed(0)\nnet = torch.nn.Linear(2, 1)\nkeep = [].append\n"

@@ -1,1 +1,1 @@
-"""Capture for JAX: a function is traced, its jaxpr is flattened, and JAX itself is asked what each equation does."""
+"""Capture JAX functions: trace the function, flatten its jaxpr, and ask JAX for the derivative of each equation."""

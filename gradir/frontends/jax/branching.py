@@ -1,4 +1,4 @@
-"""Trace functions that branch on values, as in ``if x.sum() > 0``."""
+"""Trace functions that branch on values, such as ``if x.sum() > 0``."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from gradir.frontends.jax.arguments import are_known
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import replace_function
 
-# Errors of JAX for a value that a trace does not have.
+# JAX raises these errors when a program asks a tracer for its value.
 _UNKNOWN: Final = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
-# Each value costs a trace of what is before it.
+# Each value costs one more trace of the operations before it.
 _MOST: Final = 100
 
 
 class _AskedError(BaseException):
-    """A tracer's value is asked for."""
+    """Ends a trace at a tracer whose value the program asks for."""
 
 
 def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> tuple[Any, Any, Callable[..., Any]]:
-    """Return a jaxpr, the shapes of its output, and the function with its branches taken."""
+    """Return a jaxpr, the shapes of its output, and the function restricted to the branches that it takes."""
     try:
         return (*jax.make_jaxpr(fn, return_shape=True)(*given), fn)
     except _UNKNOWN as error:
@@ -42,7 +42,7 @@ def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> t
                 f"{name} branches on values, or reads them, and the arguments have none: hand over arrays"
             ) from error
     try:
-        # Under jax.grad a program gets some values and not others, such as `float()` of what it differentiates.
+        # jax.grad gives a program some values and not others, such as `float()` of a differentiated argument.
         jax.vjp(lambda leaves: fn(leaves, *given[1:]), given[0])
         closed, shapes = _trace_with_values(fn, given, name)
     except _UNKNOWN as error:
@@ -50,14 +50,14 @@ def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> t
         raise CaptureError(f"{name} asks for a value that JAX does not give it: {reason}") from error
     structure = tree_util.tree_structure(shapes)
 
-    def taken(*args: Any) -> Any:
+    def run_jaxpr(*args: Any) -> Any:
         return tree_util.tree_unflatten(structure, jaxpr_as_fun(closed)(*tree_util.tree_leaves(args)))
 
-    return closed, shapes, taken
+    return closed, shapes, run_jaxpr
 
 
 def _trace_with_values(fn: Callable[..., Any], given: Sequence[Any], name: str) -> tuple[Any, Any]:
-    # A trace ends at each new question, and the next one begins with its answer.
+    # Each trace ends at the first unknown value, and the next trace knows this value.
     answers: list[Any] = []
     while len(answers) <= _MOST:
         closed, shapes, is_asked = _trace_until_asked(fn, given, answers)
@@ -68,20 +68,20 @@ def _trace_with_values(fn: Callable[..., Any], given: Sequence[Any], name: str) 
 
 
 def _trace_until_asked(fn: Callable[..., Any], given: Sequence[Any], answers: Sequence[Any]) -> tuple[Any, Any, bool]:
-    # The tracer of the question is then the output.
+    # If the program asks for an unknown value, the output is the tracer of this value.
     is_asked = False
 
-    def until_asked(*args: Any) -> Any:
+    def run_until_asked(*args: Any) -> Any:
         nonlocal is_asked
         first = next(leaf for leaf in tree_util.tree_leaves(args) if isinstance(leaf, Tracer))
-        with _answering(_trace_of(first), iter(answers)):
+        with _answer_tracers(_trace_of(first), iter(answers)):
             try:
                 return fn(*args)
             except _AskedError as asked:
                 is_asked = True
                 return asked.args[0]
 
-    closed, shapes = jax.make_jaxpr(until_asked, return_shape=True)(*given)
+    closed, shapes = jax.make_jaxpr(run_until_asked, return_shape=True)(*given)
     return closed, shapes, is_asked
 
 
@@ -90,12 +90,12 @@ def _trace_of(tracer: Tracer) -> object:
 
 
 @contextmanager
-def _answering(trace: object, answers: Iterator[Any]) -> Iterator[None]:
-    # Tracers have the answers as values, in the order in which these are asked for, each once.
+def _answer_tracers(trace: object, answers: Iterator[Any]) -> Iterator[None]:
+    # Give each tracer the next answer when the program first asks for its value.
     answered: dict[int, tuple[Tracer, Any]] = {}
 
     def value_of(tracer: Tracer) -> Any:
-        # Inside a compiled function there are no values in the program either.
+        # A compiled function has no values when the program itself runs either.
         if _trace_of(tracer) is not trace:
             return None
         if id(tracer) not in answered:
@@ -104,17 +104,17 @@ def _answering(trace: object, answers: Iterator[Any]) -> Iterator[None]:
             raise _AskedError(tracer)
         return answered[id(tracer)][1]
 
-    def converted(original: Callable[..., Any], convert: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(original: Callable[..., Any], convert: Callable[..., Any]) -> Callable[..., Any]:
         def method(tracer: Tracer, *args: Any, **kwargs: Any) -> Any:
             value = tracer.to_concrete_value()
             return original(tracer, *args, **kwargs) if value is None else convert(value, *args, **kwargs)
 
         return method
 
-    with ExitStack() as entered:
-        replace_function(entered, Tracer, "to_concrete_value", value_of)
+    with ExitStack() as patches:
+        replace_function(patches, Tracer, "to_concrete_value", value_of)
         for method, convert in _CONVERSIONS.items():
-            replace_function(entered, Tracer, method, converted(getattr(Tracer, method), convert))
+            replace_function(patches, Tracer, method, wrap(getattr(Tracer, method), convert))
         yield
 
 

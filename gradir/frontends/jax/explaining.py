@@ -1,4 +1,4 @@
-"""Which leaves of a function's arguments get a gradient, and why the others get none."""
+"""Explain which leaves of a function's arguments get a gradient, and why the others get none."""
 
 from __future__ import annotations
 
@@ -16,65 +16,63 @@ from msgspec.structs import replace
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Examined, Excerpt, Explanation, Level, OfGraph
-from gradir.frontends.jax.arguments import are_known, can_run, gradients, path_text
+from gradir.frontends.jax.arguments import are_known, can_run, compute_gradients, path_text
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.flatten import Record
-from gradir.frontends.jax.reading.flow import kind_of, sources_of
+from gradir.frontends.jax.reading.flow import cut_kind, sources_of
 from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
-from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, run_again
-from gradir.frontends.jax.traps import shown_operation, why_nonfinite, why_zero
+from gradir.frontends.jax.replay import Replay, Step, find_origins, find_untaken_conditional, replay_trace
+from gradir.frontends.jax.traps import explain_nonfinite, explain_zero, operation_name
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below, closed_over, codes_in, reached
 from gradir.lines import line_text
 
 # Larger functions are differentiated only if the user asks for values.
 _SMALL: Final = 20_000
-# How many calls deep functions are searched for captured arrays.
+# Maximum depth of calls to search for captured arrays.
 _DEEPEST: Final = 3
 Changed: TypeAlias = Literal["zero", "nonfinite"]
 _CHANGED: Final[Mapping[Changed, Level]] = {"zero": "info", "nonfinite": "error"}
 
 
 def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
-    """Explain a function that was traced; see `gradir.explain`."""
-    if values and not has_numbers(trace):
+    """Explain a traced function; see `gradir.explain`."""
+    if values and not has_values(trace):
         raise CaptureError("gradients have values where the arguments have: hand over arrays, not shapes and dtypes")
-    left_out = _left_out(values, trace)
-    values = not left_out.reason
+    skipped = _check_values(values, trace)
     statuses = {value.name: "reached" if value.is_live else "cut" for value in trace.differentiated}
-    causes = [*_of_refusals(trace, lambda: not has_numbers(trace) or not can_run(trace.arguments))]
+    causes = [*_find_refusals(trace, lambda: not has_values(trace) or not can_run(trace.arguments))]
     raises = bool(causes)
     if any(cause.level == "error" for cause in causes):
-        # Where one operation raises, no leaf gets a gradient.
+        # If one operation raises, no leaf gets a gradient.
         statuses.update((name, "error") for name, status in statuses.items() if status == "reached")
-    for record, behind in trace.ends():
-        names = tuple(leaf.name for leaf in behind)
+    for record, leaves in trace.ends():
+        names = tuple(leaf.name for leaf in leaves)
         if record is None:
             statuses.update(dict.fromkeys(names, "unused"))
-            # A function that depends on none of its leaves moves nothing.
+            # A function that depends on none of its leaves updates none of them.
             level: Level = "error" if len(names) == len(statuses) else "info"
             causes.append(Cause("unused", level, names=names, framework="jax"))
         else:
             source = record.context.source
-            causes.append(Cause(kind_of(record), "error", plain_text(record.op), names, source, framework="jax"))
+            causes.append(Cause(cut_kind(record), "error", plain_text(record.op), names, source, framework="jax"))
     integers = tuple(value.name for value in trace.integers)
     if integers:
         statuses.update(dict.fromkeys(integers, "frozen"))
         causes.append(Cause("integer", "info", names=integers, framework="jax"))
-    causes += _of_captures(trace, statuses)
+    causes += _find_captures(trace, statuses)
     norms: dict[str, float | str] = {}
-    if values and trace.is_connected and not raises:
-        found_gradients = gradients(trace.arguments.fn, *trace.arguments.given)
-        pairs = zip(trace.differentiated, found_gradients, strict=True)
-        norms = {value.name: _norm(gradient) if value.is_live else "none" for value, gradient in pairs}
+    if not skipped.reason and trace.is_connected and not raises:
+        gradients = compute_gradients(trace.arguments.fn, *trace.arguments.values)
+        pairs = zip(trace.differentiated, gradients, strict=True)
+        norms = {value.name: _compute_norm(gradient) if value.is_live else "none" for value, gradient in pairs}
         reached = [name for name in norms if statuses[name] == "reached"]
-        found = {status: [name for name in reached if norms[name] == status] for status in _CHANGED}
-        for status, these in found.items():
-            statuses.update(dict.fromkeys(these, status))
-        replay = run_again(trace) if any(found.values()) else None
-        for status, these in found.items():
-            causes += _changed(trace, replay, status, these)
-    examined = Examined("backward") if norms else left_out
+        changed = {status: [name for name in reached if norms[name] == status] for status in _CHANGED}
+        replay = replay_trace(trace) if any(changed.values()) else None
+        for status, leaf_names in changed.items():
+            statuses.update(dict.fromkeys(leaf_names, status))
+            causes += _find_changes(trace, replay, status, leaf_names)
+    examined = Examined("backward") if norms else skipped
     nodes = () if raises or not trace.is_connected else trace.graph().nodes.values()
     named = {node.id: name for node in nodes for name in node.names if name in statuses}
     of_graph = OfGraph(named) if nodes else None
@@ -83,22 +81,22 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
 
 
 def _excerpt(cause: Cause) -> Excerpt | None:
-    """Return the line of a cause, with the columns of its operation where the line has it once."""
+    """Return the line of a cause, with the columns of its operation if the line contains it once."""
     text = "" if cause.source is None else line_text(cause.source.file, cause.source.line)
     found = list(re.finditer(rf"\b{re.escape(cause.op)}\(", text)) if cause.op else []
     start, end = (found[0].start(), found[0].end() - 1) if len(found) == 1 else (0, 0)
     return Excerpt(plain_text(text), start, end) if text.strip() else None
 
 
-def has_numbers(trace: Trace) -> bool:
-    """Return whether all that a function is given, or captures, has numbers."""
+def has_values(trace: Trace) -> bool:
+    """Return whether all arguments and captured arrays of a function have values."""
     captured = [value.literal for record in trace.flat.records for value in record.inputs if value.kind == "constant"]
-    return all(map(are_known, (*trace.arguments.given, captured)))
+    return all(map(are_known, (*trace.arguments.values, captured)))
 
 
-def _left_out(values: bool | None, trace: Trace) -> Examined:
+def _check_values(values: bool | None, trace: Trace) -> Examined:
     count = len(trace.flat.records)
-    if not has_numbers(trace):
+    if not has_values(trace):
         return Examined(reason="arguments have a shape and a dtype alone", advice="hand over arrays")
     if values is False:
         return Examined(reason="values=False", advice="leave out values=False (--no-values)")
@@ -107,63 +105,58 @@ def _left_out(values: bool | None, trace: Trace) -> Examined:
     return Examined()
 
 
-def _changed(trace: Trace, replay: Replay | None, status: Changed, names: Sequence[str]) -> Iterator[Cause]:
+def _find_changes(trace: Trace, replay: Replay | None, status: Changed, names: Sequence[str]) -> Iterator[Cause]:
     """Yield a cause for each operation that makes gradients of some leaves zero, infinite or NaN."""
-    known = origins(replay, status) if replay is not None and names else {}
+    origins = find_origins(replay, status) if replay is not None and names else {}
     steps: dict[Record, Step] = {}
-    behind: dict[Record | None, list[str]] = {}
+    leaves_of: dict[Record | None, list[str]] = {}
     wanted = {*names}
     for leaf in (value for value in trace.differentiated if value.name in wanted):
-        found = None if replay is None else known.get(id(replay.cell(leaf)), {})
-        passed = passed_by(trace.flat.records, leaf) if found == {} else None
-        if passed is not None:
-            behind.setdefault(passed, []).append(leaf.name)
+        found = None if replay is None else origins.get(id(replay.cell(leaf)), {})
+        untaken = find_untaken_conditional(trace.flat.records, leaf) if found == {} else None
+        if untaken is not None:
+            leaves_of.setdefault(untaken, []).append(leaf.name)
             continue
         steps.update((record, step) for record, step in (found or {}).items() if record not in steps)
         for record in found or (None,):
-            behind.setdefault(record, []).append(leaf.name)
+            leaves_of.setdefault(record, []).append(leaf.name)
     numbers = {id(record): number for number, record in enumerate(trace.flat.records)}
-    # Several operations of the backward may lead to one of the forward.
-    told: dict[Cause, list[str]] = {}
-    for record in sorted(behind, key=lambda each: numbers.get(id(each), -1)):
+    # Several operations of the backward pass may have one cause in the forward pass.
+    causes: dict[Cause, list[str]] = {}
+    for record in sorted(leaves_of, key=lambda each: numbers.get(id(each), -1)):
         if replay is None or record is None:
             detail = "" if replay is not None else "in which operation is not known"
             cause = Cause(status, _CHANGED[status], detail=detail, framework="jax")
         elif record not in steps:
-            op, source = plain_text(shown_operation(record)), record.context.source
+            op, source = plain_text(operation_name(record)), record.context.source
             cause = Cause("not_chosen", _CHANGED[status], op, source=source, framework="jax")
         else:
-            cause = _cause(replay, steps[record], status)
-        told.setdefault(cause, []).extend(behind[record])
-    yield from (replace(cause, names=tuple(dict.fromkeys(names))) for cause, names in told.items())
+            step = steps[record]
+            why = explain_zero(step, is_lost=replay.is_lost) if status == "zero" else explain_nonfinite(replay, step)
+            op, source, detail = plain_text(why.op), why.step.record.context.source, plain_text(why.detail)
+            cause = Cause(why.kind, why.level, op, source=source, detail=detail, framework="jax")
+        causes.setdefault(cause, []).extend(leaves_of[record])
+    yield from (replace(cause, names=tuple(dict.fromkeys(names))) for cause, names in causes.items())
 
 
-def _cause(replay: Replay, step: Step, status: Changed) -> Cause:
-    why = why_zero(step, is_lost=replay.is_lost) if status == "zero" else why_nonfinite(replay, step)
-    source = why.step.record.context.source
-    op, detail = plain_text(why.op), plain_text(why.detail)
-    return Cause(why.kind, why.level, op, source=source, detail=detail, framework="jax")
-
-
-def _norm(gradient: Any) -> float | str:
+def _compute_norm(gradient: Any) -> float | str:
     numbers = np.asarray(gradient)
     wide = numbers.astype(np.complex128 if np.iscomplexobj(numbers) else np.float64)
     if not np.isfinite(wide).all():
         return "nonfinite"
-    # Of an array without entries no number is zero.
+    # The gradient of an empty array does not count as zero.
     return float(np.linalg.norm(wide)) if wide.any() or not wide.size else "zero"
 
 
-def _of_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
-    """Yield the operations for which JAX has no derivative; ``raises`` tells whether `while` raises uncompiled."""
+def _find_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
+    """Yield a cause for each operation without a derivative; ``raises`` returns whether `while` raises uncompiled."""
     for record in trace.flat.records:
         found = record.probe
-        is_live = any(value.is_live for value in record.outputs)
-        if found is None or not (found.is_refused or (is_live and found.error)):
+        if found is None or not (found.is_refused or (record.is_live and found.error)):
             continue
         active = [value for value in record.inputs if value.is_active]
-        behind = set(reached(active, lambda value: (each for each in sources_of(value) if each.is_active)))
-        names = tuple(value.name for value in trace.differentiated if value in behind)
+        sources = set(reached(active, lambda value: (each for each in sources_of(value) if each.is_active)))
+        names = tuple(value.name for value in trace.differentiated if value in sources)
         source = record.context.source
         if record.native == "while":
             detail = "" if (is_sure := raises()) else "but only where it is compiled, as by jax.jit"
@@ -173,11 +166,11 @@ def _of_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
             yield Cause("raised", "error", plain_text(record.op), names, source, detail=found.error, framework="jax")
 
 
-def _of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
+def _find_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
     """Yield a cause for the parameters that a function captures instead of taking them as arguments."""
     leaves = trace.arguments.differentiated
-    given = {id(leaf.value): leaf.name for leaf in leaves if statuses[leaf.name] == "unused"}
-    unused = {type_of(value.aval) for value in trace.differentiated if statuses[value.name] == "unused"}
+    unused = {id(leaf.value): leaf.name for leaf in leaves if statuses[leaf.name] == "unused"}
+    unused_types = {type_of(value.aval) for value in trace.differentiated if statuses[value.name] == "unused"}
     outside: dict[int, tuple[str, bool]] | None = None
     found: dict[Level, tuple[list[str], Record]] = {}
     seen: set[int] = set()
@@ -187,36 +180,36 @@ def _of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
             if not is_array or isinstance(value.literal, jax.core.Tracer) or id(value.literal) in seen:
                 continue
             seen.add(id(value.literal))
-            name = given.get(id(value.literal))
+            name = unused.get(id(value.literal))
             if name is not None:
                 found.setdefault("error", ([], record))[0].append(name)
                 continue
             if outside is None:
-                outside = _outside(trace.target)
+                outside = _find_outside_arrays(trace.target)
             name, is_in_tree = outside.get(id(value.literal), ("", False))
-            # A single array may well be data, so it counts only if an unused leaf has its shape.
-            if is_in_tree or (name and type_of(value.aval) in unused):
+            # A single array may be data, so it counts only if an unused leaf has its shape and dtype.
+            if is_in_tree or (name and type_of(value.aval) in unused_types):
                 found.setdefault("note", ([], record))[0].append(name)
     for level, (names, record) in found.items():
         source = record.context.source
         yield Cause("captured", level, plain_text(trace.name), tuple(names), source, framework="jax")
 
 
-def _outside(target: object) -> dict[int, tuple[str, bool]]:
-    """By identity the arrays that a function, or one that it calls, has from outside: a name, and whether of a tree."""
+def _find_outside_arrays(target: object) -> dict[int, tuple[str, bool]]:
+    """Return by id() the arrays that a function and its callees capture: a name, and whether it is in a pytree."""
     found: dict[int, tuple[str, bool]] = {}
-    left, seen = [(target, 0)], set[int]()
-    while left:
-        current, deep = left.pop(0)
-        for function in _functions_of(current):
-            if id(function) in seen or deep > _DEEPEST:
+    waiting, seen = [(target, 0)], set[int]()
+    while waiting:
+        current, depth = waiting.pop(0)
+        for function in _unwrap(current):
+            if id(function) in seen or depth > _DEEPEST:
                 continue
             seen.add(id(function))
             names = dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names)
             known = ((name, function.__globals__[name]) for name in names if name in function.__globals__)
             for name, value in (*closed_over(function), *known):
                 if callable(value) and not isinstance(value, type):
-                    left.append((value, deep + 1))
+                    waiting.append((value, depth + 1))
                 for path, leaf in tree_util.tree_flatten_with_path(value)[0]:
                     if isinstance(leaf, (jax.Array, np.ndarray)):
                         inside = path_text(path)
@@ -224,14 +217,14 @@ def _outside(target: object) -> dict[int, tuple[str, bool]]:
     return found
 
 
-def _functions_of(target: Any) -> Iterator[FunctionType]:
+def _unwrap(target: Any) -> Iterator[FunctionType]:
     try:
         unwrapped = inspect.unwrap(target)
     except ValueError:
         # It wraps itself.
         return
     if isinstance(unwrapped, partial):
-        yield from _functions_of(unwrapped.func)
+        yield from _unwrap(unwrapped.func)
     elif inspect.ismethod(unwrapped):
         yield cast("FunctionType", unwrapped.__func__)
     elif inspect.isfunction(unwrapped):

@@ -19,12 +19,12 @@ _LIBRARIES = frozenset({"equinox", "flax", "jax", "jaxlib"})
 
 
 class JaxFrontend:
-    """Captures the graph behind the gradient of a JAX function."""
+    """Captures the graph of the gradient of a JAX function."""
 
     framework: ClassVar[str] = "jax"
     takes: ClassVar[str] = "a function and its arguments, as jax.grad(fn)(*args) does, or a flax or equinox module"
     install: ClassVar[str] = "pip install 'gradir[jax]'"
-    # The lines of its equations are always there.
+    # Equations always have their source lines.
     features: ClassVar[Set[str]] = frozenset(
         {"argnums", "collectives", "explain", "inputs", "program", "running", "seed", "sources", "verify"}
     )
@@ -39,7 +39,7 @@ class JaxFrontend:
 
     @classmethod
     def claims(cls, value: object) -> bool:
-        """Whether a value is JAX's, a flax or equinox module or a class of them, or a tree with an array in it."""
+        """Return whether a value is an object or class of JAX, flax or equinox, or a pytree with an array in it."""
         import jax
 
         kind = value if isinstance(value, type) else type(value)
@@ -50,7 +50,7 @@ class JaxFrontend:
         return any(isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) for leaf in jax.tree_util.tree_leaves(value))
 
     def capture(self, request: CaptureRequest) -> LiveGraph:
-        """Trace a function, or a module on its inputs, and capture what lies behind its gradient."""
+        """Trace a function, or a module on its inputs, and capture the operations of its gradient."""
         from gradir.frontends.jax.live import LiveGraph
 
         if request.step != 1:
@@ -65,16 +65,16 @@ class JaxFrontend:
         return explain_function(_trace(request), values=request.values)
 
     def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:  # noqa: ARG002
-        """Compare a graph with a real `jax.vjp`, which uses up nothing; see `gradir.verify`."""
+        """Compare a graph with a real `jax.vjp`, which leaves the graph usable; see `gradir.verify`."""
         from gradir.frontends.jax.target import verify
 
         return verify(live)
 
     def seed(self, number: int) -> None:
-        """Nothing: a program of JAX has its seeds in its keys. A module that is made for a capture gets the seed."""
+        """Do nothing: JAX programs have explicit keys. Only a module that gradir constructs gets the seed."""
 
     def running(self, request: CaptureRequest, reached: Reached) -> AbstractContextManager[Running]:
-        """Count the gradients that a program asks for, and hand one to be captured or explained."""
+        """Count the gradients that a program computes, and capture or explain one of them."""
         from gradir.frontends.jax.running import Running
 
         return Running(request, reached)

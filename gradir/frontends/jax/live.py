@@ -1,4 +1,4 @@
-"""A graph beside the function it was traced of."""
+"""Trace a function, and make the graph of its gradient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax import tree_util
 from msgspec.structs import replace
 
 from gradir.errors import CaptureError
-from gradir.frontends.jax.arguments import Arguments, arrange_arguments, numbers_of, path_text, shown_name
+from gradir.frontends.jax.arguments import Arguments, arrange_arguments, callable_name, normalize_argnums, path_text
 from gradir.frontends.jax.branching import trace_function
 from gradir.frontends.jax.modules import prepare
 from gradir.frontends.jax.modules.watch import ModuleWatch
@@ -28,14 +28,14 @@ from gradir.version import __version__
 
 @dataclasses.dataclass(frozen=True)
 class LiveGraph:
-    """A graph, and what it was traced of."""
+    """A graph, and the trace that it was made of."""
 
     graph: Graph
     trace: Trace
 
 
 class Trace:
-    """A function that was traced, and what lies on a path in it."""
+    """A traced function, with the paths of gradient in it."""
 
     def __init__(
         self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int], target: object = None
@@ -45,8 +45,8 @@ class Trace:
         self.name, self.target = name, target
         self._argnums = tuple(argnums)
         with watch:
-            closed, shapes, taken = trace_function(arguments.fn, arguments.given, name)
-        self.arguments = dataclasses.replace(arguments, fn=taken)
+            closed, shapes, resolved = trace_function(arguments.fn, arguments.values, name)
+        self.arguments = dataclasses.replace(arguments, fn=resolved)
         leaves = [*arguments.differentiated, *arguments.others]
         pairs = zip(closed.jaxpr.invars, leaves, strict=True)
         values = [Value(var.aval, "argument", name=leaf.name) for var, leaf in pairs]
@@ -56,28 +56,28 @@ class Trace:
         for value in self.differentiated:
             value.is_active = value.is_tainted = True
         self.flat = Flattener()
-        made = self.flat.run(closed.jaxpr, closed.consts, values, Context())
+        returned = self.flat.run(closed.jaxpr, closed.consts, values, Context())
         paths = [path_text(path) for path, _ in tree_util.tree_flatten_with_path(shapes)[0]]
-        self.places = [place for place, value in enumerate(made) if is_inexact(value.aval)]
-        self.outputs = [Output(paths[place], made[place]) for place in self.places]
+        self.places = [place for place, value in enumerate(returned) if is_inexact(value.aval)]
+        self.outputs = [Output(paths[place], returned[place]) for place in self.places]
         if not self.outputs:
-            dtypes = " and ".join(sorted({str(value.aval.dtype) for value in made}))
-            returned = f"its outputs are of {dtypes}" if dtypes else "it has no output"
-            raise CaptureError(f"{name} returns nothing that has a gradient: {returned}")
+            dtypes = " and ".join(sorted({str(value.aval.dtype) for value in returned}))
+            reason = f"its outputs are of {dtypes}" if dtypes else "it has no output"
+            raise CaptureError(f"{name} returns nothing that has a gradient: {reason}")
         find_paths(self.flat, [value for _, value in self.outputs])
 
     @property
     def is_connected(self) -> bool:
-        """Whether gradient comes to any leaf."""
+        """Whether any leaf gets a gradient."""
         return any(value.is_live for value in self.differentiated)
 
     def ends(self) -> list[End]:
-        """Return the ends of gradient before the leaves that get none, in the order of the program."""
+        """Return the ends of the paths to leaves that get no gradient, in the order of the program."""
         missing = [value for value in self.differentiated if not value.is_live]
         return [*Ends(self.flat, [value for _, value in self.outputs]).of(missing)] if missing else []
 
     def graph(self, *, collectives: bool = False) -> Graph:
-        """Return the graph of all operations that lie on a path, with ``collectives`` also what devices exchange."""
+        """Return the graph of all operations on a path, with ``collectives`` also the communication of devices."""
         if not self.is_connected:
             records = [record for record, _ in self.ends() if record is not None]
             why = f": it ends in {records[0].op} {place_text(records[0].context.source)}" if records else ""
@@ -85,11 +85,11 @@ class Trace:
                 f"no gradient of what {self.name} returns comes to any of the differentiated arguments{why}; "
                 "'gradir explain' finds the line"
             )
-        live = [record.context for record in self.flat.records if any(value.is_live for value in record.outputs)]
+        live = [record.context for record in self.flat.records if record.is_live]
         scopes = Scopes(self._watch, self.differentiated, live)
         producer = Producer(__version__, "jax", jax.__version__, {"argnums": self._argnums})
         found = Assembly(self.flat, scopes, self.differentiated).graph(self.outputs, self.integers, producer)
-        return with_collectives(found, self.flat, scopes) if collectives else found
+        return add_collectives(found, self.flat, scopes) if collectives else found
 
 
 def trace(
@@ -102,17 +102,17 @@ def trace(
 ) -> Trace:
     """Trace ``jax.grad(fn, argnums, has_aux)(*args, **kwargs)``."""
     if not args:
-        raise CaptureError(f"{shown_name(fn)} is called without an argument: name what is to be differentiated")
-    numbers = numbers_of(argnums, len(args))
+        raise CaptureError(f"{callable_name(fn)} is called without an argument: name what is to be differentiated")
+    numbers = normalize_argnums(argnums, len(args))
     ready = prepare(fn, args, numbers)
     names, arrays_only = ready.argument_names, ready.watch.arrays_only
     arguments = arrange_arguments(
         ready.fn, ready.args, kwargs, numbers, names=names, arrays_only=arrays_only, has_aux=has_aux
     )
-    return Trace(arguments, ready.watch, shown_name(fn), numbers, fn)
+    return Trace(arguments, ready.watch, callable_name(fn), numbers, fn)
 
 
-_CALLED: Final[Mapping[str, tuple[str, str]]] = {
+_COLLECTIVES: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("psum", "psum_invariant", "unreduced_psum"), ("all_reduce", "sum")),
     "pmax": ("all_reduce", "max"),
     "pmin": ("all_reduce", "min"),
@@ -122,77 +122,61 @@ _CALLED: Final[Mapping[str, tuple[str, str]]] = {
     "ppermute": ("permute", ""),
     "pbroadcast": ("broadcast", ""),
 }
-"""The primitives that communicate, as operations and reductions in the words of `gradir.ir.Collective`."""
-
-_BEGINS: Final = "_start"
-_CARRIER: Final = "xla"
+"""The primitives that communicate, as operations and reductions of `gradir.ir.Collective`."""
 
 
-def with_collectives(graph: Graph, flat: Flattener, scopes: Scopes) -> Graph:
-    """Return a graph of these records with what each device exchanges in order, and with this process's rank."""
+def add_collectives(graph: Graph, flat: Flattener, scopes: Scopes) -> Graph:
+    """Return a graph of these records with the collectives of each device in order, and this process's rank."""
     found: list[Collective] = []
     groups: dict[str, tuple[int, ...]] = {}
     records = [record for record in flat.records if record.native in jaxprs.OPAQUE]
     for record in records:
         scope, source = plain_text(scopes.path_of(record.context)), record.context.source
-        issued = _issued([record.eqn], groups)
+        issued = _find_collectives([record.eqn], groups)
         found += (replace(each, phase="forward", scope=scope, source=each.source or source) for each in issued)
     for record in reversed(records):
-        backward = None if record.probe is None else record.probe.backward
-        if backward is not None and any(value.is_live for value in record.outputs):
+        if record.is_live and record.probe is not None and record.probe.backward is not None:
             place = record.native, scopes.of(record.context), record.context.source
             nodes = [node.id for node in graph.nodes.values() if (node.native, node.scope, node.source) == place]
-            # Several operations of one line cannot be told from each other.
+            # Several operations of one line look the same, so which one communicates is unknown.
             node = nodes[0] if len(nodes) == 1 else ""
-            issued = _issued(backward.eqns, groups)
+            issued = _find_collectives(record.probe.backward.eqns, groups)
             found += (replace(each, phase="backward", node=node, source=None) for each in issued)
-    rank = Rank(jax.process_index(), jax.process_count(), _CARRIER, groups=groups)
+    rank = Rank(jax.process_index(), jax.process_count(), "xla", groups=groups)
     return replace(graph, rank=rank, collectives=tuple(found))
 
 
-def _issued(eqns: Sequence[Any], groups: dict[str, tuple[int, ...]]) -> Iterator[Collective]:
-    """Yield the collectives of equations and of all that they call; ``groups`` gets the processes of each group."""
+def _find_collectives(eqns: Sequence[Any], groups: dict[str, tuple[int, ...]]) -> Iterator[Collective]:
+    """Yield the collectives of equations and their callees; ``groups`` gets the processes of each group."""
     sources = jaxprs.Sources()
-    # By an own stack, since jaxprs may be nested deeply.
-    work: list[tuple[Any, Any]] = [(eqn, None) for eqn in reversed(eqns)]
-    while work:
-        eqn, mesh = work.pop()
+    # An explicit stack, since jaxprs may be nested deeply.
+    waiting: list[tuple[Any, Any]] = [(eqn, None) for eqn in reversed(eqns)]
+    while waiting:
+        eqn, mesh = waiting.pop()
         params = jaxprs.params_of(eqn)
-        op, reduce = _CALLED.get(jaxprs.name_of(eqn).removesuffix(_BEGINS), ("", ""))
-        axes = _axes_of(params) if op else ()
-        if axes:
+        op, reduce = _COLLECTIVES.get(jaxprs.name_of(eqn).removesuffix("_start"), ("", ""))
+        found = params.get("axes", params.get("axis_name", ()))
+        # The axes of `vmap` are numbers, and no devices communicate along them.
+        several = found if isinstance(found, (tuple, list)) else (found,)
+        axes = [str(each) for each in several if not isinstance(each, int)]
+        if op and axes:
             label = plain_text(",".join(axes))
             groups.setdefault(label, _processes(mesh, axes))
             tensors = tuple(jaxprs.meta_of(atom.aval) for atom in eqn.invars)
             yield Collective("", op, label, reduce=reduce, tensors=tensors, source=sources.of(eqn))
         inside = params.get("mesh", mesh)
-        for jaxpr in _jaxprs_in(params):
-            work += [(each, inside) for each in reversed(jaxpr.eqns)]
-
-
-def _axes_of(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the axes of a mesh among which an equation communicates; `vmap` has numbers for its own."""
-    axes = params.get("axes", params.get("axis_name", ()))
-    several = axes if isinstance(axes, (tuple, list)) else (axes,)
-    return tuple(str(axis) for axis in several if not isinstance(axis, int))
+        for value in params.values():
+            for each in value if isinstance(value, (tuple, list)) else (value,):
+                waiting += [(inner, inside) for inner in reversed(getattr(jaxprs.open_jaxpr(each)[0], "eqns", ()))]
 
 
 def _processes(mesh: Any, axes: Sequence[str]) -> tuple[int, ...]:
-    """Return the processes that have a device on a line along some axes on which this process has one too."""
+    """Return the processes that share a line of devices along some axes with this process."""
     own, names = jax.process_index(), list(getattr(mesh, "axis_names", ()))
     devices = getattr(mesh, "devices", None)
     if devices is None or not {*axes} <= {*names}:
         return tuple(range(jax.process_count()))
     numbers = np.vectorize(lambda device: device.process_index, otypes=[int])(devices)
     last = np.moveaxis(numbers, [names.index(axis) for axis in axes], range(-len(axes), 0))
-    lines = last.reshape(-1, int(np.prod([numbers.shape[names.index(axis)] for axis in axes])))
+    lines = last.reshape(-1, int(np.prod(last.shape[-len(axes) :])))
     return tuple(sorted({own, *map(int, lines[(lines == own).any(axis=1)].ravel())}))
-
-
-def _jaxprs_in(params: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the jaxprs among the parameters of an equation, without the constants that they are closed over."""
-    for value in params.values():
-        for each in value if isinstance(value, (tuple, list)) else (value,):
-            opened = jaxprs.open_jaxpr(each)[0]
-            if hasattr(opened, "eqns"):
-                yield opened

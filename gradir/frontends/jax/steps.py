@@ -1,4 +1,4 @@
-"""A step of training: the function that it differentiates, and what its optimizer does with each gradient."""
+"""Explain a training step: the function that it differentiates, and how its optimizer uses each gradient."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from gradir.errors import GradirError
 from gradir.explanations.model import Cause, Explanation
-from gradir.frontends.jax.arguments import shown_name
-from gradir.frontends.jax.explaining import explain, has_numbers
+from gradir.frontends.jax.arguments import callable_name
+from gradir.frontends.jax.explaining import explain, has_values
 from gradir.frontends.jax.live import Trace, trace
-from gradir.frontends.jax.modules.watch import traced_anew
+from gradir.frontends.jax.modules.watch import force_retrace
 from gradir.frontends.jax.reading.assemble import Output
 from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.jaxprs import Sources, type_of
@@ -29,36 +29,35 @@ from gradir.ir import Source
 
 
 def explain_function(found: Trace, *, values: bool | None = None) -> Explanation:
-    """Explain a function, or the function that a step of training differentiates; see `gradir.explain`."""
-    return explain_inner(found, inner_of(found), values=values) if _is_step(found) else explain(found, values=values)
+    """Explain a function, or the function that a training step differentiates; see `gradir.explain`."""
+    return explain_inner(found, find_inner(found), values=values) if _is_step(found) else explain(found, values=values)
 
 
 def explain_inner(found: Trace, inner: Inner | None, *, values: bool | None = None) -> Explanation:
-    """Explain the function that a step of training differentiates; see `explain_function`."""
+    """Explain the function that a training step differentiates; see `explain_function`."""
+    cause = Cause("inner_gradient", "note", found.name, framework="jax")
     if inner is None:
+        whole = explain(found, values=values)
         detail = "which function it differentiates is not known, so what it returns is explained"
-        about, source = found, None
-    else:
-        detail = f"`{inner.name}` is explained, with the arguments that it gets there"
-        about, source = inner.trace, inner.source
-        if has_numbers(found) and not has_numbers(about):
-            detail += ", whose numbers are not known"
-    cause = Cause("inner_gradient", "note", found.name, source=source, detail=detail, framework="jax")
-    whole = explain(about, values=values)
-    causes = whole.causes if inner is None else beside_optimizer(found, about, whole)
-    return replace(whole, causes=(cause, *causes))
+        return replace(whole, causes=(replace(cause, detail=detail), *whole.causes))
+    detail = f"`{inner.name}` is explained, with the arguments that it gets there"
+    if has_values(found) and not has_values(inner.trace):
+        detail += ", whose numbers are not known"
+    whole = explain(inner.trace, values=values)
+    causes = adjust_for_optimizer(found, inner.trace, whole)
+    return replace(whole, causes=(replace(cause, source=inner.source, detail=detail), *causes))
 
 
 class Inner(NamedTuple):
-    """A function that is differentiated inside another one: its trace, its name, and the line that calls for it."""
+    """A function that another function differentiates: its trace, its name, and the line of the request."""
 
     trace: Trace
     name: str
     source: Source | None
 
 
-class Asked(NamedTuple):
-    """A gradient that is asked for."""
+class GradientRequest(NamedTuple):
+    """A request for a gradient."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
@@ -66,146 +65,147 @@ class Asked(NamedTuple):
     argnums: Any
     has_aux: bool
 
-    def traced(self) -> Trace:
+    def trace(self) -> Trace:
         """Trace the function."""
         return trace(self.fn, self.args, self.kwargs, argnums=self.argnums, has_aux=self.has_aux)
 
 
 class _Found(BaseException):
-    """Ends a run in which the gradient that was looked for is asked for; nothing may take it for an error."""
+    """Ends a run at the wanted gradient. It is no Exception, so a program does not catch it."""
 
 
 def _is_step(found: Trace) -> bool:
-    """Whether a function takes a gradient inside and returns, among others, what has the shapes of its parameters."""
+    """Return whether a function computes a gradient and returns, among others, values of its parameters' types."""
     returned = Counter(type_of(value.aval) for _, value in found.outputs)
     wanted = Counter(type_of(value.aval) for value in found.differentiated)
     is_loss = len(found.outputs) == 1 and not found.outputs[0].value.aval.shape
     return wanted <= returned and not is_loss and any("transpose" in each.context.phase for each in found.flat.records)
 
 
-def inner_of(found: Trace, *, runs: bool = True) -> Inner | None:
-    """Return the first function that a step differentiates by leaves like its own parameters, or else the first at all.
+def find_inner(found: Trace, *, runs: bool = True) -> Inner | None:
+    """Return the first function that a step differentiates by leaves like its own parameters, or else the first one.
 
-    The step runs if its arguments have numbers and ``runs`` allows it; otherwise it is traced.
+    The step runs if its arguments have values and ``runs`` allows it; otherwise gradir traces it.
     """
     wanted = Counter(type_of(value.aval) for value in found.differentiated)
     seen: list[Inner] = []
 
-    def look(frame: FrameType, event: str, _: Any) -> None:
-        read = _reader(frame) if event == "call" else None
-        around = takewhile(lambda each: each is not own, frames_from(frame.f_back))
-        if read is None or any(_reader(each) is not None for each in around):
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        read = _find_reader(frame) if event == "call" else None
+        callers = takewhile(lambda each: each is not own, frames_from(frame.f_back))
+        if read is None or any(map(_find_reader, callers)):
             return
         try:
-            asked = read(frame.f_locals)
+            request = read(frame.f_locals)
             with jax.disable_jit(False):
-                inner = asked.traced()
+                inner = request.trace()
         except (AttributeError, GradirError, KeyError, TypeError, ValueError):
-            # It is not what this release is known to have, or cannot be traced.
+            # This release has other variables, or JAX cannot trace the function.
             return
-        seen.append(Inner(inner, shown_name(asked.fn), Sources().of_frame(frame)))
+        seen.append(Inner(inner, callable_name(request.fn), Sources().find_user_line(frame)))
         if Counter(type_of(value.aval) for value in inner.differentiated) <= wanted:
             raise _Found
 
-    own, given, before = inspect.currentframe(), found.arguments.given, sys.getprofile()
-    # A profiler sees each call, wherever and whenever the program made the function that runs.
-    sys.setprofile(look)
+    own, inputs, before = inspect.currentframe(), found.arguments.values, sys.getprofile()
+    # A profiler sees each call, even of functions that existed before gradir.
+    sys.setprofile(profile)
     try:
-        if runs and has_numbers(found):
+        if runs and has_values(found):
             with jax.disable_jit():
-                found.arguments.fn(*given)
+                found.arguments.fn(*inputs)
         else:
-            with traced_anew():
-                jax.make_jaxpr(found.arguments.fn)(*given)
+            with force_retrace():
+                jax.make_jaxpr(found.arguments.fn)(*inputs)
     except _Found:
         return seen[-1]
-    except Exception:  # noqa: BLE001 (operation by operation a program may raise what it does not as a whole)
+    except Exception:  # noqa: BLE001 (a program may raise if it runs operation by operation)
         return None
     finally:
         sys.setprofile(before)
     return seen[0] if seen else None
 
 
-def _reader(frame: FrameType) -> Callable[[Mapping[str, Any]], Asked] | None:
+def _find_reader(frame: FrameType) -> Callable[[Mapping[str, Any]], GradientRequest] | None:
     read = _READERS.get(frame.f_code.co_qualname)
     is_library = read is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES
     return read if is_library else None
 
 
-def find_asked(frame: FrameType | None) -> Asked | None:
-    """Return the request of the outermost running call of a library that asks for a gradient."""
+def find_request(frame: FrameType | None) -> GradientRequest | None:
+    """Return the request of the outermost library call that computes a gradient."""
     found = None
     for each in frames_from(frame):
-        # It may not have what this release is known to have.
+        # A release may have other variables.
         with suppress(AttributeError, KeyError):
-            found = (read(each.f_locals) if (read := _reader(each)) is not None else None) or found
+            found = (read(each.f_locals) if (read := _find_reader(each)) is not None else None) or found
     return found
 
 
-def read_request(names: Mapping[str, Any]) -> Asked:
-    """Return the request of `jax.grad`, `jax.value_and_grad` or `jax.vjp`, by the names of its arguments."""
-    return _of_vjp(names) if "primals" in names else _of_argnums(names, "fun")
+def read_request(names: Mapping[str, Any]) -> GradientRequest:
+    """Return the request of `jax.grad`, `jax.value_and_grad` or `jax.vjp` from its named arguments."""
+    return _read_vjp(names) if "primals" in names else _read_argnums(names, "fun")
 
 
-def _of_argnums(names: Mapping[str, Any], fn: str) -> Asked:
+def _read_argnums(names: Mapping[str, Any], fn: str) -> GradientRequest:
     argnums = names["jax_argnums"] if "jax_argnums" in names else names["argnums"]
-    # flax puts the keywords among the arguments, and forgets them.
-    return Asked(names[fn], tuple(names["args"]), names.get("kwargs", {}), argnums, names["has_aux"])
+    # flax has no ``kwargs``: it passes keywords among the arguments.
+    return GradientRequest(names[fn], tuple(names["args"]), names.get("kwargs", {}), argnums, names["has_aux"])
 
 
-def _of_vjp(names: Mapping[str, Any]) -> Asked:
+def _read_vjp(names: Mapping[str, Any]) -> GradientRequest:
     primals = tuple(names["primals"])
     argnums = tuple(range(len(primals))) if len(primals) > 1 else 0
-    return Asked(names["fun"], primals, {}, argnums, names["has_aux"])
+    return GradientRequest(names["fun"], primals, {}, argnums, names["has_aux"])
 
 
-def _of_equinox(names: Mapping[str, Any]) -> Asked:
+def _read_equinox(names: Mapping[str, Any]) -> GradientRequest:
     fields = vars(names["self"])
-    # It takes the first argument out of the others as it runs.
+    # While it runs, its first argument is in a variable of its own.
     first = (names["x"],) if "x" in names else ()
-    return Asked(fields["_fun"], (*first, *names["args"]), names["kwargs"], 0, fields["_has_aux"])
+    return GradientRequest(fields["_fun"], (*first, *names["args"]), names["kwargs"], 0, fields["_has_aux"])
 
 
 _LIBRARIES: Final = frozenset({"equinox", "flax", "jax"})
-# How to read, from the variables of a function that asks for a gradient, which gradient it asks for. JAX, flax and
-# equinox may change these names of functions and variables, which stand here alone.
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Asked]]] = {
-    "value_and_grad.<locals>.value_and_grad_f": lambda names: _of_argnums(names, "fun"),
-    "vjp": _of_vjp,
-    "_grad_general.<locals>.grad_wrapper": lambda names: _of_argnums(names, "f"),
-    "_ValueAndGradWrapper.__call__": _of_equinox,
+# These functions read a request from the variables of a library function. Only this file contains the private names of
+# JAX, flax and equinox, which may change.
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], GradientRequest]]] = {
+    "value_and_grad.<locals>.value_and_grad_f": lambda names: _read_argnums(names, "fun"),
+    "vjp": _read_vjp,
+    "_grad_general.<locals>.grad_wrapper": lambda names: _read_argnums(names, "f"),
+    "_ValueAndGradWrapper.__call__": _read_equinox,
 }
 
 
-# A loop passes its facts on from round to round, so it is asked this often.
+# A loop passes facts on from round to round, so it needs several passes.
 _MOST_PASSES: Final = 8
-_SAME_NUMBERS: Final = frozenset({"broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"})
-# Statuses of leaves that no gradient moves.
+_CASTS: Final = frozenset({"broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"})
+# Statuses of leaves that no gradient updates.
 _IDLE: Final = frozenset({"cut", "unused", "zero"})
 
 
 class _Update(NamedTuple):
-    """The way in which a step makes the new value of a leaf; ``record`` is the addition."""
+    """How a step computes the new value of a leaf; ``record`` is the addition."""
 
     path: str
     value: Value
-    kind: Literal["kept", "nothing", "raw", "computed"]
+    kind: Literal["unchanged", "nothing", "raw", "computed"]
     record: Record | None = None
 
 
-def beside_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterator[Cause]:
-    """Yield the causes of the loss inside a step, in view of the leaves that the optimizer moves."""
-    moved = _moved(step.flat.records)
-    updates = {leaf.name: _update(leaf, output) for leaf, output in _new_values(step)}
+def adjust_for_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterator[Cause]:
+    """Yield the causes of the loss inside a step, adjusted to the leaves that the optimizer updates."""
+    moved = _find_moved(step.flat.records)
+    updates = {leaf.name: _classify_update(leaf, output) for leaf, output in _new_values(step)}
     # An optimizer works if it computes the update of any leaf from gradients.
     works = any(each.kind == "computed" and _is_moved(each.value, moved) for each in updates.values())
-    left_out = _left_out(step, loss, updates, moved, works=works)
-    own = _by_end(updates, [leaf.name for leaf in loss.differentiated])
-    held = [name for name, path in own.items() if name not in left_out and whole.statuses[name] != "frozen"]
-    # A cause is no alarm if the optimizer leaves all of its leaves alone.
-    excused = [bool(cause.names) and left_out.issuperset(cause.names) for cause in whole.causes]
-    pairs = zip(excused, whole.causes, strict=True)
-    causes = [replace(cause, level="note") if is_excused else cause for is_excused, cause in pairs]
+    left_out = _find_left_out(step, loss, updates, moved, works=works)
+    own = _match_suffixes(updates, [leaf.name for leaf in loss.differentiated])
+    trained = [name for name in own if name not in left_out and whole.statuses[name] != "frozen"]
+    # A cause is only a note if the optimizer updates none of its leaves.
+    causes = [
+        replace(cause, level="note") if cause.names and left_out.issuperset(cause.names) else cause
+        for cause in whole.causes
+    ]
     reached = [name for name, status in whole.statuses.items() if status == "reached"]
     climbing: dict[Source | None, list[str]] = {}
     for name in reached:
@@ -215,34 +215,34 @@ def beside_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterator[C
             climbing.setdefault(source, []).append(name)
     for source, names in climbing.items():
         yield Cause("raw_update", "error", names=tuple(names), source=source, framework="jax")
-    is_idle = left_out and held and all(whole.statuses[name] in _IDLE for name in held)
-    # It is an error if nothing that the optimizer moves gets a gradient.
-    if is_idle and not any(cause.level == "error" for cause in causes) and _stay(step, updates, map(own.get, held)):
-        yield from _of_idle(causes, whole, held)
-    else:
-        yield from causes
+    is_idle = left_out and trained and all(whole.statuses[name] in _IDLE for name in trained)
+    has_error = any(cause.level == "error" for cause in causes)
+    # It is an error if no leaf of the optimizer gets a gradient.
+    if is_idle and not has_error and _all_stay(step, updates, [own[name] for name in trained]):
+        causes = [*_adjust_idle(causes, whole, trained)]
+    yield from causes
     if frozen := tuple(name for name in reached if name in left_out):
         yield Cause("not_in_optimizer", "note", names=frozen, framework="jax")
 
 
-def _of_idle(causes: Sequence[Cause], whole: Explanation, held: Sequence[str]) -> Iterator[Cause]:
-    """Yield the causes where the optimizer moves nothing: those of gradients that are zero are errors then."""
-    zeros = {name for name in held if whole.statuses[name] == "zero"}
+def _adjust_idle(causes: Sequence[Cause], whole: Explanation, trained: Sequence[str]) -> Iterator[Cause]:
+    """Yield the causes for an optimizer that updates nothing, so that zero gradients are errors."""
+    zeros = {name for name in trained if whole.statuses[name] == "zero"}
     concerned = [cause for cause in causes if zeros.intersection(cause.names)]
-    # At the minimum of the loss nothing has to move.
+    # At the minimum of the loss no gradient is needed.
     is_minimum = any(cause.kind == "equal" for cause in concerned)
     if not concerned:
-        yield Cause("moves_nothing", "error", names=tuple(held), framework="jax")
+        yield Cause("moves_nothing", "error", names=tuple(trained), framework="jax")
     for cause in causes:
         yield replace(cause, level="error") if cause in concerned and not is_minimum else cause
 
 
-def _update(leaf: Value, output: Output) -> _Update:
-    made = _bare(output.value)
+def _classify_update(leaf: Value, output: Output) -> _Update:
+    made = _strip_casts(output.value)
     if made is leaf:
-        return _Update(*output, "kept")
+        return _Update(*output, "unchanged")
     record = made.record
-    terms = [] if record is None or record.native not in {"add", "add_any"} else [*map(_bare, record.inputs)]
+    terms = [] if record is None or record.native not in {"add", "add_any"} else [*map(_strip_casts, record.inputs)]
     if leaf not in terms:
         return _Update(*output, "computed")
     other = terms[1 - terms.index(leaf)]
@@ -252,83 +252,77 @@ def _update(leaf: Value, output: Output) -> _Update:
     return _Update(*output, "raw" if is_raw else "computed", record)
 
 
-def _bare(value: Value) -> Value:
-    """Return the value that has the numbers of another one, behind conversions and broadcasts."""
-    while (record := value.record) is not None and record.native in _SAME_NUMBERS:
-        if "transpose" in record.context.phase:
-            break
+def _strip_casts(value: Value) -> Value:
+    while (record := value.record) is not None and record.native in _CASTS and "transpose" not in record.context.phase:
         value = record.inputs[0]
     return value
 
 
 def _is_applied(record: Record | None) -> bool:
-    """Return whether ``apply_updates`` of optax or equinox makes an addition, which is for updates, not gradients."""
+    """Return whether ``apply_updates`` of optax or equinox makes an addition. It expects updates, not gradients."""
     trace = None if record is None else record.eqn.source_info.traceback
     return trace is not None and any(frame.function_name.startswith("apply_updates") for frame in trace.frames)
 
 
-def _by_end(updates: Mapping[str, _Update], names: Sequence[str]) -> dict[str, str]:
+def _match_suffixes(updates: Mapping[str, _Update], names: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for own in sorted(updates, key=lambda own: own.count(".")):
-        for end in _ends(own):
+        for end in _suffixes(own):
             found.setdefault(end, own)
     return {name: found[name] for name in names if name in found}
 
 
-def _left_out(
+def _find_left_out(
     step: Trace, loss: Trace, updates: Mapping[str, _Update], moved: set[int], *, works: bool
 ) -> frozenset[str]:
     """Return the leaves of the loss inside a step whose new value does not depend on any gradient."""
     known = [(leaf, updates[leaf.name]) for leaf in step.differentiated if leaf.name in updates]
     still = [(leaf, update) for leaf, update in known if not _is_moved(update.value, moved)]
-    kept = {leaf.name: update.path for leaf, update in still if _is_behind(leaf, update.value)}
-    if kept and has_numbers(step):
-        kept = _unchanged(step, kept)
-    kept_ends = {end for name in kept for end in _ends(name)}
+    unchanged = {leaf.name: update.path for leaf, update in still if _depends_on(leaf, update.value)}
+    if unchanged and has_values(step):
+        unchanged = _find_unchanged(step, unchanged)
+    unchanged_suffixes = {suffix for name in unchanged for suffix in _suffixes(name)}
     names = [leaf.name for leaf in loss.differentiated]
-    given = [leaf.name for leaf in (*step.arguments.differentiated, *step.arguments.others)]
-    ends = Counter(end for name in given for end in _ends(name))
-    # For these the step is given something beside their value, such as a momentum.
-    states, own = {name for name in names if ends[name] > 1}, _by_end(updates, names)
-    # A leaf without a gradient never depends on one. It counts if the optimizer has a state for other leaves alone, or
-    # if it works on other gradients and adds zeros here.
+    inputs = [leaf.name for leaf in (*step.arguments.differentiated, *step.arguments.others)]
+    counts = Counter(suffix for name in inputs for suffix in _suffixes(name))
+    # For these leaves the step has another input beside their value, such as a momentum.
+    states, own = {name for name in names if counts[name] > 1}, _match_suffixes(updates, names)
+    # A leaf without a gradient never depends on one. It counts if only other leaves have optimizer state, or if the
+    # optimizer uses other gradients and adds zeros here.
     return frozenset(
         leaf.name
         for leaf in loss.differentiated
-        if leaf.name in kept_ends
+        if leaf.name in unchanged_suffixes
         and (
             leaf.is_live
             or (states and leaf.name not in states)
-            or (works and updates[own[leaf.name]].kind in {"kept", "nothing"})
+            or (works and updates[own[leaf.name]].kind in {"unchanged", "nothing"})
         )
     )
 
 
-def _is_behind(leaf: Value, value: Value) -> bool:
-    """Return whether a value is computed from a leaf, as a gradient that is constant is not."""
-
+def _depends_on(leaf: Value, value: Value) -> bool:
     def sources(each: Value) -> list[Value]:
-        record = each.record
-        return [*each.ends, *(() if record is None else (*record.inputs, *record.given))]
+        return each.ends if each.record is None else [*each.ends, *each.record.inputs, *each.record.operands]
 
     return leaf in reached([value], sources)
 
 
-def _stay(step: Trace, updates: Mapping[str, _Update], names: Iterable[str | None]) -> bool:
-    """Return whether a step gives these leaves back as they are, as far as is known."""
-    paths = {name: updates[name].path for name in names if name is not None}
-    if has_numbers(step):
-        return len(_unchanged(step, paths)) == len(paths)
-    return not any(_is_moved(updates[name].value, _moved(step.flat.records)) for name in paths)
+def _all_stay(step: Trace, updates: Mapping[str, _Update], names: Iterable[str]) -> bool:
+    """Return whether a step returns these leaves unchanged, as far as is known."""
+    paths = {name: updates[name].path for name in names}
+    if has_values(step):
+        return len(_find_unchanged(step, paths)) == len(paths)
+    return not any(_is_moved(updates[name].value, _find_moved(step.flat.records)) for name in paths)
 
 
 def _new_values(step: Trace) -> list[tuple[Value, Output]]:
-    """Return each leaf with the output that has its name behind the same path, the shortest that all leaves have."""
+    """Return each leaf with the output of its name, after the shortest prefix with which all leaves have one."""
     outputs = {output.path: output for output in step.outputs}
     first = step.differentiated[0]
     starts = [path.removesuffix(first.name) for path in outputs if f".{path}".endswith(f".{first.name}")]
     for start in sorted(starts, key=lambda start: start.count(".")):
-        # Names of arguments are without the `params` of flax.
+        # Names of arguments lack the ``params`` of flax.
         above = start.removesuffix("params.")
         leaves = step.differentiated
         found = [outputs.get(start + leaf.name) or outputs.get(above + leaf.name) for leaf in leaves]
@@ -339,13 +333,14 @@ def _new_values(step: Trace) -> list[tuple[Value, Output]]:
     return []
 
 
-def _moved(records: Sequence[Record]) -> set[int]:
+def _find_moved(records: Sequence[Record]) -> set[int]:
+    """Return by id() the values that depend on a gradient."""
     moved: set[int] = set()
     for _ in range(_MOST_PASSES):
         before = len(moved)
         for record in records:
-            taken = (*record.inputs, *record.given)
-            if "transpose" in record.context.phase or any(_is_moved(value, moved) for value in taken):
+            inputs = (*record.inputs, *record.operands)
+            if "transpose" in record.context.phase or any(_is_moved(value, moved) for value in inputs):
                 moved.update(map(id, record.outputs))
         if len(moved) == before:
             break
@@ -356,17 +351,17 @@ def _is_moved(value: Value, moved: set[int]) -> bool:
     return any(id(each) in moved for each in reached([value], lambda each: each.ends))
 
 
-def _unchanged(step: Trace, kept: dict[str, str]) -> dict[str, str]:
-    given = {leaf.name: leaf.value for leaf in step.arguments.differentiated}
-    made = jax.tree_util.tree_leaves(jax.jit(step.arguments.fn)(*step.arguments.given))
+def _find_unchanged(step: Trace, paths: Mapping[str, str]) -> dict[str, str]:
+    before = {leaf.name: leaf.value for leaf in step.arguments.differentiated}
+    after = jax.tree_util.tree_leaves(jax.jit(step.arguments.fn)(*step.arguments.values))
     places = {output.path: number for output, number in zip(step.outputs, step.places, strict=True)}
-    return {name: path for name, path in kept.items() if np.array_equal(made[places[path]], given[name])}
+    return {name: path for name, path in paths.items() if np.array_equal(after[places[path]], before[name])}
 
 
-def _ends(name: str) -> list[str]:
-    """Return a path without its first components, one after the other.
+def _suffixes(name: str) -> list[str]:
+    """Return all suffixes of a path, longest first.
 
-    >>> _ends("state.mu.w")
+    >>> _suffixes("state.mu.w")
     ['state.mu.w', 'mu.w', 'w']
     """
     parts = name.split(".")

@@ -1,15 +1,24 @@
-"""Which module runs what while a function is traced.
+"""Find which module runs each operation while a function is traced.
 
-A library of modules is one file here and one line in `_LIBRARIES`. Nothing is imported that the program has not.
+A library of modules is one file here and one line in `_LIBRARIES`. gradir imports no library that the program has not
+imported. The file has two functions, whose first argument is the library:
+
+- ``call_of(library, target, inputs)`` returns the call of a module with the differentiated argument first, or ``None``.
+- ``note_modules(library, watch, args)`` lets a watch record the modules that run while it is entered.
+
+A library whose modules are no pytrees has two more functions:
+
+- ``split_modules(library, call, argnums)`` returns a call that takes pytrees instead.
+- ``return_states(library, fn)`` returns a function that also returns the parameters after the call.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.texts import plain_text
@@ -30,90 +39,77 @@ class Call(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A function of pytrees of arrays, its arguments and their names, and the watch that notes its modules."""
+    """A function of pytrees of arrays, its arguments and their names, and the watch that records its modules."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     watch: ModuleWatch
-    # A leaf of an argument without a name is called by its path in it alone.
+    # The name of a leaf in an argument without a name is its path alone.
     argument_names: tuple[str, ...] = ()
 
 
-class Library(Protocol):
-    """The functions of a file here, each with the library of modules as first argument."""
-
-    # Two more are for modules that are no pytrees. ``without_modules(library, call, argnums)`` returns a call that
-    # takes pytrees instead, and ``returning_states(library, fn)`` a function that also returns the parameters it
-    # leaves behind.
-
-    def call_of(self, library: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
-        """A call of a module on its inputs whose first argument is what is differentiated; ``None`` of all else."""
-
-    def note_modules(self, library: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:
-        """Have a watch note the modules that run while it is entered."""
-
-
 def find_call(target: Any, inputs: Sequence[Any]) -> Call:
-    """Return the function that is meant by a function, or by a module and its inputs, with its arguments."""
-    for library, known in _loaded():
-        found = known.call_of(library, target, tuple(inputs))
-        if found is not None:
-            return found
-    return Call(target, tuple(inputs))
+    """Return the call of a function, or of a module, on its inputs."""
+    calls: Iterator[Call | None] = (home.call_of(library, target, tuple(inputs)) for library, home in _find_loaded())
+    return next(filter(None, calls), Call(target, tuple(inputs)))
 
 
 def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
     """Return the function and arguments to trace, and the watch to enter around the trace."""
-    names, watch, libraries = argument_names(fn, len(args)), ModuleWatch(), _loaded()
-    # Each argument with the path that its leaves begin with.
-    starts = ["" if len(argnums) == 1 and number in argnums else name for number, name in enumerate(names)]
+    names, watch, libraries = argument_names(fn, len(args)), ModuleWatch(), _find_loaded()
+    # The names of an argument's leaves begin with its prefix.
+    prefixes = ["" if len(argnums) == 1 and number in argnums else name for number, name in enumerate(names)]
 
-    def telling(*args: Any, **named: Any) -> Any:
-        watch.given([*zip(starts, args, strict=True), *named.items()])
+    def wrapper(*args: Any, **named: Any) -> Any:
+        watch.note_arguments([*zip(prefixes, args, strict=True), *named.items()])
         return fn(*args, **named)
 
-    telling.__name__ = getattr(fn, "__name__", type(fn).__name__)
-    call = Call(telling if libraries else fn, tuple(args), names)
-    for library, known in libraries:
-        known.note_modules(library, watch, call.args)
-        if hasattr(known, "without_modules"):
-            call = known.without_modules(library, call, argnums)
+    wrapper.__name__ = getattr(fn, "__name__", type(fn).__name__)
+    call = Call(wrapper if libraries else fn, tuple(args), names)
+    for library, home in libraries:
+        home.note_modules(library, watch, call.args)
+        if hasattr(home, "split_modules"):
+            call = home.split_modules(library, call, argnums)
     return Prepared(call.fn, call.args, watch, call.names)
 
 
-def returning_states(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that also returns the parameters of its modules, if it may write to them."""
-    for library, known in _loaded():
-        if hasattr(known, "returning_states"):
-            fn = known.returning_states(library, fn)
+def return_states(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that also returns the parameters of its modules, for libraries that update them in place."""
+    for library, home in _find_loaded():
+        if hasattr(home, "return_states"):
+            fn = home.return_states(library, fn)
     return fn
 
 
-def run(model: Any, *inputs: Any, **named: Any) -> Any:
-    """Call a module on its inputs."""
-    return model(*inputs, **named)
+def call_model(model: Any, inputs: Sequence[Any]) -> Call:
+    """Return the call of a module that is a pytree on its inputs, with the module differentiated."""
+
+    def run(model: Any, *inputs: Any, **named: Any) -> Any:
+        return model(*inputs, **named)
+
+    return Call(name_arguments(run, model, "model"), (model, *inputs))
 
 
-def naming(call: Callable[..., Any], module: object, *names: str) -> Callable[..., Any]:
-    """Return a function whose arguments have these names, and behind them those that a module's ``__call__`` takes."""
+def name_arguments(call: Callable[..., Any], module: object, *names: str) -> Callable[..., Any]:
+    """Return a function whose first arguments have these names, followed by those of a module's ``__call__``."""
     try:
         own = [*inspect.signature(type(module).__call__).parameters.values()][1:]
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
         whole = inspect.Signature([*first, *own])
     except (ValueError, TypeError, AttributeError):
-        # Two arguments may have one name, and a call of C no signature.
+        # Two arguments may have one name, and a function of C has no signature.
         return call
 
-    def named(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
-    named.__name__ = type(module).__name__
-    named.__signature__ = whole  # type: ignore[attr-defined]
-    return named
+    wrapper.__name__ = type(module).__name__
+    wrapper.__signature__ = whole  # type: ignore[attr-defined]
+    return wrapper
 
 
 def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Return the names of a function's first positional arguments, or their numbers if it has no signature.
+    """Return the names of a function's first positional arguments, or their positions if it has no signature.
 
     >>> argument_names(lambda params, *inputs: 0, 3)
     ('params', 'inputs.0', 'inputs.1')
@@ -128,8 +124,6 @@ def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
     return tuple(map(plain_text, (*positional[:count], *rest)))
 
 
-def _loaded() -> list[tuple[Any, Library]]:
-    found = ((sys.modules.get(name), home) for name, home in _LIBRARIES.items())
-    # A module has the functions of the protocol, which mypy cannot know.
-    homes: list[tuple[Any, Any]] = [(library, import_module(home)) for library, home in found if library is not None]
-    return homes
+def _find_loaded() -> list[tuple[Any, Any]]:
+    """Return the imported libraries, each with its file here."""
+    return [(sys.modules[name], import_module(home)) for name, home in _LIBRARIES.items() if sys.modules.get(name)]

@@ -1,33 +1,32 @@
-"""Modules of equinox, which are pytrees, and whose Python numbers are a part of the program."""
+"""Follow modules of equinox, which are pytrees whose Python numbers are constants."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 from jax import tree_util
 
-from gradir.frontends.jax.modules import Call, naming, run
-from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, text_of
+from gradir.frontends.jax.modules import Call, call_model
+from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, keys_text
 from gradir.frontends.walks import below
 
 
 def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
-    """Return the call of a module, which is differentiated, on its inputs."""
-    return Call(naming(run, target, "model"), (target, *inputs)) if _is_module(equinox, target) else None
+    """Return the call of a module on its inputs, with the module differentiated."""
+    return call_model(target, inputs) if _is_module(equinox, target) else None
 
 
 def note_modules(equinox: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:
-    """Have every call of a module stand in a scope of its path; with one among the arguments, arrays alone count."""
+    """Put every call of a module into the scope of its path; if an argument is a module, only arrays are leaves."""
 
     def is_module(value: object) -> bool:
         return _is_module(equinox, value)
 
     def modules_of(value: Any) -> Iterator[tuple[str, Any]]:
-        left: list[tuple[str, Any]] = [("", value)]
-        while left:
-            path, outer = left.pop()
+        waiting: list[tuple[str, Any]] = [("", value)]
+        while waiting:
+            path, outer = waiting.pop()
             if is_module(outer):
                 yield path, outer
             inside = tree_util.tree_flatten_with_path(
@@ -35,12 +34,11 @@ def note_modules(equinox: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> Non
             )[0]
             for keys, each in inside:
                 if is_module(each) and each is not outer:
-                    left.append((below(path, text_of(keys)), each))
+                    waiting.append((below(path, keys_text(keys)), each))
 
-    calls = WrappedCalls(watch, equinox.Module, modules_of, is_noted=lambda kind: not _is_wrapper(kind))
-    watch.while_traced(lambda: calls)
-    watch.when_given(calls.give)
-    watch.arrays_only = any(map(is_module, jax.tree_util.tree_leaves(args, is_leaf=is_module)))
+    calls = WrappedCalls(watch, equinox.Module, modules_of, has_scope=lambda kind: not _is_wrapper(kind))
+    watch.add(lambda: calls, calls.note_arguments)
+    watch.arrays_only = any(map(is_module, tree_util.tree_leaves(args, is_leaf=is_module)))
 
 
 def _is_module(equinox: Any, value: object) -> bool:
@@ -48,6 +46,6 @@ def _is_module(equinox: Any, value: object) -> bool:
 
 
 def _is_wrapper(kind: type) -> bool:
-    """Whether it is a function that equinox has changed, as filter_jit does, which is a module by its class alone."""
+    """Return whether a class wraps functions, as that of filter_jit does, so that it is a module in name only."""
     name = kind.__name__
     return kind.__module__.startswith("equinox.") and (name.startswith("_") or name in ("BoundMethod", "Partial"))

@@ -1,4 +1,4 @@
-"""What notes modules and their calls while it is entered around a trace, whatever library they are of."""
+"""Record modules and their calls during a trace, for all libraries."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from jax import tree_util
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below, paths_above, reached
 
-# The number of a path follows, since a path may contain characters that a scope may not.
+# The number of a path follows, since the name of a scope cannot contain every character of a path.
 _MARK: Final = "gradir module "
 _TRACES: Final = count()
+Arguments = Sequence[tuple[str, Any]]
+"""Arguments of a function, each with the path that the names of its leaves begin with."""
 
 
 class ModuleWatch(ExitStack):
-    """Notes the class and the calls of each module by path; with ``arrays_only`` only arrays are leaves."""
+    """Records the class and the calls of each module by path; with ``arrays_only`` only arrays are leaves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,28 +32,27 @@ class ModuleWatch(ExitStack):
         self.arrays_only = False
         self.running: list[str] = []
         self._paths: dict[str, int] = {}
-        self._later: list[Callable[[], AbstractContextManager[object]]] = []
-        self._given: list[Callable[[Sequence[tuple[str, Any]]], None]] = []
+        self._contexts: list[Callable[[], AbstractContextManager[object]]] = []
+        self._listeners: list[Callable[[Arguments], None]] = []
 
-    def while_traced(self, context: Callable[[], AbstractContextManager[object]]) -> None:
-        """Have a context entered with the watch, and left with it."""
-        self._later.append(context)
+    def add(
+        self, context: Callable[[], AbstractContextManager[object]], listener: Callable[[Arguments], None] | None = None
+    ) -> None:
+        """Enter a context with the watch, and pass the traced arguments to ``listener`` before the function runs."""
+        self._contexts.append(context)
+        self._listeners += [listener] if listener is not None else []
 
-    def when_given(self, look: Callable[[Sequence[tuple[str, Any]]], None]) -> None:
-        """Have the traced arguments looked at before the function runs, each with the path of what is in it."""
-        self._given.append(look)
-
-    def given(self, arguments: Sequence[tuple[str, Any]]) -> None:
-        """The function is called with these arguments."""
-        for look in self._given:
-            look(arguments)
+    def note_arguments(self, arguments: Arguments) -> None:
+        """Record the arguments of the function, which is about to run."""
+        for listener in self._listeners:
+            listener(arguments)
 
     def __enter__(self) -> ModuleWatch:
         super().__enter__()
         try:
-            if self._later:
-                self.enter_context(traced_anew())
-            for context in self._later:
+            if self._contexts:
+                self.enter_context(force_retrace())
+            for context in self._contexts:
                 self.enter_context(context())
         except BaseException:
             self.close()
@@ -59,17 +60,17 @@ class ModuleWatch(ExitStack):
         return self
 
     def note_class(self, path: str, kind: type) -> None:
-        """A module of a class is at a path."""
+        """Record the class of the module at a path."""
         self.classes.setdefault(path, plain_text(kind.__name__))
 
     def note(self, path: str, kind: type) -> None:
-        """A module of a class was called."""
+        """Record a call of the module at a path."""
         self.note_class(path, kind)
         self.calls[path] = self.calls.get(path, 0) + 1
 
     @contextmanager
     def inside(self, path: str) -> Iterator[None]:
-        """A module runs: what is traced is in its scope, whatever scopes are around it."""
+        """Put traced operations into the scope of the module at a path, regardless of enclosing scopes."""
         number = self._paths.setdefault(path, len(self._paths))
         self.running.append(path)
         try:
@@ -85,27 +86,27 @@ class ModuleWatch(ExitStack):
         # Scopes that a program names inside a module belong below it.
         inside = parts[marks[-1] + 1 :] if marks else parts
         # equinox names its own layers by class, which adds nothing.
-        below = (part for part in inside if not part.startswith("eqx.nn."))
-        return (*(path.split(".") if path else ()), *below)
+        own = (part for part in inside if not part.startswith("eqx.nn."))
+        return (*(path.split(".") if path else ()), *own)
 
 
-def traced_anew() -> AbstractContextManager[object]:
-    """Have JAX trace what it has traced before, in which no module would be noted, and keep none of it for others."""
+def force_retrace() -> AbstractContextManager[object]:
+    """Make JAX trace functions again instead of reusing a cached trace without modules, or caching this one."""
     try:
         from jax.experimental.xla_metadata import set_xla_metadata
     except ImportError:
         return nullcontext()
-    told: Any = set_xla_metadata
-    context: AbstractContextManager[object] = told(gradir_trace=str(next(_TRACES)))
+    untyped: Any = set_xla_metadata
+    context: AbstractContextManager[object] = untyped(gradir_trace=str(next(_TRACES)))
     return context
 
 
 ModulesOf = Callable[[Any], Iterable[tuple[str, Any]]]
-"""The modules in a value, each with its path: those in modules too, and the value itself if it is one."""
+"""Return all modules in a value, each with its path: nested modules too, and the value itself if it is a module."""
 
 
 class _Known(NamedTuple):
-    """A module, which is kept so that no other comes to have its identity, and its path."""
+    """A module with its path. The reference keeps the module alive, so no other gets its id()."""
 
     module: object
     path: str
@@ -117,21 +118,21 @@ class _Running(NamedTuple):
 
 
 class _Wrapped(NamedTuple):
-    """The call of a class before and now, and how many that are entered need it."""
+    """The original and the wrapped ``__call__`` of a class, and how many `WrappedCalls` use it."""
 
-    before: Callable[..., Any]
-    now: Callable[..., Any]
-    needed: int
+    original: Callable[..., Any]
+    wrapped: Callable[..., Any]
+    users: int
 
 
-class _Entered(threading.local):
+class _Active(threading.local):
     def __init__(self) -> None:
         self.calls: list[WrappedCalls] = []
 
 
 _LOCK: Final = threading.Lock()
 _CLASSES: Final[dict[type, _Wrapped]] = {}
-_ENTERED: Final = _Entered()
+_ACTIVE: Final = _Active()
 
 
 class WrappedCalls(ExitStack):
@@ -143,60 +144,60 @@ class WrappedCalls(ExitStack):
         base: type,
         modules_of: ModulesOf,
         *,
-        is_noted: Callable[[type], bool] = lambda kind: True,  # noqa: ARG005
+        has_scope: Callable[[type], bool] = lambda kind: True,  # noqa: ARG005
         path_of: Callable[[Any], str | None] = lambda module: None,  # noqa: ARG005
-        found: Callable[[Any, str], None] = lambda module, path: None,  # noqa: ARG005
+        mark: Callable[[Any, str], None] = lambda module, path: None,  # noqa: ARG005
     ) -> None:
-        """``path_of`` finds the path on a copy of a module, and ``found`` gets every module with its path."""
+        """Watch the classes derived from ``base``.
+
+        ``has_scope`` selects classes, ``path_of`` reads the path of a copied module, and ``mark`` gets every module
+        with its path.
+        """
         super().__init__()
-        self._watch, self._base, self._is_noted = watch, base, is_noted
-        self._modules_of, self._path_of, self._found = modules_of, path_of, found
-        self._given: dict[int, _Known] = {}
+        self._watch, self.base, self._has_scope = watch, base, has_scope
+        self._modules_of, self._path_of, self._mark = modules_of, path_of, mark
+        self._arguments: dict[int, _Known] = {}
         self._classes: dict[str, type] = {}
         self._running: list[_Running] = []
 
-    def give(self, arguments: Sequence[tuple[str, Any]]) -> None:
-        """The function that is traced has these arguments, each with the path of what is in it."""
+    def note_arguments(self, arguments: Arguments) -> None:
+        """Record the modules in the arguments of the traced function."""
         for path, value in arguments:
-            for key, known in self._known_in(value, path).items():
-                self._given.setdefault(key, known)
+            for key, known in self._find_modules(value, path).items():
+                self._arguments.setdefault(key, known)
                 self._classes.setdefault(known.path, type(known.module))
 
     def __enter__(self) -> WrappedCalls:
         super().__enter__()
         with _LOCK:
-            for kind in filter(self._is_noted, reached([self._base], type.__subclasses__)):
-                before = vars(kind).get("__call__")
-                if before is None:
+            for kind in filter(self._has_scope, reached([self.base], type.__subclasses__)):
+                original = vars(kind).get("__call__")
+                if original is None:
                     continue
                 if kind not in _CLASSES:
-                    _CLASSES[kind] = _Wrapped(before, _scoped(before), 0)
-                    # A class may forbid setting what its instances may not change.
-                    type.__setattr__(kind, "__call__", _CLASSES[kind].now)
-                _CLASSES[kind] = _CLASSES[kind]._replace(needed=_CLASSES[kind].needed + 1)
-                self.callback(_unwrap, kind)
-        _ENTERED.calls.append(self)
-        self.callback(_ENTERED.calls.remove, self)
+                    _CLASSES[kind] = _Wrapped(original, _wrap_call(original), 0)
+                    # A metaclass may refuse this assignment.
+                    type.__setattr__(kind, "__call__", _CLASSES[kind].wrapped)
+                _CLASSES[kind] = _CLASSES[kind]._replace(users=_CLASSES[kind].users + 1)
+                self.callback(_restore_call, kind)
+        _ACTIVE.calls.append(self)
+        self.callback(_ACTIVE.calls.remove, self)
         return self
 
-    def is_for(self, module: object) -> bool:
-        """Return whether a module is of the library whose calls are noted."""
-        return isinstance(module, self._base)
-
     def scope_of(self, module: Any) -> AbstractContextManager[object]:
-        """Return the context in which a call of a module runs."""
+        """Return the context for a call of a module."""
         if self._running and self._running[-1].module is module:
             return nullcontext()
-        known = self._running[-1].known if self._running else self._given
-        found = self._given.get(id(module)) or known.get(id(module))
+        known = self._running[-1].known if self._running else self._arguments
+        found = self._arguments.get(id(module)) or known.get(id(module))
         path = self._path_of(module) if found is None else found.path
-        # It is the root, unless another module is known to be at the top.
+        # It is the root, unless another module is at the top.
         if path is None and not self._running and self._classes.get("", type(module)) is type(module):
-            known, path = self._known_in(module, ""), ""
+            known, path = self._find_modules(module, ""), ""
         if path is None:
             return nullcontext()
         self._watch.note(path, type(module))
-        # One above may run by another of its methods.
+        # An enclosing module may run another method than ``__call__``.
         for above in paths_above(path):
             if above != path and above in self._classes:
                 self._watch.note_class(above, self._classes[above])
@@ -206,37 +207,36 @@ class WrappedCalls(ExitStack):
         scope.enter_context(self._watch.inside(path))
         return scope
 
-    def _known_in(self, value: Any, path: str) -> dict[int, _Known]:
+    def _find_modules(self, value: Any, path: str) -> dict[int, _Known]:
         known = {}
         for inside, module in self._modules_of(value):
             known[id(module)] = _Known(module, below(path, inside))
-            self._found(module, known[id(module)].path)
+            self._mark(module, known[id(module)].path)
         return known
 
 
-def text_of(keys: Any) -> str:
+def keys_text(keys: Any) -> str:
     """Return a path in a pytree, with dots."""
-    text: str = tree_util.keystr(keys, simple=True, separator=".")
-    return text
+    return str(tree_util.keystr(keys, simple=True, separator="."))
 
 
-def _unwrap(kind: type) -> None:
+def _restore_call(kind: type) -> None:
     with _LOCK:
         known = _CLASSES[kind]
-        if known.needed > 1:
-            _CLASSES[kind] = known._replace(needed=known.needed - 1)
+        if known.users > 1:
+            _CLASSES[kind] = known._replace(users=known.users - 1)
             return
         del _CLASSES[kind]
-        # The program may have put something of its own in its place.
-        if vars(kind).get("__call__") is known.now:
-            type.__setattr__(kind, "__call__", known.before)
+        # The program may have replaced the call meanwhile.
+        if vars(kind).get("__call__") is known.wrapped:
+            type.__setattr__(kind, "__call__", known.original)
 
 
-def _scoped(call: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_call(call: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(call)
-    def scoped(module: Any, *args: Any, **kwargs: Any) -> Any:
-        noting = next((each for each in reversed(_ENTERED.calls) if each.is_for(module)), None)
-        with noting.scope_of(module) if noting is not None else nullcontext():
+    def wrapper(module: Any, *args: Any, **kwargs: Any) -> Any:
+        active = next((each for each in reversed(_ACTIVE.calls) if isinstance(module, each.base)), None)
+        with active.scope_of(module) if active is not None else nullcontext():
             return call(module, *args, **kwargs)
 
-    return scoped
+    return wrapper

@@ -1,5 +1,6 @@
-"""A graph from a jaxpr.
+"""Make a graph from a jaxpr.
 
-`flatten` lists its equations, with loops, branches and checkpointed regions taken apart. `probe` asks JAX what one of
-them lets through and keeps. `flow` finds what lies on a path, `slots` what is saved, and `assemble` makes the graph.
+`flatten` lists its equations, also those inside loops, branches and checkpointed regions. `probe` asks JAX for the
+derivative of one equation. `flow` finds the paths of gradient, `slots` the saved values, and `assemble` makes the
+graph.
 """

@@ -1,6 +1,6 @@
-"""Find the values on a path of gradient from an output to the differentiated leaves, and the ends of other paths.
+"""Find the paths of gradient from an output to the differentiated leaves, and the ends of other paths.
 
-Equations are read once from the last to the first: each value learns the first equation at which its gradient ends.
+gradir reads the equations backwards and records for each value the first equation that ends its gradient.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gradir.frontends.walks import grouped, reached
 
 
 def find_paths(flat: Flattener, outputs: Sequence[Value]) -> None:
-    """Mark every value that is active, tainted or live, and leave in each record on the way what JAX says of it."""
+    """Mark every value as active, tainted or live, and add to each record on a path its probe."""
     forward = _Forward(flat)
-    forward.spread()
+    forward.mark()
     active = [value for value in outputs if value.is_active]
     for value in reached(active, lambda value: (each for each in sources_of(value) if each.is_active)):
         value.is_live = True
@@ -28,7 +28,7 @@ def find_paths(flat: Flattener, outputs: Sequence[Value]) -> None:
 
 
 def sources_of(value: Value) -> list[Value]:
-    """Return the values by which gradient goes on from one that it has come to."""
+    """Return the values to which the gradient of a value flows next."""
     record = value.record
     if record is None:
         return value.ends
@@ -38,8 +38,8 @@ def sources_of(value: Value) -> list[Value]:
     return [each for each, is_reached in zip(record.inputs, reaches, strict=False) if is_reached]
 
 
-def takes(record: Record, slot: int) -> bool:
-    """Return whether gradient goes on by an input slot of a record that is on a path."""
+def is_on_path(record: Record, slot: int) -> bool:
+    """Return whether gradient flows through an input slot of a record on a path."""
     if not record.inputs[slot].is_live:
         return False
     if record.joins is not None:
@@ -52,7 +52,7 @@ def takes(record: Record, slot: int) -> bool:
 
 
 class _Forward:
-    """Spreads from what is differentiated. What a record makes is looked at again when an input of it changed."""
+    """Marks the values that depend on differentiated leaves. It visits a record again after an input has changed."""
 
     def __init__(self, flat: Flattener) -> None:
         self._flat = flat
@@ -61,34 +61,34 @@ class _Forward:
         ends = ((id(end), varying) for varying in flat.varying for end in varying.ends)
         self._readers: dict[int, list[Record | Value]] = grouped(chain[tuple[int, Record | Value]](reads, ends))
 
-    def spread(self) -> None:
+    def mark(self) -> None:
         waiting: deque[Record | Value] = deque([*self._flat.varying, *self._flat.records])
         queued = {id(each) for each in waiting}
         while waiting:
             each = waiting.popleft()
             queued.discard(id(each))
-            for value in self._changed(each) if isinstance(each, Value) else self._made(each):
+            for value in self._mark_varying(each) if isinstance(each, Value) else self._mark_outputs(each):
                 for reader in self._readers.get(id(value), ()):
                     if id(reader) not in queued:
                         queued.add(id(reader))
                         waiting.append(reader)
 
     def narrow(self) -> None:
-        """Take from the records what they keep for gradients alone that come from no output."""
+        """Remove from the probes the saved values that only outputs without gradient need."""
         for record in self._flat.records:
             live = [value.is_live for value in record.outputs]
             found = record.probe
             if found is None or found.error or not any(live):
                 continue
-            if any(not is_on and is_inexact(value.aval) for is_on, value in zip(live, record.outputs, strict=True)):
+            if any(is_inexact(value.aval) and not value.is_live for value in record.outputs):
                 narrow = self._probe(record, [value.is_active for value in record.inputs], live)
-                record.probe = replace(found, kept=narrow.kept, backward=narrow.backward)
+                record.probe = replace(found, residuals=narrow.residuals, backward=narrow.backward)
 
-    def _changed(self, value: Value) -> list[Value]:
+    def _mark_varying(self, value: Value) -> list[Value]:
         is_active = is_inexact(value.aval) and any(end.is_active for end in value.ends)
         return [value] * _mark(value, is_active, any(end.is_tainted for end in value.ends))
 
-    def _made(self, record: Record) -> Iterator[Value]:
+    def _mark_outputs(self, record: Record) -> Iterator[Value]:
         active = [value.is_active for value in record.inputs]
         tainted = [value.is_tainted for value in record.inputs]
         joins = record.joins
@@ -103,24 +103,23 @@ class _Forward:
                 yield output
 
     def _probe(self, record: Record, active: list[bool], wanted: list[bool]) -> Probe:
-        key = _key(record, active, wanted)
-        if key is None:
-            return probe(record, active, wanted)
-        if key not in self._probes:
-            self._probes[key] = probe(record, active, wanted)
-        return self._probes[key]
+        key = _probe_key(record, active, wanted)
+        found = self._probes.get(key) or probe(record, active, wanted)
+        if key is not None:
+            self._probes[key] = found
+        return found
 
 
 def _mark(value: Value, is_active: bool, is_tainted: bool) -> bool:
-    changed = (is_active and not value.is_active) or (is_tainted and not value.is_tainted)
+    before = value.is_active, value.is_tainted
     value.is_active |= is_active
     value.is_tainted |= is_tainted
-    return changed
+    return before != (value.is_active, value.is_tainted)
 
 
-def _key(record: Record, active: list[bool], wanted: list[bool]) -> Any:
-    """Return a key that equal equations share, ``None`` if a parameter cannot be compared."""
-    # Which slots take the same variable tells what is kept, each value once.
+def _probe_key(record: Record, active: list[bool], wanted: list[bool]) -> Any:
+    """Return a key that equal equations share, ``None`` if a parameter has no hash."""
+    # Equations that pass one variable to several inputs save it once, so the key contains the pattern of variables.
     places: dict[int, int] = {}
     inputs = tuple(
         (value.aval, repr(value.literal) if value.kind == "literal" else places.setdefault(id(atom), len(places)))
@@ -135,14 +134,14 @@ def _key(record: Record, active: list[bool], wanted: list[bool]) -> Any:
 
 
 class End(NamedTuple):
-    """The operation at which gradient ends, and the leaves behind it; without one, leaves that nothing reads."""
+    """The operation that ends a gradient, and the leaves before it; without an operation, unused leaves."""
 
     record: Record | None
     leaves: tuple[Value, ...]
 
 
-def kind_of(record: Record) -> str:
-    """Return the kind of cut that an operation makes."""
+def cut_kind(record: Record) -> str:
+    """Return the kind of the cut at an operation."""
     if record.native in CUSTOM:
         return "custom_rule"
     return "stop_gradient" if record.native == "stop_gradient" else "nondifferentiable"
@@ -155,36 +154,36 @@ class Ends:
         self._records = flat.records
         self._numbers = {id(record): number for number, record in enumerate(flat.records)}
         self._varying = grouped((id(end), value) for value in flat.varying for end in value.ends)
-        self._matter = set(reached(outputs, _behind))
+        self._used = set(reached(outputs, _find_inputs))
         self._ends: dict[int, int] = {}
-        self._find()
+        self._find_ends()
 
     def of(self, leaves: Sequence[Value]) -> Iterator[End]:
-        """Yield the ends of gradient before some leaves, in the order of the program."""
-        behind = grouped((self._ends.get(id(leaf), -1) if leaf in self._matter else -1, leaf) for leaf in leaves)
-        for number, these in sorted(behind.items()):
-            yield End(None if number < 0 else self._records[number], tuple(these))
+        """Yield the ends of the paths to these leaves, in the order of the program."""
+        leaves_by_end = grouped((self._ends.get(id(leaf), -1) if leaf in self._used else -1, leaf) for leaf in leaves)
+        for number, group in sorted(leaves_by_end.items()):
+            yield End(None if number < 0 else self._records[number], tuple(group))
 
-    def taking(self, record: Record) -> tuple[Record, int] | None:
-        """The first operation on a path, and the slot, that takes what a cutting operation made, without gradient."""
-        made = {id(value) for value in record.outputs}
+    def find_consumer(self, record: Record) -> tuple[Record, int] | None:
+        """Return the first operation on a path, and its slot, that uses the result of a cutting operation."""
+        results = {id(value) for value in record.outputs}
         for later in self._records[self._numbers[id(record)] + 1 :]:
-            hits = [slot for slot, value in enumerate(later.inputs) if id(value) in made]
+            hits = [slot for slot, value in enumerate(later.inputs) if id(value) in results]
             if not hits:
                 continue
-            if any(value.is_live for value in later.outputs) and later.joins is None:
+            if later.is_live and later.joins is None:
                 return later, hits[0]
-            made.update(id(value) for value in later.outputs)
+            results.update(id(value) for value in later.outputs)
         return None
 
-    def _find(self) -> None:
-        # What a round hands to the next is known only after a look at the whole loop.
+    def _find_ends(self) -> None:
+        # A carry needs another pass, since its later rounds are known only at the end of the loop.
         changed = True
         while changed:
             changed = False
             for number in range(len(self._records) - 1, -1, -1):
                 for slot, value in enumerate(self._records[number].inputs):
-                    changed |= self._note(value, self._end_behind(number, slot))
+                    changed |= self._note(value, self._find_end(number, slot))
                     for varying in self._varying.get(id(value), ()):
                         changed |= self._note(value, self._ends.get(id(varying)))
             for values in self._varying.values():
@@ -199,17 +198,16 @@ class Ends:
         self._ends[id(value)] = end
         return True
 
-    def _end_behind(self, number: int, slot: int) -> int | None:
-        """The number of the first record at which the gradient of an input ends, of those that the way by it meets."""
+    def _find_end(self, number: int, slot: int) -> int | None:
+        """Return the number of the first record that ends the gradient of an input, on the paths through a record."""
         record = self._records[number]
-        value = record.inputs[slot]
-        if not value.is_active:
+        if not record.inputs[slot].is_active:
             return None
         joins, reaches = record.joins, record.probe.reaches if record.probe is not None else None
         reads = [
             (output, is_inexact(output.aval) and (joins is not None or (reaches is not None and reaches[place][slot])))
             for place, output in enumerate(record.outputs)
-            if output in self._matter and (joins is None or slot in joins[place])
+            if output in self._used and (joins is None or slot in joins[place])
         ]
         if not reads:
             return None
@@ -219,7 +217,7 @@ class Ends:
         return min((self._ends[id(output)] for output in passing if id(output) in self._ends), default=None)
 
 
-def _behind(value: Value) -> list[Value]:
+def _find_inputs(value: Value) -> list[Value]:
     record = value.record
     if record is None or record.joins is None:
         return [*value.ends, *(() if record is None else record.inputs)]

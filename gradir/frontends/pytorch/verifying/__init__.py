@@ -1,1 +1,1 @@
-"""Run a backward and compare it with a graph; ``untouched`` leaves all else, and the graph, as it was."""
+"""Run a backward pass and compare it with a graph; ``untouched`` keeps all other state and the graph unchanged."""

@@ -1,8 +1,7 @@
-"""Restore or refuse what a backward changes beside the gradients it is for.
+"""Restore the state that a backward pass changes, or refuse to run it.
 
-Adding a gradient to a leaf also sends it to other processes: hooks behind the addition count it, and a wrapper such as
-DistributedDataParallel takes each forward for one such backward. So in a process group the engine is asked for the
-gradients, and adds up none.
+In a process group, accumulating a gradient also sends it to other processes, and DistributedDataParallel expects one
+backward pass per forward pass. So gradir only computes the gradients there, with `torch.autograd.grad`.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 
 
 class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
-    """Records the copies and sums that are made while no node runs, as the engine makes each retained gradient.
+    """Records the copies and sums that the engine makes between nodes for retained gradients.
 
-    No node knows these tensors, and a look at all objects takes longer than a small backward.
+    No node has these tensors, and a search of all objects takes longer than a small backward pass.
     """
 
     def __init__(self) -> None:
@@ -52,24 +51,24 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def leave(self, *_: object) -> None:
-        """See no more operations until the engine takes up the next node, for which it puts all modes back."""
+        """Record no operations until the engine starts the next node, which restores all modes."""
         if private.dispatch_modes()[-1:] == [self]:
             private.pop_dispatch_mode()
 
     def put_back(self) -> None:
-        """Give each tensor that has a recorded result for its gradient the one that it had."""
+        """Restore the gradient of each tensor whose gradient is a recorded result."""
         with private.without_overrides():
-            # Without a result this would look at all objects for nothing.
+            # Without results, skip the slow search of all objects.
             for tensor in reach.living(torch.Tensor) if self._before else ():
                 while tensor.retains_grad and id(tensor.grad) in self._before:
                     _, tensor.grad = self._before[id(tensor.grad)]
 
 
 @contextmanager
-def retained_gradients_kept() -> Iterator[Callable[..., None]]:
+def keep_retained_gradients() -> Iterator[Callable[..., None]]:
     """Keep the gradients of tensors that retain them; call the result before each node runs."""
     replaced = _Replaced()
-    # To enter it would set a flag by which torch.compile compiles nothing meanwhile.
+    # Entering the mode would set a flag that makes torch.compile compile nothing meanwhile.
     private.push_dispatch_mode(replaced)
     try:
         yield replaced.leave
@@ -79,7 +78,7 @@ def retained_gradients_kept() -> Iterator[Callable[..., None]]:
 
 
 def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -> None:
-    """Refuse a graph on which every backward leaves something behind."""
+    """Refuse a graph whose backward pass always has lasting effects."""
     if any(map(reach.is_reentrant_checkpoint, grad_fns)):
         raise CaptureError(
             "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
@@ -100,7 +99,7 @@ def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -
 
 
 def refuse_addition(_: torch.Tensor) -> NoReturn:
-    """Refuse to add to a leaf, as its hook."""
+    """Refuse to accumulate a gradient, as a hook of a leaf."""
     raise CaptureError(
         "a function of the graph runs a backward of its own, whose gradients a process group would send: "
         "verify in a process without a group"
@@ -108,79 +107,80 @@ def refuse_addition(_: torch.Tensor) -> NoReturn:
 
 
 @contextmanager
-def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[None]:
+def pause_reductions(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[None]:
     """Keep distributed wrappers from reducing gradients."""
     parts: dict[int, tuple[Any, str, object]] = {}
     for fn in grad_fns:
         if type(fn).__name__ == private.DDP_SINK:
             wrapper = fn.ddp_weakref()
-            # The top of a static graph reduces at first.
+            # The first node of a static graph starts the reduction.
             if getattr(wrapper, "static_graph", False):
                 parts[id(wrapper)] = wrapper, private.DDP_ENQUEUED, True
-        # `fully_shard` reduces in the functions that end a module's backward.
+        # `fully_shard` reduces gradients in the last node of a module's backward pass.
         elif type(fn).__name__ == private.FSDP_FUNCTION:
             parts[id(fn.param_group)] = fn.param_group, "reduce_grads", False
     for group in (group for root in roots for group in sharding_groups(modules_in(root))):
         parts[id(group)] = group, "reduce_grads", False
-    with ExitStack() as changed:
+    with ExitStack() as changes:
         for part in parts.values():
-            changed.enter_context(substituted(*part))
+            changes.enter_context(substituted(*part))
         yield
 
 
 @contextmanager
-def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
-    """Restore random numbers and buffers, since a checkpoint runs its modules and their normalizations again."""
-    # Before anything ran on it, a device has no random numbers, and asking would start it.
+def keep_buffers_and_random_state(live: LiveGraph) -> Iterator[None]:
+    """Restore random state and buffers, since a checkpoint runs its modules and their normalizations again."""
+    # Reading the random state of an unused device would initialize CUDA.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices):
-        # A hook that unpacks may run code of the program as a function may, such as that of a checkpoint.
+        # An unpack hook may run code of the program, such as a checkpoint.
         is_hooked = any(slot.state == "hooked" for node in live.graph.nodes.values() for slot in node.saved)
         if not (is_hooked or reach.hiding_functions(live.grad_fns)):
             yield
             return
-        # Without the modules of the graph it may be any.
+        # If the modules of the graph are unknown, it may run any module.
         modules = [module for root in live.roots.values() for module in modules_in(root)] or reach.living(nn.Module)
-        kept = [(buffers, dict(buffers)) for buffers in map(own_buffers, modules) if buffers]
-        tensors = {id(tensor): tensor for _, before in kept for tensor in before.values() if tensor is not None}
+        saved = [(buffers, dict(buffers)) for buffers in map(own_buffers, modules) if buffers]
+        tensors = {id(tensor): tensor for _, before in saved for tensor in before.values() if tensor is not None}
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
             copies = [(tensor, tensor.detach().clone()) for tensor in tensors.values() if not tensor.is_meta]
         try:
             yield
         finally:
-            for buffers, before in kept:
+            for buffers, before in saved:
                 buffers.update(before)
             with torch.no_grad(), without_dispatch_modes(), without_overrides():
                 for tensor, copy in copies:
-                    # What the graph saved of it would be stale if its version changed.
+                    # `.data` keeps the version, so saved tensors of the graph stay valid.
                     tensor.data.copy_(copy)
 
 
 _DICTS: Final = (dict, OrderedDict, defaultdict)
-# Of these very types: a derived class may hold more, and is an object.
+# Exact types only. A derived class may have attributes, so it counts as an object.
 _CONTAINERS: Final = (*_DICTS, list, set, deque)
 
 
-def refuse_what_runs_once(live: LiveGraph) -> None:
-    """Refuse a graph with a function whose backward visibly runs only once."""
-    met: set[int] = set()
+def refuse_single_use(live: LiveGraph) -> None:
+    """Refuse a graph with a function whose backward pass visibly runs only once."""
+    seen: set[int] = set()
     for fn, node_id in live.grad_fns.items():
-        why, remedy = _why_once(fn) if isinstance(fn, FunctionCtx) else ("", "")
+        reason, remedy = _explain_single_use(fn) if isinstance(fn, FunctionCtx) else ("", "")
         saved = live.graph.nodes[node_id].saved
-        if not why and any(slot.state == "hooked" for slot in saved) and _is_selective(fn, met):
-            why = "lies in a region of selective activation checkpointing, which runs backward once"
-        if why:
+        if not reason and any(slot.state == "hooked" for slot in saved) and _is_selective(fn, seen):
+            reason = "lies in a region of selective activation checkpointing, which runs backward once"
+        if reason:
             raise CaptureError(
-                f"{node_id}: {why}, so that verifying would leave no graph for a backward of your own: {remedy}verify "
-                "with keep_graph=False, which uses the graph up"
+                f"{node_id}: {reason}, so that verifying would leave no graph for a backward of your own: {remedy}"
+                "verify with keep_graph=False, which uses the graph up"
             )
 
 
-def _why_once(fn: GradFn) -> tuple[str, str]:
+def _explain_single_use(fn: GradFn) -> tuple[str, str]:
+    """Return why a backward pass runs only once, and a remedy for the user, or empty texts."""
     cls: Any = reach.class_of(fn)
     if clears_what_is_read(fn):
         return "has clear_saved_tensors_on_access, and can read what it saved once", ""
-    # What was never run is compiled for the backward that runs it first, and torch then donates nothing.
+    # torch compiles a backward pass when it first runs. It donates no buffers if the graph is retained then.
     is_compiled = cls.__module__.startswith(private.COMPILED) and getattr(cls, "compiled_bw", None) is not None
     if is_compiled and getattr(cls.metadata, "bw_donated_idxs", None) and pkgutil.resolve_name(private.DONATES):
         remedy = f"set {private.DONATES} = False before compiling, or "
@@ -191,52 +191,52 @@ def _why_once(fn: GradFn) -> tuple[str, str]:
 
 
 def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
-    """Yield the functions of a backward: what its decorators wrap, and what it names in its own file."""
+    """Yield the functions of a backward pass: those in its decorators, and those that it names in its own file."""
 
-    def functions(things: Iterable[object]) -> Iterator[FunctionType]:
-        bare = (getattr(thing, "__func__", thing) for thing in things)
-        return (thing for thing in bare if isinstance(thing, FunctionType))
+    def functions(values: Iterable[object]) -> Iterator[FunctionType]:
+        bare = (getattr(value, "__func__", value) for value in values)
+        return (value for value in bare if isinstance(value, FunctionType))
 
-    def named_by(function: FunctionType) -> list[FunctionType]:
+    def callees(function: FunctionType) -> list[FunctionType]:
         named = functions(function.__globals__.get(name) for name in reach.names_in(function))
         own = [other for other in named if other.__globals__ is function.__globals__]
-        return [*functions(_closed_over(function).values()), *own]
+        return [*functions(_closure_variables(function).values()), *own]
 
-    return reached(functions(reach.backward_code(fn)), named_by)
+    return reached(functions(reach.backward_code(fn)), callees)
 
 
-def _is_selective(fn: GradFn, met: set[int]) -> bool:
-    """Return whether what a grad_fn saved is computed again by a selective checkpoint; each hook is looked at once."""
+def _is_selective(fn: GradFn, seen: set[int]) -> bool:
+    """Return whether a selective checkpoint recomputes the saved tensors of a grad_fn, skipping seen hooks."""
     for name in dir(fn):
         if not name.startswith(private.PACKED):
             continue
         packed = getattr(fn, name)
         for raw in packed if isinstance(packed, tuple) else (packed,):
             unpack = getattr(raw, "unpack_hook", None)
-            if unpack is None or id(unpack) in met:
+            if unpack is None or id(unpack) in seen:
                 continue
-            met.add(id(unpack))
-            again = getattr(_closed_over(unpack).get("frame"), "recompute_fn", None)
-            if isinstance(_closed_over(again).get("recompute_context"), private.SelectiveCheckpoint):
+            seen.add(id(unpack))
+            recompute = getattr(_closure_variables(unpack).get("frame"), "recompute_fn", None)
+            if isinstance(_closure_variables(recompute).get("recompute_context"), private.SelectiveCheckpoint):
                 return True
     return False
 
 
-def _closed_over(function: Any) -> dict[str, Any]:
+def _closure_variables(function: Any) -> dict[str, Any]:
     return dict(closed_over(function)) if type(function) is FunctionType else {}
 
 
 @contextmanager
-def state_kept(live: LiveGraph) -> Iterator[None]:
-    """Restore what the backwards of custom Functions take from their contexts, or warn about changed tensors."""
+def keep_contexts(live: LiveGraph) -> Iterator[None]:
+    """Restore the contexts of custom Functions after their backward, and warn about changed tensors."""
     states = [(_State(fn), live.grad_fns[fn]) for fn in reach.hiding_functions(live.grad_fns)]
     try:
         yield
     finally:
         for state, _ in states:
             state.put_back()
-    kept = ((node_id, tensor, before) for state, node_id in states for tensor, before in state.tensors)
-    changed = [*dict.fromkeys(node_id for node_id, tensor, before in kept if _fingerprint(tensor) != before)]
+    tensors = ((node_id, tensor, before) for state, node_id in states for tensor, before in state.tensors)
+    changed = [*dict.fromkeys(node_id for node_id, tensor, before in tensors if _fingerprint(tensor) != before)]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         warn(
@@ -250,39 +250,39 @@ class _State:
         self._containers: list[tuple[Any, dict[Any, Any] | list[Any]]] = []
         self._objects: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.tensors: list[tuple[torch.Tensor, tuple[int | None, int | None]]] = []
-        met: set[int] = set()
-        pending: list[Any] = [vars(fn)]
-        # A backward that ran may have freed them, and torch before 2.11 does not show them.
+        seen: set[int] = set()
+        waiting: list[Any] = [vars(fn)]
+        # An earlier backward pass may have freed the saved tensors. Torch before 2.11 has no access to them.
         with suppress(AttributeError, RuntimeError):
-            pending += [getattr(raw, "data", None) for raw in private.packed_tensors(fn) if raw.unpack_hook is None]
-        while pending:
-            thing = pending.pop()
-            if id(thing) in met:
+            waiting += [getattr(raw, "data", None) for raw in private.packed_tensors(fn) if raw.unpack_hook is None]
+        while waiting:
+            value = waiting.pop()
+            if id(value) in seen:
                 continue
-            met.add(id(thing))
-            kind = type(thing)
+            seen.add(id(value))
+            kind = type(value)
             if kind in _CONTAINERS:
-                self._containers.append((thing, dict(thing) if kind in _DICTS else list(thing)))
+                self._containers.append((value, dict(value) if kind in _DICTS else list(value)))
             if kind in _CONTAINERS or kind is tuple:
-                pending.extend(thing.values() if kind in _DICTS else thing)
+                waiting.extend(value.values() if kind in _DICTS else value)
             elif issubclass(kind, torch.Tensor):
-                self.tensors.append((thing, _fingerprint(thing)))
-            # torch's own objects manage themselves.
+                self.tensors.append((value, _fingerprint(value)))
+            # torch manages the state of its own objects.
             elif not issubclass(kind, type) and not reach.is_torchs_own(kind.__module__):
-                attributes = private.fields_of(thing)
+                attributes = private.fields_of(value)
                 self._objects.append((attributes, dict(attributes)))
 
     def put_back(self) -> None:
-        for container, kept in self._containers:
-            refill(container, kept)
+        for container, content in self._containers:
+            refill(container, content)
         for attributes, before in self._objects:
-            # Other objects than containers get back what was deleted or set to None.
+            # Restore only attributes that were deleted or set to None.
             lost = [name for name, value in before.items() if attributes.get(name) is None and value is not None]
             attributes.update((name, before[name]) for name in lost)
 
 
 def refill(container: Any, content: Any) -> None:
-    """Have a list, dict, set or deque contain this and nothing else."""
+    """Replace the content of a list, dict, set or deque."""
     container.clear()
     (container.extend if isinstance(container, (list, deque)) else container.update)(content)
 

@@ -1,11 +1,11 @@
-"""Check a captured graph against the autograd engine itself, by running a backward."""
+"""Check a captured graph against the autograd engine, by running a backward pass."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import Any, TypeAlias
@@ -34,31 +34,28 @@ from gradir.protocols import Verification
 from gradir.spec import own_error
 
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
-# A gradient itself would live until the end.
+# The gradients themselves would use memory until the end.
 _Gradients: TypeAlias = tuple[TensorMeta | None, ...]
 
 
-def _described(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:
-    # Most nodes have one output, of one of a few shapes; of others' classes a shape may be anything.
+def _describe(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:
+    # Most nodes have one output, with one of a few shapes. Shapes of subclasses may have no hash.
     if len(gradients) == 1 and type(gradients[0]) is torch.Tensor:
-        try:
-            return _described_alone(gradients[0].dtype, gradients[0].shape)
-        except (RuntimeError, TypeError):
-            # It is nested, or has symbolic sizes: what follows takes its time.
-            pass
+        # A nested tensor, or symbolic sizes, need the slow way.
+        with suppress(RuntimeError, TypeError):
+            return _describe_single(gradients[0].dtype, gradients[0].shape)
     return tuple([None if each is None else TensorMeta(bare_name(each.dtype), shape_of(each)) for each in gradients])
 
 
 @lru_cache(maxsize=1024)
-def _described_alone(dtype: torch.dtype, shape: torch.Size) -> _Gradients:
+def _describe_single(dtype: torch.dtype, shape: torch.Size) -> _Gradients:
     return (TensorMeta(bare_name(dtype), tuple(shape)),)
 
 
 class _Watch:
-    """Watches one backward, apart from those that functions and hooks run inside it, which have higher numbers."""
+    """Watches one backward pass, and ignores passes that functions and hooks run inside it, with higher numbers."""
 
     def __init__(self, leave: Callable[..., None]) -> None:
-        """Watch; ``leave`` is called before each node runs, as `left_alone` asks."""
         self._leave = leave
         self._thread = threading.get_ident()
         self._number: int | None = None
@@ -67,74 +64,69 @@ class _Watch:
 
     def note(self, fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
         self._leave()
-        # The profile is of nodes, and the operations inside one would be ten times as many. The engine undoes this.
+        # Profile nodes only: the operations inside are ten times as many. The engine resets this for the next node.
         private.record_functions(False)
         number = private.current_backward()
         if threading.get_ident() != self._thread or (self._number is not None and number > self._number):
             return
         if number != self._number:
-            # What was noted so far ran inside this backward, before its own first node.
+            # The nodes so far ran in an inner backward pass, before the first node of this one.
             self.arrived.clear()
             self._number = number
-        self.arrived[fn] = _described(gradients)
+        self.arrived[fn] = _describe(gradients)
 
     def note_gradient(self, leaf: torch.Tensor) -> None:
-        """Note that a leaf has a gradient; a hook for after the accumulation."""
-        # The engine also comes to a leaf with no gradient at all.
+        """Record that a leaf has a gradient, as a hook after the accumulation."""
+        # The engine also runs the accumulation of a leaf without any gradient.
         if leaf.grad is not None:
             self.received.setdefault(id(leaf), set()).add(private.current_backward())
 
-    def note_asked(self, gradients: Mapping[int, torch.Tensor | None], grad_fns: Iterable[GradFn]) -> None:
-        """Note what would have been added to leaves, by id()."""
+    def note_computed(self, gradients: Mapping[int, torch.Tensor | None], grad_fns: Iterable[GradFn]) -> None:
+        """Record computed gradients by id() of their leaves."""
         for fn in grad_fns:
             if type(fn).__name__ == private.ACCUMULATOR:
-                self.arrived[fn] = _described((gradients.get(id(fn.variable)),))
+                self.arrived[fn] = _describe((gradients.get(id(fn.variable)),))
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
-    def accumulated(self) -> dict[int, bool]:
-        """Return the leaves that the engine came to, and whether with a gradient, which a hook may have taken away."""
-        leaves = ((fn, given) for fn, given in self.arrived.items() if type(fn).__name__ == private.ACCUMULATOR)
-        return {id(fn.variable): any(gradient is not None for gradient in given) for fn, given in leaves}
-
-    def came_from_inside(self, leaf: int) -> bool:
-        """Return whether only a backward that ran inside this one gave a leaf its gradient."""
+    def is_from_inner_pass(self, leaf: int) -> bool:
+        """Return whether only an inner backward pass gave a leaf its gradient."""
         return self._number not in self.received.get(leaf, {self._number})
 
 
 def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
-    """Run a real backward, and compare.
+    """Run a real backward pass, and compare.
 
     Every captured node must run, and nothing else. The gradient at each output must have the recorded dtype and shape.
-    The engine must come to every leaf of the graph, and bring no gradient to a parameter that is said to be unreached.
+    The engine must reach every leaf of the graph, and give no gradient to a parameter that the graph calls unreached.
 
-    All gradients in ``.grad`` stay as they were. With ``keep_graph`` so does the graph, and a graph that can run only
-    once is refused.
+    All gradients in ``.grad`` stay unchanged. With ``keep_graph`` the graph stays too, and gradir refuses a graph that
+    can run only once.
     """
-    asks = in_process_group()
-    with _one_error():
+    is_grouped = in_process_group()
+    with _convert_errors():
         outputs = [captured.tensor for captured in live.captured if captured.role == "output"]
         seeds, starts = [*map(ones_for, outputs)], [*map(start_of, outputs)]
-    # The collector would look at the hooks, and at the whole graph with them, once more than all else takes.
+    # The garbage collector would traverse the hooks and the whole graph, which takes longer than the rest.
     with paused_gc(), left_alone(live, keep_graph=keep_graph) as leave:
         watch = _Watch(leave)
         hooks = [fn.register_prehook(partial(watch.note, fn)) for fn in live.grad_fns]
-        # Not asked for afterwards: a distributed model takes gradients away as they come.
-        leaves = () if asks else (*live.leaves.values(), *live.unreached)
+        # A hook, since a distributed model removes gradients as soon as they arrive.
+        leaves = () if is_grouped else (*live.leaves.values(), *live.unreached)
         hooks += [_register_accumulated(leaf, watch.note_gradient) for leaf in leaves]
-        # In a process group gradients are asked for and not accumulated: see `untouched`.
-        run: Callable[..., None] = partial(_ask, live, watch) if asks else torch.autograd.backward
+        # In a process group gradir computes gradients without accumulating them: see `untouched`.
+        run: Callable[..., None] = partial(_compute_gradients, live, watch) if is_grouped else torch.autograd.backward
         backward = partial(run, starts, seeds, retain_graph=keep_graph)
-        with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__), _one_error():
+        with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__), _convert_errors():
             engine = _run_backward(backward)
-    # A custom function may keep an attribute called name.
+    # By the class, since a custom function may have an attribute `name`.
     captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
     unknown = engine - captured
     del unknown[private.ENGINES_OWN]
     mismatches = [
         *(f"{node_id}: the engine did not run it" for fn, node_id in live.grad_fns.items() if fn not in watch.arrived),
         *(f"the engine ran {count} more {name} than were captured" for name, count in sorted(unknown.items())),
-        *_wrong_gradients(live, watch.arrived),
-        *_wrong_leaves(live, watch),
+        *_check_gradients(live, watch.arrived),
+        *_check_leaves(live, watch),
     ]
     functions = [node for node in live.graph.nodes.values() if node.role == "function"]
     edges = sum(map(number_into, functions))
@@ -143,32 +135,33 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 
 @contextmanager
 def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable[..., None]]:
-    """Let a backward leave all gradients, and the graph unless it may be used up; call the result before each node."""
+    """Make a backward pass keep all gradients, and with ``keep_graph`` the graph; call the result before each node."""
     if keep_graph:
-        untouched.refuse_what_runs_once(live)
+        untouched.refuse_single_use(live)
     tensors = [*live.leaves.values(), *live.unreached]
-    asks = in_process_group()
+    is_grouped = in_process_group()
     with private.without_overrides():
-        # Of modules that were not given, too.
-        aside = leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
-    if asks:
+        # Also leaves of modules that the user did not pass.
+        others = leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
+    if is_grouped:
         untouched.refuse_lasting(live.grad_fns, list(live.leaves.values()))
+    refused = tensors if is_grouped else []
     with (
-        removing([_register_accumulated(tensor, untouched.refuse_addition) for tensor in tensors] if asks else []),
+        removing([_register_accumulated(tensor, untouched.refuse_addition) for tensor in refused]),
         ExitStack() as without_gradients,
-        untouched.state_kept(live) if keep_graph else nullcontext(),
-        untouched.buffers_and_random_numbers_kept(live),
-        untouched.undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
-        untouched.retained_gradients_kept() as leave,
+        untouched.keep_contexts(live) if keep_graph else nullcontext(),
+        untouched.keep_buffers_and_random_state(live),
+        untouched.pause_reductions(live.grad_fns, live.roots.values()) if is_grouped else nullcontext(),
+        untouched.keep_retained_gradients() as leave,
     ):
-        for tensor in {id(tensor): tensor for tensor in (*tensors, *aside)}.values():
+        for tensor in {id(tensor): tensor for tensor in (*tensors, *others)}.values():
             without_gradients.enter_context(substituted(tensor, "grad", None))
         yield leave
 
 
 @contextmanager
 def removing(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
-    """Remove hooks afterwards."""
+    """Remove hooks at the end of a block."""
     try:
         yield
     finally:
@@ -177,7 +170,7 @@ def removing(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
 
 
 def _run_backward(backward: Callable[[], None]) -> Counter[str]:
-    """Run backward; returns how often the engine ran nodes of each name, nothing where a profiler is on already."""
+    """Run backward; return how often the engine ran nodes of each name, or nothing if a profiler runs already."""
     if private.profiler_enabled():
         backward()
         return Counter()
@@ -186,12 +179,12 @@ def _run_backward(backward: Callable[[], None]) -> Counter[str]:
         backward()
     finally:
         threads = private.stop_profile()
-    return Counter(name for thread in threads for name in _outermost(thread))
+    return Counter(name for thread in threads for name in _outermost_nodes(thread))
 
 
-def _outermost(events: list[Any]) -> Iterator[str]:
-    """Yield the nodes that a thread ran, but for those that it ran inside another."""
-    # Deeply nested backwards go on in another thread, which did not begin the backward.
+def _outermost_nodes(events: list[Any]) -> Iterator[str]:
+    """Yield the nodes that a thread ran, without nodes that ran inside another one."""
+    # Deeply nested backward passes continue in another thread, whose profile has no start.
     if not any(event.name() == private.BEGUN for event in events):
         return
     running: set[int] = set()
@@ -205,30 +198,30 @@ def _outermost(events: list[Any]) -> Iterator[str]:
             running.add(event.handle())
 
 
-def _ask(
+def _compute_gradients(
     live: LiveGraph, watch: _Watch, starts: list[torch.Tensor], seeds: list[torch.Tensor], *, retain_graph: bool
 ) -> None:
     leaves = [*live.leaves.values(), *live.unreached]
     gradients: Any = ()
     if leaves:
         gradients = torch.autograd.grad(starts, leaves, seeds, retain_graph=retain_graph, allow_unused=True)
-    watch.note_asked({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
+    watch.note_computed({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
 
 
 @contextmanager
-def _one_error() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     try:
         with torch.autograd.set_multithreading_enabled(False):
             yield
     except (CaptureError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        # A hook of the user may even leave the interpreter, which must not pass for success.
+        # A hook of the user may even call sys.exit, which must not look like success.
         raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
 
 
-def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
-    # Equal ones are one object each, nearly all.
+def _check_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
+    # Cache by id(), since nearly all equal gradients are one object.
     agreed: set[tuple[int, int]] = set()
     for fn, gradients in arrived.items():
         node = live.graph.nodes[live.grad_fns[fn]]
@@ -250,10 +243,10 @@ def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iter
 
 
 def _asks_for(leaf: torch.Tensor, gradient: TensorMeta | None, meta: TensorMeta) -> bool:
-    """Return whether a gradient has the shape of its leaf, and the dtype it asks for."""
+    """Return whether a gradient has the shape of its leaf, and the leaf's ``grad_dtype``."""
     with private.without_overrides():
-        asked: torch.dtype | None = getattr(leaf, "grad_dtype", leaf.dtype)
-    if gradient is None or (asked is not None and bare_name(asked) != gradient.dtype):
+        wanted: torch.dtype | None = getattr(leaf, "grad_dtype", leaf.dtype)
+    if gradient is None or (wanted is not None and bare_name(wanted) != gradient.dtype):
         return False
     return _agrees(gradient, replace(meta, dtype=gradient.dtype))
 
@@ -262,18 +255,20 @@ def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:
     if gradient.dtype != meta.dtype or gradient.shape is None or meta.shape is None:
         return gradient.dtype == meta.dtype
     sizes = zip_longest(gradient.shape, meta.shape)
-    # A symbolic size may be any.
+    # A symbolic size matches every size.
     return all(size == recorded for size, recorded in sizes if not (isinstance(recorded, str) and size is not None))
 
 
-def _wrong_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
-    came_to = watch.accumulated()
-    received = {*watch.received, *(leaf for leaf, has_gradient in came_to.items() if has_gradient)}
+def _check_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
+    leaves = ((fn, each) for fn, each in watch.arrived.items() if type(fn).__name__ == private.ACCUMULATOR)
+    reached = {id(fn.variable): gradients[0] for fn, gradients in leaves}
+    # Also gradients that a hook has removed.
+    received = {*watch.received, *(leaf for leaf, gradient in reached.items() if gradient is not None)}
     for node_id, tensor in live.leaves.items():
-        # Where a function returns no gradient for an input, the engine goes on to that without one.
-        if id(tensor) not in received and id(tensor) not in came_to:
+        # If a function returns no gradient for an input, the engine still reaches its leaf.
+        if id(tensor) not in received and id(tensor) not in reached:
             yield f"{node_id}: said to be reached, and got no gradient"
     for cut, tensor in zip(live.graph.cuts, live.unreached, strict=False):
         if cut.kind == "unreached" and id(tensor) in received:
-            inside = ", by a backward inside this one" if watch.came_from_inside(id(tensor)) else ""
+            inside = ", by a backward inside this one" if watch.is_from_inner_pass(id(tensor)) else ""
             yield f"{', '.join(cut.names)}: said to be {cut.kind}, and got a gradient{inside}"

@@ -1,1 +1,1 @@
-"""Look at a training script while it runs: its backwards, its optimizers, and what goes wrong from step to step."""
+"""Watch a training script while it runs: its backward passes, its optimizers, and the faults of each step."""

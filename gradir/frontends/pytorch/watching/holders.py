@@ -1,4 +1,4 @@
-"""Who keeps tensors of earlier steps: the variables of a program, and the lines that put something into them."""
+"""Find the variables of a program that keep tensors of earlier steps, and the lines that assign them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_MODULE: Final = ast.Module([], [])
 
 @lru_cache(maxsize=32)
 def parse_file(file: str) -> tuple[ast.Module, tuple[str, ...]]:
-    """Return the statements of a file, and its lines; of what cannot be read nothing."""
+    """Return the syntax tree and lines of a file, which are empty if gradir cannot read it."""
     try:
         text = Path(file).read_text(encoding="utf-8")
         return (ast.parse(text), tuple(text.splitlines())) if len(text) < _LARGEST_FILE else (_NO_MODULE, ())
@@ -41,32 +41,31 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
     """Return the variables of a running function."""
     found = {**frame.f_locals}
     if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
-        # Python keeps what it gave here, and with it the tensors of a step for longer than the program does.
+        # Python caches this dict, which would keep the tensors of a step alive longer than the program does.
         frame.f_locals.clear()
     return found
 
 
 def loop_counters(frames: Iterable[FrameType]) -> Mapping[str, int]:
-    """Return the variables by which the loops count that these functions are in, the outer ones first."""
+    """Return the loop variables of running functions, outer ones first."""
     found: dict[str, int] = {}
     for frame in frames:
-        names = [*_targets(parse_file(frame.f_code.co_filename)[0], frame.f_lineno)]
+        names = [*_loop_variables(parse_file(frame.f_code.co_filename)[0], frame.f_lineno)]
         values = variables_of(frame) if names else {}
-        numbers = {name: values[name] for name in names if type(values.get(name)) is int}
-        found = {**{plain_text(name): value for name, value in numbers.items()}, **found}
+        found = {**{plain_text(name): values[name] for name in names if type(values.get(name)) is int}, **found}
     return found
 
 
-def _targets(tree: ast.Module, line: int) -> Iterator[str]:
-    """Yield the names that the loops around a line count by, the outer ones first."""
+def _loop_variables(tree: ast.Module, line: int) -> Iterator[str]:
+    """Yield the loop variables of the loops around a line, outer ones first."""
     body: list[ast.stmt] = tree.body
     while body:
         inside = next((each for each in body if each.lineno <= line <= (each.end_lineno or each.lineno)), None)
         if isinstance(inside, ast.For):
             yield from (each.id for each in ast.walk(inside.target) if isinstance(each, ast.Name) and each.id != "_")
         elif isinstance(inside, ast.While):
-            added = (each for each in ast.walk(inside) if isinstance(each, ast.AugAssign))
-            yield from (each.target.id for each in added if isinstance(each.target, ast.Name))
+            updates = (each for each in ast.walk(inside) if isinstance(each, ast.AugAssign))
+            yield from (each.target.id for each in updates if isinstance(each.target, ast.Name))
         body = [each for each in ast.iter_child_nodes(inside) if isinstance(each, ast.stmt)] if inside else []
 
 
@@ -75,7 +74,7 @@ _MOST_VALUES: Final = 100_000
 
 
 class Holder(NamedTuple):
-    """A variable that keeps tensors of earlier steps, up to ``most`` of them."""
+    """A variable that keeps tensors of earlier steps, at most ``most``."""
 
     path: str
     file: str
@@ -85,7 +84,7 @@ class Holder(NamedTuple):
 
     @property
     def is_container(self) -> bool:
-        """Whether it has several."""
+        """Whether it has several tensors."""
         return len(self.tensors) > 1
 
     @property
@@ -95,34 +94,34 @@ class Holder(NamedTuple):
 
     @property
     def key(self) -> str | None:
-        """The key of the dict that has the tensors, if it has them by one."""
+        """The key of the tensors, if the variable is a dict."""
         return self.path.rpartition("['")[2].removesuffix("']") if self.path.endswith("']") else None
 
 
-def holders_of(old: Mapping[int, torch.Tensor], variables: Variables, frame: FrameType | None) -> Iterator[Holder]:
+def find_holders(old: Mapping[int, torch.Tensor], variables: Variables, frame: FrameType | None) -> Iterator[Holder]:
     """Yield the variables that keep some of these tensors, each tensor by one of them."""
     seen: set[int] = set()
     found: dict[tuple[str, str], Holder] = {}
-    # All at once: what a variable has near, another may have too deep to be gone through.
-    waiting = deque((_Within(*variable), 0) for variable in variables(frame))
+    # Breadth first: one variable may have a value close, and another too deep to search.
+    waiting = deque((_Entry(*variable), 0) for variable in variables(frame))
     for _ in range(_MOST_VALUES):
         if not waiting:
             break
-        within, depth = waiting.popleft()
-        if id(within.value) in seen:
+        entry, depth = waiting.popleft()
+        if id(entry.value) in seen:
             continue
-        if id(within.value) in old:
-            seen.add(id(within.value))
-            holder = Holder(within.path, within.file, [], within.kind, within.most)
-            found.setdefault((within.file, within.path), holder).tensors.append(old[id(within.value)])
-        elif depth < _DEEPEST and (inside := _inside(within)):
-            seen.add(id(within.value))
-            waiting += [(each, depth + 1) for each in inside]
+        if id(entry.value) in old:
+            seen.add(id(entry.value))
+            holder = Holder(entry.path, entry.file, [], entry.kind, entry.most)
+            found.setdefault((entry.file, entry.path), holder).tensors.append(old[id(entry.value)])
+        elif depth < _DEEPEST and (contents := _list_contents(entry)):
+            seen.add(id(entry.value))
+            waiting += [(each, depth + 1) for each in contents]
     yield from found.values()
 
 
-class _Within(NamedTuple):
-    """A value that a variable has somewhere, and the innermost container that it is in."""
+class _Entry(NamedTuple):
+    """A value somewhere inside a variable, with its innermost container."""
 
     path: str
     value: object
@@ -134,53 +133,51 @@ class _Within(NamedTuple):
 _CONTAINERS: Final[tuple[Any, ...]] = (deque, dict, list, set, tuple)
 
 
-def _inside(within: _Within) -> list[_Within]:
-    """Return the entries of a container, or the attributes of an object or class of the program."""
-    value, kind = within.value, type(within.value)
+def _list_contents(entry: _Entry) -> list[_Entry]:
+    value, kind = entry.value, type(entry.value)
     for container in _CONTAINERS:
         if issubclass(kind, container):
-            # Its class may go through it in another way.
-            most = value.maxlen if isinstance(value, deque) else within.most
-            here = within._replace(kind=f"the {kind.__name__}", most=most)
+            most = value.maxlen if isinstance(value, deque) else entry.most
+            whole = entry._replace(kind=f"the {kind.__name__}", most=most)
+            # The methods of the built-in class, since a subclass may override them.
             if isinstance(value, dict):
                 items = [*dict.items(value)]
-                return [here._replace(value=each, path=_path_to(within.path, key, each)) for key, each in items]
-            inside: Iterator[Any] = container.__iter__(value)
-            return [here._replace(value=each) for each in inside]
+                return [whole._replace(value=each, path=_path_to(entry.path, key, each)) for key, each in items]
+            entries: Iterator[Any] = container.__iter__(value)
+            return [whole._replace(value=each) for each in entries]
     if kind.__module__ in {"builtins", "torch"} and kind is not type:
         return []
-    home = _home_of(value if isinstance(value, type) else kind, within.file)
+    home = _home_of(value if isinstance(value, type) else kind, entry.file)
     if home is None and isinstance(value, type):
         return []
-    file = home or within.file
     parts = own_modules(value) if isinstance(value, nn.Module) else {}
     fields = {**vars(value)} if isinstance(value, type) else {**fields_of(value), **parts}
     own = ((name, each) for name, each in fields.items() if not isinstance(each, ModuleType))
-    return [_Within(f"{within.path}.{name}", each, file, "the attribute") for name, each in own]
+    return [_Entry(f"{entry.path}.{name}", each, home or entry.file, "the attribute") for name, each in own]
 
 
 def _path_to(path: str, key: object, value: object) -> str:
-    """The path of what a dict has, which is the dict's own unless that is a container of its own with a plain name."""
-    is_named = isinstance(value, _CONTAINERS) and type(key) is str and key.isidentifier()
-    return f"{path}[{key!r}]" if is_named else path
+    """Return the path of a value in a dict: with its key if the value is a container and the key a plain name."""
+    has_own_path = isinstance(value, _CONTAINERS) and type(key) is str and key.isidentifier()
+    return f"{path}[{key!r}]" if has_own_path else path
 
 
 @lru_cache(maxsize=1024)
 def _home_of(kind: type, main: str) -> str | None:
-    """Return the file of the program's that a class is written in, nothing for a class of a library."""
+    """Return the program's file that defines a class, ``None`` for a class of a library."""
     name = kind.__module__
     file = main if name == "__main__" else getattr(sys.modules.get(name), "__file__", None)
     return file if isinstance(file, str) and not is_installed(file) else None
 
 
 class Variables:
-    """The variables of a program: of its functions that are running, the inner ones first, and of its modules."""
+    """The variables of a program: of its running functions, inner ones first, and of its modules."""
 
     def __init__(self) -> None:
         self._modules: dict[int, tuple[dict[str, Any], str]] = {}
 
     def note(self, frame: FrameType | None) -> list[FrameType]:
-        """Know the modules of the functions that are running; gives those of the program."""
+        """Record the modules of the running functions; return the program's frames."""
         own = [each for each in frames_from(frame) if is_users(each.f_code)]
         for each in own:
             self._modules.setdefault(id(each.f_globals), (each.f_globals, each.f_code.co_filename))
@@ -198,20 +195,20 @@ class Variables:
                     yield name, value, file
 
 
-def line_of(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
-    """Return the line of a file that puts something into a variable, and whether a call makes it of what was there."""
+def find_line(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
+    """Return the line that assigns a variable, and whether a call computes the new value from the old one."""
     tree, lines = parse_file(holder.file)
     name = holder.name
     found = [(function, node) for function, node in _statements(tree) if _puts_into(node, name)]
     if not found:
         return None, None, False
 
-    def fits(each: tuple[str, ast.stmt]) -> tuple[bool, bool, int]:
+    def rank(each: tuple[str, ast.stmt]) -> tuple[bool, bool, int]:
         parts = ast.walk(each[1]) if holder.key is not None else ()
         has_key = any(isinstance(part, ast.Constant) and part.value == holder.key for part in parts)
         return has_key, _adds(each[1], name), each[1].lineno
 
-    function, node = max(found, key=fits)
+    function, node = max(found, key=rank)
     line = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
     source, data = Source(ShownPaths()(holder.file), node.lineno, function), line.encode()
     # Python counts columns in bytes.
@@ -221,7 +218,7 @@ def line_of(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
 
 
 def is_kept(holder: Holder) -> bool:
-    """Return whether a variable is made of what it had before, or is a container."""
+    """Return whether a variable is a container, or its new value depends on the old one."""
     name = holder.name
     return holder.is_container or any(
         _puts_into(node, name) and _adds(node, name) for _, node in _statements(parse_file(holder.file)[0])
@@ -229,7 +226,7 @@ def is_kept(holder: Holder) -> bool:
 
 
 def is_cut(holder: Holder) -> bool:
-    """Return whether the program takes out again some of what it puts into a container, as of a window of steps."""
+    """Return whether the program removes entries from a container, as for a window of steps."""
     return any(_takes_from(node, holder.name) for _, node in _statements(parse_file(holder.file)[0]))
 
 
@@ -244,7 +241,7 @@ def _takes_from(node: ast.stmt, name: str) -> bool:
 
 
 def _is_call_of(node: ast.stmt, name: str) -> bool:
-    """Return whether a statement gives a variable to a call whose result takes its place, as a recurrent cell does."""
+    """Return whether a statement calls a function with a variable and assigns the result, as for a recurrent cell."""
     if not isinstance(node, ast.Assign):
         return False
     calls = (each for each in ast.walk(node.value) if isinstance(each, ast.Call))
@@ -280,16 +277,13 @@ def _puts_into(node: ast.stmt, name: str) -> bool:
 
 
 def _adds(node: ast.stmt, name: str) -> bool:
-    """Return whether a statement adds to what is there, and does not only begin it."""
+    """Return whether a statement extends the value of a variable instead of replacing it."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign)):
         return True
-    value = node.value
-    if isinstance(value, ast.IfExp):
-        # What one of two is, as the best of all steps, is made of neither.
-        made = [each for each in (value.body, value.orelse) if not _is_named(each, name)]
-    else:
-        made = [] if value is None else [value]
-    return any(_is_named(each, name) for part in made for each in ast.walk(part))
+    # A choice of two values, such as the best of all steps, extends neither.
+    choice = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else None
+    values = [node.value] if choice is None else [each for each in choice if not _is_named(each, name)]
+    return any(_is_named(each, name) for value in values if value is not None for each in ast.walk(value))
 
 
 def _is_named(node: ast.AST, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Graphs of earlier steps that are still alive, counted as a training goes on."""
+"""Count the graphs of earlier steps that are still alive during a training."""
 
 from __future__ import annotations
 
@@ -16,103 +16,104 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, next_sequence_
 from gradir.frontends.pytorch.reading.reach import living
 from gradir.frontends.pytorch.reading.saved import is_stale, saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.watching.holders import Holder, Variables, holders_of, is_cut, is_kept, line_of
+from gradir.frontends.pytorch.watching.holders import Holder, Variables, find_holders, find_line, is_cut, is_kept
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import reached
 from gradir.ir import Source
 from gradir.ir.text import counted
 
-# Each look takes as long as many objects are alive, so each comes at twice the step of the last.
-_FIRST_LOOK: Final = 4
-# This many looks with an equal growth per step prove that it goes on.
+# A count takes long, so each step with a count is twice the last one.
+_FIRST_COUNT: Final = 4
+# This many counts with equal growth per step prove that the growth continues.
 _ENOUGH: Final = 3
 _LEAST_STEPS: Final = 4
-_ALIKE: Final = 0.5
-# This many times the functions of one step belong to more than one step.
+_LEAST_RATIO: Final = 0.5
+# More functions than this multiple of a step's functions belong to several steps.
 _MANY: Final = 4
-# So many steps of a long training tell how much one makes.
+# The median over the last steps, at most this many, estimates the functions of one step.
 _REMEMBERED: Final = 1_000
 _MOST_FUNCTIONS: Final = 1_000
 
 
-class _Look(NamedTuple):
+class _Count(NamedTuple):
     step: int
     functions: int
 
 
-class Kept:
-    """Counts at some steps the functions of graphs that are alive, which takes as long as many objects are alive."""
+class GraphCounter:
+    """Counts the functions of live graphs at some steps, since a count visits all live objects."""
 
     def __init__(self) -> None:
-        self._looks: list[_Look] = []
-        self._next = _FIRST_LOOK
+        self._counts: list[_Count] = []
+        self._next = _FIRST_COUNT
         self._began: deque[int] = deque(maxlen=_REMEMBERED)
         self.waiting: set[str] = set()
-        """Who, of the causes given last, keeps graphs that no backward has gone through: one may still come."""
+        """The holders among the last causes whose graphs have had no backward pass, but may still get one."""
 
     def note(self, step: int) -> int | None:
-        """Count the functions alive after a step, if it is one at which they are counted."""
+        """Count the live functions after a step, if this step needs a count."""
         self._began.append(next_sequence_number())
         if step < self._next:
             return None
         self._next = step * 2
-        return self.look(step)
+        return self.count(step)
 
-    def look(self, step: int) -> int:
-        """Count them now."""
+    def count(self, step: int) -> int:
+        """Count the live functions now."""
         functions = len(_functions_behind(_tensors_with_graph()))
-        if not self._looks or self._looks[-1].step < step:
-            self._looks.append(_Look(step, functions))
+        if not self._counts or self._counts[-1].step < step:
+            self._counts.append(_Count(step, functions))
         return functions
 
     @property
     def trend(self) -> str:
-        """Whether their number ``grows`` with each step in all looks alike; else whether it ``falls`` or ``stays``."""
-        looks = self._looks[-_ENOUGH:]
-        rates = [(after.functions - before.functions) / (after.step - before.step) for before, after in pairwise(looks)]
-        is_long = len(looks) == _ENOUGH and looks[-1].step - looks[0].step >= _LEAST_STEPS
-        if is_long and min(rates) >= max(1, _ALIKE * max(rates)):
+        """``grows`` if all last counts show an equal growth per step, else ``falls``, ``stays`` or an empty text."""
+        counts = self._counts[-_ENOUGH:]
+        pairs = pairwise(counts)
+        rates = [(after.functions - before.functions) / (after.step - before.step) for before, after in pairs]
+        is_long = len(counts) == _ENOUGH and counts[-1].step - counts[0].step >= _LEAST_STEPS
+        if is_long and min(rates) >= max(1, _LEAST_RATIO * max(rates)):
             return "grows"
         return "" if not rates else "falls" if rates[-1] < 0 else "stays"
 
     def causes(self, variables: Variables, frame: FrameType | None) -> Iterator[Cause]:
-        """Who keeps graphs that are older than the last step."""
+        """Yield a cause for each variable that keeps graphs older than the last step."""
         before = self._began[-2] if len(self._began) > 1 else 0
         alive = _tensors_with_graph()
-        oldest = _oldest(alive)
+        oldest = _find_oldest(alive)
         old = {id(tensor): tensor for tensor in alive if oldest.get(tensor.grad_fn, before) < before}
-        holders = sorted(holders_of(old, variables, frame), key=lambda holder: -len(holder.tensors))
-        # What is only computed of what is carried over keeps nothing by itself, and neither does the best of all steps.
+        holders = sorted(find_holders(old, variables, frame), key=lambda holder: -len(holder.tensors))
+        # Other variables are only computed from a carried value, or have the best of all steps.
         kept = [holder for holder in holders if is_kept(holder)]
         least = _MANY * median(after - before for before, after in pairwise([0, *self._began]))
         others = (holder for holder in holders if len(_functions_behind(holder.tensors)) > least)
         self.waiting = set()
         lines: set[tuple[Source | None, str]] = set()
         for holder in kept or others:
-            cause = _told(holder)
+            cause = _describe_holder(holder)
             if cause.source is None or (cause.source, cause.kind) not in lines:
                 lines.add((cause.source, cause.kind))
                 self.waiting |= {cause.op} if _is_waiting(holder.tensors) else set()
                 yield cause
 
 
-def _told(holder: Holder) -> Cause:
-    source, excerpt, is_carried = line_of(holder)
+def _describe_holder(holder: Holder) -> Cause:
+    source, excerpt, is_carried = find_line(holder)
     detail = f"{len(_functions_behind(holder.tensors)):,} functions of graphs are alive by it"
     level: Level = "error"
     if holder.is_container:
-        kind, what = "kept_graphs", f"{holder.kind} `{holder.path}`"
+        kind, op = "kept_graphs", f"{holder.kind} `{holder.path}`"
         most = f", of at most {holder.most:,}" if holder.most is not None else ""
         detail = f"it has {counted(len(holder.tensors), 'tensor')} of earlier steps{most}, and {detail}"
-        # A window of steps is meant to keep them.
+        # A window of steps keeps them on purpose.
         level = "info" if holder.most is not None or is_cut(holder) else "error"
     else:
-        kind, what = "carried_graph" if is_carried else "summed_graphs", f"`{holder.path}`"
-    return Cause(kind, level, plain_text(what), source=source, detail=plain_text(detail), excerpt=excerpt)
+        kind, op = "carried_graph" if is_carried else "summed_graphs", f"`{holder.path}`"
+    return Cause(kind, level, plain_text(op), source=source, detail=plain_text(detail), excerpt=excerpt)
 
 
 def _is_waiting(tensors: Iterable[torch.Tensor]) -> bool:
-    """Return whether a backward may still come: the functions behind tensors have all that they saved, as it was."""
+    """Return whether the graphs of tensors have all their saved tensors, so that a backward pass may still run."""
     saved = set()
     for fn in islice(_functions_behind(tensors), _MOST_FUNCTIONS):
         slots = [slot.removeprefix(PACKED) for slot in dir(fn) if slot.startswith(PACKED)]
@@ -134,10 +135,9 @@ def _functions_behind(tensors: Iterable[torch.Tensor]) -> set[GradFn]:
     return set(reached((tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None), children))
 
 
-def _oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:
-    """Return the smallest sequence number behind each function of some graphs."""
+def _find_oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:
     found: dict[GradFn, int] = {}
-    # A function has a larger number than what it takes.
+    # A function has a larger number than its inputs.
     for fn in sorted(_functions_behind(tensors), key=sequence_number):
         below = (found.get(child) for child, _ in fn.next_functions if child is not None)
         found[fn] = min((number for number in below if number is not None), default=sequence_number(fn))

@@ -1,13 +1,13 @@
-"""The optimizers that a program makes, which of them a backward is for, and the scaler of a loss in mixed precision."""
+"""Follow the optimizers that a program makes, and the scaler of a loss in mixed precision."""
 
 from __future__ import annotations
 
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import wraps
+from functools import partial, wraps
 from types import FrameType
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -29,203 +29,198 @@ from gradir.frontends.walks import replace_function
 from gradir.ir.text import counted
 
 _CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
-# In place of the id() of an optimizer.
-_BY_A_MODULE: Final = 0
+# Replaces the id() of an optimizer if a module clears gradients.
+_MODULE: Final = 0
 _SCHEDULERS: Final = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
 
 
 class Stepping(Protocol):
-    """Gets each step of an optimizer."""
+    """Receives each step of an optimizer."""
 
-    def before_step(self, optimizer: Optimizer) -> None:
+    def on_step_begin(self, optimizer: Optimizer) -> None:
         """Look at an optimizer whose step begins."""
 
-    def after_step(self, optimizer: Optimizer) -> None:
+    def on_step_end(self, optimizer: Optimizer) -> None:
         """Look at an optimizer whose step has ended."""
 
 
-class Made:
-    """The optimizers or schedulers that a program made at one line, and counts of their steps."""
+class Origin:
+    """The line at which a program makes optimizers or schedulers, with counts of their steps."""
 
     def __init__(self, name: str, place: Place | None) -> None:
         self.name, self.place = name, place
         self.steps = self.cleared = 0
 
 
-_ASSUMED: Final = Made("", None)
+_ASSUMED: Final = Origin("", None)
 
 
-class _AllMade:
+class _Origins:
     def __init__(self) -> None:
-        self.of: WeakKeyDictionary[Any, Made] = WeakKeyDictionary()
-        self.lines: dict[tuple[str, Place | None], Made] = {}
+        self.by_object: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()
+        self.by_line: dict[tuple[str, Place | None], Origin] = {}
 
     def add(self, made: object, place: Place | None) -> None:
         name = type(made).__name__
-        self.of[made] = self.lines.setdefault((name, place), Made(name, place))
+        self.by_object[made] = self.by_line.setdefault((name, place), Origin(name, place))
 
 
 class Patches(ExitStack):
-    """Functions of torch that are replaced until this is left."""
+    """Patches functions of torch until the context ends."""
 
-    def patch(self, owner: object, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """Put what ``change`` makes of a function in its place."""
-        replace_function(self, owner, name, change(getattr(owner, name)))
+    def patch(self, owner: object, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Replace a function by its wrapper."""
+        replace_function(self, owner, name, wrap(getattr(owner, name)))
 
 
 class Optimizers(Patches):
-    """Knows the optimizers of a program, as long as it is entered."""
+    """Follows the optimizers of a program while this context is entered."""
 
     def __init__(
-        self, told: Stepping | None = None, aside: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, listener: Stepping | None = None, pause: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        """``aside`` is entered while an optimizer works that calls nothing of the program's."""
+        """Follow optimizers; enter ``pause`` while an optimizer runs without code of the program."""
         super().__init__()
-        self._told, self._places = told, Places()
-        self._aside, self._working = aside, ExitStack()
-        self._made, self._schedulers = _AllMade(), _AllMade()
-        self._inside: list[Optimizer] = []
+        self._listener, self._places = listener, Places()
+        self._pause, self._paused = pause, ExitStack()
+        self._optimizers, self._schedulers = _Origins(), _Origins()
+        self._running: list[Optimizer] = []
         self._cleared: list[weakref.ref[Optimizer]] = []
-        self._cleared_at: dict[int, Place | None] = {}
+        self._clearing_places: dict[int, Place | None] = {}
         self._clipped: tuple[Place | None, Any] = (None, None)
 
     def __enter__(self) -> Optimizers:
-        self.patch(Optimizer, "__init__", self._noting(self._made))
+        self.patch(Optimizer, "__init__", partial(self._wrap_init, self._optimizers))
         for kind in _SCHEDULERS:
-            self.patch(kind, "__init__", self._noting(self._schedulers))
-        self.patch(Optimizer, "zero_grad", self._clearing)
-        self.patch(nn.Module, "zero_grad", self._clearing)
+            self.patch(kind, "__init__", partial(self._wrap_init, self._schedulers))
+        for owner in (Optimizer, nn.Module):
+            self.patch(owner, "zero_grad", self._wrap_zero_grad)
         for home in (utils, clip_grad):
             for name in filter(vars(home).__contains__, _CLIPPING):
-                self.patch(home, name, self._clipping)
-        self.callback(register_optimizer_step_pre_hook(self._before_step).remove)
-        self.callback(register_optimizer_step_post_hook(self._after_step).remove)
+                self.patch(home, name, self._wrap_clip)
+        self.callback(register_optimizer_step_pre_hook(self._on_step_begin).remove)
+        self.callback(register_optimizer_step_post_hook(self._on_step_end).remove)
         return self
 
     def add(self, optimizer: Optimizer) -> None:
-        """Know an optimizer that was made before."""
-        self._made.add(optimizer, None)
+        """Add an optimizer that existed before."""
+        self._optimizers.add(optimizer, None)
 
     def assume(self, optimizer: Optimizer | None) -> None:
-        """Take this for the optimizer of a program that makes none."""
-        for each in [each for each, made in self._made.of.items() if made is _ASSUMED]:
-            del self._made.of[each]
+        """Replace the assumed optimizer of a program that makes none."""
+        for each in [each for each, origin in self._optimizers.by_object.items() if origin is _ASSUMED]:
+            del self._optimizers.by_object[each]
         if optimizer is not None:
-            self._made.of[optimizer] = _ASSUMED
+            self._optimizers.by_object[optimizer] = _ASSUMED
 
     @property
     def alive(self) -> list[Optimizer]:
-        """The optimizers that the program still has, in the order in which it made them."""
-        return [*self._made.of]
+        """The live optimizers, in the order of their creation."""
+        return [*self._optimizers.by_object]
 
     @property
     def stepping(self) -> Optimizer | None:
         """The optimizer whose step runs now."""
-        return self._inside[-1] if self._inside else None
+        return self._running[-1] if self._running else None
 
     @property
-    def made(self) -> Iterable[Made]:
-        """The optimizers that the program made at each line, which may be gone."""
-        return self._made.lines.values()
+    def origins(self) -> Iterable[Origin]:
+        """The lines at which the program made optimizers, even if it has deleted them."""
+        return self._optimizers.by_line.values()
 
     def place_of(self, optimizer: Optimizer) -> Place | None:
-        """Return the place where an optimizer was made."""
-        made = self._made.of.get(optimizer)
-        return None if made is None else made.place
+        """Return the place at which the program made an optimizer."""
+        return self._optimizers.by_object.get(optimizer, _ASSUMED).place
 
     def scheduler_place(self, optimizer: Optimizer) -> Place | None:
-        """Return the place where the last learning-rate scheduler of an optimizer was made."""
-        found = [made.place for scheduler, made in self._schedulers.of.items() if scheduler.optimizer is optimizer]
+        """Return the place at which the program made the last learning-rate scheduler of an optimizer."""
+        schedulers = self._schedulers.by_object.items()
+        found = [origin.place for scheduler, origin in schedulers if scheduler.optimizer is optimizer]
         return found[-1] if found else None
 
     def forget_changes(self) -> None:
-        """Forget what became of the gradients before a backward."""
-        self._cleared_at, self._clipped = {}, (None, None)
+        """Forget who cleared or clipped gradients before a backward pass."""
+        self._clearing_places, self._clipped = {}, (None, None)
 
-    def cleared_at(self, optimizer: Optimizer) -> Place | None:
-        """Return the place where an optimizer or a module cleared gradients since the last backward."""
-        return self._cleared_at.get(id(optimizer)) or self._cleared_at.get(_BY_A_MODULE)
+    def clearing_place(self, optimizer: Optimizer) -> Place | None:
+        """Return the place at which an optimizer or a module cleared gradients since the last backward pass."""
+        return self._clearing_places.get(id(optimizer)) or self._clearing_places.get(_MODULE)
 
     @property
     def has_clipped(self) -> bool:
-        """Whether gradients were clipped since the last backward."""
+        """Whether the program clipped gradients since the last backward pass."""
         return self._clipped != (None, None)
 
-    def clipped_at(self) -> Place | None:
-        """Return the place where gradients that were not zero were clipped since the last backward."""
+    def clipping_place(self) -> Place | None:
+        """Return the place at which the program clipped nonzero gradients since the last backward pass."""
         place, norm = self._clipped
         return place if norm is None or float(norm) else None
 
-    def of_backward(self) -> Sequence[Optimizer]:
-        """The optimizers that a backward is for: that whose step calls it, or those cleared before it, or all."""
-        if self._inside:
-            return [self._inside[-1]]
+    def find_for_backward(self) -> Sequence[Optimizer]:
+        """Return the optimizers of a backward pass: the one that steps now, or those cleared before it, or all."""
+        if self._running:
+            return [self._running[-1]]
         return [each for each in (ref() for ref in self._cleared) if each is not None] or self.alive
 
-    def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _on_step_begin(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if all(each is not optimizer for each in self.alive):
             self.add(optimizer)
-        self._inside.append(optimizer)
-        if self._told is not None:
-            self._told.before_step(optimizer)
-        self._working.close()
+        self._running.append(optimizer)
+        if self._listener is not None:
+            self._listener.on_step_begin(optimizer)
+        self._paused.close()
         if not any(map(callable, (*args, *kwargs.values()))):
-            self._working.enter_context(self._aside())
+            self._paused.enter_context(self._pause())
 
-    def _after_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
-        if self._inside:
-            self._inside.pop()
+    def _on_step_end(self, optimizer: Optimizer, *_: object) -> None:
+        if self._running:
+            self._running.pop()
         self._cleared = []
-        if (made := self._made.of.get(optimizer)) is not None:
-            made.steps += 1
-        if self._told is not None:
-            self._told.after_step(optimizer)
-        self._working.close()
+        if (origin := self._optimizers.by_object.get(optimizer)) is not None:
+            origin.steps += 1
+        if self._listener is not None:
+            self._listener.on_step_end(optimizer)
+        self._paused.close()
 
-    def _noting(self, found: _AllMade) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def change(init: Callable[..., Any]) -> Callable[..., Any]:
-            @wraps(init)
-            def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-                init(optimizer, *args, **kwargs)
-                # A scheduler that wraps others initialises itself in its own way, and may do so twice.
-                if optimizer not in found.of:
-                    found.add(optimizer, self._places(_maker(sys._getframe(1), optimizer)))
+    def _wrap_init(self, found: _Origins, init: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(init)
+        def wrapper(made: Any, /, *args: Any, **kwargs: Any) -> None:
+            init(made, *args, **kwargs)
+            # A scheduler that contains others may run several __init__, or one twice.
+            if made not in found.by_object:
+                found.add(made, self._places(_find_making_frame(sys._getframe(1), made)))
 
-            return made
+        return wrapper
 
-        return change
-
-    def _clearing(self, zero_grad: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_zero_grad(self, zero_grad: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(zero_grad)
-        def cleared(whole: Any, *args: Any, **kwargs: Any) -> Any:
-            place = self._places(sys._getframe(1))
-            if isinstance(whole, Optimizer):
-                self._cleared_at[id(whole)] = place
-                if (made := self._made.of.get(whole)) is not None:
-                    made.cleared += 1
-                if all(ref() is not whole for ref in self._cleared):
-                    self._cleared.append(weakref.ref(whole))
-            else:
-                self._cleared_at[_BY_A_MODULE] = place
-            with self._aside():
-                return zero_grad(whole, *args, **kwargs)
+        def wrapper(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            is_optimizer = isinstance(owner, Optimizer)
+            self._clearing_places[id(owner) if is_optimizer else _MODULE] = self._places(sys._getframe(1))
+            if is_optimizer:
+                if (origin := self._optimizers.by_object.get(owner)) is not None:
+                    origin.cleared += 1
+                if all(ref() is not owner for ref in self._cleared):
+                    self._cleared.append(weakref.ref(owner))
+            with self._pause():
+                return zero_grad(owner, *args, **kwargs)
 
-        # As torch's own is, which a compiled step must not look into.
-        disabled: Callable[..., Any] = torch.compiler.disable(cleared)  # type: ignore[no-untyped-call]
+        # torch.compile must not trace into this, nor does it trace into torch's own function.
+        disabled: Callable[..., Any] = torch.compiler.disable(wrapper)  # type: ignore[no-untyped-call]
         return disabled
 
-    def _clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_clip(self, clip: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(clip)
-        def clipped(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             norm = clip(*args, **kwargs)
             self._clipped = (self._places(sys._getframe(1)), norm)
             return norm
 
-        return clipped
+        return wrapper
 
 
-def _maker(frame: FrameType | None, made: object) -> FrameType | None:
-    """Return the frame that makes an object, outside of the functions that initialise it."""
+def _find_making_frame(frame: FrameType | None, made: object) -> FrameType | None:
+    """Return the frame that creates an object, outside of its ``__init__``."""
     while frame is not None and frame.f_code.co_name == "__init__":
         own = frame.f_code.co_varnames[:1]
         if not own or frame.f_locals.get(own[0]) is not made:
@@ -234,83 +229,79 @@ def _maker(frame: FrameType | None, made: object) -> FrameType | None:
     return frame
 
 
-# No search for a scale takes more steps: each halves it, and 16 make one of 65,536.
+# A search for a scale takes fewer steps: each step halves it, and 16 steps reduce 65,536 to one.
 _MOST: Final = 20
 _LEAST: Final = 5
 
 
 class Scaling(Patches):
-    """Knows what a `GradScaler` does, as long as it is entered."""
+    """Follows `GradScaler` while this context is entered."""
 
-    def __init__(self, find: Callable[[Cause], None] = lambda _: None) -> None:
+    def __init__(self, report: Callable[[Cause], None] = lambda _: None) -> None:
         super().__init__()
-        self._find = find
+        self._report = report
         self._places = Places()
         self._place: Place | None = None
         self._scaled: weakref.ref[torch.Tensor] | None = None
         self._plain: torch.Tensor | None = None
-        self._left_out, self._steps = 0, 0
+        self.skipped = 0
+        """Number of steps that the scaler has skipped since the last step."""
+        self._steps = 0
 
     def __enter__(self) -> Scaling:
-        self.patch(GradScaler, "scale", self._noting)
-        self.patch(GradScaler, "step", self._counting)
+        self.patch(GradScaler, "scale", self._wrap_scale)
+        self.patch(GradScaler, "step", self._wrap_step)
         return self
 
-    def unscaled(self, tensors: object) -> object:
-        """Return the loss that a backward starts from, without its scale."""
+    def remove_scale(self, tensors: object) -> object:
+        """Return the roots of a backward pass, without the scale of a loss."""
         is_scaled = self._scaled is not None and isinstance(tensors, torch.Tensor) and self._scaled() is tensors
         plain, self._plain = self._plain, None
         return plain if is_scaled else tensors
 
-    @property
-    def leaves_out(self) -> bool:
-        """Whether the last step was left out."""
-        return bool(self._left_out)
-
     def excuses(self, tensors: object, plain: object) -> bool:
-        """Return whether what is not finite behind a loss may be so by its scale: the ``plain`` one is finite."""
+        """Return whether the scale of a loss may cause infinity or NaN, since the ``plain`` loss is finite."""
         value = number_of(plain)
         return plain is not tensors and (value is None or math.isfinite(value))
 
-    def stepped(self) -> None:
-        """Note that an optimizer stepped."""
+    def note_step(self) -> None:
+        """Record a step of an optimizer."""
         self._steps += 1
-        self._left_out = 0
+        self.skipped = 0
 
-    def at_end(self) -> Iterator[Cause]:
-        """Yield the fault that the end of a training proves."""
-        if self._left_out >= _LEAST and not self._steps:
-            yield self._cause()
+    def find_final_faults(self) -> list[Cause]:
+        """Return the faults that are certain at the end of a training."""
+        return [self._make_cause()] if self.skipped >= _LEAST and not self._steps else []
 
-    def _noting(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(scale)
-        def noted(scaler: GradScaler, outputs: Any) -> Any:
+        def wrapper(scaler: GradScaler, outputs: Any) -> Any:
             scaled = scale(scaler, outputs)
             if isinstance(scaled, torch.Tensor):
                 self._scaled, self._plain = weakref.ref(scaled), outputs.detach()
             return scaled
 
-        return noted
+        return wrapper
 
-    def _counting(self, step: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(step)
-        def counted_step(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
             before = self._steps
             result = step(scaler, *args, **kwargs)
             if self._steps == before:
-                self._left_out += 1
+                self.skipped += 1
                 self._place = self._places(sys._getframe(1))
-                if self._left_out == _MOST:
-                    self._find(self._cause())
+                if self.skipped == _MOST:
+                    self._report(self._make_cause())
             return result
 
-        return counted_step
+        return wrapper
 
-    def _cause(self) -> Cause:
-        detail = f"{counted(self._left_out, 'step')} in a row"
+    def _make_cause(self) -> Cause:
+        detail = f"{counted(self.skipped, 'step')} in a row"
         return with_place(Cause("skipped_steps", "error", detail=detail), self._place)
 
 
 def may_be_scale(cause: Cause) -> bool:
-    """Return whether what is not finite may be so by the scale of a loss alone, which the scaler takes care of."""
+    """Return whether the scale of a loss alone may cause infinity or NaN, which the scaler handles."""
     return cause.kind in BROKEN and not (cause.detail and cause.kind in {"all_masked", "nonfinite", "where_trap"})

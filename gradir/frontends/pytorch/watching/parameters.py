@@ -1,4 +1,4 @@
-"""The parameters of the optimizers of a program: their names, their gradients, and how far a step moves them."""
+"""Follow the parameters of optimizers: their names, their gradients, and their changes in a step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Owned, held_by, numbers_in
 from gradir.frontends.pytorch.reading.walk import walk
 
-# How many numbers of a parameter to look at in each step.
+# Number of sampled entries of each parameter.
 _SAMPLE: Final = 64
 
 
 class Movement(NamedTuple):
-    """The norm of a parameter's gradient, the lengths of a sample of update and parameter, and whether it moved."""
+    """The gradient norm of a parameter, the norms of its update and itself in a sample, and whether it changed."""
 
     norm: float | None
     update: float
@@ -34,16 +34,11 @@ class Movement(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Some numbers of each parameter of an optimizer, a row each, and which have a gradient, of which norm."""
+    """Sampled entries of each parameter, one row each, with gradient norms and whether each has a gradient."""
 
     numbers: torch.Tensor
     norms: torch.Tensor
     graded: Sequence[bool]
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all gradients are."""
-        return bool(self.norms.isfinite().all())
 
 
 class _Sampled(NamedTuple):
@@ -54,7 +49,7 @@ class _Sampled(NamedTuple):
 
 
 class Parameters:
-    """Follows the parameters of optimizers from step to step, which it only reads."""
+    """Follows the parameters of optimizers from step to step without changing them."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
@@ -62,14 +57,14 @@ class Parameters:
         self._sampled: WeakKeyDictionary[Optimizer, _Sampled] = WeakKeyDictionary()
         self._owned: list[tuple[str, weakref.ref[torch.Tensor]]] = []
 
-    def left_out(self, optimizers: Iterable[Optimizer]) -> list[str]:
+    def find_unused(self, optimizers: Iterable[Optimizer]) -> list[str]:
         """Return the names of parameters that have a gradient and are in none of these optimizers."""
-        held = {id(tensor) for optimizer in optimizers for tensor in parameters_of(optimizer)}
+        used = {id(tensor) for optimizer in optimizers for tensor in parameters_of(optimizer)}
         found = [(name, ref()) for name, ref in self._owned]
-        return [name for name, each in found if each is not None and each.grad is not None and id(each) not in held]
+        return [name for name, each in found if each is not None and each.grad is not None and id(each) not in used]
 
-    def name(self, owned: Iterable[Owned]) -> None:
-        """Know what parameters are called, and whose they are."""
+    def add_names(self, owned: Iterable[Owned]) -> None:
+        """Record the names and modules of parameters."""
         for entry in owned:
             if id(entry.tensor) not in self.names:
                 self.names[id(entry.tensor)] = entry.names[0]
@@ -78,7 +73,7 @@ class Parameters:
                     self._owned.append((entry.names[0], weakref.ref(entry.tensor)))
 
     def name_of(self, optimizer: Optimizer, tensor: torch.Tensor) -> str:
-        """Return the name of a parameter in its module, or else its place in the optimizer."""
+        """Return the name of a parameter in its module, or else its index in the optimizer."""
         known = self.names.get(id(tensor))
         if known is not None:
             return known
@@ -86,19 +81,19 @@ class Parameters:
         return f"{type(optimizer).__name__}.params[{place}]"
 
     def name_among(self, optimizers: Iterable[Optimizer], tensor: torch.Tensor) -> str:
-        """Return the name of a tensor by the one of these optimizers that has it, or else in its module."""
+        """Return `name_of` a tensor in one of these optimizers, or else its name in its module."""
         for optimizer in optimizers:
             if any(each is tensor for each in parameters_of(optimizer)):
                 return self.name_of(optimizer, tensor)
         return self.names.get(id(tensor), "")
 
     def sample(self, optimizer: Optimizer) -> Sample | None:
-        """Return a sample of each parameter and its gradient, ``None`` if there is none."""
-        sampled = self._sampled_of(optimizer)
+        """Return a sample of each parameter and its gradient, ``None`` if the optimizer has no parameters."""
+        sampled = self._find_sampled(optimizer)
         if sampled is None:
             return None
         with torch.no_grad():
-            numbers = _numbers(sampled)
+            numbers = _read_entries(sampled)
             found = [None if tensor.grad is None else held_by(tensor.grad) for tensor in sampled.tensors]
             values = [_real(gradient) for gradient in found if gradient is not None]
             norms, zero = iter(norms_of(values, 2, dtype=_wide_enough(values)) if values else ()), numbers.new_zeros(())
@@ -106,33 +101,32 @@ class Parameters:
             return Sample(numbers, torch.stack(rows), [gradient is not None for gradient in found])
 
     def numbers(self, optimizer: Optimizer) -> torch.Tensor | None:
-        """Return the numbers of a sample."""
-        sampled = self._sampled_of(optimizer)
+        """Return the sampled entries of all parameters."""
+        sampled = self._find_sampled(optimizer)
         with torch.no_grad():
-            return None if sampled is None else _numbers(sampled)
+            return None if sampled is None else _read_entries(sampled)
 
-    def moved(self, optimizer: Optimizer, before: Sample | None) -> Sequence[tuple[torch.Tensor, Movement]]:
-        """Return how far a step moved each parameter of an optimizer since a sample."""
-        sampled = self._sampled_of(optimizer)
-        if sampled is None or before is None:
+    def measure(self, optimizer: Optimizer, before: Sample | None) -> Sequence[tuple[torch.Tensor, Movement]]:
+        """Return the change of each parameter of an optimizer since a sample."""
+        after = None if before is None else self.numbers(optimizer)
+        if before is None or after is None:
             return []
         with torch.no_grad():
-            after = _numbers(sampled)
             if before.numbers.shape != after.shape:
                 return []
             change = after - before.numbers
             is_moved = (after != before.numbers).any(1)
             facts = [torch.linalg.vector_norm(change, dim=1), torch.linalg.vector_norm(after, dim=1), is_moved.float()]
             rows = torch.stack([*facts, before.norms.to(after.dtype)]).tolist()
-        found = zip(sampled.tensors, before.graded, *rows, strict=True)
+        found = zip(self._sampled[optimizer].tensors, before.graded, *rows, strict=True)
         return [
             (tensor, Movement(norm if is_graded else None, update, length, bool(moved)))
             for tensor, is_graded, update, length, moved, norm in found
         ]
 
-    def _sampled_of(self, optimizer: Optimizer) -> _Sampled | None:
+    def _find_sampled(self, optimizer: Optimizer) -> _Sampled | None:
         known = self._sampled.get(optimizer)
-        # Of what is sharded, a rank may have nothing.
+        # A rank may have no part of a sharded parameter.
         tensors = [each for each in parameters_of(optimizer) if each.requires_grad and held_by(each).numel()]
         pointers = [held_by(tensor).data_ptr() for tensor in tensors if not tensor.is_meta]
         if known is not None and known.pointers == pointers and len(known.tensors) == len(tensors):
@@ -140,19 +134,19 @@ class Parameters:
         if not tensors or len(pointers) < len(tensors):
             return None
         views, places, start = list[torch.Tensor](), list[list[int]](), 0
-        # One device has to be enough: what is on another is looked at there by whoever has it.
+        # Sample only one device. Ranks with other devices sample those.
         device = held_by(tensors[0]).device
-        kept = [tensor for tensor in tensors if held_by(tensor).device == device]
-        for tensor in kept:
-            views.append(_some_of(held_by(tensor).detach()))
+        local = [tensor for tensor in tensors if held_by(tensor).device == device]
+        for tensor in local:
+            views.append(_sample_view(held_by(tensor).detach()))
             count = views[-1].numel()
             places.append([start + place % count for place in range(_SAMPLE)])
             start += count
-        self._sampled[optimizer] = _Sampled(kept, pointers, views, torch.tensor(places, device=device))
+        self._sampled[optimizer] = _Sampled(local, pointers, views, torch.tensor(places, device=device))
         return self._sampled[optimizer]
 
 
-def _numbers(sampled: _Sampled) -> torch.Tensor:
+def _read_entries(sampled: _Sampled) -> torch.Tensor:
     kind = _wide_enough(sampled.views)
     return torch.cat([view.to(kind) for view in sampled.views])[sampled.places]
 
@@ -163,15 +157,15 @@ def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
 
 
 def checksum(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Return a number of the bits of each tensor, which differs, but for the rarest chance, if any bit does."""
+    """Return a checksum of the bits of each tensor, in which nearly every change is visible."""
     found = {}
     with torch.no_grad():
         for name, tensor in tensors.items():
             values = numbers_in(held_by(tensor)).contiguous()
             bits = values.view(torch.uint8).view(-1)
             words = bits[: bits.numel() // 4 * 4].view(torch.int32)
-            turned = words[: words.numel() // 2 * 2].view(-1, 2)[:, 0] if words.numel() else words
-            found[name] = hash((int(words.sum()), int(turned.sum()), int(bits.sum())))
+            even_words = words[: words.numel() // 2 * 2].view(-1, 2)[:, 0] if words.numel() else words
+            found[name] = hash((int(words.sum()), int(even_words.sum()), int(bits.sum())))
     return found
 
 
@@ -186,12 +180,12 @@ def _real(gradient: torch.Tensor) -> torch.Tensor:
     return values if values.dtype is torch.float64 else values.float()
 
 
-def _some_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a view of some numbers of a tensor, at equal distances in its memory."""
+def _sample_view(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of some entries of a tensor, at equal distances in its storage."""
     try:
         flat = tensor.view(-1)
     except RuntimeError:
-        # Dense in another order, as images are whose channels come last.
+        # The tensor is dense in another order, such as channels last.
         flat = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True)).reshape(-1)
     return flat[:: max(1, math.ceil(tensor.numel() / _SAMPLE))]
 
@@ -200,7 +194,7 @@ _STATUS: Final = Path("/proc/self/statm")
 
 
 def memory_of(tensors: Sequence[torch.Tensor]) -> int:
-    """Return the bytes that the device of the first tensor has allocated, or on a processor that this process has."""
+    """Return the allocated bytes of the first tensor's GPU, or the resident bytes of this process."""
     device = tensors[0].device if tensors else torch.device("cpu")
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
@@ -210,18 +204,18 @@ def memory_of(tensors: Sequence[torch.Tensor]) -> int:
 
 
 class ByHand(Optimizer):
-    """Stands for the optimizer of a program without one: it has the leaves behind the last backward."""
+    """Represents the optimizer of a program without one, with the leaves of the last backward pass."""
 
     def __init__(self) -> None:
-        # It is none of the program's, and never steps by itself.
+        # Without the base class's __init__, which gradir patches, it is no optimizer of the program.
         self.param_groups = [{"params": []}]
 
-    def take(self, tensors: object) -> bool:
-        """Take the leaves behind a backward; return whether they can be the same parameters as before."""
+    def take_leaves(self, tensors: object) -> bool:
+        """Take the leaves of a backward pass; return whether they can be the same parameters as before."""
         fns = (fn for fn in walk(flatten(tensors)).order if type(fn).__name__ == ACCUMULATOR)
-        behind: list[torch.Tensor] = [fn.variable for fn in fns if not isinstance(fn, int)]
-        # Beside parameters, other leaves are inputs.
-        leaves = [leaf for leaf in behind if isinstance(leaf, nn.Parameter)] or behind
+        found: list[torch.Tensor] = [fn.variable for fn in fns if not isinstance(fn, int)]
+        # If there are parameters, other leaves are inputs.
+        leaves = [leaf for leaf in found if isinstance(leaf, nn.Parameter)] or found
         before, self.param_groups[0]["params"] = self.param_groups[0]["params"], leaves
-        kept = {leaf is each for leaf, each in zip(before, leaves, strict=False)}
-        return len(kept) == 1 and [leaf.shape for leaf in before] == [leaf.shape for leaf in leaves]
+        is_same = {leaf is each for leaf, each in zip(before, leaves, strict=False)}
+        return len(is_same) == 1 and [leaf.shape for leaf in before] == [leaf.shape for leaf in leaves]

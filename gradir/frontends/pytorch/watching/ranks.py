@@ -1,4 +1,4 @@
-"""Ranks whose parameters were equal before the first step, and differ after one."""
+"""Find ranks whose parameters were equal before the first step, and differ after a later one."""
 
 from __future__ import annotations
 
@@ -17,40 +17,41 @@ _KEY: Final = "gradir-watch"
 
 
 class Replicas:
-    """Compares the parameters of ranks through their common store, without waiting for any of them."""
+    """Compares the parameters of ranks through their common store, without waiting for other ranks."""
 
     def __init__(self) -> None:
-        # The stages of a pipeline that this rank has: others are other parts of the model, even if they begin equal.
+        # The pipeline stages of this rank. Ranks with other stages have other parts of the model.
         self._stages: list[int] = []
         self._optimizer: int | None = None
-        self._waiting: list[int] = []
+        # Checksums of steps that rank 0 has not compared yet.
         self._own: dict[int, str] = {}
         self._is_over = False
 
-    def before_backward(self, frame: FrameType) -> None:
-        """Note the stages of this rank."""
+    def on_backward_begin(self, frame: FrameType) -> None:
+        """Record the stages of this rank."""
         if self._optimizer is None:
             _, stages = stages_around(frame) or (0, ())
             self._stages = [stage.stage_index for stage in stages]
 
-    def before_first(self, optimizer: int, sample: torch.Tensor | None) -> None:
-        """Note what this rank begins with, of the first optimizer that steps."""
+    def note_first(self, optimizer: int, sample: torch.Tensor | None) -> None:
+        """Record the initial parameters of the first optimizer that steps."""
         if self._optimizer is None and sample is not None and _store() is not None:
             self._optimizer = optimizer
             self._note(0, sample)
 
-    def after_step(self, optimizer: int, step: int, sample: Callable[[], torch.Tensor | None]) -> Cause | None:
-        """Note what this rank has after a step; gives what is wrong with an earlier one, as the first rank sees it."""
+    def on_step_end(self, optimizer: int, step: int, sample: Callable[[], torch.Tensor | None]) -> Cause | None:
+        """Record the parameters of this rank after a step; on rank 0, return a fault of this or an earlier step."""
         if optimizer != self._optimizer or self._is_over:
             return None
-        taken = sample()
-        if taken is None or not self._note(step, taken) or distributed.get_rank():
+        numbers = sample()
+        if numbers is None or not self._note(step, numbers) or distributed.get_rank():
             return None
-        while self._waiting and not self._is_over:
-            others = self._others(self._waiting[0])
+        while self._own and not self._is_over:
+            first = next(iter(self._own))
+            others = self._read_others(first)
             if others is None:
                 return None
-            cause = self._compared(self._waiting.pop(0), others)
+            cause = self._compare(first, others)
             if cause is not None:
                 return cause
         return None
@@ -59,15 +60,15 @@ class Replicas:
         store = _store()
         if store is None:
             return False
-        # Bits, and no rounding: replicas do the same.
-        told = f"{self._stages} {float(sample.double().sum()).hex()} {float(sample.double().abs().sum()).hex()}"
-        self._own[step] = told
-        self._waiting.append(step)
+        # Exact sums, since replicas compute the same.
+        text = f"{self._stages} {float(sample.double().sum()).hex()} {float(sample.double().abs().sum()).hex()}"
         if distributed.get_rank():
-            store.set(f"{_KEY}/{step}/{distributed.get_rank()}", told)
+            store.set(f"{_KEY}/{step}/{distributed.get_rank()}", text)
+        else:
+            self._own[step] = text
         return True
 
-    def _others(self, step: int) -> dict[int, str] | None:
+    def _read_others(self, step: int) -> dict[int, str] | None:
         store = _store()
         keys = {rank: f"{_KEY}/{step}/{rank}" for rank in range(1, distributed.get_world_size())}
         if store is None or not store.check([*keys.values()]):
@@ -77,14 +78,14 @@ class Replicas:
             store.delete_key(key)
         return found
 
-    def _compared(self, step: int, others: dict[int, str]) -> Cause | None:
+    def _compare(self, step: int, others: dict[int, str]) -> Cause | None:
         own = self._own.pop(step)
-        apart = [rank for rank, told in others.items() if told != own]
-        # Ranks that differ before the first step, as parts of a model do, are not compared.
-        self._is_over = bool(apart)
-        if step == 0 or not apart:
+        different = [rank for rank, text in others.items() if text != own]
+        # Parts of one model differ before the first step, and are not compared.
+        self._is_over = bool(different)
+        if step == 0 or not different:
             return None
-        ranks = ", ".join(map(str, apart[:3]))
+        ranks = ", ".join(map(str, different[:3]))
         detail = f"they were equal before the first step, and after step {step} rank {ranks} differs from rank 0"
         return Cause("parted", "error", "the parameters", detail=detail)
 
@@ -100,5 +101,5 @@ def _store() -> Any:
     try:
         return getattr(distributed.distributed_c10d, STORE)()
     except (AttributeError, RuntimeError, ValueError):
-        # Ranks that found each other in another way have none.
+        # Process groups may be initialized without a store.
         return None

@@ -1,4 +1,4 @@
-"""The operations behind the losses of a step, by which a loss is computed once more and explained."""
+"""Record the operations of a step, to compute its losses once more and explain them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _RANDOM: Final = ("drop", "attention", "rand", "normal", "uniform", "gumbel", "b
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """A call of a module, or of a function of torch's outside of modules."""
+    """A call of a module, or of a torch function outside of modules."""
 
     func: Callable[..., Any]
-    # With a `Result` for each tensor of another call. A forgotten call has no keywords.
+    # A `Result` replaces each tensor of another call. A forgotten call has no kwargs.
     args: Sequence[Any]
     kwargs: Mapping[str, Any] | None
-    # The random states before it.
+    # The random states before the call.
     states: Mapping[str, torch.Tensor]
     number: int = 0
     place: Place | None = None
@@ -55,22 +55,20 @@ class Operation:
 
 
 class Result(NamedTuple):
-    """One of the tensors that a call gave."""
+    """A tensor that a call returned."""
 
     made_by: Operation
     number: int
 
 
-class Given(NamedTuple):
-    """A tensor that no known call made, as a leaf without the graph behind it."""
+class Input(NamedTuple):
+    """A tensor that no recorded call made, as a leaf without its graph."""
 
     leaf: torch.Tensor
     name: str
 
 
-class _Known(weakref.ref[torch.Tensor]):
-    """A tensor that the program has, and what it is the result of."""
-
+class _TensorRef(weakref.ref[torch.Tensor]):
     __slots__ = ("key", "result")
 
     key: int
@@ -78,44 +76,44 @@ class _Known(weakref.ref[torch.Tensor]):
 
 
 class Tape(FunctionMode):
-    """Notes what this thread computes with gradient, as long as it is entered: calls of modules as a whole."""
+    """Records this thread's operations with gradient while it is entered. A module's call is one operation."""
 
-    # An operation is known as long as the program has a tensor that it is behind, and all are forgotten with a step.
-    # So nothing but what came from outside is kept longer than the program keeps it, and that until the step.
+    # The tape forgets an operation as soon as the program has no tensor that depends on it, and all operations after a
+    # step. So only tensors from outside may live longer than in the program, at most until the step.
 
     def __init__(self) -> None:
         super().__init__()
         self.is_paused = False
-        """While a module or compiled code runs, and while something is looked at."""
+        """True while a module, compiled code or gradir itself runs."""
         self.losses: list[tuple[Result, torch.Tensor]] = []
-        """What the calls of backward since the last step started from."""
+        """The roots of the calls of backward since the last step."""
         self._number = 0
         self._places = Places()
-        self._known: dict[int, _Known] = {}
-        self._entered = ExitStack()
+        self._refs: dict[int, _TensorRef] = {}
+        self._patches = ExitStack()
         self._kinds: set[type] = set()
 
     def __enter__(self) -> Tape:
-        self._entered.enter_context(CompiledParts(self))
+        self._patches.enter_context(CompiledParts(self))
         super().__enter__()
-        self._entered.callback(super().__exit__, None, None, None)
+        self._patches.callback(super().__exit__, None, None, None)
         return self
 
     def close(self) -> None:
-        """Note no more."""
-        self._entered.close()
+        """Stop recording."""
+        self._patches.close()
 
-    def note_calls(self, modules: Iterable[nn.Module]) -> None:
-        """Note calls of modules of the kinds of these as a whole, where they are in no other such call."""
+    def record_modules(self, modules: Iterable[nn.Module]) -> None:
+        """Record each call of these modules' classes as one operation, unless it is inside another such call."""
         if not self.thread:
             return
         for kind in {type(module) for module in modules} - self._kinds:
             self._kinds.add(kind)
-            replace_function(self._entered, kind, "__call__", self._noting(kind.__call__))
+            replace_function(self._patches, kind, "__call__", self._wrap_call(kind.__call__))
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Note nothing, and cost nothing."""
+    def pause(self) -> Iterator[None]:
+        """Record nothing, without the cost of a mode."""
         modes = private.function_modes()
         if self.is_paused or get_ident() != self.thread or all(mode is not self for mode in modes):
             yield
@@ -141,20 +139,20 @@ class Tape(FunctionMode):
         states = _random_states(args) if any(part in name for part in _RANDOM) else {}
         result = func(*args, **(kwargs or {}))
         if result is None and args and isinstance(args[0], torch.Tensor):
-            # It may have been written to.
-            self._known.pop(id(args[0]), None)
+            # The function may write to its argument.
+            self._refs.pop(id(args[0]), None)
         elif not isinstance(result, torch.Size):
-            self._note(Operation(func, args, kwargs or {}, states), tensors_in(result), sys._getframe(1))
+            self._record(Operation(func, args, kwargs or {}, states), tensors_in(result), sys._getframe(1))
         return result
 
-    def keep(self, loss: object) -> None:
-        """Note that a backward starts from a loss."""
-        known = self._result_of(loss) if isinstance(loss, torch.Tensor) else None
-        if isinstance(loss, torch.Tensor) and known is not None:
-            self.losses = [*self.losses[1 - _MOST_LOSSES :], (known, loss.detach())]
+    def add_loss(self, loss: object) -> None:
+        """Record the root of a backward pass."""
+        result = self._result_of(loss) if isinstance(loss, torch.Tensor) else None
+        if isinstance(loss, torch.Tensor) and result is not None:
+            self.losses = [*self.losses[1 - _MOST_LOSSES :], (result, loss.detach())]
 
     def forget(self) -> None:
-        """Let go of what is behind the losses, which a step has made old."""
+        """Forget the losses and their operations, which are outdated after a step."""
         waiting = [result.made_by for result, _ in self.losses]
         self.losses = []
         while waiting:
@@ -163,53 +161,52 @@ class Tape(FunctionMode):
                 waiting += [result.made_by for result in results_in((each.args, each.kwargs))]
                 each.args, each.kwargs = (), None
 
-    def _noting(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)
-        def noted(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or self.is_paused or get_ident() != self.thread:
                 return call(module, *args, **kwargs)
-            with self.aside():
+            with self.pause():
                 states = _random_states([*tensors_in((args, kwargs)), *module.parameters()])
                 result = call(module, *args, **kwargs)
                 if torch.is_grad_enabled():
-                    self._note(Operation(module, args, kwargs, states), tensors_of(result), sys._getframe(1))
+                    self._record(Operation(module, args, kwargs, states), tensors_of(result), sys._getframe(1))
             return result
 
-        return noted
+        return wrapper
 
-    def _note(self, noted: Operation, made: Iterable[torch.Tensor], frame: FrameType) -> None:
+    def _record(self, operation: Operation, made: Iterable[torch.Tensor], frame: FrameType) -> None:
         results = [(number, tensor) for number, tensor in enumerate(made) if tensor.grad_fn is not None]
         if not results:
             return
         self._number += 1
-        noted.number, noted.place = self._number, self._places(frame)
-        noted.args, noted.kwargs = map_tensors((noted.args, noted.kwargs), self._reference)
+        operation.number, operation.place = self._number, self._places(frame)
+        operation.args, operation.kwargs = map_tensors((operation.args, operation.kwargs), self._replace_tensor)
         enabled = filter(torch.is_autocast_enabled, _DEVICES)
-        noted.autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in enabled]
+        operation.autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in enabled]
         for number, tensor in results:
-            known = _Known(tensor, self._forget_one)
-            known.key, known.result = id(tensor), Result(noted, number)
-            self._known[known.key] = known
+            ref = _TensorRef(tensor, self._forget_one)
+            ref.key, ref.result = id(tensor), Result(operation, number)
+            self._refs[ref.key] = ref
 
-    def _forget_one(self, known: _Known) -> None:
-        if self._known.get(known.key) is known:
-            del self._known[known.key]
+    def _forget_one(self, ref: _TensorRef) -> None:
+        if self._refs.get(ref.key) is ref:
+            del self._refs[ref.key]
 
     def _result_of(self, tensor: torch.Tensor) -> Result | None:
-        known = self._known.get(id(tensor))
-        return known.result if known is not None and known() is tensor else None
+        ref = self._refs.get(id(tensor))
+        return ref.result if ref is not None and ref() is tensor else None
 
-    def _reference(self, tensor: torch.Tensor) -> object:
-        """Return the object that stands for a tensor among the arguments of a call."""
+    def _replace_tensor(self, tensor: torch.Tensor) -> object:
         if tensor.grad_fn is None:
             return tensor
         made_by = type(tensor.grad_fn).__name__.removesuffix("Backward")
-        return self._result_of(tensor) or Given(tensor.detach().requires_grad_(), f"the result of {made_by}")
+        return self._result_of(tensor) or Input(tensor.detach().requires_grad_(), f"the result of {made_by}")
 
 
 def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Arguments with what ``change`` makes of each tensor among them, and of what stands for one."""
-    if isinstance(value, (torch.Tensor, Result, Given)):
+    """Return arguments with each tensor, `Result` and `Input` replaced by ``change``."""
+    if isinstance(value, (torch.Tensor, Result, Input)):
         return change(value)
     if type(value) is slice:
         return slice(*map_tensors((value.start, value.stop, value.step), change))
@@ -221,7 +218,7 @@ def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def results_in(value: Any) -> Sequence[Result]:
-    """Return the results of other calls among arguments."""
+    """Return the results of other calls in arguments."""
     found: list[Result] = []
     map_tensors(value, lambda each: found.append(each) if isinstance(each, Result) else None)
     return found
@@ -235,12 +232,12 @@ def _random_states(values: Iterable[Any]) -> Mapping[str, torch.Tensor]:
 
 _DEEPEST: Final = 4
 _MOST_VALUES: Final = 100_000
-# An embedding with this argument writes to its weight, and has done so the first time.
+# An embedding with this argument has renormalized its weight already.
 _RENORMING: Final = "max_norm"
 
 
 class Computed(NamedTuple):
-    """A loss that was computed once more: its number, that of the first time, and what explains its gradients."""
+    """A loss that gradir computed once more: its new and its first value, and the explanation of its gradients."""
 
     value: float | None
     before: float | None
@@ -248,43 +245,41 @@ class Computed(NamedTuple):
 
 
 def compute_again(tape: Tape, name_of: Callable[[torch.Tensor], str]) -> Iterator[Computed]:
-    """Compute each loss since the last step once more, where possible, and explain it."""
+    """Compute each loss since the last step once more, if possible, and explain it."""
     for result, before in tape.losses:
-        with tape.aside():
-            found = _computed(result, before, name_of)
+        with tape.pause():
+            found = _compute_loss(result, before, name_of)
         if found is not None:
             yield found
 
 
-def _computed(result: Result, before: torch.Tensor, name_of: Callable[[torch.Tensor], str]) -> Computed | None:
-    again = _Again(name_of)
+def _compute_loss(result: Result, before: torch.Tensor, name_of: Callable[[torch.Tensor], str]) -> Computed | None:
+    runner = _Runner(name_of)
     try:
-        with _left_as_it_is(_behind(result)), private.modes_set_aside(), torch.enable_grad():
+        operations = _list_operations(result)
+        with _restore_state(operations), private.modes_set_aside(), torch.enable_grad():
             with Recorder(CaptureRequest(flow=True, values=True)) as recorder:
-                loss = again.result(result)
-            found = recorder.explain(loss, params=again.names, values=True)
+                for operation in operations:
+                    runner.run(operation)
+                loss = runner.find_tensor(result)
+            found = recorder.explain(loss, params=runner.names, values=True)
     except Exception:  # noqa: BLE001 (whatever an operation raises)
         return None
     return Computed(number_of(loss), number_of(before), found)
 
 
-class _Again:
-    """Runs operations once more, on leaves that share the memory of the program's and not their hooks."""
+class _Runner:
+    """Runs operations once more, on leaves that share storage with those of the program, but not their hooks."""
 
     def __init__(self, name_of: Callable[[torch.Tensor], str]) -> None:
         self.names: dict[str, torch.Tensor] = {}
         self._name_of = name_of
         self._leaves: dict[int, torch.Tensor] = {}
-        self._made: dict[Operation, Sequence[torch.Tensor]] = {}
+        self._results: dict[Operation, Sequence[torch.Tensor]] = {}
 
-    def result(self, wanted: Result) -> torch.Tensor:
-        for operation in _behind(wanted):
-            self._made[operation] = tensors_of(self._run(operation))
-        return self._given(wanted)
-
-    def _run(self, operation: Operation) -> Any:
+    def run(self, operation: Operation) -> None:
         func = operation.func
-        args, kwargs = map_tensors(operation.args, self._given), map_tensors(operation.kwargs, self._given)
+        args, kwargs = map_tensors((operation.args, operation.kwargs), self.find_tensor)
         if kwargs.get(_RENORMING) is not None:
             kwargs[_RENORMING] = None
         with ExitStack() as state:
@@ -292,47 +287,48 @@ class _Again:
                 state.enter_context(torch.autocast(device, dtype))
             for name, numbers in operation.states.items():
                 torch.set_rng_state(numbers) if name == "cpu" else torch.cuda.set_rng_state(numbers, name)
-            if not isinstance(func, nn.Module):
-                return run_at(operation.place, func, args, kwargs)
-            own = {name: self._given(each) for name, each in [*func.named_parameters(), *func.named_buffers()]}
-            return run_at(operation.place, torch.func.functional_call, (func, own, args, kwargs), {})
+            if isinstance(func, nn.Module):
+                own = {name: self.find_tensor(each) for name, each in [*func.named_parameters(), *func.named_buffers()]}
+                func, args, kwargs = torch.func.functional_call, (func, own, args, kwargs), {}
+            self._results[operation] = tensors_of(run_at(operation.place, func, args, kwargs))
 
-    def _given(self, value: Any) -> torch.Tensor:
+    def find_tensor(self, value: Any) -> torch.Tensor:
         if isinstance(value, Result):
-            return self._made[value.made_by][value.number]
-        tensor, name = value if isinstance(value, Given) else (value, self._name_of(value))
+            return self._results[value.made_by][value.number]
+        tensor, name = value if isinstance(value, Input) else (value, self._name_of(value))
         if id(tensor) not in self._leaves:
-            other = tensor.detach()
+            leaf = tensor.detach()
             if not tensor.requires_grad:
                 # A batch norm writes to its buffers.
-                other = other.clone()
+                leaf = leaf.clone()
             elif isinstance(tensor, nn.Parameter):
-                other = nn.Parameter(other)
-            self._leaves[id(tensor)] = other.requires_grad_(tensor.requires_grad)
+                leaf = nn.Parameter(leaf)
+            self._leaves[id(tensor)] = leaf.requires_grad_(tensor.requires_grad)
             if name and tensor.requires_grad:
-                self.names[name] = other
+                self.names[name] = leaf
         return self._leaves[id(tensor)]
 
 
-def _behind(result: Result) -> list[Operation]:
-    """Return the operations behind a result, in order; raise `CaptureError` if one was forgotten."""
+def _list_operations(result: Result) -> list[Operation]:
+    """Return the operations of a result, in order; raise `CaptureError` if one was forgotten."""
 
     def inputs(each: Operation) -> list[Operation]:
         if each.kwargs is None:
-            raise CaptureError("what is behind this loss was forgotten with an earlier step")
+            raise CaptureError("an earlier step has forgotten the operations of this loss")
         return [other.made_by for other in results_in((each.args, each.kwargs))]
 
     return sorted(reached([result.made_by], inputs), key=lambda operation: operation.number)
 
 
 @contextmanager
-def _left_as_it_is(operations: Sequence[Operation]) -> Iterator[None]:
-    """Put back what modules have noted by themselves and the random numbers, and show nothing of what they print."""
+def _restore_state(operations: Sequence[Operation]) -> Iterator[None]:
+    """Restore the attributes of modules and the random states afterwards, and suppress their output."""
     modules = [operation.func for operation in operations if isinstance(operation.func, nn.Module)]
-    kept = [*_contents(modules)]
+    contents = [*_list_contents(modules)]
     devices = {name for operation in operations for name in operation.states} - {"cpu"}
     numpy: Any = sys.modules.get("numpy")
-    state, others, disabled = random.getstate(), numpy and numpy.random.get_state(), logging.root.manager.disable
+    state, numpy_state = random.getstate(), numpy and numpy.random.get_state()
+    disabled = logging.root.manager.disable
     logging.disable()
     try:
         with (
@@ -340,7 +336,7 @@ def _left_as_it_is(operations: Sequence[Operation]) -> Iterator[None]:
             redirect_stdout(io.StringIO()),
             redirect_stderr(io.StringIO()),
             warnings.catch_warnings(),
-            # From 2.6 on torch can run compiled modules as they are written.
+            # From 2.6 on torch can run compiled modules eagerly.
             getattr(torch.compiler, "set_stance", nullcontext)("force_eager"),
         ):
             warnings.simplefilter("ignore")
@@ -349,16 +345,16 @@ def _left_as_it_is(operations: Sequence[Operation]) -> Iterator[None]:
         logging.disable(disabled)
         random.setstate(state)
         if numpy:
-            numpy.random.set_state(others)
-        for value, content in kept:
+            numpy.random.set_state(numpy_state)
+        for value, content in contents:
             if isinstance(value, CellType):
                 value.cell_contents = content
             else:
                 refill(value, content)
 
 
-def _contents(roots: Sequence[object]) -> Iterator[tuple[Any, Any]]:
-    """Yield the containers, the objects and the variables of functions in some objects, with what each has now."""
+def _list_contents(roots: Sequence[object]) -> Iterator[tuple[Any, Any]]:
+    """Yield the containers, objects and captured variables inside some objects, with a copy of their content."""
     seen: set[int] = set()
     waiting = deque((root, 0) for root in roots)
     while waiting and len(seen) < _MOST_VALUES:
