@@ -80,9 +80,9 @@ def verify(
 ) -> Verification:
     """Capture a graph and compare it with the autograd engine in a real backward pass.
 
-    The arguments are those of `capture`. The result is true if the engine runs exactly the captured functions, and if
-    exactly the leaves of the graph get gradients, with the recorded dtypes and shapes. ``.grad`` stays as it was. If
-    the graph communicates, all ranks must verify.
+    The arguments are those of `capture`. The result is true if the engine runs exactly the captured functions, all
+    gradients have the recorded dtypes and shapes, and exactly the leaves of the graph get one. ``.grad`` stays as it
+    was. If the graph communicates, all ranks must verify.
 
     With ``keep_graph`` you can still run your own backward pass, and functions that run only once are an error. If the
     front-end runs no backward pass, gradir compares the graph with a second capture, and ``unproved`` says so.

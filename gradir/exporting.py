@@ -38,7 +38,10 @@ def option_names() -> Iterator[str]:
 
 
 def planned(values: Mapping[str, object]) -> list[Step]:
-    """Return the passes for options, in the order in which they run; see `gradir.protocols.Pass.order`."""
+    """Return the passes for options, in the order in which they run; see `gradir.protocols.Pass.order`.
+
+    Nodes are hidden first, so that hops count only visible ones. Merging is last, since it changes their names.
+    """
     given = {name: value for name, value in values.items() if not any(value is absent for absent in _ABSENT)}
     unknown = next((name for name in given if name not in option_names()), None)
     if unknown is not None:

@@ -117,19 +117,16 @@ def check_place(path: str) -> None:
     with _failing(path, "written"):
         if not path:
             raise ValueError
+        if os.path.isdir(path) or os.path.basename(path) in {"", ".", ".."}:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         # Writing follows a link, so the folder of its target counts.
         folder = os.path.dirname(os.path.realpath(path))
-        number = 0
-        if os.path.isdir(path) or os.path.basename(path) in {"", ".", ".."}:
-            number = errno.EISDIR
-        elif not os.path.exists(path) and not os.path.isdir(folder):
+        if not os.path.exists(path) and not os.path.isdir(folder):
             # This raises if there is no such folder.
             os.stat(folder)
-            number = errno.ENOTDIR
-        elif not os.access(path, os.W_OK) and not os.access(folder, os.W_OK):
-            number = errno.EACCES
-        if number:
-            raise OSError(number, os.strerror(number))
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(path, os.W_OK) and not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def folder_to_make(path: str) -> str:

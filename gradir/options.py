@@ -153,7 +153,7 @@ def filled(kind: type[_Record], values: Mapping[str, object], owner: str, *, str
 
 
 def expect(type_: object, value: object) -> object:
-    """Return a value if it is valid for an option's type, else raise.
+    """Convert a value to an option's type, or raise if it is invalid.
 
     >>> expect(int | None, 7)
     7

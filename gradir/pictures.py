@@ -39,8 +39,8 @@ _ADVICE: Final = (
     "fold modules (a smaller --depth), roll up equal layers (--rollup), draw one of equal steps (--once), "
     "show a part (--focus), or write a page (--to html)"
 )
-_BOX: Final = re.compile(r"(?!graph )\w+ \[label=")
-_ARROW: Final = re.compile(r"\w+ -> ")
+_BOX: Final = re.compile(r"\s*(?!graph )\w+ \[label=")
+_ARROW: Final = re.compile(r"\s*\w+ -> ")
 _CLUSTER: Final = re.compile(r"""subgraph cluster_(\d+) {\s+graph \[label=("(?:[^"\\]|\\.)*")([^\n]*)\]""")
 _LAID_OUT: Final = re.compile(r'(subgraph cluster_(\d+) {\s+graph \[)((?:[^"\]]|"(?:[^"\\]|\\.)*")*)\]')
 _PLACE: Final = re.compile(r'\slp=("[^"]*")')
@@ -239,8 +239,8 @@ def _limit(process: int, seconds: float) -> None:
 
 def _count(source: str) -> tuple[int, int]:
     """Return the number of boxes and arrows in source of the exporter ``dot``, which writes a statement a line."""
-    statements = [line.lstrip() for line in source.splitlines()]
-    return len([*filter(_BOX.match, statements)]), len([*filter(_ARROW.match, statements)])
+    lines = source.splitlines()
+    return sum(map(bool, map(_BOX.match, lines))), sum(map(bool, map(_ARROW.match, lines)))
 
 
 def _size(source: str) -> str:

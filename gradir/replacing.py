@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 # File systems allow names of 255 bytes.
 _LONGEST: Final = 200
-# So many writers of one file have known temporary names; killed ones beyond that leave their files.
+# So many writers of one file have known temporary names. Only a sweep of the folder removes those of further ones.
 _AT_ONCE: Final = 16
 # Windows needs no locks: nobody can remove or rename an open file there.
 _LOCKS: bool = os.name == "posix"

@@ -36,7 +36,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "watching": "watch a training from step to step (gradir watch)",
     "running": "capture or explain a script at its backward (gradir run, gradir explain)",
 }
-"""Descriptions of the optional features of front-ends. A feature that one option alone needs has its name."""
+"""Descriptions of the optional features of front-ends. A feature of a single option has the name of that option."""
 
 _PROGRAMS: Final = ("capture", "graph", "explain")
 _GRAPHS: Final = ("capture", "graph")

@@ -54,7 +54,7 @@ class Watcher:
         return self._collected.watch()
 
     def log_to(self, writer: Any) -> None:
-        """Write the loss and the norms of each further step to TensorBoard, with a writer such as ``SummaryWriter``.
+        """Write the values and findings of further steps to TensorBoard, with a writer such as ``SummaryWriter``.
 
         The writer must have ``add_scalar(tag, value, step)`` and ``add_text(tag, text, step)``.
         """

@@ -162,7 +162,7 @@ def _draw_excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layou
     shown = text.strip()
     start, end = max(excerpt.start - first, 0), min(excerpt.end - first, len(shown))
     room = _LONGEST_LINE if layout.width is None else max(layout.width - len(number) - _MARGIN, _LEAST_EXCERPT)
-    # Cut a long line at the beginning if its end would cut off the operation.
+    # Cut a long line at its beginning if a cut at its end would remove the operation.
     left = max(0, min(end, start + room) - room) if len(shown) > room else 0
     shown, start, end = shown[left : left + room], start - left, min(end - left, room)
     yield f"{palette.quiet}{number} |{palette.reset}     {shown}"

@@ -163,7 +163,7 @@ def _reason(explanation: Explanation, cause: Cause, shown: Shown, concerned: Seq
     names = concerned or _find_lacking(explanation, cause) or cause.names
     text = replace(cause, names=tuple(names)).words(shown, named=subject(explanation, names, shown)).text
     if cause.detail and not names:
-        # Without names, the detail says where the problem is.
+        # Without names, the detail says what the cause is about, such as the message of an error.
         text = f"{text}: {shown(cause.detail)}"
     return text if cause.source is None else f"{text} ({shown(place_text(cause.source))})"
 

@@ -30,7 +30,7 @@ class TextRenderer:
     options: ClassVar[type[Options]] = TextOptions
 
     def render(self, diff: Diff, options: TextOptions) -> str:
-        """Return a short list, or the details on request; without the graphs, return every change by itself."""
+        """Return a short list, the details, or every change by itself, which is the only form without the graphs."""
         if options.full or diff.sides is None:
             render = render_text
         else:
