@@ -57,6 +57,8 @@ WRONG: list[tuple[Graph, str]] = [
     (Graph.of([Node("a\n")]), "node 'a\\n': an id is not empty"),
     (Graph.of([Node(1)]), "node 1: id is 1; expected text"),  # type: ignore[arg-type]
     (Graph({"b": Node("a")}), "node 'a' is stored under the id 'b'"),
+    # Nodes are checked in chunks, and the number counts all of them.
+    (Graph({**{f"n{at}": Node(f"n{at}") for at in range(514)}, "x": 1}), "node 514: is 1; expected a Node"),  # type: ignore[dict-item]
     (Graph({"a": Node("a")}, {"q": Scope("p")}), "scope 'p' is stored under the path 'q'"),
     (Graph({"a": Node("a")}, cuts=[Cut("hidden")]), "the cuts of the graph are of type list"),  # type: ignore[arg-type]
     (with_meta("f", (-1, 3)), "node 'x': outputs[0].shape[0] is -1; expected an integer from 0"),

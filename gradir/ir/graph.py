@@ -299,10 +299,10 @@ _MAPPINGS: Final = ("nodes", "scopes", *(name for name, default in _DEFAULTS.ite
 
 def _index_records(records: Iterable[R], key_of: Callable[[R], str], title: str) -> FrozenDict[str, R]:
     values = list(records)
-    keys = list(map(key_of, values))
-    found = FrozenDict(zip(keys, values, strict=True))
-    if len(found) != len(keys):
+    found = FrozenDict(zip(map(key_of, values), values, strict=True))
+    if len(found) != len(values):
         places: dict[str, int] = {}
-        repeated = next(key for place, key in enumerate(keys) if places.setdefault(key, place) != place)
+        keys = enumerate(map(key_of, values))
+        repeated = next(key for place, key in keys if places.setdefault(key, place) != place)
         raise GraphError(f"{title} {excerpt(repeated)} occurs twice")
     return found

@@ -91,7 +91,7 @@ def drop_unknown(read: object, kind: type[T]) -> T:
 
 
 def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
-    """Return the record in plain data, and the error about unknown keys, if any."""
+    """Return the record in plain data, and the error about unknown keys or entries, if any."""
     try:
         return msgspec.convert(plain, kind), None
     except msgspec.ValidationError as error:

@@ -227,7 +227,7 @@ def _check_records(graph: Graph) -> None:
     for start in range(0, len(nodes), _CHUNK):
         chunk = nodes[start : start + _CHUNK]
         if not sound(chunk, Node):
-            _raise_first_fault(chunk, Node)
+            _raise_first_fault(chunk, Node, start)
     scopes = list(graph.scopes.values())
     if not sound(scopes, Scope):
         _raise_first_fault(scopes, Scope)
@@ -239,8 +239,8 @@ def _check_records(graph: Graph) -> None:
             raise GraphError(f"scope {scope.path!r} is stored under the path {path!r}")
 
 
-def _raise_first_fault(records: Sequence[object], kind: type) -> None:
-    for number, record in enumerate(records):
+def _raise_first_fault(records: Sequence[object], kind: type, start: int = 0) -> None:
+    for number, record in enumerate(records, start):
         name = f"{kind.__name__.lower()} {number}"
         if type(record) is Node:
             name = f"node {record.id!r}"

@@ -82,7 +82,8 @@ def make_relative_without_feeds(
     changes: Iterable[Change], path: str, was: str, feeds: tuple[str, str]
 ) -> RelativeChanges:
     """Return relative changes without the names of the nodes that feed the module, which differ by layer."""
-    # `feeds` are the only nodes, before and after, that the list entry around the module reads from outside.
+    # These are `feeds`, the only nodes, before and after, that the list entry around the module reads from outside. A
+    # node that was read from outside counts too, if the slot reads from inside or nothing now.
     names = [relative_name(module, feed) if feed else None for module, feed in zip((was, path), feeds, strict=True)]
     return tuple(
         change._replace(fields=tuple([_drop_feed(*field, names) for field in change.fields]))

@@ -125,7 +125,9 @@ class _Consequences:
         names = {name for change in changes for name in (change.cut.names if change.cut else (change.id,))}
         self._evidence = evidence
         # The parameters that a new cut leaves without a gradient, and the nodes that depend only on them.
-        self._cut_off = find_serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
+        self._cut_off: set[str] = set()
+        if names:
+            self._cut_off = find_serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
 
     def include(self, change: Change) -> bool:
         if change.subject == "scope":

@@ -229,7 +229,7 @@ def _find_topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
     rows = [(row, scope.path in listed, scope.own > 0) for row, scope in enumerate(tree.scopes)]
     others = tree.with_above(row for row, is_listed, owns in rows if owns and not is_listed)
     pure = tree.with_above(row for row, is_listed, _ in rows if is_listed) - others
-    # A listed module that is not pure owns parameters itself.
+    # A listed module that is not pure owns parameters itself, and so does an unlisted one below it.
     return [
         tree.scopes[row].path
         for row, is_listed, _ in rows
