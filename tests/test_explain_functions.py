@@ -368,3 +368,13 @@ def test_a_function_of_the_program_is_no_operation_of_torch_whatever_it_is_calle
         loss = function.apply(layer(torch.ones(3, 2))).sum()
     cause = rec.explain(loss).causes[0]
     assert (cause.kind, cause.op, cause.names) == ("zero", name, ("weight", "bias"))
+
+
+def test_a_function_with_an_empty_and_a_broken_gradient_is_named() -> None:
+    broken = staticmethod(lambda _, gradient: (gradient.new_zeros(0, 3), gradient * torch.tensor([[1.0], [torch.nan]])))
+    members = {"forward": staticmethod(lambda _, empty, x: x * 1), "backward": broken}
+    layer, function = nn.Linear(3, 3), type("Broken", (torch.autograd.Function,), members)
+    with gradir.record(layer, flow=True) as rec:
+        loss = function.apply(torch.ones(0, 3, requires_grad=True), layer(X)).sum()
+    cause = rec.explain(loss).causes[0]
+    assert (cause.kind, cause.op, cause.names) == ("nonfinite", "Broken", ("weight", "bias"))

@@ -20,6 +20,9 @@ import gradir  # noqa: E402
 from gradir import claims  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
+from gradir.frontends.export.assemble import graph_of  # noqa: E402
+from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program  # noqa: E402
+from gradir.ir import TensorMeta  # noqa: E402
 from gradir.ir.validate import check_all  # noqa: E402
 
 program = cache(exported)
@@ -237,3 +240,14 @@ def test_a_torch_too_old_says_so(monkeypatch):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.7.1"))
     with pytest.raises(CaptureError, match=r"needs torch 2.8 or later, and this is 2.7.1"):
         ExportFrontend()
+
+
+def test_an_operation_with_a_body_states_which_input_it_writes_to():
+    tensor, x = TensorMeta("float32", (2,)), Named("x")
+    body = Part(["a"], [Call("relu", "aten.relu", [("self", Named("a"))], ["b"], [tensor], {})], [Named("b")])
+    arguments = [("0", x), ("1", Body("body", body)), ("2", x)]
+    call = Call("run_", "run_", arguments, ["y"], [tensor], {"0": "inplace"})
+    made = graph_of(Program(Part([], [call], [Named("y")]), {"x": Input("input", ("x",), tensor, False)}), {"": None})
+    node = made.nodes["run_:1"]
+    assert [ref and ref.id for ref in node.inputs] == ["x", "body/relu:1"]
+    assert node.kinds == ("inplace", "data")

@@ -51,9 +51,8 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
         version=str(version),
         producer=document.producer,
         totals=totals_of(nodes, sizes(nodes)),
-        # The most frequent come first, and those of one frequency by name.
-        roles=dict(Counter(sorted(node.role for node in nodes)).most_common()),
-        ops=dict(Counter(sorted(node.op for node in nodes if node.role == "function")).most_common()),
+        roles=_by_frequency(Counter([node.role for node in nodes])),
+        ops=_by_frequency(Counter([node.op for node in nodes if node.role == "function"])),
         scopes=len(document.scopes),
         cuts=document.cuts,
         outputs=tuple(Output(node.id, node.outputs) for node in nodes if node.role == "output"),
@@ -64,3 +63,8 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
             for value in (getattr(document, field.name),)
         },
     )
+
+
+def _by_frequency(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return counts with the largest first, and equal ones by name."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

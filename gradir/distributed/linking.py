@@ -14,7 +14,7 @@ from gradir.distributed.reading import RankFile, graph_in, read
 from gradir.distributed.words import span
 from gradir.errors import GradirError
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
-from gradir.ir.head import renamed_head
+from gradir.ir.head import Head, renamed_head
 from gradir.ir.ids import behind, claim, output_path, split_last, storage_key, within
 from gradir.ir.model import bounded
 from gradir.ir.text import counted
@@ -258,7 +258,9 @@ class _Side:
         return renamed_head(self.graph, self._id, keeps_slots=True)
 
     def cuts(self) -> Iterator[Cut]:
-        for cut in self.head().get("cuts", self.graph.cuts):
+        # Rename the cuts only, since a rank may have many collectives.
+        head = renamed_head(Head(cuts=self.graph.cuts), self._id, keeps_slots=True)
+        for cut in head.get("cuts", self.graph.cuts):
             yield replace(cut, names=tuple(map(self._path, cut.names)), scope=self._path(cut.scope))
 
     def _node(self, node: Node) -> Node:

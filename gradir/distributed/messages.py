@@ -72,10 +72,9 @@ def _match_messages(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[T
             troubles.append(f"{count} {route} cannot be matched: rank {missing[0]} has no file")
             continue
         pairs = list(zip(sent[way], received[way], strict=False))
-        texts = [(_describe(one), _describe(other)) for one, other in pairs]
-        unequal = next((number for number, (one, other) in enumerate(texts) if one != other), None)
+        unequal = next((number for number, pair in enumerate(pairs) if len({*map(_describe, pair)}) > 1), None)
         if unequal is not None:
-            sides = "sent as {} and received as {}".format(*texts[unequal])
+            sides = "sent as {} and received as {}".format(*map(_describe, pairs[unequal]))
             troubles.append(f"message {unequal + 1} {route} is {sides}: what follows it is not linked")
             pairs = pairs[:unequal]
         elif len(sent[way]) != len(received[way]):

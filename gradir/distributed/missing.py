@@ -223,7 +223,8 @@ def _describe_silent(one: RankFile, scopes: Iterable[str], graphs: _Graphs) -> I
 def _describe_unreduced(graph: Graph, names: Sequence[str]) -> Iterator[str]:
     unreached = {cut.names[0] for cut in graph.cuts if cut.names and not cut.is_place}
     reasons = {name: "without gradient here" if name in unreached else "" for name in names}
-    reasons |= {name: "frozen here, or not there" for name in names if name not in unreached | graph.nodes.keys()}
+    known = unreached | graph.nodes.keys()
+    reasons |= {name: "frozen here, or not there" for name in names if name not in known}
     for reason in dict.fromkeys(reasons.values()):
         listed = join_names([name for name in names if reasons[name] == reason])
         yield f"does not reduce {listed}, and others do{reason and f': they are {reason}'}"

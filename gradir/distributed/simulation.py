@@ -191,7 +191,8 @@ class _Run:
         first = next(iter(arrived.values()))
         # Ranks with equal lists have the same objects.
         others = {id(issued): issued for issued in arrived.values()}.values()
-        if first.op != "all_to_all" and all(_MUST_EQUAL(issued) == _MUST_EQUAL(first) for issued in others):
+        expected = _MUST_EQUAL(first)
+        if first.op != "all_to_all" and all(_MUST_EQUAL(issued) == expected for issued in others):
             return ""
         kinds = {_kind_of(issued) for issued in arrived.values()}
         if len(kinds) > 1:

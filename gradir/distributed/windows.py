@@ -74,7 +74,7 @@ def _may_follow(issued: Collective) -> bool:
 
 
 def find_late_ranks(ranks: Iterable[RankFile]) -> set[int]:
-    """Return the ranks that wait for messages after the captured steps of the others.
+    """Return the ranks that wait for communication after the captured steps of the others.
 
     The last message of a rank without a graph belongs to the rest of the step or to the next step. In a schedule, the
     files of all ranks have that step.

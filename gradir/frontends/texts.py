@@ -55,7 +55,7 @@ def plain_texts(texts: list[str]) -> list[str]:
 
 
 def plain_text(text: str) -> str:
-    """Return a plain str without object addresses, which differ between runs, and without lone surrogates."""
+    """Return a plain str without object addresses, which vary between runs, or lone surrogates, which fit no file."""
     if type(text) is not str:
         text = "".join((text,))
     if " at 0x" in text:

@@ -135,9 +135,12 @@ class _Reader:
         self._values[node] = _name_outputs(name, value, makes)
         if isinstance(value, _SCALARS) and not operation.reads_values:
             return None
-        has_body = any(type(each) is Body for _, argument in arguments for each in flatten_argument(argument))
-        if value is None and not has_body and "inplace" not in operation.kinds.values():
-            # The operation is an assertion, and has no output.
+        # An operation without an output, a write and a body is an assertion.
+        if (
+            value is None
+            and "inplace" not in operation.kinds.values()
+            and not any(type(each) is Body for _, argument in arguments for each in flatten_argument(argument))
+        ):
             return None
         names, tensors = [name for name, _ in makes], [meta_of(tensor) for _, tensor in makes]
         stack = [*modules_of(stack_of(node))] + ([] if module is None else [module])

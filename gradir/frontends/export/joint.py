@@ -190,7 +190,7 @@ def _find_recompile(region: Region) -> Cut | None:
     from torch._dynamo.utils import get_compilation_metrics
 
     reasons = {str(each.compile_id): each.recompile_reason for each in get_compilation_metrics()}
-    text = (reasons.get(region.compiled_as) or "").partition(": ")[2].partition("\n")[0]
+    text = plain_text((reasons.get(region.compiled_as) or "").partition(": ")[2].partition("\n")[0])
     return _cut("recompile", text or "recompile", getattr(region.reason, "user_stack", ()))
 
 

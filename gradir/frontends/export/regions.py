@@ -99,7 +99,7 @@ def region_of(program: Any) -> Region:
 
 
 class Region:
-    """A graph of Dynamo, as AOTAutograd rewrote it. Dictionaries with int keys use the numbers of Dynamo's inputs."""
+    """A graph of Dynamo, as AOTAutograd rewrote it. Its dicts use the numbers of Dynamo's inputs or outputs."""
 
     def __init__(self, prefix: str, reason: Any = None) -> None:
         """``prefix`` is the prefix of the names of its values."""
@@ -124,8 +124,8 @@ class Region:
         _place_sums([*sums])
         self.program, self.is_read = program_of(graph, self.prefix), True
         places = [node for node in nodes if node.op == "placeholder"]
-        described = self._read_places(places)
-        self._read_ends(zip(nodes[-1].meta["desc"], self.program.part.outputs, strict=True), described)
+        names = self._read_places(places)
+        self._read_ends(zip(nodes[-1].meta["desc"], self.program.part.outputs, strict=True), names)
         # A sum of gradients has the number of some operation before it.
         self._numbers = {node.name: None if node in sums else node.meta.get("seq_nr") for node in nodes}
         tangents = {name.removeprefix(self.prefix) for name in self.tangents.values()}
@@ -146,19 +146,19 @@ class Region:
         self._owned = {storage_of(self.tensors[node.name]) for node in places}
 
     def _read_places(self, places: Sequence[fx.Node]) -> dict[Any, str]:
-        described = {node.meta["desc"]: self.prefix + node.name for node in places}
-        for origin, name in described.items():
+        names = {node.meta["desc"]: self.prefix + node.name for node in places}
+        for origin, name in names.items():
             if type(origin).__name__ == "PlainAOTInput":
                 self.places[origin.idx] = name
             elif type(origin).__name__ == "TangentAOTInput":
                 self.tangents[getattr(origin.output, "idx", -1)] = name
-        return described
+        return names
 
-    def _read_ends(self, ends: Iterable[tuple[Any, Any]], described: Mapping[Any, str]) -> None:
+    def _read_ends(self, ends: Iterable[tuple[Any, Any]], names: Mapping[Any, str]) -> None:
         for origin, value in (end for end in ends if isinstance(end[1], Named)):
             match type(origin).__name__:
                 case "InputMutationAOTOutput":
-                    self.writes.append((described[origin.mutated_input], value.name))
+                    self.writes.append((names[origin.mutated_input], value.name))
                 case "GradAOTOutput":
                     self.gradients[getattr(origin.grad_of, "idx", -1)] = value
                 case _:

@@ -117,7 +117,7 @@ class Flowing:
 
     @cached_property
     def first_takers(self) -> dict[Value, int]:
-        """The first step by leaf that takes it without writing to it, as an initialization does."""
+        """The first step that takes each leaf and does not write to it, unlike an initialization."""
         found: dict[Value, int] = {}
         for index, step in enumerate(self.flow.steps):
             written = step.of_kind("inplace")

@@ -172,9 +172,9 @@ class Search(Losses):
         first = {id(tensor): name for name, tensor in reversed([*self.subject.aside.items()])}
         names = [name for key, name in reversed([*first.items()]) if key in unowned]
         lacking = {name: self.subject.aside[name] for name in names if self.statuses.get(name) != "nonleaf"}
-        owned = misuse.held_otherwise(lacking)
-        self.tell_of("not_registered", "note", [name for name in lacking if name in owned])
-        others = {name: self.flow.value_of(tensor) for name, tensor in lacking.items() if name not in owned}
+        optimized = misuse.held_otherwise(lacking)
+        self.tell_of("not_registered", "note", [name for name in lacking if name in optimized])
+        others = {name: self.flow.value_of(tensor) for name, tensor in lacking.items() if name not in optimized}
         taken = {name: self.flowing.first_takers.get(self.flowing.root(leaf)) for name, leaf in others.items()}
         steps = {name: None if index is None else self.flow.steps[index] for name, index in taken.items()}
         # A step outside of a forward builds a module, which keeps a tensor computed from the parameter.

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from itertools import chain
-from operator import or_
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
@@ -345,10 +344,13 @@ def _find_spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tenso
     given = next(_select_strided(came), None) if len(came) == 1 else None
     if given is None:
         return None
-    masks = [mask for gradient in _select_strided(went) if (mask := ~torch.isfinite(gradient)).any()]
-    if any(mask.shape != given.shape or given[mask].any() for mask in masks):
-        return None
-    return reduce(or_, masks) if masks else None
+    found: torch.Tensor | None = None
+    for mask in (~torch.isfinite(gradient) for gradient in _select_strided(went)):
+        if mask.any():
+            if mask.shape != given.shape or given[mask].any():
+                return None
+            found = mask if found is None else found | mask
+    return found
 
 
 def _select_strided(gradients: Iterable[torch.Tensor | None]) -> Iterator[torch.Tensor]:
@@ -358,7 +360,7 @@ def _select_strided(gradients: Iterable[torch.Tensor | None]) -> Iterator[torch.
 def _find_nonfinite_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int, ...], int]:
     """Return the rows of a gradient with NaN or infinity and the number of rows, unless all rows have some."""
     for gradient in filter(torch.Tensor.dim, _select_strided(went)):
-        is_finite = torch.isfinite(gradient).reshape(gradient.shape[0], -1).all(1)
+        is_finite = torch.isfinite(gradient).reshape(gradient.shape[0], math.prod(gradient.shape[1:])).all(1)
         rows = tuple((~is_finite).nonzero().flatten().tolist())
         if rows:
             return (rows[:_MOST_ROWS], gradient.shape[0]) if len(rows) < gradient.shape[0] else ((), 0)
