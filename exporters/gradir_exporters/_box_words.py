@@ -111,7 +111,7 @@ class Words:
         return [title, *self._result_lines(node), *contents, *failure_lines(node)]
 
     def title(self, node: Node) -> str:
-        """Return the name of a node, or its id if it has neither a name nor an operation."""
+        """Return the name of a node; without one, nothing if it has an operation, or else its id."""
         if node.id in self._unread:
             return marks.UNREAD
         return (node.names[0] if node.names else "") or ("" if node.op or node.native else node.id)

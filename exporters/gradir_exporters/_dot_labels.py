@@ -26,7 +26,7 @@ _MAX_ROWS: Final = 100
 
 
 class Labels:
-    """The cached labels of the boxes of one picture; attribute values have ``attr_chars``, or are left out."""
+    """The cached labels of boxes; attribute values have at most ``attr_chars``, and ``None`` leaves attributes out."""
 
     def __init__(self, words: Words, attr_chars: int | None) -> None:
         self._words, self._attr_chars = words, attr_chars
@@ -48,8 +48,9 @@ class Labels:
             below = self._below.get(key)
             if below is None:
                 below = self._below[key] = _join(self._words.lines_below(node))
-            title = self._words.title(node)
-            label = LINE_BREAK.join(filter(None, (title and display_text(title), below)))
+            label = below
+            if title := self._words.title(node):
+                label = f"{display_text(title)}{LINE_BREAK}{below}" if below else display_text(title)
         if self._attr_chars is None or not (node.attrs or node.saved) or node.role == "module":
             return label
         return label + self._table(node, self._attr_chars)

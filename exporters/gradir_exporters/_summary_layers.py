@@ -327,7 +327,7 @@ class State(msgspec.Struct, gc=False):
 
 
 class Savings:
-    """The saved bytes of each module's own operations; ``owned`` counts saved parameters, buffers and leaves."""
+    """The saved bytes of each module's own operations; ``owned`` are those of parameters, buffers and leaves."""
 
     def __init__(self, graph: Graph, places: Mapping[str, int], place_of: Callable[[str], int]) -> None:
         """Take the module of each node by id, and a function that returns the module of a path."""

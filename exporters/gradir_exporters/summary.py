@@ -107,7 +107,7 @@ class SummaryExporter:
             ExportError: it is to be sorted by costs, and the graph has none.
         """
         rows, totals = layers(graph, options.depth)
-        # Only numbered modules need the import, so that the table of a small model starts fast.
+        # Imported only for numbered modules, so that the table of a small model starts fast.
         merges_equal = options.style in {"table", "markdown"} and not options.all
         if merges_equal and any(path[-1:].isdigit() for path in graph.scopes):
             from gradir.passes import rollup

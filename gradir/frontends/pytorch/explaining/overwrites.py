@@ -31,7 +31,7 @@ _CLEAR: Final = 0.5
 
 
 class Overwrite(NamedTuple):
-    """The first write at a place to tensors that ``savers`` saved, and the leaves with a wrong gradient."""
+    """The first write at a place to tensors that ``savers`` saved, and the ids of leaves with a wrong gradient."""
 
     op: str
     place: Place | None
