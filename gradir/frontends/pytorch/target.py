@@ -206,7 +206,10 @@ def _trace(request: CaptureRequest) -> object:
 
 @contextmanager
 def compiled_code(stance: str = "default", **options: Any) -> Iterator[None]:
-    """Set the stance for the program's compiled code, but let ``cond`` and its like compile their arguments."""
+    """Set the stance for the program's compiled code, but let ``cond`` and its like compile their arguments.
+
+    They find in this way which tensors and modules these functions use.
+    """
     utils = import_module(DYNAMO_UTILS)
     original: Callable[[], AbstractContextManager[None]] = getattr(utils, COMPILES_BODIES)
 

@@ -227,19 +227,22 @@ class MetadataReader:
         return meta if words is None else replace(meta, placements=words)
 
     def _read_output(self, entry: Any) -> TensorMeta:
-        layout = "jagged" if entry.is_nested_tensor and not entry.is_cpp_nested_tensor else "strided"
         try:
             key = (entry.dtype, entry.device, *entry.shape)
             return self._of_outputs[key][0]
         except KeyError:
-            (meta,) = self._of_outputs[key] = (self._describe(entry, layout),)
+            (meta,) = self._of_outputs[key] = (self._describe(entry, _layout_of_output(entry)),)
             return meta
         except (RuntimeError, TypeError):
             # There is no shape, or a symbolic size, which cannot be hashed.
-            return self._describe(entry, layout)
+            return self._describe(entry, _layout_of_output(entry))
 
     def _describe(self, owner: Any, layout: str) -> TensorMeta:
         return TensorMeta(bare_name(owner.dtype), shape_of(owner, self._symbols), device_name(owner.device), layout)
+
+
+def _layout_of_output(entry: Any) -> str:
+    return "jagged" if entry.is_nested_tensor and not entry.is_cpp_nested_tensor else "strided"
 
 
 class Symbols:

@@ -120,9 +120,9 @@ class Exchange:
         for frame in frames_from(sys._current_frames().get(self.thread)) if self._messages else ():
             module = str(frame.f_globals.get("__name__"))
             if not module.startswith("gradir."):
+                is_library = module.startswith(private.WAITING)
                 # A program waits for a work in its own line.
-                line = getline(frame.f_code.co_filename, frame.f_lineno or 0)
-                return module.startswith(private.WAITING) or ".wait(" in line
+                return is_library or ".wait(" in getline(frame.f_code.co_filename, frame.f_lineno or 0)
         return False
 
     @property

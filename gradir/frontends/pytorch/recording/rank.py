@@ -243,7 +243,10 @@ def _has_finished(reducer: Any) -> bool:
 
 
 class UntilStep:
-    """Records messages, and sends them only if it ``sends``, until a step of an optimizer or by hand."""
+    """Records messages until an optimizer steps, or another forward or backward begins.
+
+    Unless it ``sends``, no message is sent, and a write to a parameter ends it too.
+    """
 
     def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph], None], *, sends: bool) -> None:
         self._exchanged, self._graph, self._stepped, self.sends = exchanged, graph, stepped, sends
@@ -299,10 +302,11 @@ class UntilStep:
         if graph.rank is not None and not self.sends:
             paths = self._exchanged.modules.paths.items()
             replicas = {path: module for module, path in paths if isinstance(module, DistributedDataParallel)}
+            ignored: set[int] = set()
             for module in replicas.values():
                 names = {*getattr(module, private.DDP_IGNORES, ())}
-                ignored = {id(each) for name, each in module.module.named_parameters() if name in names}
-                owned = [each for each in owned if id(each.tensor) not in ignored]
+                ignored |= {id(each) for name, each in module.module.named_parameters() if name in names}
+            owned = [each for each in owned if id(each.tensor) not in ignored]
             unreduced = _find_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas})
             graph = replace(graph, rank=replace(graph.rank, unreduced=tuple(unreduced)))
         self._stepped(graph)

@@ -146,7 +146,7 @@ _STACKS: Final = (FunctionMode.stack, DispatchMode.stack)
 
 
 def remove_left() -> bool:
-    """Remove this thread's modes that other threads left, and return whether there were any."""
+    """Remove this thread's modes that could not be removed when they were left; return whether there were any."""
     left = [(stack, mode) for stack in _STACKS for mode in stack.modes() if isinstance(mode, _LEFT)]
     for stack, mode in left:
         stack.remove(mode)
