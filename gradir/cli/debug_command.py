@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import sys
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir import files
@@ -74,6 +73,8 @@ def _collect() -> dict[str, Any]:
 
 def _find_packages() -> set[str]:
     """Return the requirements of gradir and its extras, and the installed packages that require an extra."""
+    from importlib import metadata
+
     found = {*_BESIDE}
     try:
         required = metadata.requires("gradir") or []
@@ -93,6 +94,8 @@ def _name(requirement: str) -> str:
 
 
 def _find_version(name: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -100,6 +103,8 @@ def _find_version(name: str) -> str:
 
 
 def _describe_plug_ins(group: str) -> Iterator[tuple[str, str]]:
+    from importlib import metadata
+
     from gradir import registry
 
     finders: dict[str, Finder[Any]] = {

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gradir import api, codecs, files
+from gradir import api, files
 from gradir.cli.report import write_output
 from gradir.cli.sources import add_graph_argument, find_source, load, refuse_program_options, report_raised
 from gradir.errors import FormatError
-from gradir.ir.jsontext import json_text
-from gradir.ir.text import amount, counted, printable, tensor_text
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -38,6 +36,9 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from gradir import codecs
+    from gradir.ir.jsontext import json_text
+
     source, status = find_source(options.file), 0
     if source.is_program:
         loaded = load(options, source)
@@ -57,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _survey_file(data: bytes, name: str) -> Survey:
+    from gradir import codecs
+
     try:
         return codecs.survey(data)
     except FormatError:
@@ -70,6 +73,7 @@ def _survey_file(data: bytes, name: str) -> Survey:
 def describe_survey(survey: Survey) -> str:
     """Return the lines that ``gradir info`` prints."""
     from gradir.ir.head import MERGED
+    from gradir.ir.text import amount, counted, printable, tensor_text
 
     counts, producer = survey.totals, survey.producer
     framework = f"{producer.framework} {producer.framework_version}".strip()
@@ -105,6 +109,7 @@ def describe_survey(survey: Survey) -> str:
 
 def _value_text(value: object) -> str:
     from gradir.ir import Rank
+    from gradir.ir.jsontext import json_text
 
     if isinstance(value, Rank):
         return f"{value.rank:,} of {value.world:,}"
@@ -115,6 +120,7 @@ def _value_text(value: object) -> str:
 
 def _cut_text(cut: Cut) -> str:
     from gradir.ir.cuts import cut_text
+    from gradir.ir.text import tensor_text
 
     if cut.is_place:
         return cut_text(cut)

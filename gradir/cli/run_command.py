@@ -232,7 +232,7 @@ class _Run:
         return self._has_stopped
 
     def _try_to_write_stopped(self, why: str, error: BaseException | None = None) -> str:
-        """Write as `_write_stopped` does, but report errors: the script's own error is more important."""
+        """Write as `_write_stopped` does, but report errors, which must not hide the script's or end the watchdog."""
         try:
             return self._write_stopped(why, error)
         except Exception as own:  # noqa: BLE001
@@ -306,7 +306,7 @@ class _Run:
             elif options.go_on or graph.rank is None or not (call.is_piped or graph.rank.backend):
                 self._save(graph)
             elif not call.is_piped:
-                # A later step of the optimizer writes the file again.
+                # The rank accumulates until a step of the optimizer, which writes the file again.
                 self._save(replace(graph, rank=replace(graph.rank, accumulates=True)))
         except Exception as error:  # noqa: BLE001 (not the script's error, so it is raised after the script)
             self._error = error

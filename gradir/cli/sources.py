@@ -205,7 +205,7 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
 
 
 def load_with_flow(options: argparse.Namespace, source: Source) -> Loaded:
-    """Load a graph as `load` does; if a parameter gets no gradient, run the program again to record the lines."""
+    """Load a graph as `load` does; if a parameter gets no gradient, run the program again to record the cuts."""
     loaded = load(options, source)
     unreached = _find_unreached(loaded)
     if not source.is_program or options.flow or not unreached:

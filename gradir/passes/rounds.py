@@ -203,7 +203,7 @@ def _place_repeat(start: int, stop: int, period: int, crossing: Sequence[int]) -
 
 
 def _count_crossing_edges(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return for each place the number of producers before it with a later consumer."""
+    """Return for each place the number of producers before it with a consumer at or after it."""
     changes = [0] * (count + 1)
     # The last consumer of each producer.
     last = dict(edges)

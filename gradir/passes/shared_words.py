@@ -29,9 +29,9 @@ def in_shared_words(graph: Graph, *, with_modules: bool = True) -> Graph:
     """Return the same computation in the terms of `gradir.vocabulary.shared`.
 
     Several operations may become one, such as a ``layer_norm``. The result has no operations that only rearrange
-    elements, no casts, copies, accumulators and saved tensors, and few attributes and source lines. Tensors have
-    sizes in elements. Names are those that frameworks share (``h_0`` is ``h.0``, ``kernel`` is ``weight``). An
-    operation is in the module that ran it, or without ``with_modules`` in that of a parameter that it takes.
+    elements, no casts, copies, accumulators and saved tensors, and few attributes. Tensors have sizes in elements.
+    Names are those that frameworks share (``h_0`` is ``h.0``, ``kernel`` is ``weight``). An operation is in the
+    module that ran it, or without ``with_modules`` in that of a parameter that it takes.
 
     >>> from gradir.ir import Builder, Producer
     >>> b = Builder()
