@@ -9,9 +9,11 @@ from reports import outcomes
 
 import gradir
 from gradir.cli import main
+from gradir.diffs.changes import UNSET, FieldChange
 from gradir.diffs.compare import compare
+from gradir.diffs.field_changes import descriptions, field_changes
 from gradir.diffs.ignoring import ignoring
-from gradir.ir import Cut, Graph, Node
+from gradir.ir import Cut, Graph, Node, Saved, Scope
 from gradir.review.conditions import parsed
 
 ONE = "1 parameter now gets no gradient"
@@ -69,3 +71,33 @@ def test_the_command_line_says_it(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert capfd.readouterr().err == f"gradir: {ONE}{HINT}\n"
     assert main(["diff", *files, "--fail-on", "cuts>0,params>0"]) == 1
     assert capfd.readouterr().err == f"gradir: cuts>0: 0 -> 1, {ONE}\n"
+
+
+def test_a_cut_at_the_root_may_lie_in_a_module_of_the_other_graph() -> None:
+    nodes, cuts = [Node("x", role="leaf")], [Cut("", scope="")]
+    sides = Graph.of(nodes, [], cuts), Graph.of(nodes, [Scope("", "0"), Scope("a")], cuts)
+    for pair in (sides, sides[::-1]):
+        assert {(change.subject, change.id) for change in compare(*pair).changes} == {("scope", ""), ("scope", "a")}
+
+
+@pytest.mark.parametrize(
+    ("translated", "new", "shown", "before", "after"),
+    [
+        ("a", "b", "", UNSET, "b"),
+        ("", "b", "a", "a", "b"),
+        ("b", "", "a", "a", UNSET),
+        ("b", "c", "a", "a", "c"),
+    ],
+)
+def test_a_change_reports_the_name_in_the_first_graph_even_if_a_side_has_none(
+    translated: str, new: str, shown: str, before: object, after: object
+) -> None:
+    old, other, original = (Cut("hidden", scope=scope) for scope in (translated, new, shown))
+    assert list(field_changes(old, other, descriptions(Cut), original)) == [FieldChange(("scope",), before, after)]
+
+
+def test_a_change_in_a_slot_reports_the_storage_in_the_first_graph_even_if_a_side_has_none() -> None:
+    for names, values in ((("t", "u", ""), (UNSET, "u")), (("", "u", "s"), ("s", "u"))):
+        old, new, original = (Node("x", saved=(Saved("mask", bytes=4, storage=name),)) for name in names)
+        change = FieldChange(("saved", "mask", "storage"), *values)
+        assert list(field_changes(old, new, descriptions(Node), original)) == [change]

@@ -7,7 +7,9 @@ import pytest
 import gradir
 from gradir.cli import main
 from gradir.diffs.ignoring import normalized
+from gradir.diffs.matching import search
 from gradir.ir import Builder, Graph, Scope, TensorMeta
+from gradir.ir.module_tree import upwards
 
 META = [TensorMeta("float32", (2,))]
 
@@ -46,3 +48,13 @@ def test_it_is_told_and_can_be_ignored(tmp_path, capfd: pytest.CaptureFixture[st
     assert main(["diff", *paths, "--normalize"]) == 1
     assert "~ sequence\n      modules: h.2 -> h.1\n" in capfd.readouterr().out
     assert main(["diff", *paths, "--normalize", "--ignore", "sequence"]) == 0
+
+
+def test_no_path_is_walked_for_entries_of_lists_if_both_graphs_have_equal_modules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a chain of nested modules, all paths together are quadratic in the number of modules."""
+    walked: list[str] = []
+    monkeypatch.setattr(search, "upwards", lambda path: walked.append(path) or upwards(path))
+    pairs = (stack(0, 1), stack(0, 1)), (stack(0, 1), stack(0, 1, 2))
+    assert [(search._have_the_same_entries(*pair), bool(walked)) for pair in pairs] == [(True, False), (False, True)]

@@ -34,6 +34,7 @@ class Part(NamedTuple):
     values: Mapping[Path, Any] = {}
 
 
+_NO_PART: Final = Part(UNSET)
 # Times differ between any two captures, and so they do not count.
 _MEASURED: Final[Path] = ("ext", MILLISECONDS)
 _TENSOR: Final = ("dtype", "shape", "device", "layout")
@@ -60,16 +61,18 @@ def _part_changes(
     for path, before, after in matched(old, new):
         if path == _MEASURED:
             continue
+        # Only one of a name and its translation may be empty, and then only one is a part.
+        original = shown.get(path, _NO_PART)
         if before is None or after is None:
-            yield FieldChange(path, shown[path].value if before else UNSET, after.value if after else UNSET)
+            yield FieldChange(path, original.value, after.value if after else UNSET)
         elif not (before.values and after.values):
             if bool(before.values) != bool(after.values) or not _is_same(before.value, after.value):
-                yield FieldChange(path, shown[path].value, after.value)
+                yield FieldChange(path, original.value, after.value)
         else:
             for key, _, _ in matched(before.values, after.values):
                 one, other = before.values.get(key, UNSET), after.values.get(key, UNSET)
                 if not _is_same(one, other):
-                    yield FieldChange((*path, *key), one if one is UNSET else shown[path].values[key], other)
+                    yield FieldChange((*path, *key), original.values.get(key, UNSET), other)
     if find_out_of_place(old, new):
         # Only saved slots can have another order: all other parts are numbered, sorted or alone.
         yield FieldChange(("saved",), *(tuple(part.value.slot for part in parts.values()) for parts in (old, new)))

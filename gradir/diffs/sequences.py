@@ -61,8 +61,12 @@ def longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]
     for place, (_, value) in enumerate(pairs):
         pile = bisect_left(tops, value)
         previous.append(places[pile - 1] if pile else -1)
-        tops[pile : pile + 1] = [value]
-        places[pile : pile + 1] = [place]
+        if pile == len(tops):
+            tops.append(value)
+            places.append(place)
+        else:
+            tops[pile] = value
+            places[pile] = place
     found = []
     place = places[-1]
     while place >= 0:
@@ -296,7 +300,11 @@ def pair_unique(before: Iterable[tuple[K, T]], after: Iterable[tuple[K, T]]) -> 
 
 
 def _find_unique(pairs: Iterable[tuple[K, T]]) -> dict[K, T]:
-    values: defaultdict[K, list[T]] = defaultdict(list)
+    found: dict[K, T] = {}
+    repeated: set[K] = set()
     for key, value in pairs:
-        values[key].append(value)
-    return {key: found[0] for key, found in values.items() if len(found) == 1}
+        if key in found:
+            repeated.add(key)
+        else:
+            found[key] = value
+    return {key: value for key, value in found.items() if key not in repeated}

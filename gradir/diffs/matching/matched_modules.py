@@ -195,7 +195,7 @@ class _Modules:
 
         @cache
         def distance(one: int, other: int) -> int:
-            """Return a number of different nodes of modules with these labels."""
+            """Return by how many nodes modules with these labels differ, as far as the labels of the nodes tell."""
             if one == other:
                 return 0
             (loose, tight), (other_loose, other_tight) = before[one], after[other]

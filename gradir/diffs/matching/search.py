@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 # The nodes of both graphs in sequence.
 _Orders = tuple[list[int], list[int]]
-# The search stops when the cost is above the lower bound by one part in this many.
+# The search stops when the cost is above the lower bound by at most one part in this many.
 _NEAR: Final = 200
 # Smaller graphs are matched as a whole.
 _SMALL: Final = 2_000
 # So are graphs if more than one node of this many differs or is near a different one.
 _SHARE: Final = 4
-# A node with more consumers than this is not near them.
+# An equal node with more consumers than this has no near nodes.
 _HUB: Final = 8
 
 
@@ -349,6 +349,8 @@ def _place(node: Node) -> str:
 
 def _have_the_same_entries(a: Graph, b: Graph) -> bool:
     before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
+    if before == after:
+        return True
     entries, other_entries = (
         {path for scope in scopes for path in upwards(scope) if path.rpartition(".")[2].isdecimal()}
         for scopes in (before, after)

@@ -64,7 +64,7 @@ class Places:
         for key, place in self._chosen.items():
             if self._is_left(key) and seen.setdefault(place, key) != key:
                 self.clashes.setdefault(key, "both sides have another module of this name")
-        self._paths: dict[str, str] = {}
+        self._merged_paths: dict[str, str] = {}
         for key in self._chosen:
             self._find_path(key)
 
@@ -74,11 +74,11 @@ class Places:
 
     def path(self, side: int, path: str) -> str:
         """Return the path in the result of a module of one graph."""
-        return self._paths[self._keys[side][path]]
+        return self._merged_paths[self._keys[side][path]]
 
     def path_of(self, key: str) -> str:
         """Return the path in the result of the module with a key."""
-        return self._paths[key]
+        return self._merged_paths[key]
 
     def name(self, side: int, name: str) -> str:
         """Return the name in the result of a tensor of one graph, with the new path of its module."""
@@ -139,16 +139,16 @@ class Places:
     def _find_path(self, key: str) -> None:
         """Join the names of a module and its parents; a cycle of parents is a clash and ends at the root."""
         chain: dict[str, None] = {}
-        while key and key not in self._paths:
+        while key and key not in self._merged_paths:
             if key in chain:
                 self.clashes.setdefault(key, "both sides put modules into each other")
                 break
             chain[key] = None
             key = self._chosen[key].above
-        path = self._paths.get(key, "")
+        path = self._merged_paths.get(key, "")
         for each in reversed(chain):
             name = self._chosen[each].name
-            path = self._paths[each] = f"{path}.{name}" if path else name
+            path = self._merged_paths[each] = f"{path}.{name}" if path else name
 
 
 def _place_of(path: str, keys: Mapping[str, str]) -> _Place:
