@@ -345,16 +345,15 @@ from flax import linen, nnx
 
 class Normed(linen.Module):
     @linen.compact
-    def __call__(self, x):
-        x = linen.Dropout(0.5, deterministic=False)(linen.Dense(4, name="a")(x))
+    def __call__(self, params):
+        x = linen.Dropout(0.5, deterministic=False)(linen.Dense(4, name="a")(params))
         return linen.BatchNorm(use_running_average=False, name="bn")(x)
 
 class Plain(nnx.Module):
     def __init__(self):
         self.w = nnx.Param(jnp.ones(4))
-
-    def __call__(self, x):
-        return x * self.w
+    def __call__(self, model, module):
+        return model * self.w + module
 
 class Derived(Plain):
     pass
@@ -364,28 +363,29 @@ class Fixed(equinox.Module):
 
     def __init__(self):
         self.w = jnp.ones(4)
-
-    def __call__(self, x):
-        return x * self.w
+    def __call__(self, model, module):
+        return model * self.w + module
 
 print(jax.grad(lambda w: (w**2).sum())(jnp.ones(3)))
 """
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
-    [("Normed", "a.bias a.kernel bn.bias bn.scale"), *((n, "w") for n in ("Plain", "Derived", "Fixed"))],
+    ("name", "arguments", "parameters"),
+    [
+        ("Normed", ["params"], "a.bias a.kernel bn.bias bn.scale"),
+        *((name, ["model", "module"], "w") for name in ("Plain", "Derived", "Fixed")),
+    ],
 )
 def test_a_class_of_modules_is_made_and_applied_as_it_needs(
-    name: str, parameters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, arguments: list[str], parameters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "specs.py").write_text(SPECS)
     monkeypatch.chdir(tmp_path)
-    assert (
-        main(["capture", f"specs.py:{name}", "--input", "float32[2,4]", "--seed", "3", "--verify", "-o", "a.gir"]) == 0
-    )
+    program = [f"specs.py:{name}", *(f"--input={argument}=float32[2,4]" for argument in arguments)]
+    assert main(["capture", *program, "--seed", "3", "--verify", "-o", "a.gir"]) == 0
     assert jax_told.names(gradir.load("a.gir"), "parameter") == parameters
-    assert main(["explain", f"specs.py:{name}", "--input", "float32[2,4]"]) == 0
+    assert main(["explain", *program]) == 0
 
 
 class TakesTwo(nnx.Module):

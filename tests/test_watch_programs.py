@@ -232,3 +232,22 @@ for step in range(6):
 def test_a_bias_of_a_critic_whose_gradient_cancels_has_not_vanished() -> None:
     report = run(CRITIC, watched=True)["w"].report()
     assert not report, str(report)
+
+
+def test_arguments_of_a_watched_program_have_any_names() -> None:
+    class Net(torch.nn.Linear):
+        def forward(self, module: Any) -> Any:
+            return super().forward(module)
+
+    net = Net(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with gradir.watch(net, optimizer) as w:
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer=optimizer)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(module=torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            scheduler.step(1.0)
+    report = w.report()
+    assert report is not None
+    assert (report.count, report.findings) == (3, ())

@@ -153,7 +153,7 @@ def _is_array(leaf: object, *, arrays_only: bool) -> bool:
 
 
 def _convert_output(leaf: object) -> Any:
-    """Return an output leaf as an array, ``None`` if it is neither an array nor a float."""
+    """Return an output leaf as an array, ``None`` if it is neither an array nor a float or complex."""
     if _is_array(leaf, arrays_only=True):
         return leaf
     return jnp.asarray(leaf) if type(leaf) in (float, complex) else None

@@ -52,6 +52,7 @@ class Call(NamedTuple):
 class RequestedGradient:
     """A gradient that a program requests; see `gradir.protocols.ReachedBackward`."""
 
+    # The function has not run yet.
     loss = None
     is_piped = False
 

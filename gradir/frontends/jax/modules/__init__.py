@@ -84,7 +84,7 @@ def return_states(fn: Callable[..., Any]) -> Callable[..., Any]:
 def call_model(model: Any, inputs: Sequence[Any]) -> Call:
     """Return the call of a module that is a pytree on its inputs, with the module differentiated."""
 
-    def run(model: Any, *inputs: Any, **named: Any) -> Any:
+    def run(model: Any, /, *inputs: Any, **named: Any) -> Any:
         return model(*inputs, **named)
 
     return Call(name_arguments(run, model, "model"), (model, *inputs))

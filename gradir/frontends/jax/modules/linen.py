@@ -22,7 +22,7 @@ def call_of(linen: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
         return Call(name_arguments(target.apply, target, "variables"), inputs)
     others = {name: collection for name, collection in variables.items() if name != "params"}
 
-    def apply(params: Any, variables: Any, *args: Any, **named: Any) -> Any:
+    def apply(params: Any, variables: Any, /, *args: Any, **named: Any) -> Any:
         return target.apply({"params": params, **variables}, *args, **named)
 
     return Call(name_arguments(apply, target, "params", "variables"), (variables["params"], others, *inputs[1:]))

@@ -234,7 +234,7 @@ def _restore_call(kind: type) -> None:
 
 def _wrap_call(call: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(call)
-    def wrapper(module: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(module: Any, /, *args: Any, **kwargs: Any) -> Any:
         active = next((each for each in reversed(_ACTIVE.calls) if isinstance(module, each.base)), None)
         with active.scope_of(module) if active is not None else nullcontext():
             return call(module, *args, **kwargs)

@@ -270,4 +270,5 @@ def _slot_of(name: str, value: Value) -> Slot:
     whole = value
     while whole.kind == "slice" and whole.start is not None:
         whole = whole.start
+    # The graph's records keep this value alive, so no other storage gets its id().
     return Slot(name, value.aval, value.loops, id(whole), whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import Any, TypeAlias
@@ -41,9 +41,11 @@ _Gradients: TypeAlias = tuple[TensorMeta | None, ...]
 def _describe(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:
     # Most nodes have one output, with one of a few shapes. Shapes of subclasses may have no hash.
     if len(gradients) == 1 and type(gradients[0]) is torch.Tensor:
-        # A nested tensor, or symbolic sizes, need the slow way.
-        with suppress(RuntimeError, TypeError):
+        try:
             return _describe_single(gradients[0].dtype, gradients[0].shape)
+        except (RuntimeError, TypeError):
+            # A nested tensor, or symbolic sizes, need the slow way.
+            pass
     return tuple([None if each is None else TensorMeta(bare_name(each.dtype), shape_of(each)) for each in gradients])
 
 

@@ -113,7 +113,7 @@ def _describe_holder(holder: Holder) -> Cause:
 
 
 def _is_waiting(tensors: Iterable[torch.Tensor]) -> bool:
-    """Return whether the graphs of tensors have all their saved tensors, so that a backward pass may still run."""
+    """Return whether a backward pass may still run: graphs of tensors have all their saved tensors unchanged."""
     saved = set()
     for fn in islice(_functions_behind(tensors), _MOST_FUNCTIONS):
         slots = [slot.removeprefix(PACKED) for slot in dir(fn) if slot.startswith(PACKED)]

@@ -26,7 +26,7 @@ from gradir.ir.text import counted
 _UNCHANGED: Final = 10
 _LEAST: Final = 3
 _AT_ZERO: Final = 20
-# A schedule is a fault if this fraction of all steps has a rate of zero.
+# A schedule is a fault if this fraction of all steps, and at least `_AT_ZERO`, have a rate of zero.
 _MOST_STEPS: Final = 0.75
 # A gradient below this fraction of the largest one has vanished.
 _VANISHED: Final = 1e-6
@@ -76,8 +76,10 @@ class Movements:
             # Clipping changes the version of a gradient without clearing it, and writes to `.data` keep the version.
             length = 1 if self._optimizers.has_clipped else 2
             gradient = _first_gradient(optimizer)
-            is_zero = gradient is None or not gradient.any()
-            if before is not None and (is_zero or now is None or now[:length] != before[:length]):
+            # Read the values last, since that waits for the device.
+            if before is not None and (
+                gradient is None or now is None or now[:length] != before[:length] or not gradient.any()
+            ):
                 history.is_cleared = True
             history.stamp = None
 

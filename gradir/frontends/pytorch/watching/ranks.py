@@ -20,7 +20,7 @@ class Replicas:
     """Compares the parameters of ranks through their common store, without waiting for other ranks."""
 
     def __init__(self) -> None:
-        # The pipeline stages of this rank. Ranks with other stages have other parts of the model.
+        # The pipeline stages of this rank. Others are other parts of the model, even if equal at first.
         self._stages: list[int] = []
         self._optimizer: int | None = None
         # Checksums of steps that rank 0 has not compared yet.

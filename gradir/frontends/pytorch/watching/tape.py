@@ -163,7 +163,7 @@ class Tape(FunctionMode):
 
     def _wrap_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)
-        def wrapper(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or self.is_paused or get_ident() != self.thread:
                 return call(module, *args, **kwargs)
             with self.pause():

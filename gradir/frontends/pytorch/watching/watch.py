@@ -306,8 +306,9 @@ class Watching(RecordingProgram):
     def _check_gradients(self, optimizer: Optimizer) -> None:
         sample, before = self._parameters.sample(optimizer), self._samples.get(id(optimizer))
         self._samples[id(optimizer)] = sample._replace(numbers=before.numbers) if before and sample else sample
-        is_broken = sample is not None and not _is_skipped(optimizer) and not sample.norms.isfinite().all()
-        if self.tape.losses and is_broken:
+        if not self.tape.losses or sample is None or _is_skipped(optimizer):
+            return
+        if not sample.norms.isfinite().all():
             self._explain_again()
 
     def _explain_again(self) -> bool:
