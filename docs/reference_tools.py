@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from gradir import entrypoints, registry
-from gradir.cli.main import COMMANDS, command_parser
+from gradir.cli.main import COMMANDS, make_parser
 from gradir.cli.parser import Parser
 from gradir.options import Options, option_infos
 from gradir.pictures import PICTURES
@@ -67,7 +67,7 @@ def commands_page() -> str:
     """Every command and subcommand, and the options of several once."""
     parsers = []
     for name in COMMANDS:
-        parsers.append(command_parser(name))
+        parsers.append(make_parser(name))
         # Has the options and help texts added that are loaded late.
         parsers[-1].format_help()
     every = [parser for one in parsers for parser in (one, *_below(one))]

@@ -59,11 +59,11 @@ def capture(
     >>> gradir.capture(torch.nn.Linear(3, 2), torch.ones(1, 3))
     <gradir.Graph: 7 nodes, 6 edges, 1 output>
     """
-    from gradir.capturing import captured
+    from gradir.capturing import capture_graph
     from gradir.request import make_request
 
     keywords = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
-    return captured(make_request("capture", target, inputs, {**keywords, "frontend": frontend, **options}))
+    return capture_graph(make_request("capture", target, inputs, {**keywords, "frontend": frontend, **options}))
 
 
 def verify(
@@ -95,12 +95,12 @@ def verify(
     >>> gradir.verify(model(torch.ones(1, 3)).sum(), model=model).mismatches
     ()
     """
-    from gradir.capturing import verified
+    from gradir.capturing import capture_and_verify
     from gradir.request import make_request
 
     keywords = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
     request = make_request("verify", target, inputs, {**keywords, "frontend": frontend, **options})
-    return verified(request, keep_graph=keep_graph)[1]
+    return capture_and_verify(request, keep_graph=keep_graph)[1]
 
 
 def explain(
@@ -128,11 +128,11 @@ def explain(
     >>> print(gradir.explain(model, torch.ones(1, 3)))
     Both parameters get a gradient.
     """
-    from gradir.capturing import explained
+    from gradir.capturing import explain_request
     from gradir.request import make_request
 
     keywords = {"kwargs": kwargs, "frontend": frontend, "argnums": argnums, "has_aux": has_aux, "values": values}
-    return explained(make_request("explain", target, inputs, {**keywords, **options}))
+    return explain_request(make_request("explain", target, inputs, {**keywords, **options}))
 
 
 def watch(model: object = None, optimizer: object = None, *, frontend: str | None = None) -> Watcher:
@@ -239,7 +239,7 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
 
             with files.open_file(path) as file:
                 return read(file, name)
-        return decoded(files.read_bytes(path), name)
+        return decode_graph(files.read_bytes(path), name)
 
 
 def _is_read(name: str) -> bool:
@@ -248,7 +248,7 @@ def _is_read(name: str) -> bool:
     return bool(reader_of(name)[0])
 
 
-def decoded(data: bytes, name: str) -> Graph:
+def decode_graph(data: bytes, name: str) -> Graph:
     """Return the graph in the bytes of a GIR document or of a file that a front-end reads.
 
     Raises:
@@ -280,9 +280,9 @@ def ranks(sources: Iterable[str | PathLike[str] | Graph]) -> Ranks:
         FileError: a file cannot be read.
         FormatError: a file is not a GIR document that this release can read.
     """
-    from gradir.distributed.comparison import examined
+    from gradir.distributed.comparison import compare_ranks
 
-    return examined(sources)
+    return compare_ranks(sources)
 
 
 def link(sources: Iterable[str | PathLike[str] | Graph]) -> Graph:
@@ -298,10 +298,10 @@ def link(sources: Iterable[str | PathLike[str] | Graph]) -> Graph:
     """
     import warnings
 
-    from gradir.distributed.linking import linked
+    from gradir.distributed.linking import link_pipeline
     from gradir.errors import GradirWarning
 
-    found = linked(sources)
+    found = link_pipeline(sources)
     for trouble in found.troubles:
         warnings.warn(trouble, GradirWarning, stacklevel=2)
     return found.graph
@@ -460,10 +460,10 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
     False
     """
     from gradir.ir.graph import expect_graphs
-    from gradir.review.reviewing import reviewed
+    from gradir.review.reviewing import review_graphs
 
     expect_graphs(a, b)
-    return reviewed(a, b, ignore=ignore, normalize=normalize, vocabulary=vocabulary)
+    return review_graphs(a, b, ignore=ignore, normalize=normalize, vocabulary=vocabulary)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:

@@ -37,7 +37,7 @@ class _Ran(NamedTuple):
     request: CaptureRequest
 
 
-def captured(request: CaptureRequest) -> Graph:
+def capture_graph(request: CaptureRequest) -> Graph:
     """Return the graph that a request asks for."""
     if request.graph == "both":
         option = claims.spell_option(request, "graph")
@@ -45,10 +45,10 @@ def captured(request: CaptureRequest) -> Graph:
     return _capture_live(request).live.graph
 
 
-def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
+def capture_both(request: CaptureRequest, *, verify: bool = False) -> Both:
     """Return the autograd graph and, if the front-end records it, the forward graph of the same run."""
     expect_possible(request, verify=verify)
-    name = claims.frontend_of(request)
+    name = claims.choose_frontend(request)
     has_flow = "flow" in registry.frontend(name).features
     ran = _capture_live(replace(request, graph="both" if has_flow else None))
     forward: Graph | str = getattr(ran.live, "forward", "") or f"front-end {name!r} cannot {FEATURES['flow']}"
@@ -58,7 +58,7 @@ def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
     return Both(ran.live.graph, forward, checked=checked)
 
 
-def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, protocols.Verification]:
+def capture_and_verify(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, protocols.Verification]:
     """Capture a graph and compare it with the framework's engine, or with itself; see `gradir.verify`."""
     expect_possible(request, verify=True)
     ran = _capture_live(request)
@@ -68,19 +68,19 @@ def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, proto
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> protocols.Alike | None:
     """Run a program beside another one with equal weights and inputs; see `gradir.protocols.Frontend.run_alike`."""
     name, prepared = _prepare(request)
-    frontend = claims.able(name, "run_alike", "--run")
+    frontend = claims.expect_feature(name, "run_alike", "--run")
     with _failing(name, request):
         return frontend.run_alike(prepared, path, pairs)
 
 
-def explained(request: CaptureRequest) -> Explanation:
+def explain_request(request: CaptureRequest) -> Explanation:
     """Explain which parameters get a gradient and why others do not; see `gradir.explain`."""
-    name = claims.frontend_of(request)
+    name = claims.choose_frontend(request)
     frontend = registry.frontend(name)
     if "explain" not in frontend.features:
         # Without a backward pass there are no values, so False needs no feature.
         plain = replace(request, flow="flow" in frontend.features, values=request.values or None)
-        graph = captured(replace(plain, graph="joint") if "joint" in frontend.features else plain)
+        graph = capture_graph(replace(plain, graph="joint") if "joint" in frontend.features else plain)
         return fallbacks.explanation_of(name, graph)
     name, prepared = _prepare(request)
     with _failing(name, request):
@@ -88,7 +88,7 @@ def explained(request: CaptureRequest) -> Explanation:
             return frontend.explain(prepared)
         except protocols.MadeOtherError as error:
             made = _replace_target(request, error.made)
-    return explained(made)
+    return explain_request(made)
 
 
 def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
@@ -114,7 +114,7 @@ def make_recorder(request: CaptureRequest) -> protocols.Recorder:
         name = claims.find_claimant(request.model, chosen=request.frontend)
     else:
         name = _choose_usable("record", "what runs")
-    claims.able(name, "record")
+    claims.expect_feature(name, "record")
     _expect_features(name, request)
     return registry.frontend(name).record(request)
 
@@ -142,7 +142,7 @@ def seeding(number: int) -> AbstractContextManager[None]:
 def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
     """Let the program inside run as one rank of many, with the chosen or a capable front-end."""
     name = _choose_usable("standing_in", "a rank without the others") if chosen is None else chosen
-    return claims.able(name, "standing_in").standing_in(rank, world)
+    return claims.expect_feature(name, "standing_in").standing_in(rank, world)
 
 
 def running(
@@ -189,7 +189,7 @@ def _replace_target(request: CaptureRequest, made: object) -> CaptureRequest:
 
 def _prepare(request: CaptureRequest) -> tuple[str, CaptureRequest]:
     """Return the front-end for a request, and the request after a run by gradir if the front-end cannot run it."""
-    name = claims.frontend_of(request)
+    name = claims.choose_frontend(request)
     _expect_features(name, request)
     found = registry.frontend(name)
     if ("program" if request.is_program else "inputs") in found.features:
@@ -218,7 +218,7 @@ def _expect_features(name: str, request: CaptureRequest) -> None:
     runs_itself = "program" in registry.frontend(name).features
     for option, feature in claims.features_of(request):
         if runs_itself or feature != "inputs":
-            claims.able(name, feature, claims.spell_option(request, option))
+            claims.expect_feature(name, feature, claims.spell_option(request, option))
 
 
 def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]:

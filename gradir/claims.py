@@ -11,7 +11,7 @@ from typing import Final
 from gradir import registry
 from gradir.errors import CaptureError, GradirError, warn
 from gradir.protocols import Frontend
-from gradir.request import FEATURES, CaptureRequest, declared
+from gradir.request import FEATURES, CaptureRequest, list_options
 
 _CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
 # Files that users have beside their models, by suffix; each front-end lists those of its framework.
@@ -24,7 +24,7 @@ _OTHER_FORMATS: Final[Mapping[str, str]] = {
 }
 
 
-def frontend_of(request: CaptureRequest) -> str:
+def choose_frontend(request: CaptureRequest) -> str:
     """Return the name of the front-end for a request: the chosen one, or the one that claims its objects."""
     target, needed = request.target, {feature for _, feature in features_of(request)}
     if request.frontend is None and request.is_program and callable(target):
@@ -48,7 +48,7 @@ def find_claimant(*objects: object, chosen: str | None = None, needed: Collectio
     return expect_one(general if len(general) == 1 else (), _describe(objects[0]))
 
 
-def able(name: str, feature: str, spelled: str = "") -> Frontend:
+def expect_feature(name: str, feature: str, spelled: str = "") -> Frontend:
     """Return the front-end of a name, which must have a feature; ``spelled`` is the option that asks for it."""
     found = registry.frontend(name)
     if feature in found.features:
@@ -60,7 +60,7 @@ def able(name: str, feature: str, spelled: str = "") -> Frontend:
     raise CaptureError(f"front-end {name!r} cannot {ability}: {have}")
 
 
-def unable(feature: str) -> Iterator[str]:
+def describe_lacking(feature: str) -> Iterator[str]:
     """Yield a sentence for each loaded front-end that lacks a feature."""
     loaded = find_loaded_kinds()
     for name in _find_general(loaded):
@@ -114,7 +114,7 @@ def advice(error: BaseException | None) -> str:
 
 def features_of(request: CaptureRequest) -> Iterator[tuple[str, str]]:
     """Yield the options given in a request, each with the feature that it needs."""
-    for option, each in declared().items():
+    for option, each in list_options().items():
         value = getattr(request, option)
         # A tensor compares elementwise, so only values of plain types are compared.
         is_default = value is each.default or (isinstance(value, (bool, int, str, tuple)) and value == each.default)
@@ -128,7 +128,7 @@ def spell_option(request: CaptureRequest, option: str) -> str:
     value = getattr(request, option)
     if not request.is_program:
         return f"{option}={value!r}" if isinstance(value, (bool, int, str)) else option
-    flag = str(declared()[option].flag)
+    flag = str(list_options()[option].flag)
     return f"{flag} {value}" if isinstance(value, str) else flag
 
 

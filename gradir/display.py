@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from gradir import registry
 from gradir.errors import ExportError
 from gradir.ir import Graph
-from gradir.ir.text import printable
-from gradir.lines import name_cells, with_lines
+from gradir.ir.text import escape_unprintable
+from gradir.lines import add_lines, name_cells
 from gradir.passes import layers, readable
 from gradir.pictures import render
 
@@ -38,7 +38,7 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     """Return the graph by MIME type: text, a page, and SVG or, if nothing draws that, Mermaid."""
     shown = {"text/plain": repr(graph)}
     if len(graph.nodes) <= _MOST_NODES:
-        page = _frame_page(registry.export(_PAGE, name_cells(with_lines(graph)), {}), repr(graph).strip("<>"))
+        page = _frame_page(registry.export(_PAGE, name_cells(add_lines(graph)), {}), repr(graph).strip("<>"))
         # The front-end records whether it knows the modules of operations.
         is_blind = graph.producer.options.get("scopes") is False and any(graph.scopes)
         shown |= {"text/html": f"{page}{_NO_MODULE * is_blind}"} if page else {}
@@ -71,4 +71,4 @@ def _frame_page(page: str, title: str) -> str:
     from html import escape
 
     shown = escape(page)
-    return _FRAME.format(page=shown, title=escape(printable(title))) if len(shown) <= _LARGEST_PAGE else ""
+    return _FRAME.format(page=shown, title=escape(escape_unprintable(title))) if len(shown) <= _LARGEST_PAGE else ""

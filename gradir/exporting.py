@@ -11,7 +11,7 @@ from gradir import registry
 from gradir.errors import PassError
 from gradir.ir import Graph
 from gradir.ir.graph import expect_graphs
-from gradir.options import OptionError, Options, filled, option_schemas
+from gradir.options import OptionError, Options, fill_options, option_schemas
 
 # The values that count as no value.
 _ABSENT: Final = (None, False)
@@ -37,7 +37,7 @@ def option_names() -> Iterator[str]:
         yield from each.options.__struct_fields__
 
 
-def planned(values: Mapping[str, object]) -> list[Step]:
+def plan_passes(values: Mapping[str, object]) -> list[Step]:
     """Return the passes for options, in the order in which they run; see `gradir.protocols.Pass.order`.
 
     Nodes are hidden first, so that hops count only visible ones. Merging is last, since it changes their names.
@@ -72,7 +72,7 @@ def picture_options(options: Mapping[str, object]) -> Mapping[str, object]:
     return options if is_whole or chooses(options) else {"layers": True, **options}
 
 
-def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] = str) -> Graph:
+def apply_passes(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] = str) -> Graph:
     """Return the graph after passes; ``spelled`` writes an option's name as its user does."""
     left = graph
     try:
@@ -111,17 +111,17 @@ def export_graph(exporter: str, graph: Graph, options: Mapping[str, object], own
         # Report unknown names before the passes run.
         registry.exporter_options(exporter, values, owner)
         if registry.shows_channels(exporter):
-            from gradir.explanations.from_cuts import with_verdict
+            from gradir.explanations.from_cuts import add_verdict
 
-            graph = with_verdict(graph)
-        graph = applied(planned(passes), graph)
+            graph = add_verdict(graph)
+        graph = apply_passes(plan_passes(passes), graph)
     if channel and overlay is None:
         # After the passes, since a box has the costs of all nodes in it.
-        graph = with_costs(graph, channel, exporter)
+        graph = add_costs(graph, channel, exporter)
     return registry.export(exporter, graph, values)
 
 
-def with_costs(graph: Graph, channel: str, exporter: str) -> Graph:
+def add_costs(graph: Graph, channel: str, exporter: str) -> Graph:
     """Return the graph with a channel of its own costs as marks."""
     from gradir.overlays import costs
 
@@ -129,11 +129,11 @@ def with_costs(graph: Graph, channel: str, exporter: str) -> Graph:
 
 
 def _apply_overlay(graph: Graph, overlay: object, channel: str, exporter: str) -> Graph:
-    from gradir.overlays import Overlay, overlaid
+    from gradir.overlays import Overlay, apply_overlay
 
     if not isinstance(overlay, Overlay):
         raise TypeError(f"overlay is a gradir.Overlay, not {type(overlay).__name__}; Explanation.overlay makes one")
-    return overlaid(graph, overlay, channel, with_others=registry.shows_channels(exporter))
+    return apply_overlay(graph, overlay, channel, with_others=registry.shows_channels(exporter))
 
 
 def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Iterator[Step]:
@@ -148,7 +148,7 @@ def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Itera
         if isinstance(values.get(option), str) and schema.get("type") == "array" and "prefixItems" not in schema:
             values[option] = (values[option],)
     try:
-        yield Step(name, next(iter(values)), filled(kind, values, "passes"))
+        yield Step(name, next(iter(values)), fill_options(kind, values, "passes"))
     except OptionError as error:
         raise PassError(str(error)) from error
 

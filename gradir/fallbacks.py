@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from gradir.errors import CaptureError, GraphError
-from gradir.explanations.from_cuts import explained
+from gradir.explanations.from_cuts import explain_cuts
 from gradir.explanations.model import Examined, Explanation
 from gradir.ir import Graph
 from gradir.ir.edges import postorder
@@ -49,7 +49,7 @@ def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
 def explanation_of(name: str, graph: Graph) -> Explanation:
     """Return the explanation from the cuts of a graph, with its overlay, for the front-end of that name."""
     try:
-        found = replace(explained(graph), examined=Examined(reason=f"front-end {name!r} runs no backward pass"))
+        found = replace(explain_cuts(graph), examined=Examined(reason=f"front-end {name!r} runs no backward pass"))
     except GraphError as error:
         raise CaptureError(f"front-end {name!r} cannot {FEATURES['explain']}: {error}") from error
     # A graph without parameters has no overlay but still an explanation.

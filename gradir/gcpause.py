@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def paused_gc() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Pause cyclic collections, which take up to four times as long as the work at a million nodes."""
     enabled = gc.isenabled()
     gc.disable()

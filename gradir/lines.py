@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gradir.ir import Graph, Source
 from gradir.ir.marks import LINE
 from gradir.ir.memo import Memo
-from gradir.ir.text import printable, shortened
+from gradir.ir.text import escape_unprintable, shorten
 
 # Python's names of a file, by the name that gradir shows.
 _FILES: Final[dict[str, set[str]]] = {}
@@ -57,11 +57,11 @@ def name_cells(graph: Graph) -> Graph:
     return replace(graph, nodes={**graph.nodes, **nodes}, cuts=cuts) if nodes or cuts != graph.cuts else graph
 
 
-def with_lines(graph: Graph) -> Graph:
+def add_lines(graph: Graph) -> Graph:
     """Return the graph with the text of its source lines."""
     if not _FILES or not any(node.source for node in graph.nodes.values()):
         return graph
-    text_of = Memo[tuple[str, int], str](lambda place: printable(shortened(line_text(*place).strip(), _LONGEST)))
+    text_of = Memo[tuple[str, int], str](lambda place: escape_unprintable(shorten(line_text(*place).strip(), _LONGEST)))
     marked = {
         key: replace(node, ext={**node.ext, LINE: text})
         for key, node in graph.nodes.items()

@@ -34,7 +34,7 @@ def code_span(text: str, longest: int | None = _LONGEST_NAME) -> str:
     return f"{ticks}{pad}{shown}{pad}{ticks}"
 
 
-def fenced(text: str, language: str) -> str:
+def fence_code(text: str, language: str) -> str:
     """Return a code block whose fence is longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -42,7 +42,7 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{text}{end}{fence}\n"
 
 
-def embedded(document: str, marker: str, block: str) -> str:
+def replace_block(document: str, marker: str, block: str) -> str:
     """Replace the text between ``<!-- gradir: MARKER -->`` and ``<!-- /gradir: MARKER -->`` in a document.
 
     The line ends are those of the document, and the block is indented like the second marker. Markers in code blocks

@@ -116,14 +116,14 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
     return {field.name: field for field in msgspec.structs.fields(kind)}
 
 
-def filled(kind: type[_Record], values: Mapping[str, object], owner: str, *, strict: bool = True) -> _Record:
+def fill_options(kind: type[_Record], values: Mapping[str, object], owner: str, *, strict: bool = True) -> _Record:
     """Return a record with values. Unless ``strict``, parse texts: commas separate a list, and ``none`` is None.
 
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     sizes: tuple[int, ...] = ()
-    >>> filled(Mine, {"sizes": "1,2"}, "mine", strict=False)
+    >>> fill_options(Mine, {"sizes": "1,2"}, "mine", strict=False)
     Mine(sizes=(1, 2))
-    >>> filled(Mine, {"sizes": (1, "b")}, "mine")
+    >>> fill_options(Mine, {"sizes": (1, "b")}, "mine")
     Traceback (most recent call last):
     gradir.options.OptionError: mine: option sizes: expected integer,..., not (1, 'b')
     """

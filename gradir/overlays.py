@@ -20,9 +20,9 @@ from gradir.ir import AttrValue, Graph
 from gradir.ir.frozen import NOTHING
 from gradir.ir.json_documents import DocumentKind
 from gradir.ir.marks import OVERLAY, OVERLAYS, STEPS, VERDICT, Mark, flops, milliseconds
-from gradir.ir.text import counted, number_text, printable, said, shortened
+from gradir.ir.text import escape_unprintable, number_text, pluralize, shorten, summarize_error
 
-__all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "costs", "decode", "encode", "overlaid"]
+__all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "apply_overlay", "costs", "decode", "encode"]
 
 FORMAT: Final = "gir-overlay"
 VERSION: Final = "1.0"
@@ -90,7 +90,7 @@ def _check_types(overlay: Overlay) -> Overlay:
     try:
         sound = msgspec.convert(msgspec.to_builtins(overlay), Overlay)
     except (msgspec.ValidationError, TypeError) as error:
-        raise FormatError(f"broken overlay: {said(error)}") from error
+        raise FormatError(f"broken overlay: {summarize_error(error)}") from error
     return _check(sound)
 
 
@@ -107,19 +107,19 @@ def _check(overlay: Overlay) -> Overlay:
     return overlay
 
 
-def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: bool = False) -> Graph:
+def apply_overlay(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: bool = False) -> Graph:
     """Return the graph with the values of a channel, or ``with_others`` of all, and the verdict as marks."""
     overlay = _check_types(overlay)
     ids = {id_ for each in overlay.channels for id_ in each.values}
     known = sum(id_ in graph.nodes for id_ in ids)
     if known < len(ids):
         raise ExportError(
-            f"the overlay is of another graph: of the {counted(len(ids), 'node')} that it names, this one has "
+            f"the overlay is of another graph: of the {pluralize(len(ids), 'node')} that it names, this one has "
             f"{known:,}; make both of the same capture: that of gradir explain is one with --flow"
         )
     by_name = {each.name: each for each in overlay.channels}
     if channel and channel not in by_name:
-        choices = shortened(", ".join(map(printable, by_name)))
+        choices = shorten(", ".join(map(escape_unprintable, by_name)))
         raise ExportError(f"the overlay has no channel {channel!r}{did_you_mean(channel, by_name)}: it has {choices}")
     chosen = by_name[channel] if channel else overlay.channels[0]
     marks: dict[str, dict[str, AttrValue]] = {id_: {OVERLAY: tuple(mark)} for id_, mark in _marks(chosen)}

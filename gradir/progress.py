@@ -23,7 +23,7 @@ _stages: Final[ContextVar[list[Stage] | None]] = ContextVar("stages", default=No
 
 
 @contextmanager
-def watched() -> Iterator[list[Stage]]:
+def watch_stages() -> Iterator[list[Stage]]:
     """Yield the list of current stages, the innermost last, which another thread may read."""
     stages: list[Stage] = []
     token = _stages.set(stages)
@@ -37,7 +37,7 @@ def watched() -> Iterator[list[Stage]]:
 def stage(what: str, total: int = 0, done: Callable[[], int] = int) -> Iterator[None]:
     """Report the work inside. Another thread calls ``done``, which may be the ``__len__`` of a growing list.
 
-    >>> with watched() as stages, stage("reading"):
+    >>> with watch_stages() as stages, stage("reading"):
     ...     [each.what for each in stages]
     ['reading']
     """
@@ -57,7 +57,7 @@ def stage(what: str, total: int = 0, done: Callable[[], int] = int) -> Iterator[
 def steps(what: str, items: Collection[T]) -> Iterable[T]:
     """Return the items as steps of a stage; without a watcher, return the collection itself.
 
-    >>> with watched() as stages:
+    >>> with watch_stages() as stages:
     ...     [(letter, stages[0].done(), stages[0].total) for letter in steps("spelling", "ab")]
     [('a', 1, 2), ('b', 2, 2)]
     """

@@ -251,7 +251,7 @@ def _capture_or_take(
     target: object, inputs: Sequence[object], options: Mapping[str, Any], forward: Graph | None, *, is_pair: bool
 ) -> Both:
     """Return a given graph or a new capture, with its forward graph if wanted."""
-    from gradir.capturing import Both, captured_both
+    from gradir.capturing import Both, capture_both
 
     if isinstance(target, gradir.Graph):
         if forward is None:
@@ -260,7 +260,7 @@ def _capture_or_take(
         return Both(msgspec.structs.replace(target, producer=producer), forward)
     if not is_pair:
         return Both(gradir.capture(target, *inputs, **options))
-    return captured_both(make_request("capture", target, inputs, {**options, "graph": "both"}))
+    return capture_both(make_request("capture", target, inputs, {**options, "graph": "both"}))
 
 
 @pytest.fixture
@@ -364,11 +364,11 @@ class _Run:
         sections = ("were broken", mended), ("were not compared", uncompared), ("no test asked for", unused)
         for what, lines in sections:
             if lines:
-                from gradir.ir.text import printable
+                from gradir.ir.text import escape_unprintable
 
                 terminalreporter.section(f"graph snapshots that {what}")
                 for line in lines:
-                    terminalreporter.line(printable(line))
+                    terminalreporter.line(escape_unprintable(line))
 
     def _runs_whole_modules(self) -> bool:
         narrowed = any(

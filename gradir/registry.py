@@ -10,9 +10,9 @@ from typing import Any, Final, Generic, TypeVar, Union
 
 from gradir.entrypoints import EntryPoint, entry_points
 from gradir.errors import ExportError, FrontendError, GradirError, PassError, did_you_mean, failing, warn
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Graph
-from gradir.options import OptionError, Options, expect_sound, filled
+from gradir.options import OptionError, Options, expect_sound, fill_options
 from gradir.pictures import PICTURES
 from gradir.progress import stage
 from gradir.protocols import Exporter, Frontend, LiveCapture, Pass, Renderer
@@ -123,7 +123,7 @@ class Writers(Finder[W]):
     def options(self, name: str, values: Mapping[str, object], owner: str = "") -> Options:
         """Return the options of a plug-in, after parsing texts."""
         try:
-            return filled(self(name).options, values, owner or f"{self._noun} {name!r}", strict=False)
+            return fill_options(self(name).options, values, owner or f"{self._noun} {name!r}", strict=False)
         except OptionError as error:
             raise ExportError(str(error)) from error
 
@@ -131,7 +131,7 @@ class Writers(Finder[W]):
         """Run a plug-in with options as values or text, and return its text."""
         options, write = self.options(name, values), getattr(self(name), self._method)
         owner = f"{self._noun} {name!r}"
-        with self.failing(name), paused_gc(), stage(f"writing: {owner}"):
+        with self.failing(name), pause_gc(), stage(f"writing: {owner}"):
             text = write(source, options)
         if not isinstance(text, str):
             raise ExportError(f"{owner} failed: it returned {type(text).__name__}, not text")
@@ -185,7 +185,7 @@ exporter_options: Final = exporter.options
 export: Final = exporter.text
 renderer_names: Final = renderer.names
 renderer_options: Final = renderer.options
-rendered: Final = renderer.text
+render: Final = renderer.text
 
 
 def suffix(name: str, values: Mapping[str, object]) -> str:

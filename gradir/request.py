@@ -209,10 +209,10 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def declared(*uses: str) -> Mapping[str, Declared]:
+def list_options(*uses: str) -> Mapping[str, Declared]:
     """Return the declared options for these uses, by name; without uses, return all.
 
-    >>> [*declared("record")]
+    >>> [*list_options("record")]
     ['model', 'frontend', 'sources', 'flow', 'cost', 'collectives']
     """
     found = {}
@@ -228,7 +228,7 @@ def make_request(
 ) -> CaptureRequest:
     """Return the request for the arguments of a public function."""
     # The inputs are positional.
-    known = {**declared("capture" if function == "verify" else function)}
+    known = {**list_options("capture" if function == "verify" else function)}
     known.pop("inputs", None)
     values: dict[str, Any] = {}
     for name, value in (options or {}).items():
@@ -259,6 +259,6 @@ def _refusal(name: str, known: Mapping[str, Declared]) -> str:
     """Return the error for an unknown keyword, which may be meant for the captured module or function."""
     if near := did_you_mean(name, known):
         return f"has no keyword {name!r}{near}"
-    if "kwargs" not in known or name in {*declared(), "keep_graph"}:
+    if "kwargs" not in known or name in {*list_options(), "keep_graph"}:
         return f"has no keyword {name!r}: it takes {', '.join(known)}"
     return f"passes keyword arguments of the model as kwargs={{{name!r}: ...}}"

@@ -76,7 +76,7 @@ def load_target(spec: str) -> object:
         hint = did_you_mean(attribute, names)
         raise SpecError(f"{location} has no attribute {attribute!r}{hint}; it defines {defines}") from error
     except Exception as error:
-        raise SpecError(f"{spec} raised {own_error(error)}") from error
+        raise SpecError(f"{spec} raised {describe_error(error)}") from error
 
 
 def called(target: Callable[[], T], name: str = "") -> T:
@@ -87,7 +87,7 @@ def called(target: Callable[[], T], name: str = "") -> T:
         raise
     except BaseException as error:
         name = name or getattr(target, "__qualname__", type(target).__name__)
-        text = own_error(error)
+        text = describe_error(error)
         lacks_arguments = re.match(rf"TypeError: {re.escape(name)}(\.__init__)?\(\) missing ", text)
         advice = "; write a function without arguments that calls it, and name that" if lacks_arguments else ""
         raise SpecError(f"{name} raised {text}{advice}") from error
@@ -131,7 +131,7 @@ class _CallingFinder(MetaPathFinder):
         return spec
 
 
-def own_error(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return a user's own exception as one short line."""
     name = type(error).__name__
     try:
@@ -175,7 +175,7 @@ def _import_from(name: str, directory: Path, module: str = "") -> Iterator[None]
         if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise SpecError(f"{name}: no such module here") from error
         advice = "; install it where gradir runs" if missing is not None else ""
-        raise SpecError(f"{name} raised {own_error(error)}{advice}") from error
+        raise SpecError(f"{name} raised {describe_error(error)}{advice}") from error
     finally:
         # The program may have removed the entry.
         if entry in sys.path:

@@ -22,7 +22,7 @@ import pytest
 import gradir
 from gradir import Builder, Graph, TensorMeta, claims, registry
 from gradir.ir.validate import problems
-from gradir.options import filled
+from gradir.options import fill_options
 from gradir.protocols import Frontend
 from gradir.request import FEATURES
 
@@ -47,8 +47,8 @@ class _Plugin(NamedTuple):
         if self.kind == "exporter":
             return registry.export(self.name, graph, self.options)
         if self.kind == "renderer":
-            return registry.rendered(self.name, gradir.diff(_chain(("op",)), graph), self.options)
-        options = filled(registry.pass_(self.name).options, self.options, self.name, strict=False)
+            return registry.render(self.name, gradir.diff(_chain(("op",)), graph), self.options)
+        options = fill_options(registry.pass_(self.name).options, self.options, self.name, strict=False)
         return registry.run_pass(self.name, graph, options)
 
 

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final
 
-from gradir.claims import able, find_claimant
+from gradir.claims import expect_feature, find_claimant
 from gradir.errors import CaptureError, warn
 from gradir.explanations.verdict import place_text
 from gradir.protocols import Watching
-from gradir.watches.model import Collected, Finding, Modules, Step, Watch
+from gradir.watches.model import Collector, Finding, Modules, Step, Watch
 
 _TAG: Final = "gradir"
 
@@ -21,8 +21,8 @@ class Watcher:
 
     def __init__(self, model: object = None, optimizers: Iterable[object] = (), frontend: str | None = None) -> None:
         self._model, self._optimizers = model, tuple(optimizers)
-        self._frontend = able(find_claimant(model, *self._optimizers, chosen=frontend), "watching")
-        self._collected = Collected()
+        self._frontend = expect_feature(find_claimant(model, *self._optimizers, chosen=frontend), "watching")
+        self._collected = Collector()
         self._modules: tuple[str, ...] = ()
         self._writers: list[Any] = []
         self._entered: AbstractContextManager[Watching] | None = None

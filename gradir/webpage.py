@@ -7,10 +7,10 @@ from hashlib import sha256
 from html import escape
 
 
-def hashed(text: str) -> str:
+def hash_for_policy(text: str) -> str:
     """Return the hash that names an inline script or style in a Content-Security-Policy.
 
-    >>> hashed("")
+    >>> hash_for_policy("")
     "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
     """
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
@@ -24,7 +24,7 @@ def head(title: str, style: str, *, scripts: str, styles: str = "", images: str 
     """
     # Names in a graph are untrusted: the browser runs the page's own script only and asks no host.
     policy = (
-        f"default-src 'none'; script-src {scripts}; style-src {styles or hashed(style)}; img-src {images}; "
+        f"default-src 'none'; script-src {scripts}; style-src {styles or hash_for_policy(style)}; img-src {images}; "
         "base-uri 'none'; form-action 'none'"
     )
     return f"""\

@@ -225,13 +225,13 @@ def every_captured_graph_is_as_good_as_its_word(monkeypatch: pytest.MonkeyPatch)
     if "torch" not in sys.modules:
         return
     from gradir.frontends.pytorch.reading import assemble
-    from gradir.ir.validate import check_all, vouch
+    from gradir.ir.validate import check_all, mark_valid
 
     def checked(graph: Graph) -> None:
         check_all(copy.copy(graph))
-        vouch(graph)
+        mark_valid(graph)
 
-    monkeypatch.setattr(assemble, "vouch", checked)
+    monkeypatch.setattr(assemble, "mark_valid", checked)
 
 
 @pytest.fixture

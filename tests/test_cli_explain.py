@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
-from gradir.explanations.from_cuts import explained  # noqa: E402
+from gradir.explanations.from_cuts import explain_cuts  # noqa: E402
 from gradir.ir import Cut, Graph, Node, Producer, Source  # noqa: E402
 
 PROGRAM = """\
@@ -256,16 +256,16 @@ def test_a_file_with_cuts_tells_their_places(capfd: pytest.CaptureFixture[str], 
 
 
 def test_a_cut_that_is_meant_or_around_which_all_are_reached_is_information() -> None:
-    assert explained(stored(Cut("detach", ("w",)))).level == "info"
+    assert explain_cuts(stored(Cut("detach", ("w",)))).level == "info"
     target = Cut("no_grad", ("b",), op="linear", meant="target network")
-    assert explained(stored(Cut("unreached", ("b",)), target)).level == "info"
+    assert explain_cuts(stored(Cut("unreached", ("b",)), target)).level == "info"
 
 
 def test_a_pattern_that_gives_its_parameters_a_gradient_excuses_none_without_one() -> None:
     cut = Cut("detach", ("w", "b"), op="detach", meant="straight-through")
-    (reached,) = explained(stored(Cut("detach", ("w",), op="detach", meant="straight-through"))).causes
+    (reached,) = explain_cuts(stored(Cut("detach", ("w",), op="detach", meant="straight-through"))).causes
     assert (reached.level, reached.pattern) == ("info", "straight-through")
-    (lost,) = (cause for cause in explained(stored(Cut("unreached", ("b",)), cut)).causes if cause.pattern)
+    (lost,) = (cause for cause in explain_cuts(stored(Cut("unreached", ("b",)), cut)).causes if cause.pattern)
     assert (lost.level, lost.names) == ("error", ("b",))
     assert lost.text == "the straight-through estimator passes b by, and nothing else gives it a gradient"
 

@@ -13,7 +13,7 @@ import gradir
 from gradir.cli import main
 from gradir.errors import ExportError
 from gradir.ir import Builder, Graph, Scope, TensorMeta
-from gradir.markdown import embedded, fenced
+from gradir.markdown import fence_code, replace_block
 
 
 def layers(count: int) -> Graph:
@@ -121,7 +121,7 @@ def test_a_block_in_a_document_is_kept_up_to_date(folder: Path, capfd: Read) -> 
     assert capfd.readouterr().out == "README.md: the block 'model' is out of date\n"
     assert (folder / "README.md").read_text() == DOCUMENT
     assert main(line) == 0
-    block = fenced(everything().to("mermaid"), "mermaid")
+    block = fence_code(everything().to("mermaid"), "mermaid")
     assert (folder / "README.md").read_text() == DOCUMENT.replace("model -->\n<", f"model -->\n{block}<")
     before = (folder / "README.md").stat().st_mtime_ns
     assert main([*line, "--check"]) == main(line) == 0
@@ -155,7 +155,7 @@ def test_what_cannot_be_put_into_a_document_is_one_line(words: list[str], said: 
 
 def test_line_ends_of_the_document_are_kept() -> None:
     document = "a\r\n<!-- gradir: m -->\r\nold\r\n<!-- /gradir: m -->\r\nb"
-    assert embedded(document, "m", "1\n2\n") == document.replace("old", "1\r\n2")
+    assert replace_block(document, "m", "1\n2\n") == document.replace("old", "1\r\n2")
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_line_ends_of_the_document_are_kept() -> None:
 )
 def test_markers_must_be_there_once(document: str) -> None:
     with pytest.raises(ExportError, match="once each and in this order"):
-        embedded(document, "m", "")
+        replace_block(document, "m", "")
     with pytest.raises(ExportError, match="once each and in this order"):
-        embedded(2 * DOCUMENT, "model", "")
+        replace_block(2 * DOCUMENT, "model", "")
 
 
 @pytest.mark.parametrize("picture", ["png", "pdf"])

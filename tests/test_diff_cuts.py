@@ -12,9 +12,9 @@ from gradir.cli import main
 from gradir.diffs.changes import UNSET, FieldChange
 from gradir.diffs.compare import compare
 from gradir.diffs.field_changes import descriptions, field_changes
-from gradir.diffs.ignoring import ignoring
+from gradir.diffs.ignoring import ignore_fields
 from gradir.ir import Cut, Graph, Node, Saved, Scope
-from gradir.review.conditions import parsed
+from gradir.review.conditions import parse_conditions
 
 ONE = "1 parameter now gets no gradient"
 TWO = "2 parameters now get no gradient"
@@ -51,16 +51,16 @@ def test_a_lost_gradient_does_not_pass_in_silence(
     before: dict[str, str], after: dict[str, str], conditions: str, texts: list[str], fails: bool
 ) -> None:
     sides = graph(**before), graph(**after)
-    found = list(outcomes(compare(*sides), sides, parsed(conditions)))
+    found = list(outcomes(compare(*sides), sides, parse_conditions(conditions)))
     assert [finding.text for finding in found] == texts
     assert any(finding.fails for finding in found) == fails
 
 
 def test_what_is_ignored_still_counts_where_it_is_asked_for() -> None:
     sides = graph(), graph(w="unreached")
-    found = ignoring(compare(*sides), ["cuts"])
-    assert [finding.fails for finding in outcomes(found, sides, parsed("cuts>0"))] == [True]
-    assert list(outcomes(found, sides, parsed("nodes>0"))) == []
+    found = ignore_fields(compare(*sides), ["cuts"])
+    assert [finding.fails for finding in outcomes(found, sides, parse_conditions("cuts>0"))] == [True]
+    assert list(outcomes(found, sides, parse_conditions("nodes>0"))) == []
 
 
 def test_the_command_line_says_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from reports import listed, slots
 
 import gradir
 from gradir.ir import Graph, Node, Ref, Scope
-from gradir.review.reviewing import reviewed
+from gradir.review.reviewing import review_graphs
 
 Edges = list[str | None]
 
@@ -53,7 +53,7 @@ def test_a_detach_that_went_is_a_gained_input(before: Edges, after: Edges, told:
     ],
 )
 def test_what_only_changed_places_or_is_another_operation_gained_nothing(before: Graph, after: Graph) -> None:
-    assert slots(reviewed(before, after), "gained-inputs") == []
+    assert slots(review_graphs(before, after), "gained-inputs") == []
 
 
 def test_an_input_that_leads_to_a_new_parameter_alone_is_told_by_that() -> None:
@@ -64,14 +64,14 @@ def test_an_input_that_leads_to_a_new_parameter_alone_is_told_by_that() -> None:
     more = Graph.of(
         [*list(plain.nodes.values())[:1], new, Node("add:1", op="add", inputs=(Ref("a", 0), Ref("b", 0)))], [Scope("")]
     )
-    assert slots(reviewed(plain, more), "gained-inputs") == []
-    assert slots(reviewed(more, plain), "lost-inputs") == []
+    assert slots(review_graphs(plain, more), "gained-inputs") == []
+    assert slots(review_graphs(more, plain), "lost-inputs") == []
 
 
 @given(pairs())
 def test_the_way_back_loses_what_the_way_there_gained(pair: tuple[Graph, Graph]) -> None:
     a, b = pair
-    there, back = reviewed(a, b), reviewed(b, a)
+    there, back = review_graphs(a, b), review_graphs(b, a)
     ways = [diff.sides.names().matched for diff in (there, back) if diff.sides]
     assume({new: old for old, new in ways[0].items()} == ways[1])
     gained = sorted((ways[1][node], slot) for node, slot in slots(there, "gained-inputs"))
@@ -85,7 +85,7 @@ def test_another_order_stands_last() -> None:
         Node("y/cos:1", op="cos", scope="y"),
     ]
     b = [a[1], Node("y/tan:1", op="tan", scope="y"), a[0]]
-    found = reviewed(Graph.of(a), Graph.of(b))
+    found = review_graphs(Graph.of(a), Graph.of(b))
     assert "~ order" not in str(found), "the counts tell it"
     for text in (found.to("text", details=True), found.to("text", full=True)):
         first, *_, heading, order, _ = text.splitlines()

@@ -17,7 +17,7 @@ from torch import Tensor  # noqa: E402
 import gradir  # noqa: E402
 from gradir.diffs.matching import match  # noqa: E402
 from gradir.ir import Graph, Node, Ref  # noqa: E402
-from gradir.review.reviewing import reviewed  # noqa: E402
+from gradir.review.reviewing import review_graphs  # noqa: E402
 
 
 def layer(node_id: str) -> str:
@@ -56,7 +56,7 @@ def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
 
 @pytest.mark.parametrize("name", EDITS)
 def test_what_is_told_together_is_told_of_each(name: str) -> None:
-    found = reviewed(plain(), edited(name))
+    found = review_graphs(plain(), edited(name))
     assert Counter(all_changes(found)) == Counter(found.changes)
 
 
@@ -70,9 +70,9 @@ def test_a_layer_that_reads_from_elsewhere_than_the_others_is_told_apart() -> No
             nodes.append(Node(f"h.{n}/g:1", op="g", scope=f"h.{n}", inputs=inputs))
         return Graph.of(nodes)
 
-    layers = [entry.subjects for entry in entries(reviewed(stack("f", "h.1/g:1"), stack("x", "h.1/g:1")))]
+    layers = [entry.subjects for entry in entries(review_graphs(stack("f", "h.1/g:1"), stack("x", "h.1/g:1")))]
     assert layers == [("h.0", "h.1", "h.2", "h.3")]
-    layers = [entry.subjects for entry in entries(reviewed(stack("f", "h.1/g:1"), stack("x", "y")))]
+    layers = [entry.subjects for entry in entries(review_graphs(stack("f", "h.1/g:1"), stack("x", "y")))]
     assert layers == [("h.0", "h.1", "h.3"), ("h.2",)]
 
 
@@ -106,7 +106,7 @@ def test_another_node_of_the_name_is_said_to_be_another() -> None:
         reader = Node("sin:1", op="sin", inputs=(Ref("f:1", 0),))
         return Graph.of([Node("x"), Node("f:1", op=op, role="function" if op else "leaf"), reader])
 
-    found = reviewed(chain("exp"), chain(""))
+    found = review_graphs(chain("exp"), chain(""))
     text = str(found)
     assert "      in[0]: f:1 -> another f:1" in text.splitlines()
     assert entries(found)[0].kind == "same"
@@ -115,5 +115,5 @@ def test_another_node_of_the_name_is_said_to_be_another() -> None:
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", EDITS)
 def test_twelve_lines_tell_an_edit_and_its_undoing(name: str, back: bool) -> None:
-    found = reviewed(*((edited(name), plain()) if back else (plain(), edited(name))))
+    found = review_graphs(*((edited(name), plain()) if back else (plain(), edited(name))))
     assert sum(map(bool, str(found).splitlines())) <= 12

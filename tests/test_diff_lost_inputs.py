@@ -16,7 +16,7 @@ import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.diffs.diff_json import decode, encode  # noqa: E402
 from gradir.ir import Graph, Node, Ref  # noqa: E402
-from gradir.review.reviewing import reviewed  # noqa: E402
+from gradir.review.reviewing import review_graphs  # noqa: E402
 
 LOST = {
     "detached-residual": ("AddBackward0", 0, [(f"blocks.{n}/add:1", 0) for n in range(6)]),
@@ -44,9 +44,9 @@ def slots_without_gradient(edit: str, kind: str, slot: int) -> int:
 @pytest.mark.parametrize("name", LOST)
 def test_a_slot_is_lost_where_a_backward_hands_it_nothing(name: str) -> None:
     kind, slot, lost = LOST[name]
-    assert slots(reviewed(plain(), edited(name)), "lost-inputs") == lost
+    assert slots(review_graphs(plain(), edited(name)), "lost-inputs") == lost
     assert slots_without_gradient(name, kind, slot) - slots_without_gradient("", kind, slot) == len(lost)
-    assert not slots(reviewed(edited(name), plain()), "lost-inputs")
+    assert not slots(review_graphs(edited(name), plain()), "lost-inputs")
 
 
 @pytest.mark.parametrize("name", LOST)
@@ -77,7 +77,7 @@ def test_the_gate_of_the_docs_fails_and_says_where(
     "name", ["swapped", "sdpa", "lora", "lora-alone", "norm", "tied", "autocast", "width", "length"]
 )
 def test_other_edits_lose_no_input(name: str) -> None:
-    assert not slots(reviewed(plain(), edited(name)), "lost-inputs")
+    assert not slots(review_graphs(plain(), edited(name)), "lost-inputs")
 
 
 def frozen(model: GPT) -> None:
@@ -90,7 +90,7 @@ def frozen(model: GPT) -> None:
 
 def test_what_is_frozen_or_left_out_on_purpose_is_no_lost_input() -> None:
     _, loss, recorder = loss_of(change=frozen)
-    found = reviewed(plain(), recorder.capture(loss))
+    found = review_graphs(plain(), recorder.capture(loss))
     assert any(field.after is None for change in found.changes for field in change.fields)
     assert not slots(found, "lost-inputs")
 
@@ -113,12 +113,12 @@ def sums(*inputs: str | None) -> Graph:
 def test_inputs_that_change_places_are_not_lost(
     before: tuple[str | None, ...], after: tuple[str | None, ...], lost: list[int]
 ) -> None:
-    assert [slot for _, slot in slots(reviewed(sums(*before), sums(*after)), "lost-inputs")] == lost
+    assert [slot for _, slot in slots(review_graphs(sums(*before), sums(*after)), "lost-inputs")] == lost
 
 
 def test_slots_of_another_operation_are_not_compared() -> None:
     b = Graph.of([Node("x"), Node("y"), Node("add:1", op="pow", inputs=(Ref("x", 0), None))])
-    assert not slots(reviewed(sums("x", "y"), b), "lost-inputs")
+    assert not slots(review_graphs(sums("x", "y"), b), "lost-inputs")
 
 
 def test_a_diff_that_was_read_tells_them_too() -> None:

@@ -17,7 +17,7 @@ from samples import HOSTILE_LABELS
 from gradir.diffs.changes import Change, FieldChange
 from gradir.diffs.compare import compare
 from gradir.ir import Graph, Ref
-from gradir.ir.ids import numbered
+from gradir.ir.ids import split_index
 from gradir.ir.name_ranges import ranges
 from gradir.review.relative_changes import RelativeChanges, RelativeName, make_relative, names_a_record, relative_name
 
@@ -119,7 +119,7 @@ def absolute_name(name: RelativeName, path: str) -> str:
     common = f"{parts[0]}." if len(parts) > name.above else ""
     if not name.step:
         return f"{common[:-1]}{name.rest}"
-    list_, index = numbered(parts[-name.above]) or ("", 0)
+    list_, index = split_index(parts[-name.above]) or ("", 0)
     return f"{common}{list_}{index + name.step}{name.rest}"
 
 

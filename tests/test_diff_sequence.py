@@ -6,10 +6,10 @@ import pytest
 
 import gradir
 from gradir.cli import main
-from gradir.diffs.ignoring import normalized
+from gradir.diffs.ignoring import normalize_diff
 from gradir.diffs.matching import search
 from gradir.ir import Builder, Graph, Scope, TensorMeta
-from gradir.ir.module_tree import upwards
+from gradir.ir.module_tree import walk_up
 
 META = [TensorMeta("float32", (2,))]
 
@@ -27,7 +27,7 @@ def stack(*order: int, ops: tuple[str, ...] = ("exp", "exp", "exp", "exp")) -> G
 
 
 def ids(a: Graph, b: Graph) -> list[str]:
-    return [change.id for change in normalized(gradir.diff(a, b)).changes]
+    return [change.id for change in normalize_diff(gradir.diff(a, b)).changes]
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1)])
@@ -55,6 +55,6 @@ def test_no_path_is_walked_for_entries_of_lists_if_both_graphs_have_equal_module
 ) -> None:
     """In a chain of nested modules, all paths together are quadratic in the number of modules."""
     walked: list[str] = []
-    monkeypatch.setattr(search, "upwards", lambda path: walked.append(path) or upwards(path))
+    monkeypatch.setattr(search, "walk_up", lambda path: walked.append(path) or walk_up(path))
     pairs = (stack(0, 1), stack(0, 1)), (stack(0, 1), stack(0, 1, 2))
     assert [(search._have_the_same_entries(*pair), bool(walked)) for pair in pairs] == [(True, False), (False, True)]

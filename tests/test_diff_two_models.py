@@ -10,7 +10,7 @@ from reports import of_kind
 
 import gradir
 from gradir.ir import Graph, Node, Producer, Ref
-from gradir.review.reviewing import reviewed
+from gradir.review.reviewing import review_graphs
 
 
 def chain(ops: list[str], scope: str = "") -> Graph:
@@ -92,7 +92,7 @@ def test_a_list_of_very_many_modules_ends_with_their_number() -> None:
         Graph.of([Node(f"m_{n}/f:{k}", "f", scope=f"m_{n}", attrs={"p": p}) for n in range(60) for k in range(n + 1)])
         for p in (1, 2)
     )
-    lines = str(reviewed(a, b)).splitlines()
+    lines = str(review_graphs(a, b)).splitlines()
     at = lines.index("(by module)")
     assert lines[at + 1] == "  ~ m_0  ~1 node (attrs.p: 1 -> 2)"
     assert lines[-3:] == [
@@ -104,8 +104,10 @@ def test_a_list_of_very_many_modules_ends_with_their_number() -> None:
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=40), st.lists(st.sampled_from("defghi"), max_size=40))
 def test_it_is_the_same_in_both_directions_and_never_of_a_graph_and_itself(a: list[str], b: list[str]) -> None:
-    there, back = (of_kind(reviewed(*sides), "two-models") for sides in ((chain(a), chain(b)), (chain(b), chain(a))))
+    there, back = (
+        of_kind(review_graphs(*sides), "two-models") for sides in ((chain(a), chain(b)), (chain(b), chain(a)))
+    )
     assert all(0 <= found.count <= min(len(a), len(b)) for found in (*there, *back))
     if there and back:
         assert there[0].count == back[0].count
-    assert not of_kind(reviewed(chain(a), chain(a)), "two-models")
+    assert not of_kind(review_graphs(chain(a), chain(a)), "two-models")

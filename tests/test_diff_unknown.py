@@ -11,7 +11,7 @@ import gradir
 from gradir.cli import main
 from gradir.diffs.compare import compare
 from gradir.ir import Graph, Node, Saved
-from gradir.review.conditions import parsed
+from gradir.review.conditions import parse_conditions
 
 
 def slots(*sizes: int | None) -> Graph:
@@ -69,7 +69,7 @@ def test_what_is_not_known_does_not_pass_in_silence(
     before: tuple[int | None, ...], after: tuple[int | None, ...], condition: str, texts: list[str], fails: bool
 ) -> None:
     sides = slots(*before), slots(*after)
-    found = list(outcomes(compare(*sides), sides, parsed(condition)))
+    found = list(outcomes(compare(*sides), sides, parse_conditions(condition)))
     assert [finding.text for finding in found] == texts
     assert [finding.fails for finding in found] == [fails] * len(texts)
 

@@ -16,9 +16,9 @@ import gradir
 from gradir.cli import main
 from gradir.diffs.compare import compare
 from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
-from gradir.review.conditions import outcomes, parsed
+from gradir.review.conditions import judge_conditions, parse_conditions
 from gradir.review.evidence import Evidence
-from gradir.review.reviewing import reviewed
+from gradir.review.reviewing import review_graphs
 from gradir.review.rules.parameters import report_unowned
 
 Sizes = list[tuple[int, bool]]
@@ -52,14 +52,14 @@ def test_what_the_model_owned_is_named_in_every_form() -> None:
     ],
 )
 def test_what_had_no_owner_before_is_no_news(a: Sizes, b: Sizes) -> None:
-    assert not of_kind(reviewed(graph(a), graph(b)), "unowned")
+    assert not of_kind(review_graphs(graph(a), graph(b)), "unowned")
 
 
 def test_without_modules_nothing_is_known() -> None:
     a, b = [(3, True)], [(3, False)]
-    assert not of_kind(reviewed(graph(a, ()), graph(b)), "unowned")
-    assert not of_kind(reviewed(graph(a), graph(b, ())), "unowned")
-    assert of_kind(reviewed(graph(a), graph(b)), "unowned")[0].count == 1
+    assert not of_kind(review_graphs(graph(a, ()), graph(b)), "unowned")
+    assert not of_kind(review_graphs(graph(a), graph(b, ())), "unowned")
+    assert of_kind(review_graphs(graph(a), graph(b)), "unowned")[0].count == 1
 
 
 @pytest.mark.parametrize(("sizes", "count"), [([3, 4], 0), ([3, 3], 1), ([5], 1)])
@@ -72,7 +72,7 @@ def test_what_no_match_is_known_of_is_told_by_its_size(sizes: list[int], count: 
 
 @given(*[st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=6)] * 2)
 def test_there_are_at_least_as_many_as_are_more_and_at_most_all(a: Sizes, b: Sizes) -> None:
-    found = of_kind(reviewed(graph(a), graph(b)), "unowned")
+    found = of_kind(review_graphs(graph(a), graph(b)), "unowned")
     had, has = (sum(not owned for _, owned in sizes) for sizes in (a, b))
     count = sum(each.count for each in found)
     assert has - had <= count <= has
@@ -80,13 +80,15 @@ def test_there_are_at_least_as_many_as_are_more_and_at_most_all(a: Sizes, b: Siz
 
 
 def test_a_condition_fails_on_it_and_without_one_a_line_says_so() -> None:
-    found = reviewed(graph([(3, True)]), graph([(3, False)]))
+    found = review_graphs(graph([(3, True)]), graph([(3, False)]))
     told = "1 parameter not in the model: w0 (3 elements)"
-    assert [(each.text, each.fails) for each in outcomes(found, parsed("params"))] == [
+    assert [(each.text, each.fails) for each in judge_conditions(found, parse_conditions("params"))] == [
         (f"{told}; --fail-on unowned fails on that", False)
     ]
-    assert [(each.text, each.fails) for each in outcomes(found, parsed("unowned"))] == [(f"unowned: {told}", True)]
-    assert not list(outcomes(found, parsed("unowned>1")))
+    assert [(each.text, each.fails) for each in judge_conditions(found, parse_conditions("unowned"))] == [
+        (f"unowned: {told}", True)
+    ]
+    assert not list(judge_conditions(found, parse_conditions("unowned>1")))
 
 
 def _net(torch: Any, forward: Callable[[Any], Any], **parts: object) -> Any:

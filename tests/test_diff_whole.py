@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 import gradir  # noqa: E402
 from gradir.diffs.diff_json import decode, encode  # noqa: E402
 from gradir.ir import Graph, Node, Producer, Ref, Saved, Scope, TensorMeta  # noqa: E402
-from gradir.review.reviewing import reviewed  # noqa: E402
+from gradir.review.reviewing import review_graphs  # noqa: E402
 
 HEADLINES = {
     "autocast": ["341 of 342 changed nodes: dtype float32 -> bfloat16", "casts: 99 put in"],
@@ -31,7 +31,7 @@ HEADLINES = {
 @pytest.mark.parametrize("back", [False, True])
 def test_it_is_a_headline_and_a_list_on_demand(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = reviewed(*graphs)
+    found = review_graphs(*graphs)
     assert Counter(all_changes(found)) == Counter(found.changes)
     diff = found
     assert len(str(diff).splitlines()) <= 8
@@ -61,22 +61,22 @@ def test_it_is_a_headline_and_a_list_on_demand(name: str, back: bool) -> None:
 )
 def test_batch_and_length_together_are_one_headline(size: tuple[int, int], told: str) -> None:
     _, loss, recorder = loss_of(size=size)
-    found = reviewed(plain(), recorder.capture(loss))
+    found = review_graphs(plain(), recorder.capture(loss))
     lines = str(found).splitlines()
     assert lines[1:] == [told, f"{len(found.changes)} changes that only follow from that: --full lists them"]
-    assert str(reviewed(*(found.sides or ())[1::-1])).count("\n") == 2
+    assert str(review_graphs(*(found.sides or ())[1::-1])).count("\n") == 2
 
 
 def test_a_size_that_is_four_times_as_large_where_others_doubled_is_told() -> None:
     after = steps(8)
     odd = replace(after.nodes["f:3"], outputs=(TensorMeta("float32", (2, 16)),))
-    found = reviewed(steps(4), replace(after, nodes={**after.nodes, odd.id: odd}))
+    found = review_graphs(steps(4), replace(after, nodes={**after.nodes, odd.id: odd}))
     (entry,) = entries(found)
     assert [change.id for change in changes_in(found, entry)[0]] == ["f:3"]
 
 
 def test_beside_an_edit_that_adds_much_it_is_a_headline_too() -> None:
-    found = reviewed(plain(), edited("lora-autocast"))
+    found = review_graphs(plain(), edited("lora-autocast"))
     assert Counter(all_changes(found)) == Counter(found.changes)
     following = [change for each in of_kind(found, "following") for change in changes_in(found, each)[0]]
     assert {change.what for change in following if change.kind != "changed"} == {"to_copy"}
@@ -112,8 +112,8 @@ def test_an_edit_beside_it_is_not_hidden() -> None:
     assert 'detail: "(16,), eps=1e-05, elementwise_affine=True, bias=True" -> "(32,), eps=2e-05' in text
     for edit in ("detached-residual", "detached-value", "added-constant"):
         _, loss, recorder = loss_of(edit, size=(2, 24))
-        both = reviewed(plain(), recorder.capture(loss))
-        alone = reviewed(plain(), edited(edit))
+        both = review_graphs(plain(), recorder.capture(loss))
+        alone = review_graphs(plain(), edited(edit))
         assert slots(both, "lost-inputs") == slots(alone, "lost-inputs")
         assert sum(not field_is_a_size(change) for change in both.changes) == len(alone.changes)
         told = {change.id for entry in entries(both) for each in changes_in(both, entry) for change in each}
@@ -152,16 +152,16 @@ def test_a_cast_to_something_else_is_told() -> None:
         return Graph.of(nodes, whole.scopes.values(), producer=Producer(framework="torch"))
 
     before = replace(steps(4), producer=Producer(framework="torch"))
-    found = reviewed(before, cast("bfloat16"))
+    found = review_graphs(before, cast("bfloat16"))
     assert not entries(found)
     assert notes(found) == ["all 10 changed nodes: dtype float32 -> bfloat16", "casts: 1 put in"]
-    found = reviewed(before, cast("float64"))
+    found = review_graphs(before, cast("float64"))
     (entry,) = entries(found)
     assert [change.id for change in changes_in(found, entry)[0]] == ["to_copy:1", "f:5"]
 
 
 def test_what_is_in_another_ratio_is_told() -> None:
-    found = reviewed(steps(4), steps(8, odd=(3,)))
+    found = review_graphs(steps(4), steps(8, odd=(3,)))
     assert notes(found)[:1] == ["9 of 10 changed nodes: dimension 1 is 8, was 4"]
     (entry,) = entries(found)
     assert [change.id for change in changes_in(found, entry)[0]] == ["f:3"]
@@ -170,7 +170,7 @@ def test_what_is_in_another_ratio_is_told() -> None:
 def test_a_change_of_a_part_is_listed_as_ever() -> None:
     a = steps(4, total=20)
     some = {key: node for key, node in steps(8, total=20).nodes.items() if key in {f"f:{n}" for n in range(1, 9)}}
-    found = reviewed(a, Graph.of([*(some.get(key, node) for key, node in a.nodes.items())], a.scopes.values()))
+    found = review_graphs(a, Graph.of([*(some.get(key, node) for key, node in a.nodes.items())], a.scopes.values()))
     assert not of_kind(found, "following")
     assert len(found.changes) == 8
     without = decode(encode(gradir.diff(steps(4), steps(8))))

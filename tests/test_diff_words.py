@@ -13,8 +13,8 @@ from reports import changes_in, entries, notes  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.ir import Graph, Node, Producer  # noqa: E402
-from gradir.review.reviewing import reviewed  # noqa: E402
-from gradir.review.united import United, drawn_part  # noqa: E402
+from gradir.review.reviewing import review_graphs  # noqa: E402
+from gradir.review.united import United, draw_part  # noqa: E402
 
 UNSEEN = {"none", "other-triangle", "other-fill"}
 
@@ -51,7 +51,7 @@ def test_tied_weights_are_called_tied() -> None:
         assert str(found).count(told) == 1
         assert found.to("text", details=True).splitlines()[2] == told
     assert "**Tied:** `{tokens,head}.weight`  \n" in gradir.diff(a, b).to("markdown")
-    assert not any(note.startswith("tied") for note in notes(reviewed(a, edited("wrapped-all"))))
+    assert not any(note.startswith("tied") for note in notes(review_graphs(a, edited("wrapped-all"))))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_tied_weights_are_called_tied() -> None:
 )
 def test_a_comment_has_a_picture_or_says_why_not_and_is_no_book(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = reviewed(*graphs)
+    found = review_graphs(*graphs)
     report = found.to("markdown")
     assert len(report) < 60_000
     reason = re.search(r"^No picture: (.*)$", report, re.MULTILINE)
@@ -72,7 +72,7 @@ def test_a_comment_has_a_picture_or_says_why_not_and_is_no_book(name: str, back:
         assert reason[1] == "the lines at the top tell all that changed."
         assert not entries(found)
     united = United(found)
-    drawn = drawn_part(found, united, with_explained=False).nodes
+    drawn = draw_part(found, united, with_explained=False).nodes
     for entry in entries(found):
         nodes = [change for each in changes_in(found, entry) for change in each if change.subject == "node"]
         shown = [united.node(change) for change in nodes]

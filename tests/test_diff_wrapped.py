@@ -16,7 +16,7 @@ from gradir.diffs.changes import Diff, Sides  # noqa: E402
 from gradir.diffs.correspondence import Correspondence  # noqa: E402
 from gradir.ir import Builder, Node, Scope, TensorMeta  # noqa: E402
 from gradir.ir.module_tree import whole_tree  # noqa: E402
-from gradir.review.reviewing import reviewed  # noqa: E402
+from gradir.review.reviewing import review_graphs  # noqa: E402
 from gradir.review.united import United  # noqa: E402
 from gradir.review.wording import change_line  # noqa: E402
 
@@ -61,7 +61,7 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
             "(101 parameters, 22,272 elements)",
         ),
     ):
-        found = reviewed(plain(), edited(name))
+        found = review_graphs(plain(), edited(name))
         assert notes(found) == [frozen]
         for entry in entries(found):
             if entry.kind == "same" and entry.subjects[0].endswith((".q", ".v", ".base")):
@@ -109,7 +109,7 @@ WRAPPED = {
 @pytest.mark.parametrize("name", WRAPPED)
 def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = reviewed(*graphs)
+    found = review_graphs(*graphs)
     told = {change_line(change).text for change in found.changes if change.subject == "module"}
     pairs = [pair.split(" -> ") for pair in WRAPPED[name]]
     assert {text.rpartition("  ")[0] for text in told} == {
@@ -132,7 +132,7 @@ def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -
 @pytest.mark.parametrize("name", WRAPPED)
 def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = reviewed(*graphs)
+    found = review_graphs(*graphs)
     changes = listed(found)
     assert "renamed" not in {change.kind for change in changes}
     moved = [change for change in changes if change.kind == "moved"]
@@ -147,7 +147,7 @@ def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bo
 @pytest.mark.parametrize("name", ["sdpa", "norm", "lora", "lora-alone", "lora-one", "swapped", "autocast"])
 def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) -> None:
     for graphs in ((plain(), edited(name)), (edited(name), plain())):
-        changes = listed(reviewed(*graphs))
+        changes = listed(review_graphs(*graphs))
         assert changes
         assert "renamed" not in {change.kind for change in changes}
 
@@ -156,7 +156,7 @@ def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) ->
 @pytest.mark.parametrize("name", ["lora", "lora-up", "lora-autocast"])
 def test_what_a_frozen_module_computes_is_no_other_operation(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = reviewed(*graphs)
+    found = review_graphs(*graphs)
     base = ".mlp.up" if name == "lora-up" else ".attn.q"
     inside = {f"blocks.0{base}.base/{op}" for op in ("view:1", "addmm:1", "view:2")}
     outside = {f"blocks.0{base}/{op}" for op in ("view:1", "addmm:1", "view:2")}
@@ -180,7 +180,7 @@ def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
         ]
         return gradir.Graph.of([Node("exp:1", op="exp"), Node(f"{path}/{op}:1", op=op, scope=path)], scopes)
 
-    found = reviewed(graph("fc", "addmm"), graph("fc.base", "bmm"))
+    found = review_graphs(graph("fc", "addmm"), graph("fc.base", "bmm"))
     scopes = [change for change in found.changes if (change.subject, change.kind) == ("scope", "renamed")]
     assert [change_line(change).text for change in scopes] == ["> scope fc -> fc.base, wrapped  Linear"]
     assert {change.kind for change in listed(found) if change.text.startswith("scope ")} == {"added", "moved"}
@@ -189,7 +189,7 @@ def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
 def test_of_renamed_modules_the_page_marks_those_alone() -> None:
     from gradir_exporters._page.marks import STATUSES, node_statuses
 
-    found = reviewed(plain(), edited("wrapped-attention"))
+    found = review_graphs(plain(), edited("wrapped-attention"))
     union = United(found).graph
     nodes = [*union.nodes.values()]
     numbers = {key: number for number, key in enumerate(union.nodes)}
@@ -290,7 +290,7 @@ def test_without_a_table_of_modules_each_tensor_of_a_torn_module_is_named(before
 
 @pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])
 def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
-    for found in (reviewed(plain(), edited(name)), reviewed(edited(name), plain())):
+    for found in (review_graphs(plain(), edited(name)), review_graphs(edited(name), plain())):
         for old, new in names_of(found).matched.items():
             before, after, *_ = sides_of(found)
             one, other = sorted((before.nodes[old].scope, after.nodes[new].scope), key=len)

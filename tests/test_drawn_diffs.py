@@ -14,8 +14,8 @@ from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, TensorMet
 from gradir.ir.marks import status, times
 from gradir.ir.validate import check
 from gradir.review.change_list import list_changes
-from gradir.review.reviewing import reviewed
-from gradir.review.united import United, drawn_part
+from gradir.review.reviewing import review_graphs
+from gradir.review.united import United, draw_part
 
 META = TensorMeta("float32", (2, 3))
 
@@ -39,8 +39,8 @@ def stack(ops: list[str], extra: dict[int, str] | None = None) -> Graph:
 
 
 def drawn(a: Graph, b: Graph, hops: int = 1) -> Graph:
-    diff = reviewed(a, b)
-    part = drawn_part(diff, United(diff), hops)
+    diff = review_graphs(a, b)
+    part = draw_part(diff, United(diff), hops)
     check(part)
     return part
 
@@ -122,7 +122,7 @@ def test_a_parameter_cut_off_with_its_module_is_in_the_box_of_that() -> None:
 def test_every_change_is_drawn_or_counted() -> None:
     a = stack(["gelu"] * 8, {2: "neg", 5: "neg"})
     b = stack([*["relu"] * 6, "gelu", "gelu"], {3: "neg"})
-    united = United(reviewed(a, b))
+    united = United(review_graphs(a, b))
     changed = Counter(status(node) for node in united.graph.nodes.values() if status(node))
     found: Counter[str] = Counter()
     for node in drawn(a, b).nodes.values():
@@ -185,9 +185,9 @@ def test_what_became_of_an_accumulator_alone_is_marked_at_its_tensor() -> None:
     a, b = trained("mm"), trained("mm")
     key = "h.1/accumulate_grad:1"
     other = msgspec.structs.replace(b.nodes[key], attrs={"times": 2})
-    diff = reviewed(a, msgspec.structs.replace(b, nodes={**b.nodes, key: other}))
+    diff = review_graphs(a, msgspec.structs.replace(b, nodes={**b.nodes, key: other}))
     united = United(diff)
-    for part in (drawn_part(diff, united), united.changed_part()):
+    for part in (draw_part(diff, united), united.changed_part()):
         check(part)
         assert marked(part) == {"h.1.weight": ("changed", 1)}
         assert list(part.nodes) == ["h.1.weight", "h.1/mm:1"]
@@ -206,7 +206,7 @@ def test_what_reads_a_new_module_is_listed_below_it() -> None:
     b = model(
         ("stem", "exp"), ("adapter", "relu"), ("mid", "sin"), ("head", "cos"), ("drop", "dropout"), ("tail", "tan")
     )
-    diff = reviewed(a, b)
+    diff = review_graphs(a, b)
     assert diff.sides is not None
     found = [
         (change.kind, change.group, change.text.split()[0]) for change in list_changes(diff, diff.sides, United(diff))

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gradir  # noqa: E402
-from gradir.explanations.from_cuts import explained  # noqa: E402
+from gradir.explanations.from_cuts import explain_cuts  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
 Tensor = torch.Tensor
@@ -41,7 +41,7 @@ def small(a: int = 4, b: int = 3) -> Any:
 
 def alike(loss: Tensor, recorder: Any) -> gradir.Explanation:
     """The explanation of a program, which that of its file is held against."""
-    report, of_file = recorder.explain(loss, values=False), explained(recorder.capture(loss))
+    report, of_file = recorder.explain(loss, values=False), explain_cuts(recorder.capture(loss))
     assert report.level == of_file.level
     assert {name: of_file.status(name) for name in report.statuses} == dict(report.statuses)
 
@@ -290,7 +290,7 @@ def test_a_network_that_was_not_recorded_is_a_note_in_a_file_too(stopped: Callab
         loss = functional.mse_loss(model(x), stopped(other))
     report = alike(loss, recorder)
     assert (report.level, [cause.level for cause in report.causes]) == ("none", ["note"])
-    (cause,) = explained(recorder.capture(loss)).causes
+    (cause,) = explain_cuts(recorder.capture(loss)).causes
     assert (cause.level, cause.pattern) == ("note", "other model")
     assert cause.advice == report.causes[0].advice == "record that model too if it should learn from this loss"
 
@@ -300,7 +300,7 @@ def test_a_variable_is_no_parameter_of_a_file() -> None:
     with gradir.record(model, flow=True) as recorder:
         scale = torch.ones(3, requires_grad=True)
         loss = (model(x) * (scale * 2).detach()).sum() + scale.sum()
-    report, of_file = recorder.explain(loss), explained(recorder.capture(loss))
+    report, of_file = recorder.explain(loss), explain_cuts(recorder.capture(loss))
     assert (report.level, of_file.level) == ("info", "info")
     assert set(of_file.statuses) == {"weight", "bias"}
 
@@ -317,7 +317,7 @@ def test_what_compiled_code_may_take_is_opaque_in_a_file_too() -> None:
         model["aside"](x)
         loss = part(x).sum()
     report = alike(loss, recorder)
-    told = [(cause.kind, cause.names) for cause in explained(recorder.capture(loss)).causes]
+    told = [(cause.kind, cause.names) for cause in explain_cuts(recorder.capture(loss)).causes]
     assert told == [("opaque", ("lost.weight", "lost.bias")), ("unused", ("aside.weight", "aside.bias"))]
     assert report.status("lost.weight") == "unreached"
 

@@ -16,7 +16,7 @@ from tensors import leaf_of as leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
-from gradir.explanations.from_cuts import explained  # noqa: E402
+from gradir.explanations.from_cuts import explain_cuts  # noqa: E402
 
 nn = torch.nn
 
@@ -62,7 +62,7 @@ def test_causes_of_one_line_and_kind_are_one_with_all_names() -> None:
         ("no_grad", "error", ("text.weight", "head.weight")),
         ("detach", "error", ("image.weight",)),
     ]
-    stored = explained(rec.capture(loss))
+    stored = explain_cuts(rec.capture(loss))
     assert [(cause.kind, cause.names) for cause in stored.causes] == [
         ("no_grad", ("text.weight", "head.weight")),
         ("detach", ("image.weight",)),

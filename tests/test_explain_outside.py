@@ -13,7 +13,7 @@ from threads import in_new_thread  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.explanations.from_cuts import explained  # noqa: E402
+from gradir.explanations.from_cuts import explain_cuts  # noqa: E402
 
 
 def model() -> nn.Sequential:
@@ -289,7 +289,7 @@ def carried_over(model: Three) -> Recorded:
 def test_what_ran_outside_is_unknown_and_not_unused(run: Callable[[Three], Recorded], *, values: bool | None) -> None:
     net = Three()
     rec, loss = run(net)
-    found, of_file = rec.explain(loss, values=values), explained(rec.capture(loss))
+    found, of_file = rec.explain(loss, values=values), explain_cuts(rec.capture(loss))
     assert found.statuses == of_file.statuses
     assert {found.status(f"{name}.weight") for name in "ab"} == {"reached"}
     assert found.status("c.weight") == "unreached"
@@ -312,7 +312,7 @@ def test_a_cut_that_was_recorded_is_told_beside_a_part_that_was_not() -> None:
     hidden = net.a(x)
     with gradir.record(net, flow=True) as rec:
         loss = (hidden * net.c(x).detach()).sum()
-    found, of_file = rec.explain(loss), explained(rec.capture(loss))
+    found, of_file = rec.explain(loss), explain_cuts(rec.capture(loss))
     assert found.statuses == of_file.statuses
     assert [found.status(f"{name}.weight") for name in "abc"] == ["reached", "unreached", "cut"]
     assert (found.level, of_file.level) == ("error", "error")
@@ -369,7 +369,7 @@ def test_data_and_leaves_from_outside_make_nothing_unknown(output: Callable[[Thr
     with gradir.record(net, flow=True) as rec:
         loss = output(net)
     found = rec.explain(loss, values=False)
-    of_file = explained(rec.capture(loss[0] if isinstance(loss, tuple) else loss))
+    of_file = explain_cuts(rec.capture(loss[0] if isinstance(loss, tuple) else loss))
     assert found.statuses == of_file.statuses
     assert [found.status(f"{name}.weight") for name in "abc"] == ["reached", "reached", "unused"]
     assert [cause.kind for cause in found.causes] == ["unused"]

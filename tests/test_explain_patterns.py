@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gradir  # noqa: E402
-from gradir.explanations.from_cuts import explained  # noqa: E402
+from gradir.explanations.from_cuts import explain_cuts  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
 Tensor = torch.Tensor
@@ -44,7 +44,7 @@ def told(model: Any, forward: Callable[[], Tensor], **options: Any) -> Told:
         loss = forward()
     report = recorder.explain(loss, **options)
     names = {"params": options["params"]} if "params" in options else {}
-    found = Told(report, explained(recorder.capture(loss, **names)))
+    found = Told(report, explain_cuts(recorder.capture(loss, **names)))
     loss.backward()
     for name, tensor in {**dict(model.named_parameters()), **options.get("params", {})}.items():
         # A backward is what decides.

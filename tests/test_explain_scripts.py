@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
-from gradir.explanations.from_cuts import explained as explain_file  # noqa: E402
+from gradir.explanations.from_cuts import explain_cuts as explain_file  # noqa: E402
 
 Read = pytest.CaptureFixture[str]
 

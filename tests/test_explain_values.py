@@ -18,7 +18,7 @@ from tensors import since  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import ExportError, GraphError  # noqa: E402
-from gradir.explanations.from_cuts import explained  # noqa: E402
+from gradir.explanations.from_cuts import explain_cuts  # noqa: E402
 from gradir.explanations.model import Cause, Examined, Explanation  # noqa: E402
 from gradir.ir import Graph, Node  # noqa: E402
 from gradir.overlays import decode, encode  # noqa: E402
@@ -366,7 +366,7 @@ def test_an_explanation_of_a_file_has_an_overlay_of_statuses(
     rec.capture(loss).save(tmp_path / "a.gir")
     assert b"overlay" not in (tmp_path / "a.gir").read_bytes()
     graph = gradir.load(tmp_path / "a.gir")
-    (channel,) = explained(graph).overlay(graph).channels
+    (channel,) = explain_cuts(graph).overlay(graph).channels
     assert channel.name == "status"
     assert set(channel.values.values()) == {"reached"}
 

@@ -230,7 +230,7 @@ def test_an_input_with_the_name_of_a_parameter_is_another_tensor():
 
 
 def test_a_frontend_for_a_part_of_another_is_neither_blamed_nor_installed_twice():
-    assert not any("export" in text for text in claims.unable("watching"))
+    assert not any("export" in text for text in claims.describe_lacking("watching"))
     assert claims.advice(ModuleNotFoundError("no torch", name="torch")) == "; pip install 'gradir[torch]'"
 
 

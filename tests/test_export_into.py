@@ -11,9 +11,9 @@ from samples import everything
 import gradir
 from gradir.cli import main
 from gradir.errors import ExportError
-from gradir.markdown import embedded, fenced
+from gradir.markdown import fence_code, replace_block
 
-BLOCK = fenced(everything().to("tree"), "text").encode()
+BLOCK = fence_code(everything().to("tree"), "text").encode()
 BEGIN, END = b"<!-- gradir: m -->", b"<!-- /gradir: m -->"
 
 DOCUMENTS = {
@@ -147,7 +147,7 @@ def test_markers_in_two_places_are_refused(frame: str, document: Path, capfd: py
 @pytest.mark.parametrize("block", ["a\n\n<!-- /gradir: m -->\n", "<!-- gradir: m -->\n", "```\na\n", "<pre>\n"])
 def test_a_block_that_would_hide_the_markers_is_refused(block: str) -> None:
     with pytest.raises(ExportError, match="holds one of these lines or hides it"):
-        embedded("<!-- gradir: m -->\n<!-- /gradir: m -->\n", "m", block)
+        replace_block("<!-- gradir: m -->\n<!-- /gradir: m -->\n", "m", block)
 
 
 def test_markdown_is_put_there_as_it_is(document: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_fence_is_named_after_the_style(
 
 def test_an_unfinished_fence_ends_with_the_document() -> None:
     with pytest.raises(ExportError, match="outside code blocks"):
-        embedded("```\n<!-- gradir: m -->\n<!-- /gradir: m -->\n", "m", "")
+        replace_block("```\n<!-- gradir: m -->\n<!-- /gradir: m -->\n", "m", "")
 
 
 def test_a_document_in_another_encoding_is_one_line(document: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +189,7 @@ def test_a_document_in_another_encoding_is_one_line(document: Path, capfd: pytes
 @pytest.mark.parametrize("inside", ["<!-- gradir: n -->\n", "  <!-- /gradir: n -->\n"])
 def test_another_block_between_the_markers_is_not_lost(inside: str) -> None:
     with pytest.raises(ExportError, match="another block begins or ends between"):
-        embedded(f"<!-- gradir: m -->\n{inside}<!-- /gradir: m -->\n", "m", "new\n")
+        replace_block(f"<!-- gradir: m -->\n{inside}<!-- /gradir: m -->\n", "m", "new\n")
 
 
 def test_a_quotation_without_blanks_takes_none_from_the_block(document: Path) -> None:

@@ -16,8 +16,8 @@ from gradir.cli import main
 from gradir.diffs import diff_json
 from gradir.diffs.compare import compare
 from gradir.ir import Cut, Graph, Producer, Source
-from gradir.review.conditions import parsed
-from gradir.review.reviewing import reviewed
+from gradir.review.conditions import parse_conditions
+from gradir.review.reviewing import review_graphs
 from gradir.review.text import headline
 
 # Diffs.
@@ -28,7 +28,7 @@ def moved(cut: Cut, line: int, **fields: Any) -> Cut:
 
 
 def said(before: Graph, after: Graph) -> str:
-    return headline(reviewed(before, after))
+    return headline(review_graphs(before, after))
 
 
 def test_a_new_detach_is_the_first_that_is_said() -> None:
@@ -55,7 +55,7 @@ def test_places_that_were_noted_of_one_side_alone_are_no_news(first: bool, nth: 
     ]
     assert f"**Without flow:** `the {nth} graph (no --flow)" in diff.to("markdown")
     assert "a new cut" not in diff.to("markdown")
-    assert list(outcomes(gradir.diff(*sides), sides, parsed("cuts,cuts>0,nodes"))) == []
+    assert list(outcomes(gradir.diff(*sides), sides, parse_conditions("cuts,cuts>0,nodes"))) == []
     assert not gradir.diff(*sides, ignore=["cuts"])
     assert gradir.patch(sides[0], diff).cuts == sides[1].cuts
     # A diff without its graphs has the change alone.
@@ -65,7 +65,7 @@ def test_places_that_were_noted_of_one_side_alone_are_no_news(first: bool, nth: 
 def test_a_parameter_that_lost_its_gradient_is_news_without_the_flow_of_the_other_side_too() -> None:
     noted, bare = small(DETACH, Cut("unreached", ("fc.bias",))), replace(small(), producer=Producer())
     assert said(bare, noted) == "+1 -0 ~0 cuts; +0 -0 ~0 nodes"
-    assert [finding.text for finding in outcomes(compare(bare, noted), (bare, noted), parsed("cuts"))] == [
+    assert [finding.text for finding in outcomes(compare(bare, noted), (bare, noted), parse_conditions("cuts"))] == [
         "cuts: 0 -> 1, 1 parameter now gets no gradient"
     ]
     # Whoever made a graph with places knows them, whatever made it.
@@ -133,7 +133,7 @@ def test_a_condition_on_cuts_counts_what_nothing_means(
     before: list[Cut], after: list[Cut], condition: str, texts: list[str], fails: bool
 ) -> None:
     sides = small(*before), small(*after)
-    found = list(outcomes(compare(*sides), sides, parsed(condition)))
+    found = list(outcomes(compare(*sides), sides, parse_conditions(condition)))
     assert [finding.text for finding in found] == texts
     assert any(finding.fails for finding in found) == fails
 

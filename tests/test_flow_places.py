@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import gradir  # noqa: E402
 from gradir import dumps, loads  # noqa: E402
-from gradir.explanations.from_cuts import explained  # noqa: E402
+from gradir.explanations.from_cuts import explain_cuts  # noqa: E402
 from gradir.ir import Cut, Graph  # noqa: E402
 from gradir.ir.cuts import FLOW  # noqa: E402
 
@@ -308,7 +308,7 @@ def test_the_file_explains_what_the_program_does(program: Callable[[Net, Tensor]
     model = Net(program)
     with gradir.record(model, flow=True) as recorder:
         loss = model(torch.randn(4, 4)).sum()
-    found, stored = recorder.explain(loss, values=False), explained(loads(dumps(recorder.capture(loss))))
+    found, stored = recorder.explain(loss, values=False), explain_cuts(loads(dumps(recorder.capture(loss))))
     assert stored.statuses == found.statuses
     assert {*stored.causes} == {replace(cause, excerpt=None) for cause in found.causes}
     assert stored.level == found.level
@@ -320,8 +320,8 @@ def test_what_was_made_outside_the_recording_is_not_known_to_be_unused() -> None
         out = model(torch.randn(3, 4))
     inside, outside = recorder.capture(out.sum()), recorder.capture(out)
     assert (inside.producer.options[FLOW], outside.producer.options[FLOW]) == (False, True)
-    assert explained(inside).status("b.weight") == "unreached"
-    assert explained(outside).status("b.weight") == "unused"
+    assert explain_cuts(inside).status("b.weight") == "unreached"
+    assert explain_cuts(outside).status("b.weight") == "unused"
 
 
 def test_without_the_flow_nothing_is_said() -> None:

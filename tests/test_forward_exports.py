@@ -11,7 +11,7 @@ from dot_pictures import run_dot
 from samples import forward
 
 import gradir
-from gradir.exporting import applied, planned
+from gradir.exporting import apply_passes, plan_passes
 from gradir.ir.validate import problems
 
 EXPORTS = {
@@ -78,7 +78,7 @@ def test_it_is_valid_and_what_is_wrong_in_it_is_said() -> None:
 
 @pytest.mark.parametrize("options", PASSES, ids=str)
 def test_passes_keep_the_kinds_of_edges(options: dict[str, Any]) -> None:
-    made = applied(planned(options), forward())
+    made = apply_passes(plan_passes(options), forward())
     assert list(problems(made)) == []
     kinds = {(edge.dst, edge.input_nr): edge.kind for edge in forward().edges}
     for edge in made.edges:
@@ -86,7 +86,7 @@ def test_passes_keep_the_kinds_of_edges(options: dict[str, Any]) -> None:
 
 
 def test_what_is_written_in_a_folded_module_is_an_output_of_the_module() -> None:
-    made = applied(planned({"rollup": True, "depth": 1}), forward())
+    made = apply_passes(plan_passes({"rollup": True, "depth": 1}), forward())
     (written,) = (edge for edge in made.edges if edge.dst == "add_:1" and edge.input_nr == 0)
     assert (made.nodes[written.src].role, written.kind) == ("module", "inplace")
     assert [str(tensor) for tensor in made.nodes[written.src].outputs] == ["float32[3, 4]", "float32[2, 4]"]

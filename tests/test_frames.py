@@ -15,7 +15,7 @@ from strategies import graphs
 
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 from gradir.ir.build import Value
-from gradir.ir.frames import frames, module_of
+from gradir.ir.frames import frames, module_of_frame
 
 META = TensorMeta("float32", (2,))
 ACCUMULATORS = {"accumulate_grad"}
@@ -95,7 +95,7 @@ def test_a_frame_is_of_the_module_of_its_node(graph: Graph) -> None:
     paths = sorted({node.scope for node in graph.nodes.values()})
     again = Graph.of(graph.nodes.values(), [Scope(path, calls=9) for path in paths])
     for node_id, frame in frames(again, ACCUMULATORS).items():
-        assert module_of(frame) == graph.nodes[node_id].scope
+        assert module_of_frame(frame) == graph.nodes[node_id].scope
 
 
 def test_very_deep_modules_that_are_called_again_take_linear_time() -> None:

@@ -19,11 +19,11 @@ import gradir
 from gradir import codecs, passes, registry
 from gradir.diffs.changes import Diff
 from gradir.diffs.diff_json import encode
-from gradir.diffs.ignoring import ignoring, normalized
+from gradir.diffs.ignoring import ignore_fields, normalize_diff
 from gradir.errors import GradirError
 from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
-from gradir.ir.module_tree import DEEPEST, Above, scope_depth, split_path, upwards
-from gradir.review.conditions import parsed
+from gradir.ir.module_tree import DEEPEST, Ancestors, scope_depth, split_path, walk_up
+from gradir.review.conditions import parse_conditions
 
 SIZE = 1_500
 PROMISED_PER_BYTE = 300
@@ -241,9 +241,12 @@ def of_two(a: Graph, b: Graph) -> Iterator[tuple[str, Job]]:
     yield "text", lambda: render_text(diff, sides)
     yield "json", lambda: encode(diff)
     yield "markdown", lambda: markdown(a, b, diff)
-    yield "normalized", lambda: normalized(diff)
-    yield "ignoring", lambda: ignoring(diff, ["attrs.e*", "*s.x", "saved.*.bytes"])
-    yield "conditions", lambda: list(outcomes(diff, sides, parsed("cuts,nodes,params,saved-bytes>5%,edges>1")))
+    yield "normalized", lambda: normalize_diff(diff)
+    yield "ignoring", lambda: ignore_fields(diff, ["attrs.e*", "*s.x", "saved.*.bytes"])
+    yield (
+        "conditions",
+        lambda: list(outcomes(diff, sides, parse_conditions("cuts,nodes,params,saved-bytes>5%,edges>1"))),
+    )
     yield "changed part", lambda: changed_part(a, b, diff)
     yield "export dot", lambda: registry.export("dot", changed_part(a, b, diff), {})
     yield "export mermaid", lambda: registry.export("mermaid", changed_part(a, b, diff), {})
@@ -344,7 +347,7 @@ def test_a_renamed_module_is_found_however_deep_its_path_is(levels: int) -> None
 
 def test_going_up_from_a_path_takes_few_steps() -> None:
     path = ".".join(str(number) for number in range(1_000))
-    found = list(upwards(path))
+    found = list(walk_up(path))
     assert len(found) == DEEPEST
     assert found[0] == path
     assert found[1:] == [".".join(str(number) for number in range(count)) for count in range(DEEPEST - 1, 0, -1)]
@@ -353,4 +356,4 @@ def test_going_up_from_a_path_takes_few_steps() -> None:
 
 @given(st.lists(st.text("ab.", max_size=6)), st.text("ab.", max_size=4))
 def test_what_lies_above_a_path_is_found_among_sorted_paths(paths: list[str], path: str) -> None:
-    assert (path in Above(paths)) == (not path or any(f"{other}.".startswith(f"{path}.") for other in paths))
+    assert (path in Ancestors(paths)) == (not path or any(f"{other}.".startswith(f"{path}.") for other in paths))

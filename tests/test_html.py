@@ -30,8 +30,8 @@ from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, Source, T
 from gradir.ir.edges import edges_into
 from gradir.ir.marks import LOST, OVERLAY, STATUS
 from gradir.ir.module_tree import whole_tree
-from gradir.ir.saved import SavedBytes, bytes_told
-from gradir.ir.text import printable, size_text, tensor_text, value_text
+from gradir.ir.saved import SavedBytes, bytes_beyond_slots
+from gradir.ir.text import escape_unprintable, size_text, tensor_text, value_text
 from gradir.overlays import Channel, Overlay
 from gradir.vocabulary import vocabulary_of
 
@@ -66,7 +66,7 @@ def check(graph: Graph, found: Any) -> None:
     for number, (node, read) in enumerate(zip(graph.nodes.values(), found["nodes"], strict=True)):
         check_node(node, read, numbers, number)
         assert tree.scopes[read["scope"]].path == node.scope
-        assert read["bytes"] == bytes_of.get(node.id, 0) + bytes_told(node)
+        assert read["bytes"] == bytes_of.get(node.id, 0) + bytes_beyond_slots(node)
         flags = {
             REARRANGES: node.op in words.shape_operations,
             ACCUMULATES: node.op in words.accumulators,
@@ -267,7 +267,7 @@ def test_any_verdict_of_an_overlay_is_in_the_page(verdict: str, look: Any, told:
     overlay = Overlay((Channel("status", {"x": "reached"}),), verdict, look)
     found = told(gradir.export(everything(), "html", overlay=overlay))
     # What a click selects stands behind it.
-    assert found["verdict"] == [look, printable(verdict), "cut", 0]
+    assert found["verdict"] == [look, escape_unprintable(verdict), "cut", 0]
     assert "ext.verdict" not in {key for node in found["nodes"] for key, _ in node["details"]["attributes"]}
 
 

@@ -13,7 +13,7 @@ import gradir
 from gradir import codecs
 from gradir.cli import main
 from gradir.ir import Graph, Node, Ref, Saved, Scope, TensorMeta
-from gradir.ir.model import MOST, bounded
+from gradir.ir.model import INT64_MAX, clamp_size
 from gradir.ir.text import amount, short_bytes
 from gradir.ir.totals import tensor_elements
 from gradir.passes import fold, rollup
@@ -26,17 +26,17 @@ DIMENSIONS = (17, 240)
 
 def huge(dimensions: int, extra: int = 0) -> Graph:
     """A stack of layers of which every number is as large as a file may hold."""
-    tensor = TensorMeta("float32", (MOST,) * dimensions)
+    tensor = TensorMeta("float32", (INT64_MAX,) * dimensions)
     nodes = [Node("x", role="leaf", outputs=(tensor,))]
     before = "x"
     for number in range(3 + extra):
         weight, scope = f"h.{number}.w", f"h.{number}"
         storage = f"h.{number}/mul:1.other"
         slots = (
-            Saved("self", "float32", tensor.shape, MOST, storage=weight),
-            Saved("other", "float32", tensor.shape, MOST),
-            *[Saved(f"more{slot}", "float32", tensor.shape, MOST - slot) for slot in range(3)],
-            Saved("again", "float32", tensor.shape, MOST, storage=storage, state="stale"),
+            Saved("self", "float32", tensor.shape, INT64_MAX, storage=weight),
+            Saved("other", "float32", tensor.shape, INT64_MAX),
+            *[Saved(f"more{slot}", "float32", tensor.shape, INT64_MAX - slot) for slot in range(3)],
+            Saved("again", "float32", tensor.shape, INT64_MAX, storage=storage, state="stale"),
         )
         nodes += [
             Node(weight, role="parameter", scope=scope, names=(weight,), outputs=(tensor,)),
@@ -47,16 +47,16 @@ def huge(dimensions: int, extra: int = 0) -> Graph:
                 inputs=(Ref(before, 0), Ref(weight, 0)),
                 outputs=(tensor,),
                 saved=slots,
-                ext={"times": MOST},
+                ext={"times": INT64_MAX},
             ),
         ]
         before = f"h.{number}/mul:1"
     for number in range(2):
-        totals = dict.fromkeys(("nodes", "parameters", "saved_bytes"), MOST)
+        totals = dict.fromkeys(("nodes", "parameters", "saved_bytes"), INT64_MAX)
         nodes.append(Node(f"part{number}", role="module", op="module", inputs=(Ref(before, 0),), attrs=totals))
     nodes.append(Node("output", role="output", inputs=(Ref(before, 0),), outputs=(tensor,)))
     paths = ["", "h", *(f"h.{number}" for number in range(3 + extra)), "part0", "part1"]
-    return Graph.of(nodes, [Scope(path, "M", "", MOST, MOST, MOST, MOST) for path in paths])
+    return Graph.of(nodes, [Scope(path, "M", "", INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX) for path in paths])
 
 
 def smaller() -> Graph:
@@ -96,7 +96,7 @@ def test_info_says_that_sizes_are_beyond_counting(name: str, folder: Path, capsy
     assert f"{BEYOND} elements" in found
     assert f"{BEYOND} bytes" in found
     totals = json.loads(said(["info", "--json", str(folder / name)], capsys))["totals"]
-    assert (totals["parameters"], totals["saved_bytes"]) == (MOST, MOST)
+    assert (totals["parameters"], totals["saved_bytes"]) == (INT64_MAX, INT64_MAX)
 
 
 @pytest.mark.parametrize("style", ["table", "markdown", "csv", "json"])
@@ -111,7 +111,7 @@ def test_summary_says_that_sizes_are_beyond_counting(
         words = " ".join(found.replace("`", "").split())
         assert f"saved for backward: {BEYOND} bytes (held {BEYOND}, " in words
     else:
-        assert str(MOST) in said(
+        assert str(INT64_MAX) in said(
             ["export", str(folder / "a.gir"), "--to", "summary", "-O", f"style={style}", *passes], capsys
         )
 
@@ -144,7 +144,7 @@ def test_the_figures_of_a_diff_are_bounded(folder: Path, capsys: pytest.CaptureF
     assert f"**Parameters in the graph:** 6 → {BEYOND} (+" in found
     assert "**Saved for backward:** 0 B → ≥ 9.2 EB" in found
     totals = json.loads(said(["diff", *files, "--format", "json"], capsys, 1))["after"]
-    assert (totals["parameters"], totals["saved_bytes"]) == (MOST, MOST)
+    assert (totals["parameters"], totals["saved_bytes"]) == (INT64_MAX, INT64_MAX)
 
 
 def test_what_is_beyond_counting_on_both_sides_may_have_grown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,9 +168,9 @@ def test_files_of_huge_sizes_are_read_and_written(
 def test_what_passes_add_up_fits_into_a_file(dimensions: int) -> None:
     graph = huge(dimensions)
     folded, rolled = fold(graph, 1), rollup(graph)
-    assert folded.nodes["h"].attrs == {"nodes": MOST, "parameters": MOST, "saved_bytes": MOST}
-    assert {node.ext["times"] for node in rolled.nodes.values() if node.scope == "h.0-2"} == {3, MOST}
-    assert rolled.scopes["h.0-2"].total == MOST
+    assert folded.nodes["h"].attrs == {"nodes": INT64_MAX, "parameters": INT64_MAX, "saved_bytes": INT64_MAX}
+    assert {node.ext["times"] for node in rolled.nodes.values() if node.scope == "h.0-2"} == {3, INT64_MAX}
+    assert rolled.scopes["h.0-2"].total == INT64_MAX
     for made in (folded, fold(fold(graph, 2), 0), rolled):
         for form in ("json", "msgpack"):
             assert codecs.decode(codecs.encode(made, form)) == made
@@ -184,15 +184,15 @@ def test_the_counts_of_both_readers_agree() -> None:
 
 @pytest.mark.parametrize("empty", [0, 239])
 def test_a_tensor_with_a_size_of_0_has_no_elements(empty: int) -> None:
-    shape = [MOST] * 240
+    shape = [INT64_MAX] * 240
     shape[empty] = 0
     assert tensor_elements(TensorMeta(shape=tuple(shape))) == 0
 
 
 def test_numbers_that_can_be_counted_are_as_they_were() -> None:
-    for number in (0, 1, 999, 1000, 10**12, MOST - 1):
-        assert bounded(number) == number
+    for number in (0, 1, 999, 1000, 10**12, INT64_MAX - 1):
+        assert clamp_size(number) == number
         assert amount(number) == f"{number:,}"
         assert amount(-number, signed=True) == f"{-number:+,}"
-    assert short_bytes(MOST - 1) == "9.2 EB"
-    assert short_bytes(-MOST, signed=True) == "≤ -9.2 EB"
+    assert short_bytes(INT64_MAX - 1) == "9.2 EB"
+    assert short_bytes(-INT64_MAX, signed=True) == "≤ -9.2 EB"

@@ -13,7 +13,12 @@ from gradir.registry import passes
 WHOLE = whole()
 OPERATIONS = operations(WHOLE)
 
-NOT_TRIED = {"gradir.ir.cuts.lacking_flow", "gradir.api.link", "gradir.lines.name_cells", "gradir.lines.with_lines"}
+NOT_TRIED = {
+    "gradir.ir.cuts.find_graph_without_flow",
+    "gradir.api.link",
+    "gradir.lines.name_cells",
+    "gradir.lines.add_lines",
+}
 """One returns a graph that it was given, one joins graphs by ``joined``, and two need a program captured just now."""
 
 

@@ -17,7 +17,7 @@ from gradir.codecs.codec import encode, survey
 from gradir.ir import Builder, Graph, Saved, Scope, TensorMeta
 from gradir.ir.marks import CARRIED, TIMES
 from gradir.ir.model import Node
-from gradir.ir.saved import Merged, merged
+from gradir.ir.saved import Merged, read_merged
 from gradir.ir.totals import totals
 from gradir.passes import drop, fold, once, rollup
 
@@ -198,7 +198,7 @@ def test_a_storage_that_a_module_and_a_node_beside_it_keep_counts_once() -> None
     folded = fold(b.build(), 1)
     assert folded.nodes["fc"].attrs["saved_bytes"] == totals(folded).saved_bytes == 8
     assert folded.saved_bytes("node") == {"fc": 8}
-    assert [(row.state, row.bytes) for row in merged(folded.nodes["mul:1"])] == [("held", -16), ("", 8)]
+    assert [(row.state, row.bytes) for row in read_merged(folded.nodes["mul:1"])] == [("held", -16), ("", 8)]
     text = folded.to("summary")
     assert "saved for backward: 8 bytes (held 8, freed 0, hooked 0)\n" in text
     assert "parameters, buffers and leaves saved beside these: 8 bytes\n" in text
@@ -286,12 +286,12 @@ def test_a_branch_that_is_taken_twice_is_like_no_other(twice: int) -> None:
 )
 def test_a_mark_that_is_none_counts_nothing(mark: Any) -> None:
     node = Node("x", ext={"merged": mark})
-    assert merged(node) == []
+    assert read_merged(node) == []
     assert table(Graph.of([node]))["totals"]["saved_bytes"] == 0
 
 
 def test_huge_numbers_of_a_mark_are_bounded() -> None:
     entry = ("", "held", 2**63 - 1, 0, 2**63 - 1)
-    assert merged(Node("x", ext={"merged": (entry,)})) == [Merged(*entry)]
+    assert read_merged(Node("x", ext={"merged": (entry,)})) == [Merged(*entry)]
     found = table(Graph.of([Node("x", ext={"merged": (entry, entry)})]))["totals"]
     assert found["saved_bytes"] == found["states"]["held"]["bytes"] == 2**63 - 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import gradir
-from gradir.diffs.merging import merged
+from gradir.diffs.merging import merge_graphs
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 
 MET = "both edits change its sizes, and only a capture tells what they come to together"
@@ -35,19 +35,19 @@ def kept(*shape: int, dtype: str = "float32", size: int = 4, **attrs: Any) -> Gr
 
 def test_saved_bytes_are_those_of_the_merged_shape() -> None:
     """Both sides have 1,152 bytes, and both edits together 1,728."""
-    assert merged(kept(2, 6, 16), kept(3, 6, 16), kept(2, 6, 24)).graph == kept(3, 6, 24)
+    assert merge_graphs(kept(2, 6, 16), kept(3, 6, 16), kept(2, 6, 24)).graph == kept(3, 6, 24)
     assert kept(3, 6, 24).nodes["exp:1"].saved[0].bytes == 1_728
     half = {"dtype": "bfloat16", "size": 2}
-    assert merged(kept(2, 6), kept(2, 9), kept(2, 6, **half)).graph == kept(2, 9, **half)
+    assert merge_graphs(kept(2, 6), kept(2, 9), kept(2, 6, **half)).graph == kept(2, 9, **half)
 
 
 def test_a_number_of_elements_is_that_of_the_merged_input() -> None:
     graphs = [kept(*shape, self_numel="numel") for shape in ((2, 6), (3, 6), (2, 9), (3, 9))]
-    assert merged(*graphs[:3]).graph == graphs[3]
+    assert merge_graphs(*graphs[:3]).graph == graphs[3]
 
 
 def test_a_size_that_may_be_the_product_of_both_edits_is_a_conflict() -> None:
-    found = merged(*(kept(*shape, flat=(shape[0] * shape[1],)) for shape in ((2, 6), (4, 6), (2, 12))))
+    found = merge_graphs(*(kept(*shape, flat=(shape[0] * shape[1],)) for shape in ((2, 6), (4, 6), (2, 12))))
     assert {conflict.base for conflict in found.conflicts} == {"exp:1"}
     assert found.conflicts[0].reason == MET
 
@@ -63,7 +63,7 @@ def chain(*shapes: tuple[int, ...]) -> Graph:
 
 
 def test_an_operation_behind_a_tensor_that_the_other_side_widened_is_a_conflict() -> None:
-    (conflict,) = {conflict.reason for conflict in merged(chain((2,)), chain((4,)), chain((2,), (2,))).conflicts}
+    (conflict,) = {conflict.reason for conflict in merge_graphs(chain((2,)), chain((4,)), chain((2,), (2,))).conflicts}
     assert conflict == "one side changed the shape or dtype of what the other side's operation takes"
 
 
@@ -75,7 +75,7 @@ def test_another_reduction_of_a_tensor_that_the_other_side_widened_is_a_conflict
         builder.output(builder.function("sum", [x], [out], attrs={"dim": dim}))
         return builder.build()
 
-    assert [conflict.reason for conflict in merged(graph(6, 1), graph(6, 0), graph(9, 1)).conflicts] == [MET]
+    assert [conflict.reason for conflict in merge_graphs(graph(6, 1), graph(6, 0), graph(9, 1)).conflicts] == [MET]
 
 
 def test_elements_of_a_module_are_those_of_its_merged_parameters() -> None:
@@ -87,7 +87,7 @@ def test_elements_of_a_module_are_those_of_its_merged_parameters() -> None:
         counts = {"total": count, "trainable": count}
         return builder.build(scopes=[Scope("", "M", **counts), Scope("h", "M", own=count, **counts)])
 
-    assert merged(graph(8, 8), graph(16, 8), graph(8, 16)).graph == graph(16, 16)
+    assert merge_graphs(graph(8, 8), graph(16, 8), graph(8, 16)).graph == graph(16, 16)
 
 
 def layers(*widths: int) -> Graph:
@@ -104,14 +104,14 @@ def layers(*widths: int) -> Graph:
 def test_which_of_several_equal_layers_is_meant_is_a_conflict(other: tuple[int, ...]) -> None:
     base, ours, theirs = layers(4, 4, 4, 4), layers(4, 8, 4, 4), layers(*other)
     for sides in ((ours, theirs), (theirs, ours)):
-        found = merged(base, *sides)
+        found = merge_graphs(base, *sides)
         assert found.graph is None
         assert {(conflict.subject, conflict.base) for conflict in found.conflicts} == {("scope", "h.1")}
 
 
 def test_the_same_edit_of_equal_layers_on_both_sides_is_one_edit() -> None:
     base, ours, theirs = layers(4, 4, 4, 4), layers(4, 8, 4), replace(layers(4, 8, 4), cuts=(Cut("unreached", ("w",)),))
-    assert merged(base, ours, theirs).graph == merged(base, theirs, ours).graph == theirs
+    assert merge_graphs(base, ours, theirs).graph == merge_graphs(base, theirs, ours).graph == theirs
 
 
 EDITS: dict[str, dict[str, Any]] = {
@@ -177,7 +177,7 @@ def test_a_widened_layer_and_another_edit_are_a_capture_of_both_or_a_conflict(
     wide = {"wide": tuple(width if number == place else 8 for number in range(4))}
     edit = {"loss": loss, **EDITS[name]}
     base, ours, theirs = capture(loss=loss), capture(loss=loss, **wide), capture(**edit)
-    found, truth = merged(base, ours, theirs), capture(**edit, **wide)
+    found, truth = merge_graphs(base, ours, theirs), capture(**edit, **wide)
     assert found.graph == truth if found.graph is not None else found.conflicts
     assert found.graph is not None or name not in MERGE
 
@@ -185,6 +185,6 @@ def test_a_widened_layer_and_another_edit_are_a_capture_of_both_or_a_conflict(
 def test_a_batch_and_a_length_that_a_program_makes_one_size_are_a_conflict() -> None:
     pytest.importorskip("torch")
     base, ours, theirs = capture(loss="mean"), capture(loss="mean", batch=3), capture(loss="mean", length=9)
-    found = merged(base, ours, theirs)
+    found = merge_graphs(base, ours, theirs)
     assert found.graph is None
     assert MET in {conflict.reason for conflict in found.conflicts}

@@ -14,7 +14,7 @@ from steps import steps
 from strategies import graphs
 
 import gradir
-from gradir.diffs.merging import merged
+from gradir.diffs.merging import merge_graphs
 from gradir.diffs.merging.three_way import _Merge
 from gradir.errors import GraphError
 from gradir.ir import Builder, Collective, Cut, Graph, Node, Rank, Ref, Scope, Source, TensorMeta
@@ -28,7 +28,7 @@ PLAIN = TensorMeta("float32", (3,))
 def test_what_one_side_left_as_it_was_is_as_the_other_made_it(pair: tuple[Graph, Graph]) -> None:
     base, edited = pair
     for sides in ((base, edited), (edited, base), (edited, edited)):
-        assert merged(base, *sides).graph == edited
+        assert merge_graphs(base, *sides).graph == edited
 
 
 @given(graphs(), graphs())
@@ -46,7 +46,7 @@ def test_it_does_not_matter_which_side_is_which(pair: tuple[Graph, Graph], data:
         check_all(theirs)
     except GraphError:
         assume(False)
-    one, other = merged(base, ours, theirs), merged(base, theirs, ours)
+    one, other = merge_graphs(base, ours, theirs), merge_graphs(base, theirs, ours)
     assert one.graph == other.graph
     turned = [replaced._replace(ours=replaced.theirs, theirs=replaced.ours) for replaced in other.conflicts]
     assert sorted(one.conflicts) == sorted(turned)
@@ -60,7 +60,7 @@ def test_a_module_moved_twice_is_one_conflict_from_either_side(places: tuple[str
     leaves = [Node("x", role="leaf", scope=place) for place in places]
     output = Node("output", role="output", inputs=(Ref("x", 0),))
     base, ours, theirs = (Graph.of([leaf, output]) for leaf in leaves)
-    (one,), (other,) = merged(base, ours, theirs).conflicts, merged(base, theirs, ours).conflicts
+    (one,), (other,) = merge_graphs(base, ours, theirs).conflicts, merge_graphs(base, theirs, ours).conflicts
     assert one.reason == "both sides gave the module another name or place"
     assert one == other._replace(ours=other.theirs, theirs=other.ours)
 
@@ -73,7 +73,7 @@ def test_a_wide_edit_and_a_small_one(seed: int, place: int) -> None:
     kept = [node_id for node_id in base.nodes if node_id in made.truth and base.nodes[node_id].attrs]
     node = base.nodes[kept[place % len(kept)]]
     small = replace(base, nodes={**base.nodes, node.id: replace(node, ext={"seen": True})})
-    found = merged(base, wide, small).graph
+    found = merge_graphs(base, wide, small).graph
     # Of equal layers it may be taken for the one that went.
     assume(found is not None)
     assert found is not None
@@ -96,18 +96,18 @@ def chain(*ops: str, scope: str = "h", **attrs: int) -> Graph:
 
 def test_ordinals_are_those_of_a_capture() -> None:
     base, both = chain("exp", "sin", "exp"), chain("cos", "exp", "sin", "exp", "cos")
-    assert merged(base, chain("cos", "exp", "sin", "exp"), chain("exp", "sin", "exp", "cos")).graph == both
+    assert merge_graphs(base, chain("cos", "exp", "sin", "exp"), chain("exp", "sin", "exp", "cos")).graph == both
     assert [*both.nodes][:2] == ["w", "h/cos:1"]
 
 
 def test_an_operation_that_one_side_put_into_a_module_that_the_other_renamed() -> None:
-    found = merged(chain("exp", "sin"), chain("exp", "sin", scope="g"), chain("exp", "cos", "sin")).graph
+    found = merge_graphs(chain("exp", "sin"), chain("exp", "sin", scope="g"), chain("exp", "cos", "sin")).graph
     assert found == chain("exp", "cos", "sin", scope="g")
 
 
 def test_the_same_edit_twice_is_one() -> None:
     ours, theirs = chain("exp", "cos", "sin", exp=1), chain("exp", "cos", "sin", sin=2)
-    assert merged(chain("exp", "sin"), ours, theirs).graph == chain("exp", "cos", "sin", exp=1, sin=2)
+    assert merge_graphs(chain("exp", "sin"), ours, theirs).graph == chain("exp", "cos", "sin", exp=1, sin=2)
 
 
 CONFLICTS = {
@@ -122,7 +122,7 @@ CONFLICTS = {
 
 @pytest.mark.parametrize("name", CONFLICTS)
 def test_a_conflict_is_told_and_nothing_is_made_up(name: str) -> None:
-    found = merged(*CONFLICTS[name])
+    found = merge_graphs(*CONFLICTS[name])
     assert found.graph is None
     assert found.conflicts
     assert {conflict.module for conflict in found.conflicts} <= {"h", "f", "g", ""}
@@ -133,7 +133,7 @@ def test_values_of_one_node_are_merged_one_by_one() -> None:
         node = Node("f:1", op="f", attrs={"a": alpha, "b": beta, "sizes": shape}, source=Source("a.py", line))
         return Graph.of([node, Node("output", role="output", inputs=(Ref("f:1", 0),))])
 
-    found = merged(graph(0, 0, (2, 3), 10), graph(1, 0, (4, 3), 12), graph(0, 1, (2, 6), 13)).graph
+    found = merge_graphs(graph(0, 0, (2, 3), 10), graph(1, 0, (4, 3), 12), graph(0, 1, (2, 6), 13)).graph
     # Two lines were put above it by one side, and three by the other.
     assert found == graph(1, 1, (4, 6), 15)
 
@@ -148,26 +148,28 @@ def test_both_put_another_layer_into_one_place_of_a_list() -> None:
         return builder.build(scopes=[Scope(f"h.{number}", name) for number, name in enumerate(names)])
 
     base = graph("a", "b", "c")
-    assert merged(base, graph("n", "a", "b", "c"), graph("a", "b", "c", "m")).graph == graph("n", "a", "b", "c", "m")
-    assert merged(base, graph("n", "a", "b", "c"), graph("a", "c")).graph == graph("n", "a", "c")
-    assert merged(base, graph("a", "n", "b", "c"), graph("a", "m", "b", "c")).conflicts
+    assert merge_graphs(base, graph("n", "a", "b", "c"), graph("a", "b", "c", "m")).graph == graph(
+        "n", "a", "b", "c", "m"
+    )
+    assert merge_graphs(base, graph("n", "a", "b", "c"), graph("a", "c")).graph == graph("n", "a", "c")
+    assert merge_graphs(base, graph("a", "n", "b", "c"), graph("a", "m", "b", "c")).conflicts
 
 
 def test_cuts_are_merged() -> None:
     def graph(*names: str) -> Graph:
         return replace(chain("exp"), cuts=tuple(Cut("unreached", (f"h.{name}",), "h") for name in names))
 
-    assert merged(graph("a", "b"), graph("b"), graph("a", "b", "c")).graph == graph("b", "c")
+    assert merge_graphs(graph("a", "b"), graph("b"), graph("a", "b", "c")).graph == graph("b", "c")
 
 
 def test_ranks_are_kept_where_no_side_changed_them_and_else_in_conflict() -> None:
     rank, sent = Rank(0, 2), Collective("forward", "all_reduce", "world", node="h/f:1")
     base, ours = (replace(chain("f", *more), rank=rank, collectives=(sent,)) for more in ((), ("g",)))
     edited = replace(base, nodes={**base.nodes, "h/f:1": replace(base.nodes["h/f:1"], attrs={"v": 1})})
-    found = merged(base, ours, edited).graph
+    found = merge_graphs(base, ours, edited).graph
     assert found is not None
     assert (found.rank, found.collectives) == (rank, (sent,))
-    conflicts = merged(base, ours, replace(edited, rank=Rank(1, 2))).conflicts
+    conflicts = merge_graphs(base, ours, replace(edited, rank=Rank(1, 2))).conflicts
     assert ["changed its rank" in conflict.reason for conflict in conflicts] == [True]
 
 
@@ -181,7 +183,7 @@ def test_collectives_follow_nodes_whose_ids_shift() -> None:
         sent = Collective("backward", "all_reduce", "world", node=f"h/f:{len(values)}")
         return replace(b.build(), rank=Rank(0, 2), collectives=(sent,))
 
-    assert merged(graph(5), graph(9, 5), graph(5, last=1)).graph == graph(9, 5, last=1)
+    assert merge_graphs(graph(5), graph(9, 5), graph(5, last=1)).graph == graph(9, 5, last=1)
 
 
 def test_a_cycle_that_neither_side_has_is_a_conflict() -> None:
@@ -191,13 +193,13 @@ def test_a_cycle_that_neither_side_has_is_a_conflict() -> None:
         last = Node("output", role="output", inputs=(Ref("a", 0), Ref("b", 0)))
         return Graph.of([Node("x", role="leaf"), *(nodes[name] for name in order), last])
 
-    (conflict,) = merged(graph("x", "x"), graph("x", "a"), graph("b", "x")).conflicts
+    (conflict,) = merge_graphs(graph("x", "x"), graph("x", "a"), graph("b", "x")).conflicts
     assert conflict.reason.startswith("both edits together break the graph")
 
 
 def test_what_this_gradir_does_not_know_is_not_lost() -> None:
     base, ours, theirs = chain("exp", exp=0), replace(chain("exp", exp=1), unknown="a key"), chain("exp", "sin", exp=0)
-    found = merged(base, ours, theirs).graph
+    found = merge_graphs(base, ours, theirs).graph
     assert found is not None
     with pytest.raises(gradir.FormatError, match="a key"):
         gradir.dumps(found)
@@ -212,7 +214,7 @@ def test_time_grows_with_the_graph_and_not_faster() -> None:
         sides = [replace(base, nodes={**base.nodes, node.id: replace(node, attrs={"k": 1})}) for node in (first, last)]
 
         def merge() -> None:
-            assert merged(base, *sides).graph is not None
+            assert merge_graphs(base, *sides).graph is not None
 
         return steps(merge)
 
@@ -229,7 +231,7 @@ def test_conflicts_are_shown_by_module_with_both_sides_and_many_modules_end_in_n
         return b.build()
 
     graphs = model(0), model(1), model(2)
-    lines = render_conflicts(merged(*graphs).conflicts, *graphs).splitlines()
+    lines = render_conflicts(merge_graphs(*graphs).conflicts, *graphs).splitlines()
     change = "    ~ h.0/exp:1  exp float32[3]"
     assert lines[:7] == [
         "h.0: both sides changed it, and not in the same way",
@@ -254,7 +256,7 @@ def test_frozen_parameters_that_both_sides_add_to_a_module_are_both_counted() ->
         ]
         return b.build(scopes=scopes)
 
-    found = merged(model("w"), model("w", "u"), model("w", "v")).graph
+    found = merge_graphs(model("w"), model("w", "u"), model("w", "v")).graph
     assert found is not None
     assert [(each.own, each.total, each.trainable) for each in found.scopes.values()] == [(0, 11, 6), (11, 11, 6)]
 
@@ -267,12 +269,12 @@ def test_models_merge_to_what_a_capture_of_both_edits_gives() -> None:
     conflicts = set()
     wide = {"adapter", "freeze", "rename", "insert"}
     for pair in (pair for pair in combinations(EDITS, 2) if wide.intersection(pair)):
-        found = merged(base, *(model_graph(edit) for edit in pair)).graph
+        found = merge_graphs(base, *(model_graph(edit) for edit in pair)).graph
         if found is None:
             conflicts.add(pair)
         else:
             assert found == model_graph(*pair), pair
-    both = merged(base, model_graph("rename", "append"), model_graph("insert", "eps")).graph
+    both = merge_graphs(base, model_graph("rename", "append"), model_graph("insert", "eps")).graph
     assert both == model_graph("rename", "eps", "append", "insert")
     # These change the same modules.
     assert conflicts == {("no bias", "freeze"), ("detach", "freeze")}
@@ -284,4 +286,4 @@ def test_graphs_of_a_forward_keep_the_order_in_which_it_ran(pair: tuple[str, str
     from merged_models import model_graph
 
     base, ours, theirs = (model_graph(*edits, forward=True) for edits in ((), pair[:1], pair[1:]))
-    assert merged(base, ours, theirs).graph == model_graph(*pair, forward=True)
+    assert merge_graphs(base, ours, theirs).graph == model_graph(*pair, forward=True)

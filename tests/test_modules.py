@@ -14,7 +14,7 @@ from strategies import graphs
 
 import gradir
 from gradir.ir import Graph, Scope
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 from gradir.protocols import NoOptions
 
 NOTHING = "(nothing to show)\n"
@@ -80,7 +80,7 @@ def test_several_lines_of_detail_stand_below_each_other() -> None:
 def test_hostile_text_stays_on_its_line() -> None:
     text = ModulesExporter().export(hostile(), NoOptions())
     assert all(line.isprintable() for line in text.split("\n"))
-    assert all(text.count(printable(label)) >= 2 for label in HOSTILE_LABELS if label)
+    assert all(text.count(escape_unprintable(label)) >= 2 for label in HOSTILE_LABELS if label)
 
 
 def test_it_is_neither_recursive_nor_quadratic_in_the_number_of_modules() -> None:

@@ -13,8 +13,8 @@ from gradir.ir.module_tree import ModuleTree
 from gradir.ir.name_ranges import ranges
 from gradir.ir.saved import unknown_slots
 from gradir.passes import hide_shape_ops, rollup
-from gradir.review.conditions import outcomes, parsed
-from gradir.review.reviewing import reviewed
+from gradir.review.conditions import judge_conditions, parse_conditions
+from gradir.review.reviewing import review_graphs
 
 PORTS = Path(__file__).parent / "ports"
 X = TensorMeta("float32", (4,), None)
@@ -102,13 +102,13 @@ def test_a_parameter_that_had_no_gradient_before_is_no_new_cut() -> None:
 
     place, unused = graph("stop_gradient", "stop_gradient"), graph("unused")
     none = Graph.of([*place.nodes.values()])
-    condition = parsed("cuts>0")
-    assert not any(found.fails for found in outcomes(reviewed(place, unused), condition))
-    assert any(found.fails for found in outcomes(reviewed(none, unused), condition))
-    assert any(found.fails for found in outcomes(reviewed(none, place), condition))
+    condition = parse_conditions("cuts>0")
+    assert not any(found.fails for found in judge_conditions(review_graphs(place, unused), condition))
+    assert any(found.fails for found in judge_conditions(review_graphs(none, unused), condition))
+    assert any(found.fails for found in judge_conditions(review_graphs(none, place), condition))
     # One that was in the graph got a gradient in another way than through the place.
     also = Graph.of([*place.nodes.values(), Node("t", role="parameter", names=("t",))], [], place.cuts)
-    assert any(found.fails for found in outcomes(reviewed(also, unused), condition))
+    assert any(found.fails for found in judge_conditions(review_graphs(also, unused), condition))
 
 
 def test_operations_that_only_arrange_are_hidden_and_casts_are_not() -> None:

@@ -28,7 +28,7 @@ from gradir.cli.main import main
 from gradir.errors import ExportError, FormatError, GradirWarning
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 from gradir.ir.marks import STEPS, overlay_mark, overlay_verdict
-from gradir.overlays import Channel, Overlay, decode, encode, overlaid
+from gradir.overlays import Channel, Overlay, apply_overlay, decode, encode
 from gradir.passes.blocks import number_nodes
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "schemas" / "gir-overlay-1.0.schema.json").read_text(encoding="utf-8"))
@@ -82,7 +82,7 @@ def test_an_overlay_survives_its_document_and_marks_what_it_names(pair: tuple[Gr
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(document))
     assert decode(document) == overlay
     for channel in overlay.channels:
-        marked = overlaid(graph, overlay, channel.name)
+        marked = apply_overlay(graph, overlay, channel.name)
         found = {id_: mark for id_, node in marked.nodes.items() if (mark := overlay_mark(node))}
         assert {id_: mark.value for id_, mark in found.items()} == dict(channel.values)
         numbers = sorted((mark.value, STEPS.index(mark.look)) for mark in found.values() if mark.look in STEPS)
@@ -162,7 +162,7 @@ def test_an_overlay_that_could_not_be_read_is_neither_written_nor_drawn(channels
 
 @pytest.mark.parametrize("verdict", ["a" * 2001, None, ["alarm"]])
 def test_a_verdict_that_could_not_be_read_is_neither_written_nor_drawn(verdict: Any) -> None:
-    for use in (encode, partial(overlaid, network())):
+    for use in (encode, partial(apply_overlay, network())):
         with pytest.raises(FormatError, match=r"broken overlay: Expected `str`.* - at `\$\.verdict`"):
             use(Overlay(OVERLAY.channels, verdict))
 
@@ -173,7 +173,7 @@ def test_an_overlay_without_a_verdict_is_written_as_it_was() -> None:
 
 
 def test_every_pass_leaves_the_verdict_where_it_can_be_read() -> None:
-    marked = overlaid(network(4), JUDGED)
+    marked = apply_overlay(network(4), JUDGED)
     made: dict[str, dict[str, object]] = {
         "one box": {"depth": 0},
         "no output": {"drop": "output"},
@@ -185,7 +185,7 @@ def test_every_pass_leaves_the_verdict_where_it_can_be_read() -> None:
         found = json.loads(gradir.export(marked, "nodelink", **passes))["nodes"]
         told = [node["ext"]["verdict"] for node in found if "verdict" in node.get("ext", {})]
         assert told == [["alarm", JUDGED.verdict]], name
-    assert overlay_verdict(overlaid(Graph.of([]), Overlay((Channel("a", {}),), "no node")).nodes.values()) is None
+    assert overlay_verdict(apply_overlay(Graph.of([]), Overlay((Channel("a", {}),), "no node")).nodes.values()) is None
 
 
 def test_a_mark_that_no_overlay_makes_is_no_verdict() -> None:
@@ -195,7 +195,7 @@ def test_a_mark_that_no_overlay_makes_is_no_verdict() -> None:
 
 def test_a_diff_takes_the_verdict_as_it_takes_other_marks() -> None:
     graph = network()
-    only_marks, with_verdict = (overlaid(graph, overlay) for overlay in (OVERLAY, JUDGED))
+    only_marks, with_verdict = (apply_overlay(graph, overlay) for overlay in (OVERLAY, JUDGED))
     for options in ({"normalize": True}, {"ignore": ["ext"]}):
         assert not gradir.diff(graph, only_marks, **options).changes
         assert not gradir.diff(graph, with_verdict, **options).changes
@@ -248,9 +248,9 @@ def test_an_overlay_of_another_graph_says_how_much_of_it_is_there() -> None:
     with pytest.raises(ExportError, match="of the 5 nodes that it names, this one has 3; make both of the same"):
         gradir.export(network(1), "dot", overlay=OVERLAY)
     with pytest.raises(ExportError, match="of the 5 nodes that it names, this one has 1"):
-        overlaid(chain(3), OVERLAY)
+        apply_overlay(chain(3), OVERLAY)
     with pytest.raises(ExportError, match=r"no channel 'staus' \(did you mean 'status'\?\): it has gradient, status"):
-        overlaid(network(), OVERLAY, "staus")
+        apply_overlay(network(), OVERLAY, "staus")
     with pytest.raises(TypeError, match=r"overlay is a gradir\.Overlay, not str"):
         gradir.export(network(), "dot", overlay="o.json")
 
@@ -289,7 +289,7 @@ def test_graphviz_draws_the_colours_and_the_legend(dot_program: str) -> None:
     }
     legend = ["none", "1e-08 to 6.58e-07", "0.188 to 12.3", "! zero", "x nonfinite", "nothing said"]
     assert drawn_text(picture.document) == ["gradient (norm)", *legend]
-    (box,) = to_pydot(overlaid(network(), OVERLAY)).get_node("n0")
+    (box,) = to_pydot(apply_overlay(network(), OVERLAY)).get_node("n0")
     assert box.get_fillcolor() == f'"{FILLS["quiet"][0]}"'
 
 
@@ -316,7 +316,7 @@ def test_hostile_words_stay_on_their_line(dot_program: str) -> None:
 
 
 def test_what_stands_for_several_nodes_has_the_mark_that_most_asks_to_be_seen() -> None:
-    marked = overlaid(network(), OVERLAY)
+    marked = apply_overlay(network(), OVERLAY)
     folded = {id_: overlay_mark(node) for id_, node in gradir_fold(marked).nodes.items()}
     assert [mark and (mark.look, mark.value, mark.is_mixed) for mark in folded.values()] == [
         ("quiet", "none", False),
@@ -346,7 +346,7 @@ def test_numbers_of_any_size_have_a_step() -> None:
         scale: Any = "log" if min(numbers) > 0 else "linear"
         ids = [f"n{number}" for number in range(len(numbers))]
         graph = Graph.of([gradir.Node(id_) for id_ in ids])
-        marked = overlaid(graph, Overlay((Channel("a", dict(zip(ids, numbers, strict=True)), scale=scale),)))
+        marked = apply_overlay(graph, Overlay((Channel("a", dict(zip(ids, numbers, strict=True)), scale=scale),)))
         looks = [mark.look for node in marked.nodes.values() if (mark := overlay_mark(node))]
         assert looks == (["step 3"] * len(ids) if len(set(numbers)) == 1 else ["step 1", "step 5"])
         assert all(math.isfinite(number) for number in numbers)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from page_graphs import layered
 
 from gradir.cli import main
-from gradir.lines import line_text, remember, with_lines
+from gradir.lines import add_lines, line_text, remember
 
 PROGRAM = """
 import torch
@@ -83,7 +83,7 @@ def test_no_file_is_read_because_a_graph_names_it(tmp_path: Path) -> None:
         for key, node in layered().nodes.items()
     }
     graph = replace(layered(), nodes=nodes)
-    assert with_lines(graph) == graph
+    assert add_lines(graph) == graph
     # Other tests have programs of the common name.
     remember("only_here.py", str(secret))
     assert line_text("only_here.py", 41) == "password = 1"
@@ -91,7 +91,7 @@ def test_no_file_is_read_because_a_graph_names_it(tmp_path: Path) -> None:
     remember("net.py", str(tmp_path / "other.py"))
     # Which of the two it is cannot be told.
     assert line_text("net.py", 41) == ""
-    assert with_lines(layered()) == layered()
+    assert add_lines(layered()) == layered()
 
 
 def test_an_editor_is_linked_when_the_reader_says_where_the_files_are(browser: Browser) -> None:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from page_graphs import META, changed, failed, layered
 
 import gradir
-from gradir.explanations.from_cuts import explained
+from gradir.explanations.from_cuts import explain_cuts
 from gradir.ir import Cut, Graph, Node, Ref
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 from gradir.overlays import Channel, Overlay
 from gradir.passes import around
 
@@ -71,7 +71,7 @@ def test_a_screen_reader_is_told_the_verdict(browser: Browser) -> None:
 
 def test_every_page_has_the_sentence_of_explain_and_a_click_leads_to_the_place(browser: Browser) -> None:
     graph = layered(flow=True)
-    sentence = explained(graph).verdict
+    sentence = explain_cuts(graph).verdict
     with browser.opened(graph.to("html")) as page:
         line = page.text(".verdict").removeprefix("✕ ")
         assert sentence.startswith(line)
@@ -103,7 +103,7 @@ def test_without_a_recorded_flow_no_reason_is_guessed(browser: Browser) -> None:
             "no gradient arrives at lost.weight, and the file does not say why.",
         ),
     ):
-        assert explained(shown).verdict.startswith(words.removeprefix("! "))
+        assert explain_cuts(shown).verdict.startswith(words.removeprefix("! "))
         with browser.opened(shown.to("html")) as page:
             assert page.text(".verdict") == words
 
@@ -137,7 +137,7 @@ def test_a_pass_of_an_export_leaves_the_sentence_of_the_whole(browser: Browser) 
 
 def test_a_verdict_with_markup_and_control_characters_is_text(browser: Browser) -> None:
     with browser.opened(page_of(HOSTILE)) as page:
-        assert page.text(".verdict") == f"✕ {printable(HOSTILE)}"
+        assert page.text(".verdict") == f"✕ {escape_unprintable(HOSTILE)}"
         assert page.page.locator("header img, header b, .verdict *").count() == 0
 
 
@@ -147,7 +147,7 @@ def test_a_verdict_without_end_leaves_room_for_the_drawing(browser: Browser, wor
     graph = layered()
     nodes = {**graph.nodes, "output": replace(graph.nodes["output"], ext={"verdict": ("alarm", words)})}
     with browser.opened(replace(graph, nodes=nodes).to("html"), viewport=NARROW) as page:
-        assert page.text(".verdict").startswith(f"✕ {printable(words[:50])}")
+        assert page.text(".verdict").startswith(f"✕ {escape_unprintable(words[:50])}")
         assert place(page, "main")["height"] > NARROW["height"] / 2
         page.page.set_viewport_size(WIDE)
         assert place(page, "main")["height"] > WIDE["height"] / 2
@@ -199,6 +199,6 @@ def test_a_saved_picture_tells_the_verdict(browser: Browser) -> None:
 
 def test_a_review_of_marked_graphs_has_the_verdict_of_the_second(browser: Browser) -> None:
     before = layered()
-    after = gradir.overlays.overlaid(changed(before), Overlay(CHANNELS, SENTENCE, "alarm"))
+    after = gradir.overlays.apply_overlay(changed(before), Overlay(CHANNELS, SENTENCE, "alarm"))
     with browser.opened(gradir.diff(before, after).to("html")) as page:
         assert page.text(".verdict") == f"✕ {SENTENCE}"

@@ -13,7 +13,7 @@ from samples import everything
 
 from gradir import Graph, registry
 from gradir.errors import GradirWarning
-from gradir.exporting import option_names, planned
+from gradir.exporting import option_names, plan_passes
 
 __all__ = ["gir", "installed"]
 
@@ -113,7 +113,7 @@ def test_an_option_of_another_pass_is_not_taken_over(tmp_path: Path, gir: Path) 
 def test_what_it_returns_is_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lost:
         order = 1
-        options = type(planned({"depth": 1})[0].options)
+        options = type(plan_passes({"depth": 1})[0].options)
 
         def run(self, graph: Graph, options: object) -> Any:
             return None
@@ -121,7 +121,7 @@ def test_what_it_returns_is_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "passes", lambda: {"lost": Lost()})
     assert list(option_names()) == ["depth"]
     with pytest.raises(registry.PassError, match="pass 'lost' failed: it returned NoneType, not a graph"):
-        planned({"depth": 1})[0](everything())
+        plan_passes({"depth": 1})[0](everything())
 
 
 def python(plugins: Path, code: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ from samples import chain, everything, hostile
 from strategies import graphs
 
 from gradir import codecs
-from gradir.exporting import planned
+from gradir.exporting import plan_passes
 from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.validate import check
 from gradir.passes import ancestors, between, descendants, drop, focus, hide_shape_ops, once, rollup, without
@@ -87,7 +87,7 @@ def test_every_result_is_valid_in_order_and_survives_a_file(case: tuple[Graph, s
 def test_a_graph_from_a_newer_version_stays_one(case: tuple[Graph, str]) -> None:
     graph, key = case
     newer = Graph.of(graph.nodes.values(), graph.scopes.values(), graph.cuts, graph.producer, read_from="1.9")
-    for run in [*every_pass(graph, key), *planned({"depth": 1})]:
+    for run in [*every_pass(graph, key), *plan_passes({"depth": 1})]:
         assert run(newer).read_from == "1.9"
 
 

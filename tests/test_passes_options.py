@@ -15,7 +15,7 @@ from samples import everything
 
 import gradir
 from gradir.errors import PassError
-from gradir.exporting import option_names, planned
+from gradir.exporting import option_names, plan_passes
 from gradir.ir import Builder, Graph, TensorMeta
 from gradir.passes import between, drop, focus, fold, hide_shape_ops, rollup
 
@@ -51,7 +51,7 @@ OPTIONS: dict[str, object] = {
 
 
 def run(graph: Graph, **options: object) -> Graph:
-    for each in planned(options):
+    for each in plan_passes(options):
         graph = each(graph)
     return graph
 
@@ -101,7 +101,7 @@ def test_each_option_is_its_pass() -> None:
 )
 def test_wrong_values(options: dict[str, object], message: str) -> None:
     with pytest.raises(PassError, match=message):
-        planned(options)
+        plan_passes(options)
     with pytest.raises(gradir.PassError, match=message):
         everything().to("tree", **options)
 

@@ -13,7 +13,7 @@ from plugins import gir, gradir, installed, recipe, register
 from samples import everything
 
 from gradir import registry
-from gradir.options import OptionError, Options, expect_sound, filled
+from gradir.options import OptionError, Options, expect_sound, fill_options
 
 __all__ = ["gir", "installed"]
 
@@ -218,13 +218,13 @@ def test_the_recipe_for_an_exporter_works() -> None:
     edges = [[edge.src, edge.dst, edge.kind] for edge in everything().edges]
     header, *rows = csv.reader(exporter.export(everything(), exporter.options()).splitlines())
     assert (header[0], [row[:2] for row in rows]) == ("source", [edge[:2] for edge in edges])
-    some = filled(exporter.options, {"kind": "data", "header": "false", "most": "3"}, "edges", strict=False)
+    some = fill_options(exporter.options, {"kind": "data", "header": "false", "most": "3"}, "edges", strict=False)
     kept = [edge[:2] for edge in edges if edge[2] == "data"][:3]
     assert [row[:2] for row in csv.reader(exporter.export(everything(), some).splitlines())] == kept
     with pytest.raises(OptionError, match=r"^edges: option kind: expected all\|data\|view, not 'views'$"):
-        filled(exporter.options, {"kind": "views"}, "edges")
+        fill_options(exporter.options, {"kind": "views"}, "edges")
     with pytest.raises(OptionError, match="most: expected integer, 1 or more, not 0"):
-        filled(exporter.options, {"most": 0}, "edges")
+        fill_options(exporter.options, {"most": 0}, "edges")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_both_bounds_of_an_option_are_told(bounds: dict[str, int], told: str) ->
     scale = ("scale", Annotated[float, Meta(**bounds)] | None, None)
     bounded = defstruct("Bounded", [scale], bases=(Options,), frozen=True, kw_only=True)
     with pytest.raises(OptionError, match=f"^mine: option scale: expected number, {told}, not '0'$"):
-        filled(bounded, {"scale": "0"}, "mine", strict=False)
+        fill_options(bounded, {"scale": "0"}, "mine", strict=False)
 
 
 def test_the_recipe_for_a_pass_works() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gradir.distributed.reading import read
+from gradir.distributed.reading import read_ranks
 from gradir.distributed.simulation import Mismatch, simulate
 from gradir.ir import Builder, Collective, Graph, Rank, Source, TensorMeta
 
@@ -37,7 +37,7 @@ def test_collectives_are_read_back_as_they_were_written(form: str, tmp_path: Pat
     ]
     for rank, each in enumerate(written):
         graph(rank, 3, *each).save(tmp_path / f"{rank}.gir", format=form)
-    found = [one.collectives for one in read(tmp_path / f"{rank}.gir" for rank in range(3))]
+    found = [one.collectives for one in read_ranks(tmp_path / f"{rank}.gir" for rank in range(3))]
     assert [*map(tuple, found)] == written
     assert found[0] is found[1]
     assert found[2][3].source == Source("a.py", 2)
@@ -48,7 +48,7 @@ def test_records_that_differ_in_their_lines_are_one_kind() -> None:
     same = Collective("backward", "all_reduce", "world", tensors=(META,), node="a/mm:1")
     other = replace(same, node="b/mm:1")
     lines = [replace(same, source=Source("a.py", line)) for line in (3, 1, 2)]
-    (one,) = read([graph(0, 1, lines[0], other, *lines[1:])])
+    (one,) = read_ranks([graph(0, 1, lines[0], other, *lines[1:])])
     assert [*one.collectives.kinds()] == [(lines[0], 3), (other, 1)]
 
 

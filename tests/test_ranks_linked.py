@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import gradir
 from gradir.cli import main
-from gradir.distributed.linking import linked
+from gradir.distributed.linking import link_pipeline
 from gradir.ir import Builder, Collective, Cut, Graph, Rank, Ref, Saved, Scope, TensorMeta
 from gradir.ir.validate import check_all
 
@@ -62,7 +62,7 @@ def links(graph: Graph) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("staged", "name"), [(True, "stage"), (False, "rank")])
 def test_each_stage_is_a_module_that_hands_on_to_the_next(staged: bool, name: str) -> None:
-    graph, count, troubles = linked(pipeline(usual(), staged=staged))
+    graph, count, troubles = link_pipeline(pipeline(usual(), staged=staged))
     check_all(graph)
     assert (count, troubles) == (2, ())
     assert links(graph) == [(f"{name}{rank}/send:1", f"{name}{rank + 1}/recv:1") for rank in range(2)]
@@ -116,7 +116,7 @@ def test_a_function_that_has_the_name_of_a_link_keeps_it() -> None:
 
 
 def told(graphs: list[Graph]) -> tuple[str, ...]:
-    return linked(graphs).troubles
+    return link_pipeline(graphs).troubles
 
 
 def test_what_cannot_be_matched_is_told_and_not_linked() -> None:
@@ -157,15 +157,15 @@ def test_tensors_that_are_alike_are_linked_by_name_or_not_at_all() -> None:
         ]
 
     named = twice([stage(sends=2, names="h"), stage(receives=2, names="h")])
-    graph, count, troubles = linked(named)
+    graph, count, troubles = link_pipeline(named)
     assert (count, troubles) == (2, ())
     assert [dict(node.attrs)["messages"] for node in graph.nodes.values() if node.op == "send"] == [2, 2]
     with pytest.raises(gradir.GradirError, match="2 outputs and 2 leaves are alike: give both sides the same names"):
-        linked(twice([stage(sends=2, names="h"), stage(receives=2, names="other")]))
+        link_pipeline(twice([stage(sends=2, names="h"), stage(receives=2, names="other")]))
     with pytest.raises(
         gradir.GradirError, match="is sent 2 times from rank 0 to rank 1 on world, which is not 2 for each"
     ):
-        linked(pipeline([stage(sends=2, names="h"), stage(receives=2, names="h")]))
+        link_pipeline(pipeline([stage(sends=2, names="h"), stage(receives=2, names="h")]))
 
 
 def test_of_ranks_that_send_to_each_other_at_once_nothing_is_guessed() -> None:
@@ -189,7 +189,7 @@ def test_several_pipelines_several_stages_and_none_are_told() -> None:
             members = (2 * number, 2 * number + 1)
             record = replace(graph.rank, rank=members[graph.rank.rank], world=4, groups={"world": members})
             both.append(replace(graph, rank=record))
-    graph, count, troubles = linked(both)
+    graph, count, troubles = link_pipeline(both)
     assert (count, troubles) == (1, ("ranks 2-3 are other pipelines, which are not drawn",))
     assert links(graph) == [("stage0/send:1", "stage1/recv:1")]
     several = [replace(graph, rank=replace(graph.rank, stages=4)) for graph in first if graph.rank is not None]

@@ -17,15 +17,15 @@ from strategies import graphs
 import gradir
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
-from gradir.diffs.ignoring import ignoring, normalized
+from gradir.diffs.ignoring import ignore_fields, normalize_diff
 from gradir.errors import GradirError
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
 from gradir.ir.totals import sizes, totals
 from gradir.ir.validate import check
 from gradir.review import report
-from gradir.review.conditions import parsed
-from gradir.review.reviewing import reviewed
+from gradir.review.conditions import parse_conditions
+from gradir.review.reviewing import review_graphs
 from gradir.review.wording import ANSI
 
 LIMIT = 60_000
@@ -183,12 +183,12 @@ def test_a_report_of_long_names_fits_into_a_comment(name: str) -> None:
         )
         for by in (0, 1)
     )
-    text = reviewed(a, b).to("markdown")
+    text = review_graphs(a, b).to("markdown")
     assert LIMIT - 2_000 < len(text.encode()) <= LIMIT
     assert text.endswith("</details>\n")
     assert re.search(r"\n… [\d,]+ more lines: gradir diff --full shows them all\n`{3,}\n", text)
     picture = "graph LR\n" + "a --> b\n" * 7_500
-    told = report.markdown(reviewed(a, b), picture=picture)
+    told = report.markdown(review_graphs(a, b), picture=picture)
     assert "No picture: a comment has no room for it" in told
     assert len(told.encode()) <= LIMIT
 
@@ -210,7 +210,7 @@ def test_a_report_of_long_names_fits_into_a_comment(name: str) -> None:
 )
 def test_conditions(text: str, lines: list[str]) -> None:
     diff = Diff(Totals(5, 7, 100, 0), Totals(4, 7, 120, 2000))
-    found = list(outcomes(diff, UNKNOWN, parsed(text)))
+    found = list(outcomes(diff, UNKNOWN, parse_conditions(text)))
     assert [finding.text for finding in found] == lines
     assert all(finding.fails for finding in found)
 
@@ -220,7 +220,7 @@ def test_conditions(text: str, lines: list[str]) -> None:
 )
 def test_a_wrong_condition_is_one_clear_error(text: str) -> None:
     with pytest.raises(GradirError, match=r"is no condition: .*one of cuts, nodes, edges, params, saved-bytes"):
-        parsed(text)
+        parse_conditions(text)
 
 
 def fields(diff: Diff) -> set[str]:
@@ -242,19 +242,21 @@ def fields(diff: Diff) -> set[str]:
 )
 def test_ignored_fields(ignored: str, path: tuple[str | int, ...], kept: bool) -> None:
     change = Change("changed", "node", "x", fields=(FieldChange(path, 1, 2),))
-    assert bool(ignoring(Diff(Totals(), Totals(), (change,)), [ignored])) is kept
+    assert bool(ignore_fields(Diff(Totals(), Totals(), (change,)), [ignored])) is kept
 
 
 def test_ignoring_keeps_what_else_a_change_says() -> None:
     a, b = everything(), edited()
     whole = compare(a, b)
-    rest = ignoring(whole, ["attrs.eps", "source"])
+    rest = ignore_fields(whole, ["attrs.eps", "source"])
     assert fields(whole) - fields(rest) == {"attrs.eps", "source"}
     assert [change.id for change in rest.changes if change.kind != "changed"] == [
         change.id for change in whole.changes if change.kind != "changed"
     ]
     assert gradir.patch(a, rest) == b, "the script stays whole"
-    assert not [change for change in ignoring(whole, ["scopes", "cuts"]).changes if change.subject in {"scope", "cut"}]
+    assert not [
+        change for change in ignore_fields(whole, ["scopes", "cuts"]).changes if change.subject in {"scope", "cut"}
+    ]
 
 
 def test_what_cannot_be_ignored_is_one_clear_error() -> None:
@@ -272,7 +274,7 @@ def test_what_a_release_changes_by_itself_is_normalized() -> None:
     assert gradir.diff(a, b)
     assert not gradir.diff(a, b, normalize=True)
     assert gradir.diff(a, made("ViewBackward1", "view", {"dim": 2}), normalize=True)
-    assert normalized(compare(a, b)).script == compare(a, b).script
+    assert normalize_diff(compare(a, b)).script == compare(a, b).script
 
 
 @pytest.mark.parametrize(

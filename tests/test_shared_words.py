@@ -13,10 +13,10 @@ import gradir
 from gradir.ir import Builder, Graph, Producer, Scope, TensorMeta
 from gradir.ir.build import Value
 from gradir.ir.validate import check_all
-from gradir.passes.shared_words import in_shared_words, shared_name
+from gradir.passes.shared_words import shared_name, translate_to_shared_terms
 from gradir.passes.terms import Term, parse_condition, parse_rule, parse_term
 from gradir.passes.translating import parameter_shape
-from gradir.review.reviewing import reviewed
+from gradir.review.reviewing import review_graphs
 from gradir.vocabulary.jax import VOCABULARY as JAX
 from gradir.vocabulary.pytorch import VOCABULARY as TORCH
 from gradir.vocabulary.shared import RULES
@@ -73,7 +73,7 @@ class Written:
 
     def shared(self, value: Value) -> list[str]:
         self.b.output(value)
-        graph = in_shared_words(self.b.build(producer=Producer(framework="jax")))
+        graph = translate_to_shared_terms(self.b.build(producer=Producer(framework="jax")))
         return [node.op for node in graph.nodes.values() if node.op]
 
     def mean(self, value: Value, count: float = 8.0) -> Value:
@@ -142,10 +142,10 @@ def test_gelu_of_either_kind_says_which() -> None:
     inner = w("add", w.x, w("mul", None, w("integer_pow", w.x, y=3)))
     outer = w("mul", None, w("add", None, w("tanh", w("mul", None, inner))))
     w.b.output(w("mul", w.x, outer))
-    by_tanh = in_shared_words(w.b.build(producer=Producer(framework="jax")))
+    by_tanh = translate_to_shared_terms(w.b.build(producer=Producer(framework="jax")))
     w = Written()
     w.b.output(w("mul", w("mul", None, w.x), w("erfc", w("mul", w("neg", w.x), None))))
-    exactly = in_shared_words(w.b.build(producer=Producer(framework="jax")))
+    exactly = translate_to_shared_terms(w.b.build(producer=Producer(framework="jax")))
     found = [next(dict(n.attrs) for n in g.nodes.values() if n.op == "gelu") for g in (by_tanh, exactly)]
     assert found == [{"approximate": "tanh"}, {"approximate": "none"}]
 
@@ -172,14 +172,14 @@ def test_an_operation_is_in_the_module_that_ran_it_or_in_that_of_its_parameter(
     value = b.function("mul", [b.tensor("x", X, role="parameter"), a_w], [X], scope="a")
     b.output(b.function("add", [value, b_w], [X], scope="a"))
     graph = b.build(scopes=[Scope("a", "A", calls=1), Scope("b", "B")], producer=Producer(framework="jax"))
-    shared = in_shared_words(graph, with_modules=with_modules)
+    shared = translate_to_shared_terms(graph, with_modules=with_modules)
     assert [node.id for node in shared.nodes.values() if node.op] == ids
 
 
 def test_what_has_no_shared_word_keeps_its_name() -> None:
     w = Written()
     w.b.output(w.b.function("mystery", [w.x], [X], opaque=True))
-    shared = in_shared_words(w.b.build(producer=Producer(framework="jax")))
+    shared = translate_to_shared_terms(w.b.build(producer=Producer(framework="jax")))
     assert [(node.op, node.native) for node in shared.nodes.values() if node.op] == [("mystery", "mystery")]
 
 
@@ -197,7 +197,7 @@ def test_a_norm_of_what_has_no_gradient_is_what_its_parameters_do(framework: str
     else:
         value = b.function("add", [b.function("mul", [None, b.function("mul", [None, scale], [X])], [X]), bias], [X])
     b.output(value)
-    shared = in_shared_words(b.build(producer=Producer(framework=framework)))
+    shared = translate_to_shared_terms(b.build(producer=Producer(framework=framework)))
     assert [node.op for node in shared.nodes.values() if node.op] == ["mul", "add"]
 
 
@@ -211,7 +211,7 @@ def test_two_parameters_that_would_be_called_the_same_keep_their_names() -> None
     b = Builder()
     one, other = (b.tensor(name, X, role="parameter") for name in ("fc.kernel", "fc.scale"))
     b.output(b.function("mul", [one, other], [X]))
-    shared = in_shared_words(b.build(producer=Producer(framework="jax")))
+    shared = translate_to_shared_terms(b.build(producer=Producer(framework="jax")))
     assert {node.names[0] for node in shared.nodes.values() if node.names} == {"fc.kernel", "fc.scale"}
 
 
@@ -220,19 +220,19 @@ def test_any_graph_can_be_told(graph: Graph) -> None:
     for framework in ("", "jax", "torch"):
         made = Graph.of(graph.nodes.values(), graph.scopes.values(), graph.cuts, Producer(framework=framework))
         for with_modules in (True, False):
-            shared = in_shared_words(made, with_modules=with_modules)
+            shared = translate_to_shared_terms(made, with_modules=with_modules)
             check_all(shared)
             assert gradir.loads(gradir.dumps(shared)) == shared
             # Of what an output depends on nothing is lost but what is one with something else.
             assert sum(n.role == "output" for n in shared.nodes.values()) == sum(
                 n.role == "output" for n in graph.nodes.values()
             )
-        assert not reviewed(made, made, vocabulary=True)
+        assert not review_graphs(made, made, vocabulary=True)
 
 
 @given(graphs(), graphs())
 def test_a_difference_has_two_sides(one: Graph, other: Graph) -> None:
-    there, back = (reviewed(*pair, vocabulary=True) for pair in ((one, other), (other, one)))
+    there, back = (review_graphs(*pair, vocabulary=True) for pair in ((one, other), (other, one)))
     assert bool(there) == bool(back)
     for form in ("text", "markdown", "json", "dot"):
         assert there.to(form)
@@ -240,15 +240,15 @@ def test_a_difference_has_two_sides(one: Graph, other: Graph) -> None:
 
 @pytest.mark.parametrize("graph", [hostile(), everything()], ids=["hostile", "everything"])
 def test_hostile_names_and_every_record_are_taken(graph: Graph) -> None:
-    shared = in_shared_words(graph)
+    shared = translate_to_shared_terms(graph)
     check_all(shared)
-    assert not reviewed(graph, graph, vocabulary=True)
+    assert not review_graphs(graph, graph, vocabulary=True)
     assert "\x1b" not in str(gradir.diff(graph, Graph.of([]), vocabulary=True))
 
 
 def test_a_deep_graph_is_told_in_no_time_of_its_depth() -> None:
     graph = chain(20_000)
-    assert len(in_shared_words(graph).nodes) == len(graph.nodes)
+    assert len(translate_to_shared_terms(graph).nodes) == len(graph.nodes)
 
 
 @pytest.mark.parametrize("op", ["div", "neg", "add"])

@@ -26,7 +26,7 @@ from strategies import graphs
 
 import gradir
 from gradir.ir import Builder, Graph, Node, Producer, Ref, Saved, Scope, TensorMeta
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 from gradir.ir.totals import totals
 from gradir.passes import fold
 
@@ -133,8 +133,8 @@ def test_csv_reads_back(graph: Graph) -> None:
     assert text.count("\n") == len(rows) + 1
     for read, row in zip(csv.DictReader(io.StringIO(text, newline="")), rows, strict=True):
         assert list(read) == list(row)
-        assert read["path"] == quoted_formula(printable(row["path"]))
-        assert read["class"] == quoted_formula(printable(row["class"]))
+        assert read["path"] == quoted_formula(escape_unprintable(row["path"]))
+        assert read["class"] == quoted_formula(escape_unprintable(row["class"]))
         assert (read["output_shapes"] == "") == (row["output_shapes"] is None)
         counts = [key for key in row if isinstance(row[key], int)]
         assert {key: int(read[key]) for key in counts} == {key: row[key] for key in counts}
@@ -151,7 +151,7 @@ def test_markdown_reads_back(graph: Graph) -> None:
     for row, found in zip(rows, read[1:], strict=True):
         assert len(found) == 9
         assert found[0] == (row["path"] or "(model)")
-        assert found[1] == printable(row["class"])
+        assert found[1] == escape_unprintable(row["class"])
         assert found[4:7] == [f"{row[key]:,}" for key in ("own_parameters", "parameters", "trainable")]
 
 
@@ -165,7 +165,7 @@ def test_hostile_names_stay_in_their_cell() -> None:
         # JSON holds a name as it is, in escapes where it must.
         assert style == "json" or all(line.isprintable() for line in text.split("\n"))
     read = {row[0] for row in cells(summary(graph, style="markdown"))[1:]}
-    assert read == {printable(label) or "(model)" for label in HOSTILE_LABELS}
+    assert read == {escape_unprintable(label) or "(model)" for label in HOSTILE_LABELS}
     assert len(list(csv.reader(io.StringIO(summary(graph, style="csv"))))) == len(HOSTILE_LABELS) + 1
 
 

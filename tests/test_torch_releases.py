@@ -19,7 +19,7 @@ from msgspec.structs import replace  # noqa: E402
 from released import KINDS, PROGRAMS, captured, file_of  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.diffs.ignoring import without_identities  # noqa: E402
+from gradir.diffs.ignoring import drop_identities  # noqa: E402
 from gradir.ir import Builder, Graph, Node, Ref, Saved, TensorMeta  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402
 
@@ -98,10 +98,10 @@ def test_only_a_slice_of_everything_is_left_out() -> None:
     assert gradir.diff(plain, twice)
     assert not gradir.diff(plain, twice, normalize=True)
     assert not gradir.diff(twice, plain, normalize=True)
-    found = without_identities(twice)
+    found = drop_identities(twice)
     assert not [*problems(found)]
     assert found.nodes["exp:1"].inputs == (Ref("x", 0),)
     assert found.nodes["exp:1"].saved[0].origin == Ref("x", 0)
-    assert without_identities(plain) is plain
+    assert drop_identities(plain) is plain
     for step in (("slice", (3, 3)), ("flip", (4, 3)), ("transpose", (4, 3)), ("slice", ())):
         assert gradir.diff(plain, chained(step), normalize=True), step

@@ -60,7 +60,7 @@ def request(target: Callable[[], Any], graph: Any = "both") -> CaptureRequest:
 def both(source: str) -> capturing.Both:
     module = types.ModuleType("model")
     exec(source, vars(module))
-    return capturing.captured_both(request(module.loss))
+    return capturing.capture_both(request(module.loss))
 
 
 def test_every_edit_is_seen_in_one_of_the_graphs() -> None:
@@ -75,10 +75,10 @@ def test_every_edit_is_seen_in_one_of_the_graphs() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_both_graphs_are_those_of_a_capture_each(name: str) -> None:
-    found = capturing.captured_both(request(PROGRAMS[name]))
-    assert gradir.dumps(found.forward) == gradir.dumps(capturing.captured(request(PROGRAMS[name], "forward")))
+    found = capturing.capture_both(request(PROGRAMS[name]))
+    assert gradir.dumps(found.forward) == gradir.dumps(capturing.capture_graph(request(PROGRAMS[name], "forward")))
     # torch has two words for a reshape, and takes the other one while a forward is noted.
-    assert not gradir.diff(found.graph, capturing.captured(request(PROGRAMS[name], None)), normalize=True)
+    assert not gradir.diff(found.graph, capturing.capture_graph(request(PROGRAMS[name], None)), normalize=True)
     assert has_forward(found.graph)
 
 

@@ -20,7 +20,7 @@ from gradir.errors import ExportError
 from gradir.explanations.model import Cause
 from gradir.ir import Source
 from gradir.watches.model import Finding, Modules, Step, Watch
-from gradir.watches.watch_formats import Line, jsonl, markdown, text, written
+from gradir.watches.watch_formats import Line, format_watch, jsonl, markdown, text
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "gir-watch-1.0.schema.json"
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
@@ -109,13 +109,13 @@ def test_no_form_hands_on_what_a_terminal_or_a_reader_could_act_on(name: str) ->
 def test_text_has_the_gravest_first_and_counts_what_it_leaves_out() -> None:
     quiet = [Finding(1, Cause("lr_zero", "note", names=("a",))), Finding(2, Cause("lr_zero", "info", names=("b",)))]
     watch = replace(training(3, ("fc",)), findings=(*quiet, *[NAN] * 40))
-    shown = written(watch, "text")
+    shown = format_watch(watch, "text")
     assert shown.index("error[loss_not_finite]: step 357 (epoch = 2, batch = 116)") < shown.index(
         "and 11 more: -o watch.jsonl has them all"
     )
     assert "info[" not in shown
     assert "1 note: --all shows it" in shown
-    assert len(written(watch, "text", width=60).splitlines()) > len(shown.splitlines())
+    assert len(format_watch(watch, "text", width=60).splitlines()) > len(shown.splitlines())
 
 
 def test_markdown_has_a_table_of_some_steps() -> None:
@@ -125,7 +125,7 @@ def test_markdown_has_a_table_of_some_steps() -> None:
 
 def test_there_is_no_other_form() -> None:
     with pytest.raises(ExportError, match="no format 'csv' of a watch"):
-        written(Watch(), "csv")
+        format_watch(Watch(), "csv")
 
 
 def test_markdown_keeps_each_name_of_the_verdict_in_code() -> None:

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from watches import NAN, training, transformer, watch_of, watches
 
 from gradir.explanations.model import Cause
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 from gradir.watches.charts import format_number
 from gradir.watches.model import Finding, Number, Step, Watch
 from gradir.watches.page import page
@@ -127,7 +127,7 @@ def test_the_numbers_of_any_watch_are_read_back(watch: Watch) -> None:
     check_markup(html)
     data, drawn = data_of(html), pictures(html)
     assert data["columns"] == [f"step {step.number:,}" for step in watch.steps]
-    assert data["modules"] == [printable(path) or "(model)" for path in watch.modules]
+    assert data["modules"] == [escape_unprintable(path) or "(model)" for path in watch.modules]
     assert data["lines"].get("loss", []) == [
         format_number(step.loss) for step in watch.steps if any(step.loss is not None for step in watch.steps)
     ]
@@ -260,7 +260,7 @@ def test_hostile_names_are_text(browser: Browser, name: str) -> None:
     with shown(browser, html) as opened:
         assert opened.page.locator("figure").count() == 6
         hover(opened, "norms", 0.2, 0.2)
-        assert " ".join(printable(text).split()) in " ".join(opened.page.text_content("output").split())
+        assert " ".join(escape_unprintable(text).split()) in " ".join(opened.page.text_content("output").split())
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1400
 
 

@@ -13,7 +13,7 @@ from gradir.ir.memo import Memo
 from gradir.ir.model import Scope, first_known
 from gradir.ir.module_tree import class_text
 from gradir.ir.saved import whole_number
-from gradir.ir.text import counted, printable, short_bytes, shortened
+from gradir.ir.text import escape_unprintable, pluralize, short_bytes, shorten
 from gradir.vocabulary import vocabulary_of
 
 # Replaces the role of an unchanged node in a diff.
@@ -85,7 +85,7 @@ class Words:
         dtypes = Counter(tensor.dtype for tensor in tensors) if self.on_lines else {}
         self._usual_dtype = max(dtypes, key=dtypes.__getitem__, default=None)
         self._native = native
-        self._unread = marks.unread(graph.nodes.values())
+        self._unread = marks.find_unread_outputs(graph.nodes.values())
         self._tensors = Memo(str)
         self._used = _find_used_outputs(graph)
         # The output of a gradient accumulator is that of its tensor, whose box shows it.
@@ -181,9 +181,9 @@ def failure_lines(node: Node) -> list[str]:
     if not (error := marks.failure(node)):
         return []
     first, *others = error.strip().splitlines() or [""]
-    lines = [f"× {shortened(printable(first), _LONGEST_ERROR)}{' …' if others else ''}"]
+    lines = [f"× {shorten(escape_unprintable(first), _LONGEST_ERROR)}{' …' if others else ''}"]
     if node.source is not None:
-        lines.append(f"{shortened(printable(node.source.file), _LONGEST_FILE)}:{node.source.line}")
+        lines.append(f"{shorten(escape_unprintable(node.source.file), _LONGEST_FILE)}:{node.source.line}")
     return lines
 
 
@@ -273,7 +273,7 @@ def _slots_text(node: Node) -> str:
     """Return the input slots of a function if some have no gradient, or only their number if there are many."""
     if node.role != "function":
         return ""
-    elided, lost = marks.marked_slots(node, marks.ELIDED), marks.lost_slots(node)
+    elided, lost = marks.get_marked_slots(node, marks.ELIDED), marks.lost_slots(node)
     inputs = [(slot, ref) for slot, ref in enumerate(node.inputs) if slot not in lost]
     slots = ["·" if ref is not None or slot in elided else "None" for slot, ref in inputs]
     empty = slots.count("None")
@@ -301,9 +301,9 @@ def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
 def _module_counts(node: Node) -> Iterator[str]:
     for name, noun in (("nodes", "node"), ("parameters", "parameter")):
         if count := whole_number(node.attrs, name):
-            yield counted(count, noun)
+            yield pluralize(count, noun)
     if shared := whole_number(node.attrs, "shared_parameters"):
-        yield f"{counted(shared, 'parameter')} of an earlier part"
+        yield f"{pluralize(shared, 'parameter')} of an earlier part"
     if saved := whole_number(node.attrs, "saved_bytes"):
         yield f"{short_bytes(saved)} saved"
 

@@ -10,7 +10,7 @@ from typing import Final
 from gradir.ir import AttrValue, Node, NonFinite, TensorMeta
 from gradir.ir.memo import Memo, exact_key
 from gradir.ir.model import Shape
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 from gradir_exporters._box_words import Words
 
 # The text of the box of a saved slot depends on these, so labels are cached by them.
@@ -95,7 +95,8 @@ def table(node: Node, max_chars: int) -> Iterator[str]:
         return
     cells.sort()
     rows = [
-        (_cut(printable(key), _MAX_KEY_CHARS), _cut(printable(value), max_chars)) for key, value in cells[:_MAX_ROWS]
+        (_cut(escape_unprintable(key), _MAX_KEY_CHARS), _cut(escape_unprintable(value), max_chars))
+        for key, value in cells[:_MAX_ROWS]
     ]
     key_width = max(len(key) for key, _ in rows)
     title_width = min(len(node.native or node.op), _MAX_LINE_CHARS)
@@ -128,12 +129,12 @@ def display_text(text: str) -> str:
     """Return text as the reader sees it, cut if it is too long for a line."""
     if len(text) <= _MAX_LINE_CHARS and _is_plain(text):
         return text
-    return _escape(_cut(printable(text), _MAX_LINE_CHARS))
+    return _escape(_cut(escape_unprintable(text), _MAX_LINE_CHARS))
 
 
 def cell(text: str, look: str = "", colour: str = "") -> str:
     """Return text in a cell of a table; ``look`` has the attributes of the cell, and ``colour`` that of the text."""
-    escaped = html.escape(_cut(printable(text), _MAX_LINE_CHARS))
+    escaped = html.escape(_cut(escape_unprintable(text), _MAX_LINE_CHARS))
     return f'<td{look}><font color="{colour}">{escaped}</font></td>' if colour else f"<td{look}>{escaped}</td>"
 
 

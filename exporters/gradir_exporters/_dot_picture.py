@@ -15,10 +15,10 @@ import msgspec
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import EdgeColumns
-from gradir.ir.frames import frames, module_of
+from gradir.ir.frames import frames, module_of_frame
 from gradir.ir.marks import is_lost, left_out, stands_for_several
 from gradir.ir.memo import Memo
-from gradir.ir.model import BESIDE as BESIDE_ROLES
+from gradir.ir.model import NO_GRADIENT_ROLES as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.vocabulary import vocabulary_of
@@ -260,8 +260,8 @@ class _Groups(dict[str, Group]):
             path = part if group is root else f"{path}.{part}"
             child = group.children.get(part)
             if child is None:
-                module = module_of(path)
-                caption = display_text(_box_words.frame_name(module_of(part), self._scopes.get(module)))
+                module = module_of_frame(path)
+                caption = display_text(_box_words.frame_name(module_of_frame(part), self._scopes.get(module)))
                 child = group.children[part] = Group(f"cluster_{self._count}", caption, tooltip(module))
                 self._count += 1
             group = child

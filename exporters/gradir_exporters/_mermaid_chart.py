@@ -13,7 +13,7 @@ from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
 from gradir.ir.marks import SIGNS
-from gradir.ir.text import quoted
+from gradir.ir.text import quote
 from gradir_exporters._box_looks import MORE
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._mermaid_picture import BESIDE, Box, Group, Picture, escape_label, join_lines, shorten_text
@@ -65,7 +65,7 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
     """
 
     def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = (), caption: str = "") -> None:
-        title = [f"title: {quoted(shorten_text(join_lines([caption])))}"] if caption else []
+        title = [f"title: {quote(shorten_text(join_lines([caption])))}"] if caption else []
         self._head = ["---", *title, "config:"]
         self._notes = [f"%% {note}" for note in notes]
         self._notes += [f"accTitle: {picture.title}", f"accDescr: {picture.description}"]

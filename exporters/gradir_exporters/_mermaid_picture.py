@@ -12,10 +12,10 @@ import msgspec
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
-from gradir.ir.frames import frames, module_of
+from gradir.ir.frames import frames, module_of_frame
 from gradir.ir.marks import graph_kind, is_lost, left_out, stands_for_several
-from gradir.ir.model import BESIDE as BESIDE_ROLES
-from gradir.ir.text import counted, printable
+from gradir.ir.model import NO_GRADIENT_ROLES as BESIDE_ROLES
+from gradir.ir.text import escape_unprintable, pluralize
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters import _box_looks
 from gradir_exporters._box_words import (
@@ -67,7 +67,7 @@ def escape_label(text: str) -> str:
 
 def join_lines(lines: Iterable[str]) -> str:
     """Join lines; a line break inside one is spelled out."""
-    return "\n".join(map(printable, lines))
+    return "\n".join(map(escape_unprintable, lines))
 
 
 def shorten_text(text: str) -> str:
@@ -179,7 +179,7 @@ class Group(msgspec.Struct, eq=False):
             and not keeps_frame(scopes.get(self.path))
         ):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
-        name = frame_name(module_of(self.part), scopes.get(module_of(self.path)))
+        name = frame_name(module_of_frame(self.part), scopes.get(module_of_frame(self.path)))
         self.key, self.text = key, join_lines([name])
 
 
@@ -225,9 +225,9 @@ class Picture:
         places = sum(stub.is_place for stub in self._stubs)
         roles.update(cut=places, unreached=len(self._stubs) - places)
         roles["saved"] += sum(len(node.saved) for node in self._nodes) if self._options.show_saved else 0
-        counts = [counted(roles[role], *nouns) for role, nouns in _NOUNS.items() if roles[role]]
+        counts = [pluralize(roles[role], *nouns) for role, nouns in _NOUNS.items() if roles[role]]
         seen = sum(arrow.kind != BESIDE for arrow in self.arrows)
-        return f"{', '.join([*counts, counted(seen, 'arrow', 'arrows')])}"
+        return f"{', '.join([*counts, pluralize(seen, 'arrow', 'arrows')])}"
 
     def items(self) -> list[Box | Group]:
         """Return the boxes and groups outside all modules."""

@@ -14,9 +14,9 @@ from gradir.ir import Graph, Node
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import is_root, whole_name
 from gradir.ir.marks import FLOPS, failure, flops, is_backward, milliseconds, savings, times
-from gradir.ir.model import Shape, bounded
-from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, scope_depth, without_steps
-from gradir.ir.saved import SavedBytes, bytes_gone, bytes_told, is_unsized, merged
+from gradir.ir.model import Shape, clamp_size
+from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, remove_steps, scope_depth
+from gradir.ir.saved import SavedBytes, bytes_beyond_slots, bytes_of_omitted, is_unsized, read_merged
 from gradir.ir.totals import parameter_elements
 from gradir_exporters._box_words import failure_lines
 
@@ -105,7 +105,7 @@ class Row(NamedTuple):
 def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     """Return the modules of at most ``depth`` path components, and the totals."""
     # The frames of `gradir.passes.once` are no modules of the program.
-    modules, path_of = without_steps(graph.scopes.values())
+    modules, path_of = remove_steps(graph.scopes.values())
     tree = ModuleTree(modules)
 
     def place_of(path: str) -> int:
@@ -114,8 +114,8 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     places = places_of(graph, tree, place_of)
     saved = Savings(graph, places, place_of)
     shapes = _output_shapes(graph, tree, places, place_of)
-    saved_total = [*map(bounded, _add_children(tree, saved.bytes))]
-    unsized_total = [*map(bounded, _add_children(tree, saved.unsized))]
+    saved_total = [*map(clamp_size, _add_children(tree, saved.bytes))]
+    unsized_total = [*map(clamp_size, _add_children(tree, saved.unsized))]
     costs: Sequence[tuple[Any, ...]] = _costs(graph, tree, places, place_of)
     compared = _compare_ways(graph, tree, place_of)
     further = costs or compared
@@ -131,7 +131,7 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
                 scope.own,
                 scope.total,
                 scope.trainable,
-                bounded(saved.bytes.get(place, 0)),
+                clamp_size(saved.bytes.get(place, 0)),
                 saved_total[place],
                 saved.unsized.get(place, 0),
                 unsized_total[place],
@@ -157,10 +157,10 @@ def _costs(
         backward[place] += taken[1]
     for path, count in _flops_apart(graph):
         own[place_of(path)] += count
-    totals = [bounded(count) for count in _add_children(tree, own)]
+    totals = [clamp_size(count) for count in _add_children(tree, own)]
     sums = [_add_children(tree, each) for each in (forward, backward)]
     return [
-        (bounded(own.get(place, 0)), totals[place], forward.get(place, 0.0) + backward.get(place, 0.0), *both)
+        (clamp_size(own.get(place, 0)), totals[place], forward.get(place, 0.0) + backward.get(place, 0.0), *both)
         for place, both in enumerate(zip(*sums, strict=True))
     ]
 
@@ -170,7 +170,7 @@ def _compare_ways(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]
     own: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for name, path, size in savings(graph):
         own[name][place_of(path)] += size
-    sums = {name: [*map(bounded, _add_children(tree, sizes))] for name, sizes in own.items()}
+    sums = {name: [*map(clamp_size, _add_children(tree, sizes))] for name, sizes in own.items()}
     return [({name: each[place] for name, each in sums.items()},) for place in range(len(tree.scopes))] if sums else []
 
 
@@ -201,28 +201,28 @@ def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
     failed = next(filter(failure, nodes), None)
     kept: dict[str, int] = {}
     for name, _, size in savings(graph):
-        kept[name] = bounded(kept.get(name, 0) + size)
+        kept[name] = clamp_size(kept.get(name, 0) + size)
     # Without costs, the fields have their defaults, which msgspec omits.
     costs: dict[str, Any] = {}
     if says_costs(graph):
         taken = [*map(milliseconds, nodes)]
         costs = {
-            "flops": bounded(sum(map(flops, nodes)) + sum(count for _, count in _flops_apart(graph))),
+            "flops": clamp_size(sum(map(flops, nodes)) + sum(count for _, count in _flops_apart(graph))),
             "forward_milliseconds": sum(forward for forward, _ in taken),
             "backward_milliseconds": sum(backward for _, backward in taken),
         }
     return Totals(
-        bounded(parameters),
-        bounded(trainable),
+        clamp_size(parameters),
+        clamp_size(trainable),
         len(nodes),
-        bounded(sum(saved.bytes.values())),
+        clamp_size(sum(saved.bytes.values())),
         saved.states,
-        bounded(saved.bytes.get(OUTSIDE, 0)),
-        bounded(saved.folded),
-        bounded(saved.owned),
+        clamp_size(saved.bytes.get(OUTSIDE, 0)),
+        clamp_size(saved.folded),
+        clamp_size(saved.owned),
         counts_text(graph),
         "" if failed is None else f"{failed.id} {' at '.join(failure_lines(failed))}",
-        0 if with_equal_ones == len(nodes) else bounded(with_equal_ones),
+        0 if with_equal_ones == len(nodes) else clamp_size(with_equal_ones),
         kept=kept,
         **costs,
     )
@@ -239,7 +239,7 @@ def _output_shapes(
     """
     equal_modules: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for node in graph.nodes.values():
-        equal_modules[places[node.id]].update((place_of(part.path), None) for part in merged(node) if part.path)
+        equal_modules[places[node.id]].update((place_of(part.path), None) for part in read_merged(node) if part.path)
     leaving = _Leaving(tree, marks_callers=graph.producer.options.get(_CALLERS) is True)
     nodes = graph.nodes
     prepared: set[str] = set()
@@ -347,21 +347,21 @@ class Savings:
                     state.unsized += 1
                     self.unsized[place] += 1
             if node.role == "module":
-                self.folded += bytes_told(node)
+                self.folded += bytes_beyond_slots(node)
                 # The bytes in its marks are added below.
-                self.bytes[place] += bytes_told(node) - bytes_gone(node)
+                self.bytes[place] += bytes_beyond_slots(node) - bytes_of_omitted(node)
         self.owned = sum(sizes.owned.values())
         for (place, word), size in sizes.bytes.items():
             self.bytes[place] += size
-            states[word].bytes = bounded(states[word].bytes + size)
-        for place, part in ((places[node.id], part) for node in graph.nodes.values() for part in merged(node)):
+            states[word].bytes = clamp_size(states[word].bytes + size)
+        for place, part in ((places[node.id], part) for node in graph.nodes.values() for part in read_merged(node)):
             if not part.state:
                 self.owned += part.bytes
                 continue
             state = states.setdefault(part.state, State())
-            state.slots = bounded(state.slots + part.slots)
-            state.unsized = bounded(state.unsized + part.unsized)
-            state.bytes = bounded(state.bytes + part.bytes)
+            state.slots = clamp_size(state.slots + part.slots)
+            state.unsized = clamp_size(state.unsized + part.unsized)
+            state.bytes = clamp_size(state.bytes + part.bytes)
             module = place if part.path is None else place_of(part.path)
             self.unsized[module] += part.unsized
             self.bytes[module] += part.bytes

@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from gradir.errors import ExportError
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Graph
 from gradir.ir.marks import SIGNS
 from gradir.ir.memo import Memo
-from gradir.options import OptionError, filled
+from gradir.options import OptionError, fill_options
 from gradir.protocols import Options
 from gradir_exporters._box_looks import MORE, shrink_by_default
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
@@ -193,7 +193,7 @@ class DotExporter:
         from gradir_exporters._dot_digraph import Digraph
 
         theme = _THEMES[options.theme]
-        with paused_gc():
+        with pause_gc():
             picture, caption = _picture(graph, options)
             digraph = Digraph(
                 _NAME,
@@ -265,7 +265,7 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
 
 def _fill_options(options: Mapping[str, Any]) -> DotOptions:
     try:
-        return filled(DotOptions, options, "exporter 'dot'")
+        return fill_options(DotOptions, options, "exporter 'dot'")
     except OptionError as error:
         raise ExportError(str(error)) from error
 

@@ -16,7 +16,7 @@ import msgspec
 
 from gradir.ir import Graph, Node, TensorMeta
 from gradir.ir.fields import other_fields
-from gradir.ir.jsontext import TOLD, further_facts, json_text, json_texts
+from gradir.ir.jsontext import FORMATTED_FIELDS, further_facts, json_text, json_texts
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.protocols import Options
@@ -27,7 +27,7 @@ def _keys() -> Mapping[str, Mapping[str, str]]:
     words = dict.fromkeys(("gir_id", "label", "role", "op", "native", "scope", "names"), "string")
     tensors = {"slots": "int", **dict.fromkeys(("dtype", "shape", "outputs"), "string")}
     details = {**dict.fromkeys(("attrs", "saved", "base"), "string"), "opaque": "boolean", "source": "string"}
-    others = {field.key: "string" for field in other_fields(Node, TOLD[Node])}
+    others = {field.key: "string" for field in other_fields(Node, FORMATTED_FIELDS[Node])}
     return {
         "graph": dict.fromkeys(("producer", "scopes", "cuts"), "string"),
         "node": {**words, **tensors, **details, "ext": "string", **others},

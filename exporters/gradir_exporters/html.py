@@ -17,10 +17,10 @@ import msgspec
 from gradir.ir import Graph
 from gradir.ir.jsontext import json_text
 from gradir.ir.marks import ListedChange
-from gradir.ir.text import counted, printable
+from gradir.ir.text import escape_unprintable, pluralize
 from gradir.progress import stage
 from gradir.protocols import Options
-from gradir.webpage import hashed, head
+from gradir.webpage import hash_for_policy, head
 from gradir_exporters._page.columns import Columns
 from gradir_exporters._page.tables import rows
 
@@ -89,24 +89,26 @@ class HtmlExporter:
         with stage("collecting what the page draws"):
             columns = Columns(graph, changes, had, sides)
             title = options.title or _title(graph, options.file, sides)
-            block = {"title": printable(title), **columns.block()}
+            block = {"title": escape_unprintable(title), **columns.block()}
         with stage("packing the page"):
             first, second = (_pack(json_text(rows(part))) for part in (block, columns.facts.block()))
-        contents = f"{counted(len(graph.nodes), 'node')} and {counted(columns.edges, 'edge')}"
+        contents = f"{pluralize(len(graph.nodes), 'node')} and {pluralize(columns.edges, 'edge')}"
         return _page(title, contents, first, second)
 
     def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
         """Return the page of a report with escaped markup and graphs below it."""
         # The page is the value of an attribute, so its markup is escaped too.
         frames = [
-            _FRAME.format(title=escape(printable(label)), page=escape(self.export(graph, HtmlOptions(title=label))))
+            _FRAME.format(
+                title=escape(escape_unprintable(label)), page=escape(self.export(graph, HtmlOptions(title=label)))
+            )
             for label, graph in graphs
         ]
         # A page in a srcdoc frame inherits the policy of the outer page.
         scripts = _scripts() if frames else "'none'"
-        styles = " ".join(map(hashed, [style, *([_asset("style.css")] if frames else [])]))
+        styles = " ".join(map(hash_for_policy, [style, *([_asset("style.css")] if frames else [])]))
         return f"""\
-{head(printable(title), style, scripts=scripts, styles=styles, images=_IMAGES)}
+{head(escape_unprintable(title), style, scripts=scripts, styles=styles, images=_IMAGES)}
 <body>
 <main>
 {body}{"".join(frames)}</main>
@@ -137,7 +139,7 @@ def _script() -> str:
 
 @cache
 def _scripts() -> str:
-    return f"{hashed(_START)} {hashed(_asset('page.js'))}"
+    return f"{hash_for_policy(_START)} {hash_for_policy(_asset('page.js'))}"
 
 
 @cache
@@ -150,7 +152,7 @@ def _asset(name: str) -> str:
 def _page(title: str, contents: str, first: str, second: str) -> str:
     style = _asset("style.css")
     return f"""\
-{head(printable(title), style, scripts=_scripts(), images=_IMAGES)}
+{head(escape_unprintable(title), style, scripts=_scripts(), images=_IMAGES)}
 <body>
 <noscript><p>This page draws a graph of {contents}, for which it needs JavaScript.</p></noscript>
 <script type="application/octet-stream" id="gradir-columns">{first}</script>

@@ -15,12 +15,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
-from gradir.ir.edges import edges_beside
+from gradir.ir.edges import slotless_edges
 from gradir.ir.ids import encode_component
 from gradir.ir.jsontext import further_facts, further_text, json_lines, json_text, json_texts
 from gradir.ir.memo import MappingMemo, Memo
 from gradir.ir.model import Shape
-from gradir.ir.text import printable, ref_text, tensor_text, value_text, word
+from gradir.ir.text import escape_unprintable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
 
 _MAX_LABEL: Final = 120
@@ -95,7 +95,7 @@ def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: Memo[str, st
     roles, ops, natives = (Memo(partial(_KeyValue, key)) for key in ("role", "op", "native"))
     of_tensor, facts = Memo(_tensor_facts), _Facts(options)
     labels: Memo[str, str] = Memo(
-        lambda label: printable(label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…")
+        lambda label: escape_unprintable(label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…")
     )
     metadatas: Memo[tuple[TensorMeta | None, ...], tuple[_Metadata, ...]] = Memo(
         lambda tensors: tuple(_Metadata(str(number), of_tensor[tensor]) for number, tensor in enumerate(tensors))
@@ -130,7 +130,7 @@ def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[T
         number, outputs = ref.output_nr, nodes[ref.id].outputs
         edges.append(_Edge(ref.id, str(number), str(slot)))
         tensors.append(outputs[number] if number < len(outputs) else TensorMeta())
-    edges += [_Edge(src, str(number), kind) for src, number, _, _, kind in edges_beside(node)]
+    edges += [_Edge(src, str(number), kind) for src, number, _, _, kind in slotless_edges(node)]
     return edges, tuple(tensors)
 
 

@@ -12,10 +12,10 @@ from typing import ClassVar, Final
 
 from gradir.ir import Graph
 from gradir.ir.cuts import counts_text
-from gradir.ir.ids import numbered
+from gradir.ir.ids import split_index
 from gradir.ir.memo import Table
-from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, without_steps
-from gradir.ir.text import printable, quoted
+from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, remove_steps
+from gradir.ir.text import escape_unprintable, quote
 from gradir.protocols import NoOptions, Options
 
 # A line of a detail with this beginning would look like a submodule, or the end of one.
@@ -41,7 +41,7 @@ class ModulesExporter:
 
     def export(self, graph: Graph, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
         """Return the text of every topmost module."""
-        lines = [*_lines(ModuleTree(without_steps(graph.scopes.values())[0]))]
+        lines = [*_lines(ModuleTree(remove_steps(graph.scopes.values())[0]))]
         cuts = counts_text(graph)
         return "".join(f"{line}\n" for line in [*lines, *([f"cuts: {cuts}"] if cuts else [])]) or _NOTHING
 
@@ -57,13 +57,13 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
             continue
         indent, label, place = item
         scope, children = tree.scopes[place], tree.children[place]
-        details = [printable(line) for line in scope.detail.split("\n")] if scope.detail else []
-        head = f"{indent}{label}{printable(class_text(scope))}("
+        details = [escape_unprintable(line) for line in scope.detail.split("\n")] if scope.detail else []
+        head = f"{indent}{label}{escape_unprintable(class_text(scope))}("
         if not children and len(details) < 2:
             yield f"{head}{''.join(details)})"
             continue
         if any(map(_MISLEADING.match, details)):
-            details = [quoted(scope.detail)]
+            details = [quote(scope.detail)]
         yield head
         # Without a limit, the text of a hostile file would be quadratic in its depth.
         inner = indent + "  " * (tree.levels[place] < DEEPEST)
@@ -86,7 +86,7 @@ def _label_lines(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tup
     """Yield the children of a module with their labels; a run of equal ones is one child."""
 
     def continues(previous: int, child: int) -> bool:
-        found = numbered(tree.names[previous]) if kinds[previous] == kinds[child] else None
+        found = split_index(tree.names[previous]) if kinds[previous] == kinds[child] else None
         return found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
 
     # No other class prints a run of equal children once.
@@ -103,4 +103,4 @@ def _label_lines(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tup
 
 
 def _label(name: str) -> str:
-    return f"({printable(name)}): " if name else ""
+    return f"({escape_unprintable(name)}): " if name else ""

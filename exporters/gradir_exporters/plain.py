@@ -17,7 +17,7 @@ from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorM
 from gradir.ir.jsontext import further_facts, further_text
 from gradir.ir.memo import MappingMemo, Memo
 from gradir.ir.model import Record, Shape
-from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
+from gradir.ir.text import quote, ref_text, tensor_text, value_text, word
 from gradir.progress import steps
 from gradir.protocols import Options
 
@@ -108,7 +108,7 @@ class _Cache:
 def _scope_lines(scope: Scope) -> Iterator[str]:
     yield f"scope {word(scope.path)} {word(scope.class_name)}" if scope.class_name else f"scope {word(scope.path)}"
     if scope.detail:
-        yield f"{_INDENT}detail {quoted(scope.detail)}"
+        yield f"{_INDENT}detail {quote(scope.detail)}"
     yield from _further(scope)
     if scope.training is not None:
         yield f"{_INDENT}mode {'train' if scope.training else 'eval'}"
@@ -124,7 +124,7 @@ def _cut_lines(cut: Cut) -> Iterator[str]:
 
 
 def _node_head(node: Node, words: Memo[str, str]) -> str:
-    role = quoted(node.role) if node.role in _BLOCK_WORDS else words[node.role]
+    role = quote(node.role) if node.role in _BLOCK_WORDS else words[node.role]
     if not node.op and not node.inputs:
         return f"{role} {word(node.id)}"
     inputs = ", ".join(["-" if ref is None else ref_text(ref) for ref in node.inputs])

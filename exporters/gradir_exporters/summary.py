@@ -13,7 +13,7 @@ from gradir.errors import ExportError
 from gradir.ir import Graph
 from gradir.ir.jsontext import json_lines, json_text
 from gradir.ir.model import Shape
-from gradir.ir.text import amount, counted, printable, short_bytes, size_text
+from gradir.ir.text import amount, escape_unprintable, pluralize, short_bytes, size_text
 from gradir.markdown import code_span
 from gradir.protocols import Options
 from gradir_exporters._summary_layers import ComparedLayer, CostedLayer, Layer, Row, State, Totals, layers, says_costs
@@ -133,7 +133,10 @@ def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str 
     if rows:
         table = [
             _heads(totals),
-            *((_INDENT * level + (printable(name) or _WHOLE), *_cells(layer, totals)) for name, level, layer in rows),
+            *(
+                (_INDENT * level + (escape_unprintable(name) or _WHOLE), *_cells(layer, totals))
+                for name, level, layer in rows
+            ),
         ]
         columns = {column[0]: _pad_column(column, column[0] in _TEXTS) for column in zip(*table, strict=True)}
         if width is not None:
@@ -237,10 +240,10 @@ def _as_csv(rows: Sequence[Row], totals: Totals) -> str:
 
 
 def _no_formula(text: str) -> str:
-    return f"'{printable(text)}" if text.startswith(_FORMULA) else printable(text)
+    return f"'{escape_unprintable(text)}" if text.startswith(_FORMULA) else escape_unprintable(text)
 
 
-def _cells(layer: Layer, totals: Totals, escape: Escape = printable) -> tuple[str, ...]:
+def _cells(layer: Layer, totals: Totals, escape: Escape = escape_unprintable) -> tuple[str, ...]:
     shapes, costs = layer.output_shapes, list[str]()
     if isinstance(layer, CostedLayer) and (totals.flops or _is_timed(totals)):
         costs = [amount(layer.flops)]
@@ -262,7 +265,7 @@ def _cells(layer: Layer, totals: Totals, escape: Escape = printable) -> tuple[st
 
 def _heads(totals: Totals) -> tuple[str, ...]:
     costs = _COST_HEADS[: 3 if _is_timed(totals) else 1 if totals.flops else 0]
-    return (*_HEADS, *costs, *(f"kept: {printable(name)}" for name in totals.kept))
+    return (*_HEADS, *costs, *(f"kept: {escape_unprintable(name)}" for name in totals.kept))
 
 
 def _is_timed(totals: Totals) -> bool:
@@ -279,7 +282,7 @@ def _shapes_text(shapes: Iterable[Shape | None]) -> str:
     return ", ".join(f"[{_UNKNOWN if shape is None else ', '.join(map(size_text, shape))}]" for shape in shapes)
 
 
-def _totals_lines(totals: Totals, escape: Escape = printable) -> Iterator[str]:
+def _totals_lines(totals: Totals, escape: Escape = escape_unprintable) -> Iterator[str]:
     yield f"parameters: {amount(totals.parameters)} ({amount(totals.trainable)} trainable)"
     all_nodes = f" ({totals.nodes_with_equal_ones:,} with equal ones)" if totals.nodes_with_equal_ones else ""
     yield f"nodes: {totals.nodes:,}{all_nodes}"
@@ -309,7 +312,7 @@ def _totals_lines(totals: Totals, escape: Escape = printable) -> Iterator[str]:
 def _state_text(name: str, state: State) -> str:
     # Tensors that the backward pass recomputes take no memory before it.
     if name == "recomputed" and not state.bytes:
-        return f"{name} {counted(state.slots, 'slot')}"
+        return f"{name} {pluralize(state.slots, 'slot')}"
     text = f"{name} {amount(state.bytes)}"
     return f"{text} and {state.unsized:,} of unknown size" if state.unsized else text
 

@@ -15,13 +15,13 @@ import msgspec
 
 from gradir.ir import Graph, Node
 from gradir.ir.cuts import stubs
-from gradir.ir.edges import DATA, edges_beside
-from gradir.ir.ids import relative_id, stem, tells_module
-from gradir.ir.marks import CARRIED, ELIDED, is_focus, is_layer, left_out, marked_slots, overlay_mark, times
+from gradir.ir.edges import DATA, slotless_edges
+from gradir.ir.ids import relative_id, starts_with_module, stem
+from gradir.ir.marks import CARRIED, ELIDED, get_marked_slots, is_focus, is_layer, left_out, overlay_mark, times
 from gradir.ir.memo import Memo
-from gradir.ir.model import BESIDE, bounded
+from gradir.ir.model import NO_GRADIENT_ROLES, clamp_size
 from gradir.ir.module_tree import module_of, rounds_around, step_around
-from gradir.ir.text import printable, quoted, tensor_text, word
+from gradir.ir.text import escape_unprintable, quote, tensor_text, word
 from gradir.protocols import Options
 from gradir_exporters._box_words import failure_lines, weight_texts
 from gradir_exporters._palette import overlay_text
@@ -125,7 +125,7 @@ class _Drawing:
         nodes = self._nodes.values()
         if self._options.start == "outputs":
             yield from (node for node in nodes if node.role == "output" and node.id not in self._seen)
-        rest = [node for node in nodes if node.id not in self._seen and node.role not in BESIDE]
+        rest = [node for node in nodes if node.id not in self._seen and node.role not in NO_GRADIENT_ROLES]
         used = {child for node in rest for child, *_ in self._children(node)}
         yield from (node for node in rest if node.id not in used)
 
@@ -171,8 +171,8 @@ class _Drawing:
         if self._options.native and node.native:
             parts.append(_word(node.native))
         # The id of a rolled-up node already shows the numbers of its layers or steps.
-        count = 1 if tells_module(node.id, module_of(node)) else times(node)
-        count = bounded(count * self._rounds(node.scope))
+        count = 1 if starts_with_module(node.id, module_of(node)) else times(node)
+        count = clamp_size(count * self._rounds(node.scope))
         if count > 1:
             parts.append(f"×{count:,}")
         role = (is_layer(node) and node.native) or node.role
@@ -189,12 +189,12 @@ class _Drawing:
             parts.append(" at ".join(failed))
         mark = overlay_mark(node)
         if mark is not None:
-            parts.append(f"[{printable(mark.title)}: {printable(overlay_text(mark))}]")
+            parts.append(f"[{escape_unprintable(mark.title)}: {escape_unprintable(overlay_text(mark))}]")
         return " ".join(parts)
 
     def _names(self, node: Node) -> Iterator[str]:
         if is_layer(node) and (weights := weight_texts(node, shapes=self._options.shapes)):
-            yield f"({printable(', '.join(weights))})"
+            yield f"({escape_unprintable(', '.join(weights))})"
         if node.names and node.names != (node.id,):
             yield f"named {', '.join(map(_word, node.names))}"
 
@@ -205,7 +205,7 @@ _Children: TypeAlias = "Callable[[Node], list[_Child]]"
 
 
 def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
-    elided = marked_slots(node, ELIDED)
+    elided = get_marked_slots(node, ELIDED)
     found: list[_Child] = [
         (None, 0, _ELSEWHERE if slot in elided else "") if ref is None else (ref.id, ref.output_nr, "")
         for slot, ref in enumerate(node.inputs)
@@ -217,7 +217,7 @@ def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
         found = [
             (id_, nr, _OF_AN_INPUT.get(kind, text)) for (id_, nr, text), kind in zip(found, node.kinds, strict=False)
         ]
-    return found + [(edge.src, edge.output_nr, f"{edge.kind} of ") for edge in edges_beside(node)]
+    return found + [(edge.src, edge.output_nr, f"{edge.kind} of ") for edge in slotless_edges(node)]
 
 
 def _merge_repeated(graph: Graph, children: _Children, *, is_downwards: bool) -> _Children:
@@ -272,11 +272,11 @@ def _users(graph: Graph) -> _Children:
 
 def _output_name(node_id: str, output_nr: int = 0, above: str = "") -> str:
     # A whole id that looks like a relative one is in quotes.
-    name = quoted(node_id) if node_id[:1] == "." else _word(node_id)
+    name = quote(node_id) if node_id[:1] == "." else _word(node_id)
     if above and name == node_id:
         name = min(relative_id(node_id, above), name, key=len)
     return f"{name}[{output_nr}]" if output_nr else name
 
 
 def _word(text: str) -> str:
-    return quoted(text) if text == _NULL else word(text)
+    return quote(text) if text == _NULL else word(text)

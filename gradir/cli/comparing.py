@@ -55,11 +55,11 @@ def check_options(options: argparse.Namespace) -> None:
     options.format = find_diff_format(options.output, options.format, TEXT)
     check_names(_split_ignored(options))
     if options.fail_on is not None:
-        from gradir.review.conditions import parsed
+        from gradir.review.conditions import parse_conditions
 
         if not options.fail_on.strip():
             raise GradirError("--fail-on needs a condition, such as cuts; leave it out to fail on any difference")
-        parsed(options.fail_on)
+        parse_conditions(options.fail_on)
     if options.format != TEXT or options.option:
         from gradir import registry
 
@@ -68,10 +68,10 @@ def check_options(options: argparse.Namespace) -> None:
 
 def make_diff(a: Graph, b: Graph, options: argparse.Namespace, also_ignored: Sequence[str] = ()) -> Diff:
     """Compare two graphs with the options of a command."""
-    from gradir.review.reviewing import reviewed
+    from gradir.review.reviewing import review_graphs
 
     ignored = [*_split_ignored(options), *also_ignored]
-    return reviewed(a, b, ignore=ignored, normalize=options.normalize, vocabulary=options.vocabulary)
+    return review_graphs(a, b, ignore=ignored, normalize=options.normalize, vocabulary=options.vocabulary)
 
 
 def compare_and_warn(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
@@ -101,10 +101,10 @@ def choose_status(diff: Diff, options: argparse.Namespace) -> int:
     """Return the exit status: 1 for a difference or for a true condition, which is reported."""
     if not options.fail_on:
         return 1 if diff else 0
-    from gradir.review.conditions import outcomes, parsed
+    from gradir.review.conditions import judge_conditions, parse_conditions
 
     status = 0
-    for outcome in outcomes(diff, parsed(options.fail_on)):
+    for outcome in judge_conditions(diff, parse_conditions(options.fail_on)):
         report(outcome.text)
         status = status or int(outcome.fails)
     return status
@@ -138,7 +138,7 @@ def render_diff(diff: Diff, options: argparse.Namespace) -> bytes:
     is_drawn = issubclass(registry.renderer(renderer).options, PictureOptions)
     if is_drawn and diff and not any(change.subject in {"node", "cut"} for change in diff.changes):
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
-    text = registry.rendered(renderer, diff, values)
+    text = registry.render(renderer, diff, values)
     if options.format == renderer:
         return text.encode()
     from gradir.pictures import render

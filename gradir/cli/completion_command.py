@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from gradir import files
-from gradir.cli.main import COMMANDS, command_parser
+from gradir.cli.main import COMMANDS, make_parser
 from gradir.cli.parser import Parser
 from gradir.pictures import PICTURES
 
@@ -51,7 +51,7 @@ def complete(words: Sequence[str]) -> None:
     commands = parser.add_subparsers(metavar="COMMAND")
     named = words[0] if words else ""
     for name in (named,) if named in COMMANDS else COMMANDS:
-        command_parser(name, partial(commands.add_parser, name, help=COMMANDS[name]))
+        make_parser(name, partial(commands.add_parser, name, help=COMMANDS[name]))
     for action in _find_actions(parser):
         completer = _COMPLETERS.get((action.dest, action.metavar))
         if completer is not None:

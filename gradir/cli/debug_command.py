@@ -157,7 +157,7 @@ def _ask_program(name: str, option: str) -> str:
 
 
 def _format_text(found: dict[str, Any]) -> str:
-    from gradir.ir.text import printable
+    from gradir.ir.text import escape_unprintable
 
     lines = []
     for key, value in found.items():
@@ -165,4 +165,4 @@ def _format_text(found: dict[str, Any]) -> str:
             lines += ["", key, *(f"  {name}  {text}" for name, text in value.items())]
         else:
             lines.append(f"{key}  {value}")
-    return "".join(f"{printable(line)}\n" for line in lines)
+    return "".join(f"{escape_unprintable(line)}\n" for line in lines)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import convert, to_builtins
 
-from gradir.cli.main import command_parser
+from gradir.cli.main import make_parser
 from gradir.cli.programs import make_request, running_program
 from gradir.cli.report import PREFIX, TROUBLE, one_line, report
 from gradir.cli.subprocesses import list_program_options, make_command
@@ -44,7 +44,7 @@ def main() -> int:
 
     job, spec, *words = sys.argv[1:]
     known = argparse.Namespace(arguments=[spec, *words], is_process=True)
-    options = command_parser("diff").parse_args([spec, spec, *words], known)
+    options = make_parser("diff").parse_args([spec, spec, *words], known)
     options.spec, options.graph = spec, None
     settings = json.loads(job)
     try:

@@ -75,7 +75,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir.explanations.formats import written
+    from gradir.explanations.formats import format_explanation
     from gradir.project import project
 
     script = split_arguments(options, is_script=lambda word: options.is_module or is_script(word), foreign=_FOREIGN)
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
             raise SpecError(f"{options.spec}: {error}") from error
         files.write_bytes(overlay, drawn.to_json().encode())
     layout = {"all": options.all, "norms": options.norms}
-    text = written(found, options.format, width=find_columns(options), color=wants_colour(options), **layout)
+    text = format_explanation(found, options.format, width=find_columns(options), color=wants_colour(options), **layout)
     write_output(path, text.encode("utf-8", "backslashreplace"), options.format)
     return int(found.level == "error")
 
@@ -158,12 +158,12 @@ def _check_pattern(text: str) -> str:
 
 
 def _explain_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph]:
-    from gradir.explanations.from_cuts import explained
+    from gradir.explanations.from_cuts import explain_cuts
 
     refuse_program_options(options, source.word)
     graph = load(options, source).graph
     try:
-        return explained(graph), graph
+        return explain_cuts(graph), graph
     except GraphError as error:
         raise GraphError(f"{source.name}: {error}") from error
 
@@ -171,8 +171,8 @@ def _explain_file(options: argparse.Namespace, source: Source) -> tuple[Explanat
 def _explain_program(options: argparse.Namespace) -> Explanation:
     from msgspec.structs import replace
 
-    from gradir.capturing import explained, running
-    from gradir.claims import frontend_of
+    from gradir.capturing import explain_request, running
+    from gradir.claims import choose_frontend
 
     found: list[Explanation] = []
     with running_program(options, options.spec):
@@ -182,7 +182,7 @@ def _explain_program(options: argparse.Namespace) -> Explanation:
             request = make_request(options, "explain")
             try:
                 if not callable(request.target) and options.graph is None:
-                    seeing = seen.get(frontend_of(request))
+                    seeing = seen.get(choose_frontend(request))
                     if found:
                         return found[0]
                     if seeing is not None:
@@ -190,6 +190,6 @@ def _explain_program(options: argparse.Namespace) -> Explanation:
             except (CaptureError, GraphError) as error:
                 raise type(error)(f"{options.spec}: {error}") from error
         try:
-            return explained(replace(request, graph=options.graph))
+            return explain_request(replace(request, graph=options.graph))
         except (CaptureError, GraphError) as error:
             raise type(error)(f"{options.spec}: {error}") from error

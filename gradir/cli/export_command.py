@@ -14,7 +14,7 @@ from gradir.cli.programs import Loaded
 from gradir.cli.report import is_terminal, one_line, write_output
 from gradir.cli.suffixes import check_suffix, find_format, find_suffix, is_picture
 from gradir.errors import ExportError
-from gradir.markdown import embedded, fenced
+from gradir.markdown import fence_code, replace_block
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
@@ -122,12 +122,14 @@ def _load(options: argparse.Namespace, source: sources.Source, exporter: str) ->
         return load(options, source)
     if [source.word, *options.overlay].count("-") > 1:
         raise ExportError("cannot read both the graph and the overlay from standard input; name one as a file")
-    from gradir.overlays import overlaid
+    from gradir.overlays import apply_overlay
 
     overlay = _read_overlays(options.overlay)
     loaded = load(options, source)
     try:
-        shown = overlaid(loaded.graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter))
+        shown = apply_overlay(
+            loaded.graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter)
+        )
     except ExportError as error:
         raise ExportError(f"{' and '.join(map(files.name_of, options.overlay))}: {error}") from error
     return loaded._replace(graph=shown)
@@ -179,7 +181,7 @@ def run(options: argparse.Namespace) -> int:
         # Some readers of Markdown need an empty line around a table.
         data = b"\n%b\n" % data
     elif into is not None or options.fence:
-        data = fenced(data.decode(), _LANGUAGES.get(own, own.lstrip("."))).encode()
+        data = fence_code(data.decode(), _LANGUAGES.get(own, own.lstrip("."))).encode()
     if into is not None:
         return _embed(options, into, data.decode()) or sources.report_raised(loaded)
     write_output(path, data, own)
@@ -206,22 +208,22 @@ def export_graph(options: argparse.Namespace, source: sources.Source) -> tuple[b
     graph = loaded.graph
     if passes is not None:
         if registry.shows_channels(exporter):
-            from gradir.explanations.from_cuts import with_verdict
+            from gradir.explanations.from_cuts import add_verdict
 
-            graph = with_verdict(graph)
+            graph = add_verdict(graph)
         graph = passes(graph)
     if source.is_program and registry.shows_channels(exporter):
-        from gradir.lines import with_lines
+        from gradir.lines import add_lines
 
-        graph = with_lines(graph)
+        graph = add_lines(graph)
     own = {"channel": options.channel} if options.channel and not options.overlay else {}
     if is_drawn:
         return api.render(graph, options.to, seconds=options.seconds, **own, **values), loaded
     if own:
-        from gradir.exporting import with_costs
+        from gradir.exporting import add_costs
 
         registry.expect_nodes(exporter)
-        graph = with_costs(graph, options.channel, exporter)
+        graph = add_costs(graph, options.channel, exporter)
     return registry.export(exporter, graph, values).encode(), loaded
 
 
@@ -239,7 +241,7 @@ def _check_combination(options: argparse.Namespace) -> None:
 def _embed(options: argparse.Namespace, path: Located, block: str) -> int:
     document = files.read_bytes(path)
     try:
-        changed = embedded(document.decode(), options.marker, block).encode()
+        changed = replace_block(document.decode(), options.marker, block).encode()
     except (ExportError, UnicodeDecodeError) as error:
         raise ExportError(f"{options.into}: {error}") from error
     if changed == document:

@@ -8,7 +8,7 @@ from gradir import files, registry
 from gradir.cli.plugin_options import describe_options
 from gradir.cli.report import report
 from gradir.errors import ExportError
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 from gradir.pictures import PICTURES
 
 DESCRIPTION = "List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes."
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.names:
         pictures = ", ".join(PICTURES)
         lines.append(f"{pictures}  pictures, which take the options of dot; pdf needs Graphviz")
-    files.write_bytes("-", "".join(f"{printable(line)}\n" for line in lines).encode())
+    files.write_bytes("-", "".join(f"{escape_unprintable(line)}\n" for line in lines).encode())
     for problem in broken:
         report(problem)
     return 2 if broken else 0

@@ -11,7 +11,7 @@ from gradir.cli import comparing
 from gradir.cli.report import one_line, report, write_output
 from gradir.errors import FormatError, GradirError, NewerFormatError
 from gradir.ir import Graph
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -126,7 +126,7 @@ def _show_change(options: argparse.Namespace) -> int:
     change = "" if before and after else " (added)" if after else " (deleted)"
     found = comparing.compare_and_warn(a, b, options)
     try:
-        write_output("-", f"{printable(options.name)}{change}\n\n".encode())
+        write_output("-", f"{escape_unprintable(options.name)}{change}\n\n".encode())
         comparing.write_diff(found, options)
         files.write_bytes("-", b"\n")
     except BrokenPipeError:
@@ -138,7 +138,7 @@ def _show_change(options: argparse.Namespace) -> int:
 def _show_external(options: argparse.Namespace) -> int:
     """Show a change for git's external diff; an error must not end the whole log."""
     if len(options.sides) < 6:
-        name = printable(options.name)
+        name = escape_unprintable(options.name)
         write_output("-", f"{name} (in conflict): see gradir merge :1:{name} :2:{name} :3:{name}\n".encode())
         return 0
     options.local, options.remote = options.sides[0], options.sides[3]
@@ -165,7 +165,7 @@ def _print_text(options: argparse.Namespace) -> int:
         except UnicodeDecodeError:
             lines = [f"gradir: {error}"]
         # The bytes may contain control characters that a terminal obeys.
-        text = "".join("\t".join(map(printable, line.split("\t"))) + "\n" for line in lines).encode()
+        text = "".join("\t".join(map(escape_unprintable, line.split("\t"))) + "\n" for line in lines).encode()
     files.write_bytes("-", text)
     return 0
 

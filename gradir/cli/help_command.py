@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from gradir.cli.main import COMMANDS, command_parser, make_overview
+from gradir.cli.main import COMMANDS, make_overview, make_parser
 from gradir.cli.parser import Parser, fill_paragraphs
 from gradir.errors import GradirError, did_you_mean
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         print(make_overview(), end="")
         return 0
     if topic in COMMANDS:
-        print(command_parser(topic).format_help(whole=True), end="")
+        print(make_parser(topic).format_help(whole=True), end="")
         return 0
     if topic not in _TOPICS:
         near = did_you_mean(topic, [*COMMANDS, *_TOPICS]) or f": choose a command, or {', '.join(_TOPICS)}"

@@ -67,13 +67,13 @@ def _survey_file(data: bytes, name: str) -> Survey:
 
         if not reader_of(name)[0]:
             raise
-        return codecs.survey(codecs.encode(api.decoded(data, name)))
+        return codecs.survey(codecs.encode(api.decode_graph(data, name)))
 
 
 def describe_survey(survey: Survey) -> str:
     """Return the lines that ``gradir info`` prints."""
     from gradir.ir.head import MERGED
-    from gradir.ir.text import amount, counted, printable, tensor_text
+    from gradir.ir.text import amount, escape_unprintable, pluralize, tensor_text
 
     counts, producer = survey.totals, survey.producer
     framework = f"{producer.framework} {producer.framework_version}".strip()
@@ -103,8 +103,8 @@ def describe_survey(survey: Survey) -> str:
     rows += [(cut.kind, _cut_text(cut)) for cut in survey.cuts[:_MOST_CUTS]]
     if len(survey.cuts) > _MOST_CUTS:
         noun = "more cut" if any(cut.is_place for cut in survey.cuts) else "more parameter"
-        rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, noun)}"))
-    return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
+        rows.append(("", f"… and {pluralize(len(survey.cuts) - _MOST_CUTS, noun)}"))
+    return "".join(f"{escape_unprintable(name):<20}{escape_unprintable(text)}\n" for name, text in rows)
 
 
 def _value_text(value: object) -> str:

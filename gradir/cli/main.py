@@ -146,7 +146,7 @@ def _run_command(arguments: Sequence[str], *, is_process: bool) -> int:
 
     known = argparse.Namespace(arguments=arguments, is_process=is_process)
     try:
-        options = command_parser(arguments[0]).parse_args(arguments[1:], known)
+        options = make_parser(arguments[0]).parse_args(arguments[1:], known)
         with show_progress() if is_wanted() else nullcontext():
             status: int = options.run(options)
     except GradirError as error:
@@ -162,7 +162,7 @@ def _run_command(arguments: Sequence[str], *, is_process: bool) -> int:
     return status
 
 
-def command_parser(name: str, make: Callable[..., Parser] | None = None) -> Parser:
+def make_parser(name: str, make: Callable[..., Parser] | None = None) -> Parser:
     """Load one command and return its parser; ``make`` takes the arguments of `Parser`."""
     from gradir.cli.parser import Parser
 

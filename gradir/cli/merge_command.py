@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
     from gradir import codecs
     from gradir.cli.suffixes import check_graph_name
-    from gradir.diffs.merging import merged
+    from gradir.diffs.merging import merge_graphs
     from gradir.git.repository import side
     from gradir.ir import Graph
     from gradir.ir.head import MERGED
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     # If both sides added the file, git passes an empty base.
     before = _decode_side(base, labels[0]) if base else Graph.of([])
     graphs = before, _decode_side(ours, labels[1]), _decode_side(theirs, labels[2])
-    found = merged(*graphs)
+    found = merge_graphs(*graphs)
     if found.graph is None:
         from gradir.review.text import render_conflicts
 

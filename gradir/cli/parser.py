@@ -166,10 +166,10 @@ class Parser(argparse.ArgumentParser):
         """Return the error for an unknown option."""
         if not word.startswith("-"):
             return f"unexpected argument {word!r}"
-        from gradir.cli.main import COMMANDS, command_parser
+        from gradir.cli.main import COMMANDS, make_parser
 
         name = word.partition("=")[0]
-        others = [each for each in COMMANDS if name in command_parser(each)._option_string_actions]  # noqa: SLF001
+        others = [each for each in COMMANDS if name in make_parser(each)._option_string_actions]  # noqa: SLF001
         if others:
             return f"unknown option {name!r}; it is an option of {', '.join(others[:_MOST_OTHERS])}"
         return f"unknown option {name!r}{did_you_mean(name, self._option_string_actions)}"

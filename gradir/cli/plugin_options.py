@@ -129,14 +129,14 @@ def choose_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph]
     if not options.parser.is_complete:
         # No option is one of a pass, and an export without passes should start fast.
         return None, False
-    from gradir.exporting import applied, chooses, option_names, planned
+    from gradir.exporting import apply_passes, chooses, option_names, plan_passes
 
     values = {name: getattr(options, name) for name in option_names()}
-    steps, name = planned(values), name_of(options.file)
+    steps, name = plan_passes(values), name_of(options.file)
 
     def run(graph: Graph) -> Graph:
         try:
-            return applied(steps, graph, spell_option)
+            return apply_passes(steps, graph, spell_option)
         except PassError as error:
             raise PassError(f"{name}: {error}") from error
 

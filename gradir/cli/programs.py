@@ -43,9 +43,9 @@ class Loaded(NamedTuple):
 def add_request_options(parser: Parser, *uses: str) -> None:
     """Add the options of a `CaptureRequest` for these uses, and the arguments after ``--``."""
     from gradir.cli.plugin_options import add_declared
-    from gradir.request import declared
+    from gradir.request import list_options
 
-    for each in declared(*uses).values():
+    for each in list_options(*uses).values():
         if each.flag is not None:
             add_declared(parser.group(each.option.group), each)
     add_traceback(parser)
@@ -119,9 +119,9 @@ def make_request(options: argparse.Namespace, *uses: str) -> CaptureRequest:
     from msgspec.structs import replace
 
     from gradir.capturing import expect_possible
-    from gradir.request import CaptureRequest, declared
+    from gradir.request import CaptureRequest, list_options
 
-    values = {name: getattr(options, name) for name, each in declared(*uses).items() if each.flag is not None}
+    values = {name: getattr(options, name) for name, each in list_options(*uses).items() if each.flag is not None}
     # argparse makes a list of a repeated option.
     plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     request = CaptureRequest(is_program=True, **plain)
@@ -138,12 +138,12 @@ def capture_program(options: argparse.Namespace, *uses: str) -> Loaded:
     request = make_request(options, *uses)
     try:
         if request.graph == "both" and getattr(options, "takes_both", False):
-            both = capturing.captured_both(request, verify=options.verify)
+            both = capturing.capture_both(request, verify=options.verify)
         elif not options.verify:
-            return Loaded(capturing.captured(request))
+            return Loaded(capturing.capture_graph(request))
         else:
             # Nothing runs after this, so the backward pass may free the graph.
-            graph, checked = capturing.verified(request, keep_graph=False)
+            graph, checked = capturing.capture_and_verify(request, keep_graph=False)
             both = capturing.Both(graph, checked=checked)
     except StoppedError as error:
         return Loaded(error.graph, f"{options.spec}: {error}")
@@ -167,9 +167,9 @@ def _advise_forward(error: CaptureError, request: CaptureRequest) -> str:
     # A backend raises in all ranks except the faulty one.
     if request.collectives and not request.dry and isinstance(cause, RuntimeError) and read_launcher() is not None:
         return "; if another rank ended first, --dry captures this one, and sends nothing"
-    if "forward" not in claims.kinds()[claims.frontend_of(request)].features:
+    if "forward" not in claims.kinds()[claims.choose_frontend(request)].features:
         return ""
-    if "fake" in claims.kinds()[claims.frontend_of(request)].features and _OUT_OF_MEMORY.search(str(error)):
+    if "fake" in claims.kinds()[claims.choose_frontend(request)].features and _OUT_OF_MEMORY.search(str(error)):
         return "; --fake runs it without data"
     forward = "--graph forward captures what ran before"
     if isinstance(cause, RuntimeError):
@@ -197,16 +197,16 @@ def _load_target(options: argparse.Namespace) -> object:
 def summarize_graph(graph: Graph) -> str:
     """Return a graph in one line."""
     from gradir.ir.cuts import cut_counts
-    from gradir.ir.text import counted
+    from gradir.ir.text import pluralize
     from gradir.ir.totals import totals
 
     counts = totals(graph)
     places, missing, hidden = cut_counts(graph)
-    size = f"{counted(counts.nodes, 'node')}, {counted(counts.edges, 'edge')}"
-    text = f"{size}, {counted(counts.parameters, 'parameter element')}"
-    text += f", {counted(places, 'cut')}" if places else ""
-    text += f", {counted(missing, 'parameter')} without gradient" if missing else ""
-    return text + (f", {counted(hidden, 'parameter')} hidden" if hidden else "")
+    size = f"{pluralize(counts.nodes, 'node')}, {pluralize(counts.edges, 'edge')}"
+    text = f"{size}, {pluralize(counts.parameters, 'parameter element')}"
+    text += f", {pluralize(places, 'cut')}" if places else ""
+    text += f", {pluralize(missing, 'parameter')} without gradient" if missing else ""
+    return text + (f", {pluralize(hidden, 'parameter')} hidden" if hidden else "")
 
 
 def _report_verification(spec: str, checked: Verification) -> None:

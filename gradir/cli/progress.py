@@ -32,10 +32,10 @@ def show_progress() -> Iterator[None]:
     """Show the progress of the body if it takes longer than a second."""
     from threading import Event, Thread
 
-    from gradir.progress import watched
+    from gradir.progress import watch_stages
 
     ended = Event()
-    with watched() as stages:
+    with watch_stages() as stages:
         showing = Thread(target=_show, args=(stages, ended), name="gradir progress", daemon=True)
         showing.start()
         try:

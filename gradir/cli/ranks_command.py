@@ -48,18 +48,18 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pathlib import PurePath
 
-    from gradir.distributed.comparison import examined
-    from gradir.distributed.words import rendered
+    from gradir.distributed.comparison import compare_ranks
+    from gradir.distributed.words import render_ranks
 
     for path in options.files:
         files.check_apart(path, options.output)
         if options.link is not None:
             files.check_apart(path, options.link)
-    found = examined(options.files)
+    found = compare_ranks(options.files)
     if options.link is not None:
         link(options.files).save(options.link)
     form = options.format or _BY_SUFFIX.get(PurePath(options.output).suffix, "text")
-    text = rendered(found, form, full=options.full)
+    text = render_ranks(found, form, full=options.full)
     write_output(options.output, (_wrap_text(text) if form == "text" else text).encode(), form)
     return int(any(finding.kind in options.fail_on for finding in found.findings))
 

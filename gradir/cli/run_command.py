@@ -250,11 +250,11 @@ class _Run:
         self._has_stopped = graph.rank.stopped != "starts"
         self._is_left = graph.rank.stopped == "left"
         self._has_started = not self._has_stopped
-        from gradir.distributed.words import said
+        from gradir.distributed.words import describe_collective
 
         self._save(graph)
         if graph.rank.stopped in _LAST:
-            last = said(graph.collectives[-1]) if graph.collectives else "what exchanged nothing"
+            last = describe_collective(graph.collectives[-1]) if graph.collectives else "what exchanged nothing"
             dry = ", or run with --dry, which sends nothing" if graph.rank.stopped in ("waits", "fails", "left") else ""
             report(
                 f"rank {graph.rank.rank} {_LAST[graph.rank.stopped]} {last}: wrote {self._options.output} without a "
@@ -289,14 +289,14 @@ class _Run:
         """Capture a graph and write it, unless it is part of a pipeline, which needs the whole step."""
         from msgspec.structs import replace
 
-        from gradir.claims import able
+        from gradir.claims import expect_feature
         from gradir.ir import Rank
 
         options = self._options
         try:
             for name in (name for name, each in self._seeing.items() if each.calls):
                 for feature in filter(vars(options).get, ("flow", "collectives")):
-                    able(name, feature, f"--{feature}")
+                    expect_feature(name, feature, f"--{feature}")
             graph = self._capture(call)
             if graph.rank is None and self._launched is not None:
                 graph = replace(graph, rank=Rank(*self._launched))

@@ -95,12 +95,12 @@ def split_arguments(
 
 def describe_calls(seeing: Mapping[str, Running], step: int) -> str:
     """Return a text for a script that called backward less than ``step`` times."""
-    from gradir.claims import unable
-    from gradir.ir.text import counted
+    from gradir.claims import describe_lacking
+    from gradir.ir.text import pluralize
 
     if calls := sum(each.calls for each in seeing.values()):
-        return f"called backward {counted(calls, 'time')}, and --step is {step}"
-    why = " and ".join(unable("running"))
+        return f"called backward {pluralize(calls, 'time')}, and --step is {step}"
+    why = " and ".join(describe_lacking("running"))
     return f"never called backward in this process{why and f' ({why})'}"
 
 

@@ -180,11 +180,11 @@ def suggest_program(word: str) -> str:
 
 def refuse_program_options(options: argparse.Namespace, *words: str, but: Collection[str] = ()) -> None:
     """Refuse the options of programs, all ``but`` some, since these words are files."""
-    from gradir.request import declared
+    from gradir.request import list_options
 
     files = " and ".join(words)
     advice = f"for a program, but {files} {'is a file' if len(words) == 1 else 'are files'}; name a program such as "
-    for name, each in declared().items():
+    for name, each in list_options().items():
         is_given = hasattr(options, name) and getattr(options, name) != options.parser.get_default(name)
         if is_given and name not in but:
             raise SpecError(f"{each.flag} is {advice}train.py:loss")
@@ -201,7 +201,7 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
     if source.path:
         return Loaded(api.load(source.path))
     with files.naming(source.name):
-        return Loaded(api.decoded(source.read(other), source.name))
+        return Loaded(api.decode_graph(source.read(other), source.name))
 
 
 def load_with_flow(options: argparse.Namespace, source: Source) -> Loaded:

@@ -80,10 +80,10 @@ def _finish_capture(process: subprocess.Popen[bytes], spec: str, path: str) -> L
 
 def list_program_options(options: argparse.Namespace) -> list[str]:
     """Return the options of a program as command-line arguments."""
-    from gradir.request import declared
+    from gradir.request import list_options
 
     words = ["--traceback"] if options.traceback else []
-    for name, each in declared("graph").items():
+    for name, each in list_options("graph").items():
         value = getattr(options, name)
         if each.flag is None or value == each.default:
             continue

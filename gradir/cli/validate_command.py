@@ -33,10 +33,10 @@ def run(options: argparse.Namespace) -> int:
     if not all(verdicts):
         return 2
     if options.ranks:
-        from gradir.distributed.reading import read
+        from gradir.distributed.reading import read_ranks
 
         # It raises if the files are not those of one run.
-        read(options.files)
+        read_ranks(options.files)
     return 0
 
 

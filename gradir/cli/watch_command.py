@@ -26,8 +26,8 @@ from gradir.errors import SpecError
 from gradir.explanations.model import Cause
 from gradir.files import Located
 from gradir.request import CaptureRequest
-from gradir.watches.model import Collected, Finding, Step
-from gradir.watches.watch_formats import End, Head, json_line, shown_number, written
+from gradir.watches.model import Collector, Finding, Step
+from gradir.watches.watch_formats import End, Head, format_watch, json_line, short_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
 class _Run:
     def __init__(self, options: argparse.Namespace, script: Script) -> None:
         self._options, self._script = options, script
-        self._collected = Collected()
+        self._collected = Collector()
         self._folder = os.getcwd()
         self._path = None if options.output is None else Located(options.output)
         self._lines: IO[str] | None = None
@@ -126,7 +126,7 @@ class _Run:
         self._is_live = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def run(self) -> int:
-        from gradir.claims import unable
+        from gradir.claims import describe_lacking
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
@@ -152,7 +152,7 @@ class _Run:
                 report(f"{self._script.name} ended before its first step, and nothing else was found")
             raise SystemExit(status)
         if not watch.count and not watch.findings:
-            why = " and ".join(unable("watching"))
+            why = " and ".join(describe_lacking("watching"))
             why = f" ({why})" if why else ""
             raise SpecError(f"cannot watch: {self._script.name} never stepped an optimizer in this process{why}")
         return int(bool(watch))
@@ -165,7 +165,7 @@ class _Run:
             self._lines.close()
         elif self._path is not None:
             is_page = self._options.output.endswith(".html")
-            shown = page(watch, graphs) if is_page else written(watch, "markdown")
+            shown = page(watch, graphs) if is_page else format_watch(watch, "markdown")
             files.write_bytes(self._path, shown.encode())
 
     def _run_script(self) -> tuple[object, KeyboardInterrupt | None]:
@@ -195,7 +195,7 @@ class _Run:
         color = self._options.color
         is_coloured = color == "always" or (color == "auto" and self._is_live and not is_plain)
         width = shutil.get_terminal_size().columns if self._is_live else None
-        text = written(watch, "text", all=self._options.all, width=width, color=is_coloured)
+        text = format_watch(watch, "text", all=self._options.all, width=width, color=is_coloured)
         sys.stderr.write(escape_commands(text))
 
     def _handle_record(self, record: Modules | Step | Finding) -> None:
@@ -286,7 +286,7 @@ class _Run:
     def _show(self, step: Step) -> None:
         if not self._is_live:
             return
-        parts = [f"step {step.number:,}", f"loss {shown_number(step.loss)}", f"gradient {shown_number(step.norm)}"]
+        parts = [f"step {step.number:,}", f"loss {short_number(step.loss)}", f"gradient {short_number(step.norm)}"]
         sys.stderr.write(f"\r\x1b[K{'  '.join(parts)}  {step.memory / 2**20:,.0f} MiB\r")
 
 

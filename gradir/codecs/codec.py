@@ -27,9 +27,9 @@ from gradir.codecs.document import (
 )
 from gradir.codecs.faults import invalid_error, join_place, split_message
 from gradir.errors import FormatError
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Graph
-from gradir.ir.json_documents import closed, converted, tolerant
+from gradir.ir.json_documents import convert_tolerantly, make_strict, make_tolerant
 from gradir.progress import stage
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def decode(data: bytes) -> Graph:
         GradirError: the library of the compression is not installed.
     """
     # Records form no cycles, so a garbage collection would find nothing.
-    with stage("reading the graph"), open_decompressed(data) as inner, paused_gc():
+    with stage("reading the graph"), open_decompressed(data) as inner, pause_gc():
         document, version, surplus = _read(*recognize(inner))
         return to_graph(document, version, unknown="" if surplus is None else join_place(*split_message(surplus)))
 
@@ -142,7 +142,7 @@ def survey(data: bytes) -> Survey:
     """Return the head and the counts of a document, without making a graph."""
     from gradir.codecs.surveyor import survey_of
 
-    with open_decompressed(data) as inner, paused_gc():
+    with open_decompressed(data) as inner, pause_gc():
         encoding, content = recognize(inner)
         document, version, _ = _read(encoding, content)
         found = survey_of(encoding.name, version, document)
@@ -165,7 +165,7 @@ def check_known(data: bytes) -> None:
         if version > NEWEST or needs_steps(version):
             return
         try:
-            read_record(*recognize(document), closed(Document))
+            read_record(*recognize(document), make_strict(Document))
         except FormatError as error:
             raise FormatError(error.problem, place=error.place or "$", advice="correct it, or leave it out") from error
 
@@ -184,7 +184,7 @@ def _read(encoding: Encoding, data: bytes) -> tuple[Document, Version, Exception
         surplus = error
         try:
             # Bytes take less memory than the tolerant twins beside the records.
-            known = msgspec.msgpack.encode(encoding.decode(data, type=tolerant(Document)))
+            known = msgspec.msgpack.encode(encoding.decode(data, type=make_tolerant(Document)))
             document = msgspec.msgpack.decode(known, type=Document)
         except UNREADABLE as mismatch:
             return _read_old(encoding, data, mismatch)
@@ -209,7 +209,7 @@ def _read_old(
     if error is not None and not needs_steps(version):
         raise invalid_error(*split_message(error)) from error
     try:
-        document, surplus = converted(upgrade(plain, version), Document)
+        document, surplus = convert_tolerantly(upgrade(plain, version), Document)
     except msgspec.ValidationError as mismatch:
         problem, place = split_message(mismatch)
         raise invalid_error(f"after its upgrade from GIR {version}: {problem}", place) from mismatch

@@ -23,8 +23,8 @@ from gradir.ir import Graph, Node, Scope
 from gradir.ir.fields import fields_of, is_list, records_in
 from gradir.ir.head import Head
 from gradir.ir.model import Record
-from gradir.ir.text import excerpt, shortened
-from gradir.ir.validate import by_id, check, check_all, vouch
+from gradir.ir.text import excerpt, shorten
+from gradir.ir.validate import check, check_all, index_by_id, mark_valid
 
 # Few digits, since int() of a long number takes quadratic time.
 _PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
@@ -189,7 +189,7 @@ def check_head(head: object) -> Version:
         raise invalid_error("not a list of names", "$.requires")
     missing = [name for name in requires if name not in FEATURES]
     if missing:
-        names = shortened(", ".join(map(excerpt, missing)))
+        names = shorten(", ".join(map(excerpt, missing)))
         raise newer_error(f"the document requires {names}, unknown to this gradir", "$.requires")
     if version > NEWEST:
         warn(f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored")
@@ -199,7 +199,7 @@ def check_head(head: object) -> Version:
 def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
     """Return the graph in a document of a known version, with its first unknown key."""
     # The fast check gives no reason. If it fails, the slow one raises an error with the broken rule.
-    nodes = by_id(document.nodes)
+    nodes = index_by_id(document.nodes)
     try:
         graph = Graph.of(
             document.nodes if nodes is None else (),
@@ -212,9 +212,9 @@ def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
         if nodes is None:
             check(graph)
     except GraphError as error:
-        raise invalid_error(shortened(str(error))) from error
+        raise invalid_error(shorten(str(error))) from error
     graph = graph if nodes is None else replace(graph, nodes=nodes)
-    vouch(graph)
+    mark_valid(graph)
     return graph
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from gradir.errors import FormatError, NewerFormatError
-from gradir.ir.text import printable, shortened
+from gradir.ir.text import escape_unprintable, shorten
 
 _DAMAGED: Final = "fetch the file again, or write it again"
 _BROKEN: Final = "undo the last edit of the file, or capture the graph again"
@@ -61,11 +61,11 @@ def split_message(error: Exception) -> tuple[str, str]:
     >>> split_message(ValueError("Expected `str`, got `int` - at `$.op`"))
     ('expected `str`, got `int`', '$.op')
     """
-    text, _, path = printable(" ".join(str(error).split())).rpartition(" - at `$")
+    text, _, path = escape_unprintable(" ".join(str(error).split())).rpartition(" - at `$")
     if not text:
         text, path = path, ""
     path = path.removesuffix("`")
-    return decapitalize(shortened(text)), f"${shortened(path)}" if path else ""
+    return decapitalize(shorten(text)), f"${shorten(path)}" if path else ""
 
 
 def join_place(problem: str, place: str) -> str:

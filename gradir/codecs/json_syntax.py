@@ -10,7 +10,7 @@ from gradir.codecs.document import BOM
 from gradir.codecs.faults import byte, conflict, damage, decapitalize, foreign_error, invalid_error
 from gradir.errors import FormatError
 from gradir.ir.jsontext import TOO_DEEP, is_too_deep
-from gradir.ir.text import printable, shortened
+from gradir.ir.text import escape_unprintable, shorten
 
 # If fewer than 6 bytes follow the first half of a surrogate pair, msgspec reports truncated data.
 _TAIL: Final = 64
@@ -68,11 +68,11 @@ def _no_json(data: bytes, error: Exception) -> FormatError:
         return invalid_error(
             f"broken JSON: {decapitalize(error.msg)}", _place_of(data, start + len(error.doc[: error.pos].encode()))
         )
-    text = printable(" ".join(str(error).split()))
+    text = escape_unprintable(" ".join(str(error).split()))
     found = _PLACE.fullmatch(text)
     if found is None:
-        return invalid_error(f"broken JSON: {decapitalize(shortened(text))}")
-    return invalid_error(f"broken JSON: {decapitalize(shortened(found[1]))}", _place_of(data, int(found[2])))
+        return invalid_error(f"broken JSON: {decapitalize(shorten(text))}")
+    return invalid_error(f"broken JSON: {decapitalize(shorten(found[1]))}", _place_of(data, int(found[2])))
 
 
 def _place_of(data: bytes, number: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from gradir.codecs.faults import byte, damage
 from gradir.errors import FormatError
-from gradir.ir.text import said
+from gradir.ir.text import summarize_error
 
 Pairs = list[tuple[Any, Any]]
 
@@ -53,7 +53,7 @@ def fault_of(data: bytes, error: Exception) -> FormatError:
         inspect(data)
     except FormatError as fault:
         return fault
-    return damage(f"broken MessagePack: {_TOO_DEEP if isinstance(error, RecursionError) else said(error)}")
+    return damage(f"broken MessagePack: {_TOO_DEEP if isinstance(error, RecursionError) else summarize_error(error)}")
 
 
 def _walk(data: bytes, name: str, **hooks: Any) -> object:
@@ -93,7 +93,7 @@ def _trouble(error: Exception) -> str:
         return _TOO_DEEP
     if isinstance(error, msgpack.FormatError) or "type header" in str(error):
         return "no value starts with this byte"
-    return "a key is not a text" if "map key" in str(error) else said(error) or "it makes no sense"
+    return "a key is not a text" if "map key" in str(error) else summarize_error(error) or "it makes no sense"
 
 
 def _refuse_extension(code: int, _: bytes) -> NoReturn:

@@ -16,7 +16,7 @@ from gradir.codecs.faults import byte, newer_error
 from gradir.codecs.json_syntax import fault_of
 from gradir.errors import FormatError
 from gradir.ir import Graph
-from gradir.ir.text import excerpt, shortened
+from gradir.ir.text import excerpt, shorten
 
 _SHOWN = 60
 
@@ -70,7 +70,7 @@ def _find_repeated(document: object) -> tuple[str, str]:
             parts.pop()
             continue
         if isinstance(value, _Members) and len(dict(value)) != len(value):
-            return shortened("".join([*parts, part])), Counter(key for key, _ in value).most_common(1)[0][0]
+            return shorten("".join([*parts, part])), Counter(key for key, _ in value).most_common(1)[0][0]
         if isinstance(value, (list, _Members)):
             parts.append(part)
             walks.append(_entries(value))

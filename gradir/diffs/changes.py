@@ -13,7 +13,7 @@ from msgspec import UNSET
 from gradir.diffs.hunks import Script
 from gradir.ir import Cut, TensorMeta
 from gradir.ir.graph import expect_graphs
-from gradir.ir.text import quoted
+from gradir.ir.text import quote
 from gradir.ir.totals import Size, Totals
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 __all__ = [
-    "CAME",
+    "ADDED_OR_REMOVED",
     "UNSET",
     "Change",
     "Diff",
@@ -41,7 +41,7 @@ Subject = Literal["node", "scope", "cut", "module", "graph"]
 Level = Literal["error", "change", "note"]
 
 # The kinds of changes of records that only one graph has.
-CAME: Final = frozenset({"added", "removed"})
+ADDED_OR_REMOVED: Final = frozenset({"added", "removed"})
 _SIDES: Final = "sides"
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -72,7 +72,7 @@ class FieldChange(Record, frozen=True, gc=False):
         text = str(first)
         for place, key in enumerate(rest):
             if isinstance(key, str):
-                text += f".{key if _KEY.fullmatch(key) else quoted(key)}"
+                text += f".{key if _KEY.fullmatch(key) else quote(key)}"
             else:
                 text += f"#{key}" if place else f"[{key}]"
         return text

@@ -15,20 +15,20 @@ from gradir.diffs.field_changes import (
     descriptions,
     field_changes,
     head_fields,
-    numbered,
+    number_repeats,
     record_fields,
     setting_changes,
 )
 from gradir.diffs.hunks import are_identical, script
 from gradir.diffs.matching import match
-from gradir.diffs.sequences import find_out_of_place, find_overtaken, matched
-from gradir.gcpause import paused_gc
+from gradir.diffs.sequences import find_out_of_place, find_overtaken, pair_by_key
+from gradir.gcpause import pause_gc
 from gradir.ir import Cut, Node, Scope
-from gradir.ir.cuts import lacking_flow
-from gradir.ir.head import Head, renamed_head
-from gradir.ir.ids import removed
+from gradir.ir.cuts import find_graph_without_flow
+from gradir.ir.head import Head, rename_in_head
+from gradir.ir.ids import mark_as_removed
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
-from gradir.ir.text import counted
+from gradir.ir.text import pluralize
 from gradir.ir.totals import Size, sizes, totals, totals_of
 from gradir.vocabulary import vocabulary_of
 
@@ -50,7 +50,7 @@ R = TypeVar("R", Node, Scope, Cut)
 def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = None) -> Diff:
     """Compare two graphs record by record, except for their producers."""
     # `names` returns the correspondence of names, which equal graphs do not need.
-    with paused_gc():
+    with pause_gc():
         exact = script(a, b)
         compared = ("nodes", "scopes", "cuts", *(field.name for field in head_fields()))
         if not any(getattr(exact, name) for name in compared):
@@ -91,7 +91,7 @@ class _Changes:
         found += self._compare_head()
         if self._shifted:
             found.append(_graph_change("indices", self._shifted))
-        overtaken = find_overtaken((old.path, new.path) for _, old, new in matched(*self._scopes) if old and new)
+        overtaken = find_overtaken((old.path, new.path) for _, old, new in pair_by_key(*self._scopes) if old and new)
         if overtaken is not None:
             found.append(_graph_change("sequence", {"modules": overtaken}))
         found += self._compare_order()
@@ -118,7 +118,7 @@ class _Changes:
 
     def _compare_cuts(self) -> Iterator[Change]:
         """Yield the changes of cuts; places that only one graph records are one change of the whole graph."""
-        lacking = lacking_flow(*self._graphs)
+        lacking = find_graph_without_flow(*self._graphs)
         places = 0
         for change in _compare_records(self._cuts, self._compare_cut, self._vocabulary):
             if lacking is None or change.cut is None:
@@ -126,7 +126,7 @@ class _Changes:
             else:
                 places += 1
         if places:
-            old, new = ("not noted" if graph is lacking else counted(places, "place") for graph in self._graphs)
+            old, new = ("not noted" if graph is lacking else pluralize(places, "place") for graph in self._graphs)
             yield _graph_change("flow", {"cuts": (old, new)})
 
     def _compare_cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:
@@ -137,7 +137,7 @@ class _Changes:
 
     def _compare_head(self) -> Iterator[Change]:
         a, b = self._graphs
-        named = renamed_head(a, lambda key: self._names.matched.get(key, removed(key)), keeps_slots=True)
+        named = rename_in_head(a, lambda key: self._names.matched.get(key, mark_as_removed(key)), keeps_slots=True)
         old = msgspec.structs.replace(a, **named)
         for field in head_fields():
             fields = tuple(field_changes(old, b, {field.name: descriptions(Head)[field.name]}, a))
@@ -177,7 +177,7 @@ def _compare_records(
     vocabulary: Vocabulary,
 ) -> Iterator[Change]:
     """Yield the changes of records of one kind; the keys of both graphs are those of the second."""
-    for _, old, new in matched(*both):
+    for _, old, new in pair_by_key(*both):
         if new is None:
             if old is not None:
                 yield _make_change("removed", old, setting_changes(old, None, vocabulary))
@@ -211,7 +211,7 @@ def _distinguish(old: str, translated: str, new: str) -> tuple[str, str]:
 
 def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
     """Return a key for each cut; keys of places differ from those of parameters."""
-    names = numbered(cut_name(cut) for cut in cuts if not cut.is_place)
+    names = number_repeats(cut_name(cut) for cut in cuts if not cut.is_place)
     kinds: Counter[str] = Counter()
     found: list[Path] = []
     for cut in cuts:

@@ -11,8 +11,8 @@ import msgspec
 from gradir.diffs.matching.renames import Naming, Rename, pattern
 from gradir.diffs.matching.search import reference_ids
 from gradir.diffs.modules import Outline, RenamedModules
-from gradir.ir.edges import rewired
-from gradir.ir.ids import claim, removed, split_last, storage_key
+from gradir.ir.edges import move_edges
+from gradir.ir.ids import claim, mark_as_removed, split_last, storage_key
 from gradir.ir.module_tree import split_path
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Correspondence:
 
     def scopes(self, scopes: Mapping[str, Scope]) -> Mapping[str, Scope]:
         """Return scopes of the first graph by the paths of the second."""
-        return {self.paths.get(path, removed(path)): scope for path, scope in scopes.items()}
+        return {self.paths.get(path, mark_as_removed(path)): scope for path, scope in scopes.items()}
 
     def node(self, old: Node, new: Node) -> Node:
         """Return a node of the first graph with the names of the second, as far as renames explain them."""
@@ -88,7 +88,7 @@ class Correspondence:
             return old
         names = new.names if self._are_renamed(old, new) else old.names
         saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])
-        edges = rewired(old, lambda ref, _: self._ref(ref))
+        edges = move_edges(old, lambda ref, _: self._ref(ref))
         return msgspec.structs.replace(old, id=new.id, scope=new.scope, names=names, saved=saved, **edges)
 
     def cut(self, cut: Cut) -> Cut:
@@ -135,7 +135,7 @@ class Correspondence:
         found = self.matched.get(node_id)
         if found is not None:
             return found
-        return removed(node_id) if node_id in self._known and node_id in self._taken else node_id
+        return mark_as_removed(node_id) if node_id in self._known and node_id in self._taken else node_id
 
     def _ref(self, ref: Ref | None) -> Ref | None:
         if ref is None:

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.changes import FieldChange
-from gradir.diffs.sequences import find_out_of_place, matched
+from gradir.diffs.sequences import find_out_of_place, pair_by_key
 from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
 from gradir.ir.head import Head
@@ -58,7 +58,7 @@ def field_changes(old: object, new: object, fields: Fields, shown: object) -> It
 def _part_changes(
     old: Mapping[Path, Part], new: Mapping[Path, Part], shown: Mapping[Path, Part]
 ) -> Iterator[FieldChange]:
-    for path, before, after in matched(old, new):
+    for path, before, after in pair_by_key(old, new):
         if path == _MEASURED:
             continue
         # Only one of a name and its translation may be empty, and then only one is a part.
@@ -69,7 +69,7 @@ def _part_changes(
             if bool(before.values) != bool(after.values) or not _is_same(before.value, after.value):
                 yield FieldChange(path, original.value, after.value)
         else:
-            for key, _, _ in matched(before.values, after.values):
+            for key, _, _ in pair_by_key(before.values, after.values):
                 one, other = before.values.get(key, UNSET), after.values.get(key, UNSET)
                 if not _is_same(one, other):
                     yield FieldChange((*path, *key), original.values.get(key, UNSET), other)
@@ -82,7 +82,7 @@ def _is_same(one: object, other: object) -> bool:
     return one == other and repr(one) == repr(other)
 
 
-def numbered(texts: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
+def number_repeats(texts: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
     """Yield each text by itself, followed by 2, 3 … if it repeats."""
     seen: Counter[str] = Counter()
     for text in texts:
@@ -145,7 +145,7 @@ def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
     if inner is Saved:
         return lambda slots: {
             (*path, *key): _describe_slot(slot)
-            for key, slot in zip(numbered(slot.slot for slot in slots), slots, strict=True)
+            for key, slot in zip(number_repeats(slot.slot for slot in slots), slots, strict=True)
         }
     if inner is not None:
         describe: Callable[[Any], Part] = _RECORDS.get(
@@ -240,7 +240,7 @@ def setting_changes(
     both = [dict(_settings(record, vocabulary)) for record in (old, new)]
     return [
         FieldChange(path, *(settings.get(path, UNSET) for settings in both))
-        for path, before, after in matched(*both)
+        for path, before, after in pair_by_key(*both)
         if repr(before) != repr(after)
     ]
 

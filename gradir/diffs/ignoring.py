@@ -9,12 +9,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import CAME, UNSET, Change, Diff, FieldChange
+from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET, Change, Diff, FieldChange
 from gradir.diffs.field_changes import fits, head_fields, names_field, record_fields
 from gradir.errors import GradirError, did_you_mean
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
-from gradir.ir.edges import rewired
-from gradir.ir.head import renamed_head
+from gradir.ir.edges import move_edges
+from gradir.ir.head import rename_in_head
 from gradir.ir.ids import storage_key
 from gradir.vocabulary import Vocabulary, vocabulary_of
 
@@ -28,7 +28,7 @@ _BY_FRAMEWORK: Final = ("source", "ext", "order", "indices")
 _UNREAD: Final = "unread"
 
 
-def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
+def ignore_fields(diff: Diff, patterns: Sequence[str]) -> Diff:
     """Return the diff without the fields that the patterns match, and without changes that are empty then.
 
     A pattern is the path of a field or the beginning of a path, such as ``attrs`` or ``saved.mat1.bytes``, with ``*``
@@ -57,15 +57,15 @@ def _match_any(patterns: Iterable[str], field: FieldChange) -> bool:
     return any(names_field(pattern, field.name) for pattern in patterns)
 
 
-def normalized(diff: Diff, vocabulary: Vocabulary | None = None) -> Diff:
+def normalize_diff(diff: Diff, vocabulary: Vocabulary | None = None) -> Diff:
     """Return the diff without the differences between releases of the framework.
 
     The result has no framework names, source lines, ``ext``, sizes in attributes and order. Synonyms of operations and
     other spellings of module descriptions are equal. A saved slot or attribute that one release does not expose equals
-    any. Settings of the program count, such as the ``eps`` of a norm. Call `without_identities` on both graphs before.
+    any. Settings of the program count, such as the ``eps`` of a norm. Call `drop_identities` on both graphs before.
     """
     vocabulary = vocabulary_of() if vocabulary is None else vocabulary
-    diff = ignoring(diff, (*_CHURN, *vocabulary.incidental))
+    diff = ignore_fields(diff, (*_CHURN, *vocabulary.incidental))
     # Each slot has two names of its node, since a storage may have either.
     unread = {
         storage_key(name, str(field.path[1]))
@@ -77,7 +77,7 @@ def normalized(diff: Diff, vocabulary: Vocabulary | None = None) -> Diff:
     return _filter_fields(diff, lambda change: [*_significant_fields(change, vocabulary, unread)])
 
 
-def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
+def drop_framework_details(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
     """Return the diff without source lines, order, and values that only one of two frameworks records."""
 
     def keep(field: FieldChange) -> bool:
@@ -85,7 +85,7 @@ def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) ->
         return field.path[0] != "native" and not (field.path[0] in ("out", "attrs") and is_half_known)
 
     def filter_fields(change: Change) -> Sequence[FieldChange]:
-        if change.kind in CAME:
+        if change.kind in ADDED_OR_REMOVED:
             return change.fields
         fields = [*filter(keep, change.fields)]
         old, new = before.get(change.was or change.id), after.get(change.id)
@@ -95,7 +95,7 @@ def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) ->
             fields.append(FieldChange(("native",), old.native, new.native))
         return fields
 
-    return _filter_fields(ignoring(diff, _BY_FRAMEWORK), filter_fields)
+    return _filter_fields(ignore_fields(diff, _BY_FRAMEWORK), filter_fields)
 
 
 def check_names(patterns: Sequence[str]) -> None:
@@ -160,7 +160,7 @@ def _are_synonyms(field: FieldChange, vocabulary: Vocabulary) -> bool:
     return field.path == ("op",) and vocabulary.are_same(field.before, field.after)
 
 
-def without_identities(graph: Graph) -> Graph:
+def drop_identities(graph: Graph) -> Graph:
     """Return the graph without operations that return their input, which only some releases record."""
     # The consumers of such an operation read its input instead.
     names = vocabulary_of(graph).identities
@@ -178,12 +178,12 @@ def without_identities(graph: Graph) -> Graph:
 
     nodes = {
         node.id: replace(
-            node, saved=tuple(map(move_origin, node.saved)), **rewired(node, lambda ref, _: inputs.get(ref.id, ref))
+            node, saved=tuple(map(move_origin, node.saved)), **move_edges(node, lambda ref, _: inputs.get(ref.id, ref))
         )
         for node in graph.nodes.values()
         if node.id not in inputs
     }
-    head = renamed_head(graph, lambda name: inputs[name].id if name in inputs else name)
+    head = rename_in_head(graph, lambda name: inputs[name].id if name in inputs else name)
     return replace(graph, nodes=nodes, **head)
 
 

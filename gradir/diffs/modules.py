@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
-from gradir.diffs.sequences import cheapest_alignment, matched
+from gradir.diffs.sequences import cheapest_alignment, pair_by_key
 from gradir.ir.ids import encode_component, split_id, split_last
-from gradir.ir.module_tree import split_path, upwards, whole_tree
+from gradir.ir.module_tree import split_path, walk_up, whole_tree
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -121,7 +121,7 @@ class Outline:
             {self.module(scope.path, added=added): scope for scope in tree.scopes}
             for tree, added in zip(self.trees, (False, True), strict=True)
         )
-        return {module: place for place, (module, _, _) in enumerate(matched(olds, news))}
+        return {module: place for place, (module, _, _) in enumerate(pair_by_key(olds, news))}
 
 
 def _have_same_places(a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]) -> bool:
@@ -245,7 +245,7 @@ def _count_votes(
 
 def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> Iterator[tuple[str, str]]:
     """Yield the pairs of equal modules around two matched nodes, the innermost first."""
-    before, after = [*upwards(old), ""], [*upwards(new), ""]
+    before, after = [*walk_up(old), ""], [*walk_up(new), ""]
     if len(before) == len(after):
         yield from zip(before, after, strict=True)
         return
@@ -289,12 +289,12 @@ class RenamedModules:
         # If no graph lists modules, the names of the tensors imply their paths.
         self._are_unknown = self._known == ({""}, {""})
         for known, graph in zip(self._known, (a, b), strict=True) if self._are_unknown else ():
-            known.update(path for node in graph.nodes.values() if not node.op for path in list(upwards(node.id))[1:])
+            known.update(path for node in graph.nodes.values() if not node.op for path in list(walk_up(node.id))[1:])
         counts: Counter[OtherName] = Counter()
         staying: set[str] = set()
         for old, new in pairs:
             if self._are_unknown and old.role in _OF_MODULES and pattern(old.id) == pattern(new.id):
-                staying.update(map(pattern, (*upwards(old.id), "")))
+                staying.update(map(pattern, (*walk_up(old.id), "")))
             if (old.id, old.scope) != (new.id, new.scope):
                 # No set, since its order differs from run to run. A single renamed tensor is a separate change.
                 other_names = dict.fromkeys(filter(None, self._other_names(old, new)))

@@ -16,7 +16,7 @@ K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
 
 
-def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T | None, T | None]]:
+def pair_by_key(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T | None, T | None]]:
     """Yield each key with both values in the order of ``after``; a key that it lacks follows its predecessor."""
     if [*before] == [*after]:
         # Most graphs share their keys, and without lookups this takes a fraction of the time.

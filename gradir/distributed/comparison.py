@@ -11,21 +11,21 @@ from msgspec.structs import replace
 
 from gradir.diffs.changes import Change
 from gradir.diffs.compare import compare
-from gradir.diffs.ignoring import ignoring
+from gradir.diffs.ignoring import ignore_fields
 from gradir.distributed.copies import differing_values
 from gradir.distributed.missing import find_missing, module_line
 from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import find_swapped
-from gradir.distributed.reading import RankFile, graph_in, read
+from gradir.distributed.reading import RankFile, graph_in, read_ranks
 from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulate
 from gradir.distributed.timeline import make_picture
 from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, find_late_ranks, find_open_ranks, find_unaligned
-from gradir.distributed.words import said, span
+from gradir.distributed.words import describe_collective, span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
-from gradir.ir.model import bounded
-from gradir.ir.module_tree import upwards
-from gradir.ir.text import counted
+from gradir.ir.model import clamp_size
+from gradir.ir.module_tree import walk_up
+from gradir.ir.text import pluralize
 from gradir.ir.totals import totals
 
 _SIZES: Final = (
@@ -42,13 +42,13 @@ _MOST: Final = 5
 _MOST_OPERANDS: Final = 2
 
 
-def examined(sources: Iterable[object]) -> Ranks:
+def compare_ranks(sources: Iterable[object]) -> Ranks:
     """Compare the ranks of a run, from their files or graphs.
 
     Raises:
         GradirError: they are not the files of ranks of one run.
     """
-    ranks = read(sources)
+    ranks = read_ranks(sources)
     world = ranks[0].rank.world
     groups: list[Group] = []
     firsts: list[RankFile] = []
@@ -85,7 +85,7 @@ def examined(sources: Iterable[object]) -> Ranks:
             joined = tuple(sorted({*groups[place].ranks, *group.ranks}))
             groups[place] = replace(groups[place], ranks=joined, uneven=groups[place].uneven or sizes)
     if skipped:
-        line = f"{counted(len(skipped), 'graph')} more, not compared in detail, since there are so many"
+        line = f"{pluralize(len(skipped), 'graph')} more, not compared in detail, since there are so many"
         different[line,] = [one.rank.rank for members in skipped for one in members]
     findings = [Finding("graphs", tuple(sorted(numbers)), lines) for lines, numbers in different.items()]
     compared.sort(key=lambda one: one.rank.rank)
@@ -111,7 +111,7 @@ def _group(members: Sequence[RankFile], graph: Graph) -> Group:
         counts.nodes,
         counts.edges,
         counts.saved_bytes,
-        bounded(local) or counts.parameters,
+        clamp_size(local) or counts.parameters,
         len(members[0].collectives),
         stage=members[0].rank.stage,
     )
@@ -221,7 +221,7 @@ def _report_mixed(
             details = {rank: f"reduced by {each.reduce or 'what is not known'}" for rank, each in issued.items()}
         lines += ["and:"] * (number > 0) + [*_describe_issued(issued, {**details, **made})]
     more = count - len(several)
-    lines += [f"and {counted(more, 'collective')} more"] if more > 0 else []
+    lines += [f"and {pluralize(more, 'collective')} more"] if more > 0 else []
     return [Finding("mixed", tuple(sorted({rank for issued in several for rank in issued})), tuple(lines))]
 
 
@@ -253,7 +253,9 @@ def _describe_hang(stuck: Stuck) -> list[str]:
     for rank, count in stuck.ended.items():
         by_count[count].append(rank)
     for count, ended in sorted(by_count.items()):
-        lines.append(f"{span(ended)} {'has' if len(ended) == 1 else 'have'} ended after {counted(count, 'collective')}")
+        lines.append(
+            f"{span(ended)} {'has' if len(ended) == 1 else 'have'} ended after {pluralize(count, 'collective')}"
+        )
     others = stuck.waiting.keys() - {*stuck.first}
     if others:
         lines.append(f"{span(others)} {'waits' if len(others) == 1 else 'wait'} for these")
@@ -263,7 +265,7 @@ def _describe_hang(stuck: Stuck) -> list[str]:
 def _describe_issued(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING) -> Iterator[str]:
     by_text: defaultdict[str, list[int]] = defaultdict(list)
     for rank, collective in sorted(issued.items()):
-        by_text[said(collective) + (f", {made[rank]}" if rank in made else "")].append(rank)
+        by_text[describe_collective(collective) + (f", {made[rank]}" if rank in made else "")].append(rank)
     for text, ranks in by_text.items():
         yield f"{span(ranks)} in {text}"
 
@@ -283,7 +285,7 @@ def _group_by_graph(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
 def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:
     """Return a line for each difference of a graph from the usual one, and whether they differ in sizes only."""
     found = compare(usual, other)
-    changes = ignoring(found, _SIZES).changes
+    changes = ignore_fields(found, _SIZES).changes
     made = [_framework(usual), _framework(other)]
     by = [f"is made by {made[1] or 'no known framework'}, not by {made[0] or 'one'}"] if made[0] != made[1] else []
     if not changes and not by:
@@ -295,7 +297,7 @@ def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:
     texts = [text for _, text in sorted(lines, key=lambda line: order.get(line[0], len(order)))]
     texts = by + (texts or list(_first_changes(changes, order)))
     more = len(texts) - _MOST
-    rest = [f"and {counted(more, 'difference')} more"] if more > 0 else []
+    rest = [f"and {pluralize(more, 'difference')} more"] if more > 0 else []
     return (*texts[:_MOST], *rest), False
 
 
@@ -306,14 +308,14 @@ def _framework(graph: Graph) -> str:
 def _functions(graph: Graph) -> Counter[str]:
     found: Counter[str] = Counter()
     for scope, count in Counter(node.scope for node in graph.nodes.values() if node.role == "function").items():
-        for path in upwards(scope):
+        for path in walk_up(scope):
             found[path] += count
     return found
 
 
 def _size(graph: Graph, path: str, counts: Mapping[str, int]) -> str:
     line = module_line(graph, path)
-    return f"({counted(counts[path], 'node')}{line and f', {line}'})"
+    return f"({pluralize(counts[path], 'node')}{line and f', {line}'})"
 
 
 def _find_absent(usual: Mapping[str, int], other: Mapping[str, int]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from gradir.distributed.missing import join_names
 from gradir.distributed.model import Finding
 from gradir.distributed.reading import RankFile, group_members
 from gradir.distributed.words import span
-from gradir.ir.ranks import summed_by
+from gradir.ir.ranks import find_summed_parameters
 
 _COPIES = "equal gradients keep copies apart: give all ranks the same values before the first step, and step alike"
 _SHARDS = "these are shards: reduce over the ranks that hold the same one, with equal values"
@@ -45,5 +45,7 @@ def _find_summed(label: str, ranks: Sequence[RankFile]) -> Sequence[str]:
         return ()
     programs = {id(one.collectives): one for one in ranks}.values()
     every = ((issued, one.rank.wrappers) for one in programs for issued, _ in one.collectives.kinds())
-    names = (name for issued, wrappers in every if issued.group == label for name in summed_by(issued, wrappers))
+    names = (
+        name for issued, wrappers in every if issued.group == label for name in find_summed_parameters(issued, wrappers)
+    )
     return tuple(dict.fromkeys(names))

@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from gradir.distributed.messages import Channel, find_channels
-from gradir.distributed.reading import RankFile, graph_in, read
+from gradir.distributed.reading import RankFile, graph_in, read_ranks
 from gradir.distributed.words import span
 from gradir.errors import GradirError
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
-from gradir.ir.head import Head, renamed_head
-from gradir.ir.ids import behind, claim, output_path, split_last, storage_key, within
-from gradir.ir.model import bounded
-from gradir.ir.text import counted
+from gradir.ir.head import Head, rename_in_head
+from gradir.ir.ids import claim, nest_id, output_path, split_last, split_tensor, storage_key
+from gradir.ir.model import clamp_size
+from gradir.ir.text import pluralize
 from gradir.ir.validate import check
 
 _WITHOUT_GRADIENT: Final = ("int", "uint", "bool")
@@ -34,7 +34,7 @@ class Linked(NamedTuple):
     troubles: tuple[str, ...]
 
 
-def linked(sources: Iterable[object]) -> Linked:
+def link_pipeline(sources: Iterable[object]) -> Linked:
     """Return one graph of the stages of a pipeline, or of several pipelines, that of the one with the lowest rank.
 
     gradir links an output to a leaf of the same dtype and shape, or if there are several, of the same name.
@@ -42,7 +42,7 @@ def linked(sources: Iterable[object]) -> Linked:
     Raises:
         GradirError: they are not the files of ranks of one run; a rank runs several stages; nothing can be linked.
     """
-    ranks = read(sources)
+    ranks = read_ranks(sources)
     _check_stages(ranks)
     channels, troubles = find_channels(ranks)
     files = {one.rank.rank: one for one in ranks}
@@ -71,7 +71,7 @@ def _check_stages(ranks: Sequence[RankFile]) -> None:
     first = {one.rank.stage for one in ranks if one.rank.stage is not None}
     for one in ranks:
         if first and len(ranks) == one.rank.world and one.rank.stages > len(first):
-            stages = f"{counted(one.rank.stages, 'stage')} on {counted(len(first), 'place')}"
+            stages = f"{pluralize(one.rank.stages, 'stage')} on {pluralize(len(first), 'place')}"
             raise GradirError(f"{one.name}: a rank of this pipeline runs several stages ({stages}), and has one graph")
 
 
@@ -113,10 +113,10 @@ def _find_links(
                 "an input of one microbatch that requires a gradient"
             )
         elif not pairs:
-            sides = f"{counted(len(outputs), 'output')} and {counted(len(leaves), 'leaf', 'leaves')}"
+            sides = f"{pluralize(len(outputs), 'output')} and {pluralize(len(leaves), 'leaf', 'leaves')}"
             troubles.append(f"{tensor} is sent {where}, where {sides} are alike: give both sides the same names")
         elif count % (len(pairs) * (rounds or 1)):
-            expected = f"{len(pairs)} for each of {counted(rounds or 1, 'microbatch', 'microbatches')}"
+            expected = f"{len(pairs)} for each of {pluralize(rounds or 1, 'microbatch', 'microbatches')}"
             troubles.append(f"{tensor} is sent {count:,} times {where}, which is not {expected}")
         else:
             for output, leaf in pairs:
@@ -197,8 +197,8 @@ def join_graphs(graphs: Mapping[int, tuple[str, Graph]], links: Iterable[Link]) 
     root = Scope(
         "",
         "Pipeline",
-        total=bounded(sum(scope.total for scope in roots)),
-        trainable=bounded(sum(scope.trainable for scope in roots)),
+        total=clamp_size(sum(scope.total for scope in roots)),
+        trainable=clamp_size(sum(scope.trainable for scope in roots)),
     )
     scopes = [root, *(scope for part in parts for scope in part.scopes())]
     whole = Graph.of([node for part in parts for node in part.nodes()], scopes)
@@ -220,7 +220,7 @@ class _Side:
         self._name = name
         self._sends: defaultdict[str, list[tuple[str, Link]]] = defaultdict(list)
         self._receives: dict[str, tuple[str, str, Link]] = {}
-        self._taken = {within(id_, name) for id_ in graph.nodes}
+        self._taken = {nest_id(id_, name) for id_ in graph.nodes}
 
     def send(self, link: Link) -> str:
         """Add a function ``send``, and return its id."""
@@ -255,11 +255,11 @@ class _Side:
                 yield replace(scope, path=self._path(path))
 
     def head(self) -> dict[str, Any]:
-        return renamed_head(self.graph, self._id, keeps_slots=True)
+        return rename_in_head(self.graph, self._id, keeps_slots=True)
 
     def cuts(self) -> Iterator[Cut]:
         # Rename the cuts only, since a rank may have many collectives.
-        head = renamed_head(Head(cuts=self.graph.cuts), self._id, keeps_slots=True)
+        head = rename_in_head(Head(cuts=self.graph.cuts), self._id, keeps_slots=True)
         for cut in head.get("cuts", self.graph.cuts):
             yield replace(cut, names=tuple(map(self._path, cut.names)), scope=self._path(cut.scope))
 
@@ -294,5 +294,5 @@ class _Side:
             return self._receives[id_][0]
         if id_ in self._sends:
             return self._sends[id_][0][0]
-        head, rest = behind(id_)
-        return f"{self._receives[head][0]}{rest}" if head in self._receives else within(id_, self._name)
+        head, rest = split_tensor(id_)
+        return f"{self._receives[head][0]}{rest}" if head in self._receives else nest_id(id_, self._name)

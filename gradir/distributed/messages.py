@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gradir.distributed.reading import RankFile
 from gradir.distributed.simulation import Key
 from gradir.ir import Collective, TensorMeta
-from gradir.ir.text import counted
+from gradir.ir.text import pluralize
 
 _FORWARD: Final = "forward"
 
@@ -68,7 +68,7 @@ def _match_messages(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[T
         route = f"from rank {sender} to rank {receiver} on {label}"
         missing = [rank for rank in (sender, receiver) if rank not in known]
         if missing:
-            count = counted(len(sent[way]) + len(received[way]), "message")
+            count = pluralize(len(sent[way]) + len(received[way]), "message")
             troubles.append(f"{count} {route} cannot be matched: rank {missing[0]} has no file")
             continue
         pairs = list(zip(sent[way], received[way], strict=False))
@@ -78,7 +78,7 @@ def _match_messages(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[T
             troubles.append(f"message {unequal + 1} {route} is {sides}: what follows it is not linked")
             pairs = pairs[:unequal]
         elif len(sent[way]) != len(received[way]):
-            counts = f"{counted(len(sent[way]), 'message')} sent and {len(received[way]):,} received"
+            counts = f"{pluralize(len(sent[way]), 'message')} sent and {len(received[way]):,} received"
             troubles.append(f"{counts} {route}: those that have no other side are not linked")
         forward = tuple(one.tensors for one, _ in pairs if one.phase == _FORWARD)
         if forward:

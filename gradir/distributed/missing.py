@@ -13,7 +13,7 @@ from gradir.distributed.windows import NO_SYNC, UNFINISHED
 from gradir.distributed.words import span
 from gradir.ir import Graph, Node
 from gradir.ir.memo import Memo
-from gradir.ir.text import counted
+from gradir.ir.text import pluralize
 
 _HOOK: Final = "hook:"
 _UNCALLED: Final = "uncalled"
@@ -234,4 +234,4 @@ def join_names(names: Sequence[str]) -> str:
     """Return the first names, and the number of others."""
     more = len(names) - _MOST
     shown = ", ".join(names[:_MOST])
-    return f"{shown} and {counted(more, 'other')}" if more > 0 else shown
+    return f"{shown} and {pluralize(more, 'other')}" if more > 0 else shown

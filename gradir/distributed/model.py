@@ -108,9 +108,9 @@ class Ranks(_Data, frozen=True, dict=True):
         Raises:
             ExportError: there is no such form.
         """
-        from gradir.distributed.words import rendered
+        from gradir.distributed.words import render_ranks
 
-        return rendered(self, form)
+        return render_ranks(self, form)
 
     @property
     def picture(self) -> Picture | None:

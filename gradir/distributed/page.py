@@ -9,9 +9,9 @@ from typing import Final
 from gradir import registry
 from gradir.distributed.model import Ranks
 from gradir.distributed.timeline import Picture
-from gradir.distributed.words import headline, rest, row, said, span, stops, title
+from gradir.distributed.words import describe_collective, headline, rest, row, span, stops, title
 from gradir.errors import ExportError
-from gradir.ir.text import counted, printable
+from gradir.ir.text import escape_unprintable, pluralize
 from gradir.protocols import Reports
 
 _EXPORTER: Final = "html"
@@ -82,7 +82,7 @@ def page(ranks: Ranks) -> str:
         raise ExportError(f"the exporter {_EXPORTER!r} makes no page of a report: use the one of gradir")
     graphs = ranks.graphs
     shown = [
-        (f"graph of {row(group)[0]}: {counted(group.nodes, 'node')}", graph)
+        (f"graph of {row(group)[0]}: {pluralize(group.nodes, 'node')}", graph)
         for group, graph in zip(ranks.groups, graphs, strict=False)
         if group.nodes <= _MOST_NODES
     ][:_MOST_GRAPHS]
@@ -112,7 +112,7 @@ def _body(ranks: Ranks, omitted: int, *, has_graphs: bool) -> Iterator[str]:
     if has_graphs or omitted:
         yield "<h2>Graphs</h2>"
     if omitted:
-        yield f"<p>{counted(omitted, 'graph')} more {'is' if omitted == 1 else 'are'} not in this page.</p>"
+        yield f"<p>{pluralize(omitted, 'graph')} more {'is' if omitted == 1 else 'are'} not in this page.</p>"
 
 
 def _groups(ranks: Ranks, *, has_letters: bool) -> Iterator[str]:
@@ -143,13 +143,13 @@ def _mesh(places: Mapping[int, Mapping[str, int]], group_of: Mapping[int, int]) 
         grids.setdefault(at[:-2], {}).setdefault(at[-2:], []).append(rank)
     yield f"<h2>Mesh {_text(' × '.join(dimensions))}</h2>"
     if len(places) > _MOST_PLACES:
-        yield f"<p>{counted(len(places), 'rank')}: too many to draw.</p>"
+        yield f"<p>{pluralize(len(places), 'rank')}: too many to draw.</p>"
         return
     for outer, ranks in grids.items():
         caption = ", ".join(f"{name} {number}" for name, number in zip(dimensions, outer, strict=False))
         rows, columns = sorted({at[:-1] for at in ranks}), sorted({at[-1] for at in ranks})
         if len(rows) * len(columns) > _MOST_PLACES:
-            yield f"<p>{counted(len(rows) * len(columns), 'place')}: too many to draw.</p>"
+            yield f"<p>{pluralize(len(rows) * len(columns), 'place')}: too many to draw.</p>"
             continue
         yield '<div class="table" tabindex="0" role="region" '
         yield f'aria-label="{_text(f"mesh {caption}".strip())}"><table class="mesh">'
@@ -182,7 +182,7 @@ def _timeline(picture: Picture, group_of: Mapping[int, int]) -> Iterator[str]:
     legend = [f"{_code(op)} {op}" for op in dict.fromkeys(issued.op for issued in shown) if op in _CODES]
     legend += ["blue is backward"] * any(issued.phase != _FORWARD for issued in shown)
     legend += [f"the first {start:,} are not shown"] * bool(start)
-    legend += [f"{counted(picture.omitted, 'rank')} not shown"] * bool(picture.omitted)
+    legend += [f"{pluralize(picture.omitted, 'rank')} not shown"] * bool(picture.omitted)
     # On a narrow screen the mark is out of sight.
     first = next((lane for lane in picture.rows if lane.marked is not None), None)
     link = f'; <a href="#{_MARK}">✗ first mismatch</a>' if first is not None else ""
@@ -200,7 +200,8 @@ def _timeline(picture: Picture, group_of: Mapping[int, int]) -> Iterator[str]:
             look = f"{_FORWARD if issued.phase == _FORWARD else 'backward'}{' bad' if is_bad else ''}"
             code = f"{'✗ ' * is_bad}{_code(issued.op)}"
             label = f"<small>{_text(issued.group[:_LABEL])}</small>"
-            yield f'<td{mark * is_bad} class="{look}" title="{_text(said(issued))}">{_text(code)}{label}</td>'
+            title = _text(describe_collective(issued))
+            yield f'<td{mark * is_bad} class="{look}" title="{title}">{_text(code)}{label}</td>'
         if lane.marked == len(lane.issued):
             yield f'<td{mark} class="bad">✗ ended</td>'
         yield "</tr>"
@@ -212,4 +213,4 @@ def _code(op: str) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(printable(text))
+    return escape(escape_unprintable(text))

@@ -17,7 +17,7 @@ from gradir.codecs.rank_parts import RankSplitter
 from gradir.distributed.programs import Program, Programs
 from gradir.distributed.simulation import Key
 from gradir.errors import GradirError
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Graph, Rank
 from gradir.ir.text import excerpt
 
@@ -41,7 +41,7 @@ class RankFile(NamedTuple):
     collectives: Program
 
 
-def read(sources: Iterable[object]) -> list[RankFile]:
+def read_ranks(sources: Iterable[object]) -> list[RankFile]:
     """Return the files, or graphs, of the ranks of one run, by rank.
 
     If none states its rank, the rank is the number in which the names differ, or else the place in ``sources``.
@@ -55,7 +55,7 @@ def read(sources: Iterable[object]) -> list[RankFile]:
         # A string is iterable, and one path is likely a pattern such as run.*.gir.
         raise GradirError(f"expected a list of files, not {str(sources)!r} alone; pass sorted(glob.glob(...))")
     programs, splitter, values = Programs(), RankSplitter(), _Values()
-    with paused_gc():
+    with pause_gc():
         rank_files = [
             _read(cast("_Source", source), number, programs, splitter, values) for number, source in enumerate(sources)
         ]

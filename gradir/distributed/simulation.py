@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gradir.ir import Collective
-from gradir.ir.ids import accumulated, split_id, without_ordinal
+from gradir.ir.ids import remove_ordinal, split_id, strip_accumulator
 
 ROOTED: Final = frozenset({"broadcast", "gather", "reduce", "scatter"})
 _UNEVEN: Final = frozenset({"gather", "scatter", "all_to_all"})
@@ -258,10 +258,10 @@ def _is_other_gradient(one: Collective, other: Collective) -> bool:
     if one.operands and other.operands:
         return {*one.operands}.isdisjoint(other.operands)
     (path, name), (other_path, other_name) = split_id(one.node), split_id(other.node)
-    by_one_function = without_ordinal(name) == without_ordinal(other_name) != ""
+    by_one_function = remove_ordinal(name) == remove_ordinal(other_name) != ""
     if path == other_path or not by_one_function:
         return False
-    if accumulated(one.node, _ACCUMULATORS) != one.node:
+    if strip_accumulator(one.node, _ACCUMULATORS) != one.node:
         return any(len(tensor.shape or ()) > 1 for tensor in one.tensors)
     return any(part in name for part in _EXCHANGING)
 

@@ -9,7 +9,7 @@ from typing import Final
 from gradir.distributed.reading import RankFile, group_members
 from gradir.distributed.simulation import POINT_TO_POINT, Outcome, Stuck
 from gradir.ir import Collective
-from gradir.ir.ids import without_ordinal
+from gradir.ir.ids import remove_ordinal
 
 UNFINISHED: Final = "unfinished"
 NO_SYNC: Final = "no_sync"
@@ -70,7 +70,7 @@ def _may_follow(issued: Collective) -> bool:
     """Return whether the program may also issue a collective after a step, such as one of a metric."""
     is_outside = issued.phase == "forward" and not issued.scope and issued.microbatch is None
     # The id of a parameter, which also means its gradient, has no number.
-    return is_outside and all(without_ordinal(name) != name for name in issued.operands)
+    return is_outside and all(remove_ordinal(name) != name for name in issued.operands)
 
 
 def find_late_ranks(ranks: Iterable[RankFile]) -> set[int]:

@@ -11,7 +11,7 @@ from gradir.distributed.model import FORMAT, VERSION, Finding, Group, Ranks
 from gradir.errors import ExportError
 from gradir.ir import Collective
 from gradir.ir.json_documents import DocumentKind
-from gradir.ir.text import amount, counted, printable, tensor_text
+from gradir.ir.text import amount, escape_unprintable, pluralize, tensor_text
 from gradir.markdown import code_span
 
 _PAGE: Final = "html"
@@ -42,7 +42,7 @@ _MOST: Final = 8
 _MOST_LINES: Final = 40
 
 
-def rendered(ranks: Ranks, form: str, *, full: bool = False) -> str:
+def render_ranks(ranks: Ranks, form: str, *, full: bool = False) -> str:
     """Return a report on ranks in a format. Unless it is ``full``, a long text shows the first of each kind.
 
     Raises:
@@ -65,7 +65,7 @@ def _text(ranks: Ranks, full: bool) -> str:
         lines.append(title(finding))
         lines += [f"  {line}" for line in finding.lines]
     lines += [*omitted.findings, *map("".join, rest(ranks))]
-    return "".join(f"{printable(line)}\n" for line in lines)
+    return "".join(f"{escape_unprintable(line)}\n" for line in lines)
 
 
 class _Omitted(NamedTuple):
@@ -83,12 +83,12 @@ def _shorten(ranks: Ranks) -> tuple[Ranks, _Omitted]:
     findings = []
     for finding in firsts:
         lines, more = finding.lines[:room], len(finding.lines) - room
-        findings.append(replace(finding, lines=(*lines, *[f"and {counted(more, 'line')} more"] * (more > 0))))
+        findings.append(replace(finding, lines=(*lines, *[f"and {pluralize(more, 'line')} more"] * (more > 0))))
     groups, more = ranks.groups[:_MOST], len(ranks.groups) - _MOST
     others = len(ranks.findings) - len(firsts)
     omitted = _Omitted(
-        tuple([f"and {counted(more, 'graph')} more"] * (more > 0)),
-        (f"and {counted(others, 'finding')} more (--full lists all)" if others else "(--full lists all)",),
+        tuple([f"and {pluralize(more, 'graph')} more"] * (more > 0)),
+        (f"and {pluralize(others, 'finding')} more (--full lists all)" if others else "(--full lists all)",),
     )
     return replace(ranks, groups=groups, findings=tuple(findings)), omitted
 
@@ -104,9 +104,12 @@ def _markdown(ranks: Ranks, full: bool) -> str:
     lines += [f"\n{line}" for line in (*omitted.groups, *stops(ranks))]
     for finding in ranks.findings:
         lines += ["", f"**{title(finding)}**", ""]
-        lines += [f"- {code_span(printable(line), None)}" for line in finding.lines]
+        lines += [f"- {code_span(escape_unprintable(line), None)}" for line in finding.lines]
     lines += [f"\n{line}" for line in omitted.findings]
-    lines += ["", *(f"{text}{code_span(printable(names), None)}" if names else text for text, names in rest(whole))]
+    lines += [
+        "",
+        *(f"{text}{code_span(escape_unprintable(names), None)}" if names else text for text, names in rest(whole)),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -120,7 +123,7 @@ FORMS: Final = (*_FORMS, _PAGE)
 
 def headline(ranks: Ranks) -> str:
     """Return a sentence with the numbers of ranks and graphs."""
-    text = f"{len(ranks.ranks):,} of {counted(ranks.world, 'rank')}, {counted(len(ranks.groups), 'graph')}"
+    text = f"{len(ranks.ranks):,} of {pluralize(ranks.world, 'rank')}, {pluralize(len(ranks.groups), 'graph')}"
     if not ranks.is_sample:
         return text
     is_hang = any(finding.kind == "hang" for finding in ranks.findings)
@@ -141,9 +144,10 @@ def _stage(group: Group) -> str:
 def _group(group: Group) -> str:
     sizes = " up to sizes" if group.uneven else ""
     return (
-        f"{span(group.ranks)}{_stage(group)}{sizes}: {counted(group.nodes, 'node')}, {counted(group.edges, 'edge')}, "
+        f"{span(group.ranks)}{_stage(group)}{sizes}: "
+        f"{pluralize(group.nodes, 'node')}, {pluralize(group.edges, 'edge')}, "
         f"{amount(group.saved_bytes)} bytes saved, {amount(group.elements)} elements held, "
-        f"{counted(group.collectives, 'collective')}"
+        f"{pluralize(group.collectives, 'collective')}"
     )
 
 
@@ -160,7 +164,7 @@ def rest(ranks: Ranks) -> Iterator[tuple[str, str]]:
         if ranks.proved or any(group.collectives for group in ranks.groups):
             mixed = any(finding.kind == "mixed" for finding in ranks.findings)
             exception = "; some mix tensors" if mixed else ""
-            proof = f"{counted(ranks.proved, 'collective')}, each entered by all of its group in the same order"
+            proof = f"{pluralize(ranks.proved, 'collective')}, each entered by all of its group in the same order"
             yield f"{proof}{exception}", ""
         elif not ranks.stopped:
             yield "no collectives" if ranks.recorded else _UNRECORDED, ""
@@ -168,7 +172,7 @@ def rest(ranks: Ranks) -> Iterator[tuple[str, str]]:
         yield f"no gradient on any {'of these ranks' if ranks.is_sample else 'rank'} for ", ", ".join(ranks.unreached)
 
 
-def said(issued: Collective) -> str:
+def describe_collective(issued: Collective) -> str:
     """Return a short description of a collective: its phase, operation, tensors and group, and its origin."""
     parts = [issued.phase, issued.op, ", ".join(map(tensor_text, issued.tensors)), f"on {issued.group}"]
     if issued.peer is not None:

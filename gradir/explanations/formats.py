@@ -19,7 +19,7 @@ from gradir.explanations.model import STATUSES, Allowed, Cause, Examined, Excerp
 from gradir.explanations.verdict import place_text, subject, verdict_of
 from gradir.ir import Source
 from gradir.ir.jsontext import printable_json
-from gradir.ir.text import counted, printable
+from gradir.ir.text import escape_unprintable, pluralize
 from gradir.markdown import code_span
 from gradir.vocabulary.causes import printable_short
 
@@ -101,16 +101,16 @@ class Layout(NamedTuple):
 
 def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, then each cause with its line and advice, the gravest first."""
-    lines = wrapped(explanation.verdict, layout)
+    lines = wrap_line(explanation.verdict, layout)
     causes, others = _select_causes(explanation, layout)
     for cause in causes:
         lines += ["", *cause_lines(cause, layout, named=subject(explanation, cause.names))]
     for other in others:
         lines += ["", other]
     if len(explanation.terms) > 1:
-        lines += ["", "terms of the loss:", *(f"  {each}" for each in _describe_terms(explanation, printable))]
+        lines += ["", "terms of the loss:", *(f"  {each}" for each in _describe_terms(explanation, escape_unprintable))]
     if explanation.allowed:
-        lines += ["", "allowed:", *(f"  {each}" for each in _describe_allowed(explanation, printable))]
+        lines += ["", "allowed:", *(f"  {each}" for each in _describe_allowed(explanation, escape_unprintable))]
     if layout.norms:
         lines += ["", *_norms(explanation)]
     return "".join(f"{line}\n" for line in lines)
@@ -139,8 +139,10 @@ def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = 
     palette = layout.palette
     colour = palette.error if cause.level == "error" else palette.quiet
     words = cause.words(named=named)
-    detail = f": {printable(cause.detail)}" if cause.detail else ""
-    head, *rest = wrapped(f"{cause.level}[{printable(cause.kind)}]: {before}{words.text}{detail}{after}", layout)
+    detail = f": {escape_unprintable(cause.detail)}" if cause.detail else ""
+    head, *rest = wrap_line(
+        f"{cause.level}[{escape_unprintable(cause.kind)}]: {before}{words.text}{detail}{after}", layout
+    )
     label, colon, sentence = head.partition(": ")
     yield f"{colour}{label}{palette.reset}{colon}{sentence}"
     yield from rest
@@ -149,7 +151,7 @@ def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = 
         yield f"  {palette.quiet}-->{palette.reset} {place_text(cause.source)}{via}"
         yield from _draw_excerpt(cause.source.line, cause.excerpt, colour, layout)
     if words.advice:
-        yield from wrapped(f"  help: {words.advice}", layout, "        ")
+        yield from wrap_line(f"  help: {words.advice}", layout, "        ")
 
 
 def _draw_excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
@@ -172,7 +174,7 @@ def _draw_excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layou
         yield f"{palette.quiet}{' ' * len(number)} |{palette.reset}     {blanks}{colour}{carets}{palette.reset}"
 
 
-def wrapped(line: str, layout: Layout, further: str = "    ") -> list[str]:
+def wrap_line(line: str, layout: Layout, further: str = "    ") -> list[str]:
     """Return a line in pieces of the layout's width, all but the first behind ``further``."""
     if layout.width is None or len(line) <= layout.width:
         return [line]
@@ -186,14 +188,14 @@ def _describe_terms(explanation: Explanation, shown: Callable[[str], str]) -> It
         number = f", value {value}" if value else ""
         where = "" if term.source is None else f" at {shown(place_text(term.source))}"
         count = len(explanation.join_tied(term.names))
-        reached = counted(count, "parameter") if count else "nothing"
+        reached = pluralize(count, "parameter") if count else "nothing"
         yield f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
     if len(explanation.terms) > _MOST_TERMS:
         yield f"and {len(explanation.terms) - _MOST_TERMS:,} more"
 
 
 def _select_causes(
-    explanation: Explanation, layout: Layout, shown: Callable[[str], str] = printable
+    explanation: Explanation, layout: Layout, shown: Callable[[str], str] = escape_unprintable
 ) -> tuple[Sequence[Cause], list[str]]:
     # A level of a later version counts as an error.
     causes = sorted(
@@ -207,7 +209,7 @@ def _select_causes(
     if notes and not layout.all:
         kinds = ", ".join(f"{shown(kind)} {count:,}" for kind, count in [*notes.items()][:_MOST_TERMS])
         others.append(
-            f"{counted(notes.total(), 'note')} ({kinds}): --all shows {'it' if notes.total() == 1 else 'them'}"
+            f"{pluralize(notes.total(), 'note')} ({kinds}): --all shows {'it' if notes.total() == 1 else 'them'}"
         )
     return causes[:_MOST_CAUSES], others
 
@@ -216,7 +218,7 @@ def _describe_allowed(explanation: Explanation, shown: Callable[[str], str]) -> 
     for allowed in explanation.allowed[:_MOST_ALLOWED]:
         where = f" ({shown(allowed.where)})" if allowed.where else ""
         nothing = "nothing, as no cause is of this kind or of such names alone"
-        yield f"{shown(allowed.pattern)}{where}: {counted(allowed.causes, 'cause') if allowed.causes else nothing}"
+        yield f"{shown(allowed.pattern)}{where}: {pluralize(allowed.causes, 'cause') if allowed.causes else nothing}"
     if len(explanation.allowed) > _MOST_ALLOWED:
         yield f"and {len(explanation.allowed) - _MOST_ALLOWED:,} more"
 
@@ -274,7 +276,7 @@ def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
 FORMS: Final[Mapping[str, Callable[[Explanation, Layout], str]]] = {"text": text, "markdown": markdown, "json": json}
 
 
-def written(
+def format_explanation(
     explanation: Explanation,
     form: str,
     *,

@@ -14,7 +14,7 @@ from gradir.explanations.verdict import find_gravest, place_text, sentence_of
 from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
 from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, STATUS, failure, overlay_verdict, stands_for_several
-from gradir.ir.text import printable, shortened
+from gradir.ir.text import escape_unprintable, shorten
 from gradir.overlays import MOST_OF_A_VERDICT, mark_verdict
 from gradir.vocabulary.causes import ADVICE
 from gradir.vocabulary.patterns import EXCUSING, LOST, OF_REACHED, OTHER_MODEL, WITHOUT_GRADIENT
@@ -32,7 +32,7 @@ _OF_PARTS: Final = frozenset({ELIDED, FOCUS, LEFT_OUT, STATUS})
 _MOST_TIED: Final = 64
 
 
-def explained(graph: Graph) -> Explanation:
+def explain_cuts(graph: Graph) -> Explanation:
     """Return which parameters of a graph get a gradient, and at which of its cuts the others lose it."""
     if graph.producer.options.get("graph") == "forward":
         raise GraphError(
@@ -63,7 +63,7 @@ def explained(graph: Graph) -> Explanation:
             statuses.update((name, status) for name in cut.names if statuses[name] in {"unused", "unreached"})
     examined = Examined(reason="a file has none", advice="explain the program")
     framework = graph.producer.framework if graph.producer.framework in ADVICE else ""
-    causes = united(_find_causes(statuses, flow, framework), statuses)
+    causes = unite_causes(_find_causes(statuses, flow, framework), statuses)
     return Explanation(statuses, causes, tied=tied, examined=examined)
 
 
@@ -75,7 +75,7 @@ class Verdict(NamedTuple):
     place: Cut | str | None = None
 
 
-def verdict(graph: Graph) -> Verdict | None:
+def find_verdict(graph: Graph) -> Verdict | None:
     """Return the verdict of the overlay, else of the cuts; a part of a graph has none.
 
     A forward graph has one only if it raised.
@@ -87,11 +87,13 @@ def verdict(graph: Graph) -> Verdict | None:
         if node is None:
             return None if given is None else Verdict(*given)
         where = f" ({place_text(node.source)})" if node.source else ""
-        error = printable(shortened(failure(node), MOST_OF_A_VERDICT))
-        return Verdict("alarm", f"The forward ended at {printable(node.op or node.id)}: {error}{where}.", node.id)
+        error = escape_unprintable(shorten(failure(node), MOST_OF_A_VERDICT))
+        return Verdict(
+            "alarm", f"The forward ended at {escape_unprintable(node.op or node.id)}: {error}{where}.", node.id
+        )
     if given is None and any(stands_for_several(node) or not _OF_PARTS.isdisjoint(node.ext) for node in nodes):
         return None
-    found = explained(graph)
+    found = explain_cuts(graph)
     if given is None and not (found.statuses or found.causes):
         return None
     look = LOOKS_OF_LEVELS[found.level] if found.causes else "good"
@@ -103,9 +105,9 @@ def verdict(graph: Graph) -> Verdict | None:
     return Verdict(*(given or (look, sentence_of(found))), place)
 
 
-def with_verdict(graph: Graph) -> Graph:
+def add_verdict(graph: Graph) -> Graph:
     """Return the graph with its verdict as a mark of its outputs."""
-    found = None if overlay_verdict(graph.nodes.values()) else verdict(graph)
+    found = None if overlay_verdict(graph.nodes.values()) else find_verdict(graph)
     return graph if found is None else mark_verdict(graph, found.look, found.sentence)
 
 
@@ -140,7 +142,7 @@ class _Named(NamedTuple):
     places: dict[str, None]
 
 
-def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause, ...]:
+def unite_causes(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause, ...]:
     """Merge the causes of one line, and those of one block without gradients.
 
     Causes of one line differ in names and in the place at the end of their details. Causes of a block, which follow
@@ -148,13 +150,13 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
 
     >>> from gradir.ir import Source
     >>> one, two = (Cause("detach", "error", "detach", (name,), Source("net.py", 7)) for name in "ab")
-    >>> [cause.names for cause in united([one, two, replace(one, level="info")], {"a": "reached", "b": "cut"})]
+    >>> [cause.names for cause in unite_causes([one, two, replace(one, level="info")], {"a": "reached", "b": "cut"})]
     [('b', 'a'), ('a',)]
     >>> block = [Cause("no_grad", "error", "linear", (f"t.{line}",), Source("net.py", line)) for line in (3, 4, 6)]
-    >>> [(cause.names, cause.detail) for cause in united(block, {})]
+    >>> [(cause.names, cause.detail) for cause in unite_causes(block, {})]
     [(('t.3', 't.4', 't.6'), 'so did the operations at net.py:4, net.py:6')]
     >>> used = [replace(two, kind="withheld", names=(name,), detail=f"used at {name}.py:3") for name in "ab"]
-    >>> [(cause.names, cause.detail) for cause in united(used, {})]
+    >>> [(cause.names, cause.detail) for cause in unite_causes(used, {})]
     [(('a', 'b'), 'used at a.py:3, b.py:3')]
     """
     by_key: dict[Cause, _Named] = {}

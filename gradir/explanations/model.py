@@ -14,9 +14,9 @@ from gradir.errors import GraphError, did_you_mean
 from gradir.explanations.verdict import verdict_of
 from gradir.ir import Graph, Source
 from gradir.ir.frozen import NOTHING
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 from gradir.overlays import MOST_OF_A_VERDICT, Channel, Look, Overlay
-from gradir.vocabulary.causes import Words, worded
+from gradir.vocabulary.causes import CauseText, describe_cause
 
 __all__ = ["STATUSES", "Allowed", "Cause", "Examined", "Excerpt", "Explanation", "Level", "OfGraph", "Term"]
 
@@ -91,16 +91,16 @@ class Cause(Record, frozen=True):
     def text(self) -> str:
         """Return a sentence that says what happened."""
         text = self.words().text
-        return f"{text}: {printable(self.detail)}" if self.detail else text
+        return f"{text}: {escape_unprintable(self.detail)}" if self.detail else text
 
     @property
     def advice(self) -> str:
         """Return the advice in one sentence, or an empty text."""
         return self.words().advice
 
-    def words(self, *shown: Callable[[str], str], named: str = "") -> Words:
+    def words(self, *shown: Callable[[str], str], named: str = "") -> CauseText:
         """Return the sentence without the detail, and the advice; ``shown`` formats names, ``named`` replaces them."""
-        return worded(
+        return describe_cause(
             self.kind,
             self.op,
             self.names,
@@ -315,9 +315,9 @@ class Explanation(Record, frozen=True, dict=True):
             ExportError: the format is unknown, or JSON cannot represent a name.
         """
         # Not above, since that module imports this one.
-        from gradir.explanations.formats import written
+        from gradir.explanations.formats import format_explanation
 
-        return written(self, format, all=all)
+        return format_explanation(self, format, all=all)
 
     def __str__(self) -> str:
         """Return the output of ``gradir explain``, without the last line end."""

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from gradir.ir import Source
 from gradir.ir.name_ranges import ranges
-from gradir.ir.text import counted, printable
-from gradir.vocabulary.causes import FEW_NAMES, LONGEST_NAME, listed_names, printable_short
+from gradir.ir.text import escape_unprintable, pluralize
+from gradir.vocabulary.causes import FEW_NAMES, LONGEST_NAME, format_names, printable_short
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Cause, Explanation
@@ -44,7 +44,9 @@ def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
     examined = explanation.examined
     if examined.reason:
         state = "Values were not examined" if examined.values == "none" else "Values are those of `.grad`"
-        sentences.append(f"{state}: {printable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}.")
+        sentences.append(
+            f"{state}: {escape_unprintable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}."
+        )
     if not examined.overwritten:
         sentences.append("Unseen writes to saved tensors were not examined, since the backward communicates.")
     return " ".join(sentences)
@@ -83,16 +85,16 @@ def subject(explanation: Explanation, names: Sequence[str], shown: Shown = print
         return "all parameters"
     folded = ranges(modules)
     if len(names) <= FEW_NAMES or not modules or len(folded) > LONGEST_NAME:
-        return listed_names(explanation.join_tied(names), shown)
+        return format_names(explanation.join_tied(names), shown)
     whole = f"all of {shown(folded)}"
-    return f"{whole} and {listed_names(explanation.join_tied(others), shown)}" if others else whole
+    return f"{whole} and {format_names(explanation.join_tied(others), shown)}" if others else whole
 
 
 def place_text(source: Source) -> str:
     """Return a line of the program as text: ``net.py:7 in Net.forward``, or ``cell 3, line 2`` in a notebook."""
-    file = printable(source.file)
+    file = escape_unprintable(source.file)
     where = f"{file}, line {source.line}" if file.startswith("cell ") else f"{file}:{source.line}"
-    return f"{where} in {printable(source.function)}" if source.function not in {"", "<module>"} else where
+    return f"{where} in {escape_unprintable(source.function)}" if source.function not in {"", "<module>"} else where
 
 
 def _describe_harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
@@ -105,7 +107,7 @@ def _describe_harm(explanation: Explanation, statuses: Counter[str], shown: Show
     concerned = [name for name in phrases if phrases[name] == phrase]
     reason = _reason(explanation, cause, shown, concerned)
     more = sum(each.level == "error" for each in explanation.causes) - 1
-    further = f", and {counted(more, 'more error')}" if more else ""
+    further = f", and {pluralize(more, 'more error')}" if more else ""
     if "error" in statuses or not statuses:
         return f"No parameter gets a gradient: {reason}{further}."
     if phrase is None and statuses.total() == sum(statuses[status] for status in _GOOD):
@@ -131,7 +133,9 @@ def _describe_state(explanation: Explanation, statuses: Counter[str], shown: Sho
     counts = Counter[tuple[str, str]]()
     for status, count in statuses.items():
         if status not in _GOOD:
-            counts[_PHRASES.get(status, (f"is {printable(status)}", f"are {printable(status)}"))] += count
+            counts[_PHRASES.get(status, (f"is {escape_unprintable(status)}", f"are {escape_unprintable(status)}"))] += (
+                count
+            )
     if statuses.keys().isdisjoint(_GOOD) and len(counts) == 1:
         (phrase,) = counts
         parts = [_share(explanation, statuses, [*statuses], phrase, shown)]
@@ -152,7 +156,7 @@ def _share(
     (one, many), total = verbs, statuses.total()
     count = sum(statuses[status] for status in alike)
     if total == 1:
-        name = listed_names(explanation.join_tied(explanation.statuses), shown)
+        name = format_names(explanation.join_tied(explanation.statuses), shown)
         return f"{name} {one if count else 'gets no gradient'}"
     if count == total:
         return f"{f'All {total:,}' if total > 2 else 'Both'} parameters {many}"

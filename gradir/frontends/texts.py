@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from gradir.ir.model import AttrScalar, NonFinite
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 from gradir.lines import remember
 
 _INT64 = range(-(2**63), 2**63)
@@ -86,7 +86,7 @@ class ShownPaths:
         """Return the path to show for a file name of Python."""
         shown = self._known.get(filename)
         if shown is None:
-            shown = self._known[filename] = printable(plain_text(self._relative(Path(filename)).as_posix()))
+            shown = self._known[filename] = escape_unprintable(plain_text(self._relative(Path(filename)).as_posix()))
             remember(shown, filename)
         return shown
 

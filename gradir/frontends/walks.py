@@ -13,10 +13,10 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-def reached(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Iterator[K]:
+def find_reachable(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Iterator[K]:
     """Yield the values that can be reached from ``starts``, each once, in depth-first order.
 
-    >>> list(reached("a", {"a": "bc", "b": "c", "c": "a"}.__getitem__))
+    >>> list(find_reachable("a", {"a": "bc", "b": "c", "c": "a"}.__getitem__))
     ['a', 'b', 'c']
     """
     waiting, seen = [*starts][::-1], set[K]()
@@ -28,11 +28,13 @@ def reached(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Itera
             waiting += [*following(current)][::-1]
 
 
-def folded(start: K, known: dict[K, V], following: Callable[[K], Iterable[K]], compute: Callable[[K], V]) -> V:
+def compute_bottom_up(
+    start: K, known: dict[K, V], following: Callable[[K], Iterable[K]], compute: Callable[[K], V]
+) -> V:
     """Compute a value for ``start`` after those for all that follow it, each once, and store them in ``known``.
 
     >>> lengths: dict[str, int] = {}
-    >>> folded("ab", lengths, lambda text: [text[1:]] if text else [], len), lengths
+    >>> compute_bottom_up("ab", lengths, lambda text: [text[1:]] if text else [], len), lengths
     (2, {'': 0, 'b': 1, 'ab': 2})
     """
     waiting = [start]
@@ -45,10 +47,10 @@ def folded(start: K, known: dict[K, V], following: Callable[[K], Iterable[K]], c
     return known[start]
 
 
-def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
+def follow(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
     """Yield a value, the one that follows it, and so on until ``None``.
 
-    >>> list(chain(3, lambda number: number - 1 or None))
+    >>> list(follow(3, lambda number: number - 1 or None))
     [3, 2, 1]
     """
     while first is not None:
@@ -58,7 +60,7 @@ def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
 
 def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield a running frame and the frames that called it, the innermost first."""
-    return chain(frame, lambda inner: inner.f_back)
+    return follow(frame, lambda inner: inner.f_back)
 
 
 def frames_of(frame: FrameType | None, module: str) -> Iterator[FrameType]:
@@ -66,7 +68,7 @@ def frames_of(frame: FrameType | None, module: str) -> Iterator[FrameType]:
     return (each for each in frames_from(frame) if f"{each.f_globals.get('__name__')}.".startswith(f"{module}."))
 
 
-def closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def closure_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the closure variables of a function that have a value."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):
@@ -75,12 +77,12 @@ def closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 def codes_in(code: CodeType) -> Iterator[CodeType]:
     """Yield a code and the codes of the functions inside it."""
-    return reached([code], lambda each: (inner for inner in each.co_consts if isinstance(inner, CodeType)))
+    return find_reachable([code], lambda each: (inner for inner in each.co_consts if isinstance(inner, CodeType)))
 
 
 def paths_above(path: str) -> Iterator[str]:
     """Yield a path of a module and the paths above it, the root last."""
-    return chain(path, lambda inner: inner.rpartition(".")[0] if inner else None)
+    return follow(path, lambda inner: inner.rpartition(".")[0] if inner else None)
 
 
 def element_sums(
@@ -101,15 +103,15 @@ def element_sums(
     return own, total, trainable
 
 
-def below(path: str, name: str) -> str:
+def join_paths(path: str, name: str) -> str:
     """Join a path of a module and a path below it. Either may be empty."""
     return f"{path}.{name}" if path and name else path or name
 
 
-def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+def group_by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     """Return the values of each key, in the order of the pairs.
 
-    >>> grouped((len(word), word) for word in ("a", "to", "b"))
+    >>> group_by_key((len(word), word) for word in ("a", "to", "b"))
     {1: ['a', 'b'], 2: ['to']}
     """
     found: dict[K, list[T]] = {}
@@ -122,7 +124,7 @@ _NONE: Final = object()
 
 
 @contextmanager
-def substituted(owner: Any, name: str, value: object) -> Iterator[None]:
+def replace_attribute(owner: Any, name: str, value: object) -> Iterator[None]:
     """Replace the value of an attribute, if it exists, inside of a ``with`` block."""
     old = getattr(owner, name, _NONE)
     if old is _NONE:

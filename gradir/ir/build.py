@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from gradir.errors import GraphError
 from gradir.ir.edges import postorder
-from gradir.ir.frozen import NOTHING, frozen
+from gradir.ir.frozen import NOTHING, freeze
 from gradir.ir.graph import Graph
 from gradir.ir.ids import IdAllocator, storage_key
-from gradir.ir.model import BESIDE, AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir.model import NO_GRADIENT_ROLES, AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.saved import OWNERS
 from gradir.ir.text import is_unicode
 from gradir.ir.validate import check_all, fault_in, rule_of
@@ -225,7 +225,7 @@ class Builder:
         draft = self._drafts[index]
         found = [value.index for value in (*draft.inputs, draft.base) if value is not None]
         origins = [origin.index for origin in draft.origins if origin is not None]
-        return found + [index for index in origins if self._drafts[index].node.role in BESIDE]
+        return found + [index for index in origins if self._drafts[index].node.role in NO_GRADIENT_ROLES]
 
     def _make_node(self, index: int, ids: Mapping[int, str], known: dict[Hashable, str]) -> Node:
         """Return a node with its id and those of its producers; ``known`` has the keys of earlier storages."""
@@ -271,7 +271,7 @@ def _freeze_attributes(title: str, attributes: Mapping[str, AttrValue] | None) -
     owner, _, field = title.rpartition(": ")
     if not isinstance(attributes, Mapping):
         raise GraphError(f"{title}: expected a mapping, got {attributes!r}")
-    found = frozen({key: _convert_lists(value) for key, value in attributes.items()})
+    found = freeze({key: _convert_lists(value) for key, value in attributes.items()})
     fault = fault_in(found, rule_of(Node, "attrs"), field)
     if fault is not None:
         raise GraphError(f"{owner}: {fault.place} {fault.problem}")

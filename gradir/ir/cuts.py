@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from gradir.ir.graph import Graph
 from gradir.ir.marks import is_focus, left_out
-from gradir.ir.model import BESIDE, Cut
-from gradir.ir.module_tree import common_path, module_of, upwards
-from gradir.ir.text import counted, printable, shortened
+from gradir.ir.model import NO_GRADIENT_ROLES, Cut
+from gradir.ir.module_tree import common_path, module_of, walk_up
+from gradir.ir.text import escape_unprintable, pluralize, shorten
 
 # An option of the producer: the forward pass was recorded.
 FLOW: Final = "flow"
@@ -62,7 +62,7 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
         text += f", meant: {_short(cut.meant)}"
     if not cut.names:
         return text
-    return f"{text} ({counted(len(cut.names), 'parameter')})" if count else f"{text}: {_join_names(cut.names)}"
+    return f"{text} ({pluralize(len(cut.names), 'parameter')})" if count else f"{text}: {_join_names(cut.names)}"
 
 
 def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
@@ -81,7 +81,7 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     for cut in cuts:
         if cut.is_place:
             into = graph.nodes.get(cut.into)
-            has_end = into is not None and into.role not in BESIDE
+            has_end = into is not None and into.role not in NO_GRADIENT_ROLES
             found.append(Stub(cut_text(cut), *((cut.into, cut.slot) if has_end else ("", None)), is_place=True))
         elif cut.names and (has_flow or cut.kind == "unreached"):
             names.setdefault(cut.kind, []).append(cut.names[0])
@@ -105,12 +105,12 @@ def counts_text(graph: Graph) -> str:
     return ", ".join(texts + ["…"] * (len(kinds) > _MOST_KINDS))
 
 
-def lacking_flow(a: Graph, b: Graph) -> Graph | None:
+def find_graph_without_flow(a: Graph, b: Graph) -> Graph | None:
     """Return the graph without a recorded forward pass, if the other one has it.
 
     >>> from gradir.ir.model import Producer
     >>> a, b = Graph.of([]), Graph.of([], producer=Producer(options={FLOW: True}))
-    >>> lacking_flow(a, b) is a, lacking_flow(b, a) is a, lacking_flow(b, b)
+    >>> find_graph_without_flow(a, b) is a, find_graph_without_flow(b, a) is a, find_graph_without_flow(b, b)
     (True, True, None)
     """
     lacking = [graph for graph in (a, b) if graph.producer.options.get(FLOW) is not True]
@@ -128,7 +128,7 @@ def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
     return lambda cut: (
         cut.at in nodes
         or cut.into in nodes
-        or (cut.scope != "" and (cut.scope in modules or not whole.isdisjoint(upwards(cut.scope))))
+        or (cut.scope != "" and (cut.scope in modules or not whole.isdisjoint(walk_up(cut.scope))))
     )
 
 
@@ -138,4 +138,4 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _short(text: str) -> str:
-    return printable(shortened(text, _LONGEST))
+    return escape_unprintable(shorten(text, _LONGEST))

@@ -68,10 +68,10 @@ def _edges_into(nodes: Iterable[Node]) -> Iterator[Edge]:
                     kind = kinds[slot] if kinds and slot < len(kinds) else DATA
                     yield _make_tuple(Edge, (ref.id, ref.output_nr, dst, slot, kind))
         if _get_slotless(node) != _NO_SLOTLESS:
-            yield from edges_beside(node)
+            yield from slotless_edges(node)
 
 
-def edges_beside(node: Node) -> list[Edge]:
+def slotless_edges(node: Node) -> list[Edge]:
     """Return the edges into a node without an input slot."""
     found: list[Edge] = []
     if _get_slotless(node) == _NO_SLOTLESS:
@@ -96,12 +96,12 @@ def references(node: Node) -> list[tuple[Ref | None, ...]]:
     return [value if type(value) is tuple else _NO_EDGE if value is None else (Ref(value, 0),) for value in values]
 
 
-def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:
+def move_edges(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:
     """Return the fields of a node with other sources of its edges.
 
     ``moved`` returns the new source of an edge, or ``None`` to remove it.
 
-    >>> rewired(Node("y", inputs=(None, Ref("x", 0)), base="z"), lambda ref, kind: Ref(f"{kind} {ref.id}", 1))
+    >>> move_edges(Node("y", inputs=(None, Ref("x", 0)), base="z"), lambda ref, kind: Ref(f"{kind} {ref.id}", 1))
     {'inputs': (None, Ref(id='data x', output_nr=1)), 'base': 'view z'}
     """
     if _get_slotless(node) == _NO_SLOTLESS:
@@ -142,7 +142,7 @@ class Edges(Collection[Edge]):
 def number_into(node: Node) -> int:
     """Return the number of edges into a node."""
     inputs = node.inputs
-    return len(inputs) - inputs.count(None) + (0 if _get_slotless(node) == _NO_SLOTLESS else len(edges_beside(node)))
+    return len(inputs) - inputs.count(None) + (0 if _get_slotless(node) == _NO_SLOTLESS else len(slotless_edges(node)))
 
 
 def sources(node: Node) -> list[str]:
@@ -152,7 +152,7 @@ def sources(node: Node) -> list[str]:
     for ref in node.inputs:
         if ref is not None:
             found.append(ref.id)  # noqa: PERF401
-    return found if _get_slotless(node) == _NO_SLOTLESS else found + [edge.src for edge in edges_beside(node)]
+    return found if _get_slotless(node) == _NO_SLOTLESS else found + [edge.src for edge in slotless_edges(node)]
 
 
 _NO_SLOT: Final = -1
@@ -215,7 +215,7 @@ class EdgeColumns:
         self.kind += [0] * (len(self.source) - inputs - len(self.kind))
         kinds = node.kinds
         self.kind += [self.kinds[kinds[slot] if slot < len(kinds) else DATA] for slot in self.slot[-inputs:] if inputs]
-        for edge in edges_beside(node):
+        for edge in slotless_edges(node):
             self.source.append(self.numbers[edge.src])
             self.output.append(edge.output_nr)
             self.slot.append(_NO_SLOT)

@@ -28,7 +28,7 @@ def frames(graph: Graph, accumulators: Collection[str]) -> dict[str, str]:
     >>> from gradir.ir import Graph, Node, Ref, Scope
     >>> nodes = [Node("x"), Node("a", scope="act", inputs=(Ref("x", 0),)), Node("y", inputs=(Ref("a", 0),))]
     >>> graph = Graph.of([*nodes, Node("b", scope="act", inputs=(Ref("y", 0),))], [Scope("act", calls=2)])
-    >>> [(node_id, module_of(frame), frame == "act") for node_id, frame in frames(graph, ()).items()]
+    >>> [(node_id, module_of_frame(frame), frame == "act") for node_id, frame in frames(graph, ()).items()]
     [('b', 'act', False)]
     """
     parts = {path: _Parts() for path, scope in graph.scopes.items() if path and scope.calls > 1}
@@ -53,7 +53,7 @@ def frames(graph: Graph, accumulators: Collection[str]) -> dict[str, str]:
     return {node.id: frame for node in inside if (frame := _frame(node, numbers)) != node.scope} if numbers else {}
 
 
-def module_of(frame: str) -> str:
+def module_of_frame(frame: str) -> str:
     """Return the module, or the part of one, of a frame."""
     return _NUMBERED.sub("", frame) if _PART in frame else frame
 

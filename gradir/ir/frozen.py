@@ -30,14 +30,14 @@ class FrozenDict(dict[K, V]):
 
     # By default, pickle would fill a new dict with __setitem__, which refuses.
     def __reduce__(self) -> tuple[Any, ...]:
-        return frozen, (dict(self),)
+        return freeze, (dict(self),)
 
 
 # msgspec omits a field only if its value is the same object as the default.
 NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()
 
 
-def frozen(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
+def freeze(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
     """Return a mapping as a `FrozenDict`, and any other value unchanged."""
     value: Any = mapping
     # The first two tests are faster than the third.

@@ -14,10 +14,10 @@ from msgspec.structs import force_setattr
 
 from gradir.errors import GradirError, GraphError, did_you_mean
 from gradir.ir.edges import Edge, Edges, sources
-from gradir.ir.frozen import NOTHING, FrozenDict, frozen
+from gradir.ir.frozen import NOTHING, FrozenDict, freeze
 from gradir.ir.head import Head
-from gradir.ir.model import Cut, Node, Producer, Scope, bounded
-from gradir.ir.saved import SavedBytes, bytes_told
+from gradir.ir.model import Cut, Node, Producer, Scope, clamp_size
+from gradir.ir.saved import SavedBytes, bytes_beyond_slots
 from gradir.ir.text import excerpt
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
 
     def __post_init__(self) -> None:
         for name in _MAPPINGS:
-            force_setattr(self, name, frozen(getattr(self, name)))
+            force_setattr(self, name, freeze(getattr(self, name)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
@@ -190,10 +190,10 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             account = {"scope": node.scope, "op": node.op, "node": node.id}[by]
             if node.saved:
                 saved.add(node, account)
-            found[account] = found.get(account, 0) + bytes_told(node)
+            found[account] = found.get(account, 0) + bytes_beyond_slots(node)
         for account, size in saved.by_account().items():
             found[account] += size
-        return {account: bounded(size) for account, size in found.items() if size}
+        return {account: clamp_size(size) for account, size in found.items() if size}
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """Return the graph for networkx: nodes by id, and edges from producer to consumer by input slot.

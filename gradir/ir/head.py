@@ -28,13 +28,13 @@ class Head(Record, frozen=True, kw_only=True):
     collectives: Annotated[tuple[Collective, ...], About("free", merged="neither")] = ()
 
 
-def renamed_head(head: Head, called: Callable[[str], str], *, keeps_slots: bool = False) -> dict[str, Any]:
+def rename_in_head(head: Head, called: Callable[[str], str], *, keeps_slots: bool = False) -> dict[str, Any]:
     """Return the fields of a head that name nodes, with the new name of each node.
 
     ``called`` returns the new name, or an empty text for a removed node. Slots stay known only with ``keeps_slots``.
 
     >>> head = Head(cuts=(Cut("detach", at="x", into="y", slot=1),))
-    >>> [(cut.at, cut.into, cut.slot) for cut in renamed_head(head, {"x": "x", "y": "z"}.__getitem__)["cuts"]]
+    >>> [(cut.at, cut.into, cut.slot) for cut in rename_in_head(head, {"x": "x", "y": "z"}.__getitem__)["cuts"]]
     [('x', 'z', None)]
     """
 

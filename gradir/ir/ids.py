@@ -104,28 +104,30 @@ def whole_name(name: str) -> str:
     return _PART.sub("", name)
 
 
-def removed(name: str) -> str:
+def mark_as_removed(name: str) -> str:
     """Return an id for a removed node whose former id belongs to another node."""
     return name + _REMOVED
 
 
-def renamed(name: str, before: str, after: str) -> str:
+def replace_prefix(name: str, before: str, after: str) -> str:
     """Return a path, name or id with the prefix ``before`` replaced.
 
-    >>> renamed("layers.0/tanh:1", "layers.0", "layers.0-11"), renamed("layers.01", "layers.0", "layers.0-11")
-    ('layers.0-11/tanh:1', 'layers.01')
+    >>> replace_prefix("layers.0/tanh:1", "layers.0", "layers.0-11")
+    'layers.0-11/tanh:1'
+    >>> replace_prefix("layers.01", "layers.0", "layers.0-11")
+    'layers.01'
     """
     rest = name[len(before) :]
     return after + rest if name.startswith(before) and rest[:1] in PATH_SEPARATORS else name
 
 
-def tells_module(node_id: str, path: str) -> bool:
+def starts_with_module(node_id: str, path: str) -> bool:
     """Return whether an id starts with the path of a module.
 
-    >>> tells_module("cell.×49/mul:1", "cell.×49"), tells_module("mul:1", "×24")
+    >>> starts_with_module("cell.×49/mul:1", "cell.×49"), starts_with_module("mul:1", "×24")
     (True, False)
     """
-    return bool(path) and renamed(node_id, encode_component(path), "") != node_id
+    return bool(path) and replace_prefix(node_id, encode_component(path), "") != node_id
 
 
 def output_path(node_id: str) -> str:
@@ -133,17 +135,17 @@ def output_path(node_id: str) -> str:
     return node_id.partition(":")[2]
 
 
-def within(node_id: str, module: str) -> str:
+def nest_id(node_id: str, module: str) -> str:
     """Return the id of a node after its graph was put into a module.
 
-    >>> within("h.0/mm:1", "stage1"), within("w", "stage1"), within("mm:1", "stage1"), within("output", "stage1")
+    >>> nest_id("h.0/mm:1", "stage1"), nest_id("w", "stage1"), nest_id("mm:1", "stage1"), nest_id("output", "stage1")
     ('stage1.h.0/mm:1', 'stage1.w', 'stage1/mm:1', 'stage1/output')
     """
     head = node_id.partition("/")[0]
     return f"{module}{'/' if ':' in head or head in ('', 'output') else '.'}{node_id}"
 
 
-def behind(node_id: str) -> tuple[str, str]:
+def split_tensor(node_id: str) -> tuple[str, str]:
     """Split an id into the tensor that it is derived from and the rest with its slash."""
     head, slash, rest = node_id.partition("/")
     return head, slash + rest
@@ -177,17 +179,19 @@ def relative_id(node_id: str, base_id: str) -> str:
     return "." * (len(base) - common + 1) + ".".join(parts[common:]) + slash + name
 
 
-def accumulated(node_id: str, operations: Collection[str]) -> str:
+def strip_accumulator(node_id: str, operations: Collection[str]) -> str:
     """Return the tensor whose gradient a node accumulates, or its own id.
 
-    >>> accumulated("fc.weight/accumulate_grad:1", {"accumulate_grad"}), accumulated("fc/addmm:1", {"accumulate_grad"})
-    ('fc.weight', 'fc/addmm:1')
+    >>> strip_accumulator("fc.weight/accumulate_grad:1", {"accumulate_grad"})
+    'fc.weight'
+    >>> strip_accumulator("fc/addmm:1", {"accumulate_grad"})
+    'fc/addmm:1'
     """
     tensor, operation = split_id(node_id)
     return tensor if stem(operation) in operations else node_id
 
 
-def below(node_id: str, tensor: str) -> str:
+def id_suffix(node_id: str, tensor: str) -> str:
     """Return the suffix after a tensor's id in an id derived from it, with its slash, else an empty text."""
     return node_id[len(tensor) :] if tensor and node_id.startswith(f"{tensor}/") else ""
 
@@ -219,35 +223,35 @@ def split_ordinal(node_id: str) -> tuple[str, int]:
     return head + colon, int(tail)
 
 
-def without_ordinal(operation: str) -> str:
+def remove_ordinal(operation: str) -> str:
     """Return an operation without its ordinal."""
     return _ORDINAL.sub("", operation)
 
 
-def without_indices(name: str) -> str:
+def mask_indices(name: str) -> str:
     """Return a path, a name or an id with ``*`` for each part that is a number.
 
-    >>> without_indices("layers.3.attn/addmm:2")
+    >>> mask_indices("layers.3.attn/addmm:2")
     'layers.*.attn/addmm:*'
     """
     return _INDEX.sub("*", name)
 
 
-def without_numbers(name: str) -> str:
+def mask_numbers(name: str) -> str:
     """Return a path, a name or an id with ``*`` for each number that ends a component.
 
-    >>> without_numbers("layers_3.attn/addmm:2"), without_numbers("layers.3.fc1")
+    >>> mask_numbers("layers_3.attn/addmm:2"), mask_numbers("layers.3.fc1")
     ('layers_*.attn/addmm:*', 'layers.*.fc1')
     """
     return _NUMBER.sub("*", name)
 
 
-def numbered(component: str) -> tuple[str, int] | None:
+def split_index(component: str) -> tuple[str, int] | None:
     """Split a path component such as ``h_2`` into a list and an index; return ``None`` if it is no list entry.
 
     The entries of a list are ``0``, ``1`` inside the list, or ``h_0``, ``h_1`` in the module that owns it.
 
-    >>> numbered("h_10"), numbered("3"), numbered("fc1"), numbered("h_01")
+    >>> split_index("h_10"), split_index("3"), split_index("fc1"), split_index("h_01")
     (('h_', 10), ('', 3), None, None)
     """
     found = _NUMBERED.fullmatch(component)

@@ -16,7 +16,7 @@ from msgspec.structs import fields
 
 from gradir.errors import FormatError, warn
 from gradir.ir.jsontext import TOO_DEEP, is_too_deep, printable_json
-from gradir.ir.text import excerpt, said
+from gradir.ir.text import excerpt, summarize_error
 
 T = TypeVar("T")
 # gradir reads every minor version of these documents.
@@ -46,7 +46,7 @@ class DocumentKind(NamedTuple):
         try:
             document = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FormatError(f"broken JSON: {said(error)}") from error
+            raise FormatError(f"broken JSON: {summarize_error(error)}") from error
         if not isinstance(document, dict) or document.get("format") != self.format:
             article = "an" if self.noun[0] in "aeiou" else "a"
             raise FormatError(
@@ -58,15 +58,15 @@ class DocumentKind(NamedTuple):
         # The records have no fields for the head.
         del document["format"], document["version"]
         try:
-            record, surplus = converted(document, kind)
+            record, surplus = convert_tolerantly(document, kind)
             record = complete(record)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise FormatError(f"broken {self.noun}: {said(error)}") from error
+            raise FormatError(f"broken {self.noun}: {summarize_error(error)}") from error
         if version != self.version:
             newer = f"the {self.noun} has version {version}, newer than {self.version}"
             warn(f"{newer}; what this gradir does not know in it is ignored")
         elif surplus is not None:
-            warn(f"the {self.noun} has what this gradir does not know, which is ignored: {said(surplus)}")
+            warn(f"the {self.noun} has what this gradir does not know, which is ignored: {summarize_error(surplus)}")
         return record
 
 
@@ -75,12 +75,12 @@ _UNIONS: Final = (Union, UnionType)
 _CONTAINERS: Final = (*_UNIONS, tuple, Mapping)
 
 
-def tolerant(kind: Any) -> Any:
+def make_tolerant(kind: Any) -> Any:
     """Return the twin of a record type that ignores unknown keys and entries."""
     return _twin(kind, is_tolerant=True)
 
 
-def closed(kind: Any) -> Any:
+def make_strict(kind: Any) -> Any:
     """Return the twin of a record type with optional keys, no unknown keys, and rows of exact length."""
     return _twin(kind, is_tolerant=False)
 
@@ -90,12 +90,12 @@ def drop_unknown(read: object, kind: type[T]) -> T:
     return msgspec.convert(msgspec.to_builtins(read), kind)
 
 
-def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
+def convert_tolerantly(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
     """Return the record in plain data, and the error about unknown keys or entries, if any."""
     try:
         return msgspec.convert(plain, kind), None
     except msgspec.ValidationError as error:
-        return drop_unknown(msgspec.convert(plain, tolerant(kind)), kind), error
+        return drop_unknown(msgspec.convert(plain, make_tolerant(kind)), kind), error
 
 
 @cache

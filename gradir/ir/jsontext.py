@@ -11,10 +11,10 @@ import msgspec
 
 from gradir.ir.fields import other_fields
 from gradir.ir.model import Cut, Node, Record, Saved, Scope, Source, TensorMeta
-from gradir.ir.text import is_unicode, quoted
+from gradir.ir.text import is_unicode, quote
 
 # Exporters have their own text for these fields, and write any other by its key.
-TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
+FORMATTED_FIELDS: Final[Mapping[type[Record], frozenset[str]]] = {
     Scope: frozenset({"path", "class_name", "detail", "training"}),
     Cut: frozenset({"kind", "names", "scope", "tensor", "op", "source", "via", "meant", "at", "into", "slot"}),
     Node: frozenset(
@@ -48,7 +48,7 @@ def json_text(value: object) -> str:
 
 def further_facts(record: Record) -> Iterator[tuple[str, str]]:
     """Yield the key and JSON value of each unknown field that differs from its default."""
-    for field in other_fields(type(record), TOLD[type(record)]):
+    for field in other_fields(type(record), FORMATTED_FIELDS[type(record)]):
         value = getattr(record, field.name)
         if value != field.default:
             yield field.key, json_text(value)
@@ -101,7 +101,7 @@ def printable_json(data: bytes) -> str:
         return text
     if text.replace("\n", "").isprintable():
         return text
-    return "".join([char if char.isprintable() or char == "\n" else quoted(char)[1:-1] for char in text])
+    return "".join([char if char.isprintable() or char == "\n" else quote(char)[1:-1] for char in text])
 
 
 def _escape_html(data: bytes) -> str:
@@ -112,14 +112,14 @@ def _escape_html(data: bytes) -> str:
 def _escape_surrogates(value: Any) -> Any:
     # UTF-8 cannot encode a lone surrogate, but JSON can escape it.
     if isinstance(value, str):
-        return value if is_unicode(value) else msgspec.Raw(quoted(value).encode())
+        return value if is_unicode(value) else msgspec.Raw(quote(value).encode())
     if isinstance(value, (list, tuple)):
         return [_escape_surrogates(item) for item in value]
     if not isinstance(value, dict):
         return value
     if all(map(is_unicode, value)):
         return {key: _escape_surrogates(item) for key, item in value.items()}
-    items = [quoted(key).encode() + b":" + _ENCODER.encode(_escape_surrogates(value[key])) for key in sorted(value)]
+    items = [quote(key).encode() + b":" + _ENCODER.encode(_escape_surrogates(value[key])) for key in sorted(value)]
     return msgspec.Raw(b"{%b}" % b",".join(items))
 
 

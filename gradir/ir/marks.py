@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from gradir.ir.graph import Graph
-from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, bounded
-from gradir.ir.saved import merged, sum_merged
+from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, clamp_size
+from gradir.ir.saved import read_merged, sum_merged
 
 # These are keys of ``ext`` unless a comment says otherwise.
 # The previous block feeds these input slots, in all equal blocks but the first.
@@ -80,7 +80,7 @@ def status(node: Node) -> str:
     return found if isinstance(found, str) and found in SIGNS else ""
 
 
-def marked_slots(node: Node, key: str) -> tuple[object, ...]:
+def get_marked_slots(node: Node, key: str) -> tuple[object, ...]:
     """Return the input slots that a mark (`CARRIED`, `ELIDED` or `LOST`) lists."""
     found = node.ext.get(key) if node.ext else None
     return found if isinstance(found, tuple) else ()
@@ -88,7 +88,7 @@ def marked_slots(node: Node, key: str) -> tuple[object, ...]:
 
 def lost_slots(node: Node) -> tuple[object, ...]:
     """Return the input slots that a node lost."""
-    return marked_slots(node, LOST)
+    return get_marked_slots(node, LOST)
 
 
 def is_lost(tail: Node, head: Node, slot: int) -> bool:
@@ -248,10 +248,10 @@ def failure(node: Node) -> str:
     return found if isinstance(found, str) else ""
 
 
-def unread(nodes: Collection[Node]) -> frozenset[str]:
+def find_unread_outputs(nodes: Collection[Node]) -> frozenset[str]:
     """Return the ids of outputs whose values were never read because the forward pass raised an error.
 
-    >>> [*unread([Node("output", "output"), Node("mm:1", ext={"failed": "ValueError: no"})])]
+    >>> [*find_unread_outputs([Node("output", "output"), Node("mm:1", ext={"failed": "ValueError: no"})])]
     ['output']
     """
     return frozenset(node.id for node in nodes if node.role == "output") if any(map(failure, nodes)) else frozenset()
@@ -271,7 +271,7 @@ def left_out(node: Node) -> tuple[int, int]:
     return _entry(node, LEFT_OUT, int, int) or (0, 0)
 
 
-def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
+def combine_marks(nodes: Collection[Node]) -> dict[str, AttrValue]:
     """Return the marks of a node that represents several."""
     nodes = [node for node in nodes if node.ext]
     found: dict[str, AttrValue] = {
@@ -279,10 +279,10 @@ def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
         FAILED: next(filter(None, map(failure, nodes)), ""),
         LEFT_OUT: _sums(map(left_out, nodes)),
         VERDICT: overlay_verdict(nodes),
-        FLOPS: bounded(sum(map(flops, nodes))),
+        FLOPS: clamp_size(sum(map(flops, nodes))),
         MILLISECONDS: _sums(map(milliseconds, nodes)),
     }
-    slots = sum_merged(chain.from_iterable(map(merged, nodes)))
+    slots = sum_merged(chain.from_iterable(map(read_merged, nodes)))
     return {**{key: value for key, value in found.items() if value}, **slots, **_worst_overlay(nodes)}
 
 

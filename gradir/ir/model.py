@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, NamedTuple, Union
 import msgspec
 from msgspec.structs import force_setattr
 
-from gradir.ir.frozen import NOTHING, FrozenDict, frozen
+from gradir.ir.frozen import NOTHING, FrozenDict, freeze
 
 # The roles that gradir itself writes. The vocabulary is open: a reader keeps a role it does not know.
 ROLES: Final = (
@@ -29,7 +29,7 @@ ROLES: Final = (
 )
 
 # Roles of tensors without a gradient, which are in a graph only because an operation saved them.
-BESIDE: Final = frozenset({"buffer", "input"})
+NO_GRADIENT_ROLES: Final = frozenset({"buffer", "input"})
 # msgspec omits a field only if its value is the same object as the default.
 _FUNCTION: Final = "function"
 _CPU: Final = "cpu"
@@ -38,19 +38,19 @@ _HELD: Final = "held"
 # Whether this Python creates several empty tuples. msgspec would write those that are not the default.
 HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
 # The largest integer of a file, which also represents any larger size or sum: msgspec writes and reads 64 bits.
-MOST: Final = 2**63 - 1
+INT64_MAX: Final = 2**63 - 1
 
 
-def bounded(count: int) -> int:
+def clamp_size(count: int) -> int:
     """Limit a size, or a sum of sizes, to 64 bits.
 
     A file may state sizes whose product Python cannot print and no float can represent.
 
-    >>> bounded(24), bounded(2**64), bounded(-(2**64))
+    >>> clamp_size(24), clamp_size(2**64), clamp_size(-(2**64))
     (24, 9223372036854775807, -9223372036854775807)
     """
     # This runs for every size, and most are small.
-    return count if -MOST <= count <= MOST else max(-MOST, min(count, MOST))
+    return count if -INT64_MAX <= count <= INT64_MAX else max(-INT64_MAX, min(count, INT64_MAX))
 
 
 class About(NamedTuple):
@@ -70,10 +70,10 @@ class About(NamedTuple):
     merged: Literal["both", "either", "neither"] = "both"
 
 
-Int64 = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
+Int64 = Annotated[int, msgspec.Meta(ge=-INT64_MAX - 1, le=INT64_MAX)]
 # A float that JSON can represent. NaN and infinity exist only in MessagePack, so the encodings would differ.
 Float64 = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 
 Size = Annotated[
     Union[Count, str],
@@ -232,9 +232,9 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
             force_setattr(self, "role", _FUNCTION)
         attrs = self.attrs
         if attrs is not NOTHING and (type(attrs) is not FrozenDict or not attrs):
-            force_setattr(self, "attrs", frozen(attrs))
+            force_setattr(self, "attrs", freeze(attrs))
         if self.ext is not NOTHING:
-            force_setattr(self, "ext", frozen(self.ext))
+            force_setattr(self, "ext", freeze(self.ext))
         if HAS_MANY_EMPTY_TUPLES:
             share_empty_tuples(self)
 
@@ -333,4 +333,4 @@ class Producer(Record, frozen=True):
     options: Mapping[str, AttrValue] = NOTHING
 
     def __post_init__(self) -> None:
-        force_setattr(self, "options", frozen(self.options))
+        force_setattr(self, "options", freeze(self.options))

@@ -12,8 +12,8 @@ from math import prod
 from typing import Final, TypeVar
 
 from gradir.ir.graph import Graph
-from gradir.ir.ids import numbered, whole_name
-from gradir.ir.model import Node, Scope, bounded
+from gradir.ir.ids import split_index, whole_name
+from gradir.ir.model import Node, Scope, clamp_size
 
 _Number = TypeVar("_Number", int, float)
 
@@ -41,7 +41,7 @@ def split_path(path: str) -> tuple[str, str]:
     return ".".join(components), name
 
 
-def upwards(path: str) -> Iterator[str]:
+def walk_up(path: str) -> Iterator[str]:
     """Yield a path and its parents, without the root."""
     while path:
         yield path
@@ -61,10 +61,10 @@ def common_path(paths: Iterable[str]) -> str:
     return first
 
 
-class Above:
+class Ancestors:
     """Test whether a path is equal to, or a parent of, one of several paths.
 
-    >>> above = Above(["layers.3.attn"])
+    >>> above = Ancestors(["layers.3.attn"])
     >>> "layers.3" in above, "layers.3.attn" in above, "layers.3.att" in above, "" in above
     (True, True, False, True)
     """
@@ -83,10 +83,10 @@ class Above:
         return False
 
 
-def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str], str]]:
+def remove_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str], str]]:
     """Return the modules without those of steps, and a function that removes steps from a path.
 
-    >>> modules, path = without_steps([Scope("cell", "LSTMCell"), Scope("cell.×49"), Scope("×3.fc")])
+    >>> modules, path = remove_steps([Scope("cell", "LSTMCell"), Scope("cell.×49"), Scope("×3.fc")])
     >>> [scope.path for scope in modules], path("cell.×49.fc"), path("×3")
     (['cell'], 'cell.fc', '')
     """
@@ -131,7 +131,7 @@ def rounds_around(scopes: Mapping[str, Scope]) -> Callable[[str], int]:
     loops = {path: scope.rounds for path, scope in scopes.items() if scope.rounds}
     if not loops:
         return lambda _: 1
-    return cache(lambda path: bounded(prod(loops.get(module, 1) for module in upwards(path))))
+    return cache(lambda path: clamp_size(prod(loops.get(module, 1) for module in walk_up(path))))
 
 
 def rounds_of(path: str) -> int:
@@ -142,7 +142,7 @@ def rounds_of(path: str) -> int:
     """
     rounds = 1
     for number, first, last in _REPEATED.findall(path):
-        rounds = bounded(rounds * (int(number) if number else max(1, int(last) - int(first) + 1)))
+        rounds = clamp_size(rounds * (int(number) if number else max(1, int(last) - int(first) + 1)))
     return rounds
 
 
@@ -276,7 +276,7 @@ def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
     lists: dict[str, list[tuple[int, int, str]]] = {}
     for at, row in enumerate(rows):
         name = split_path(table[row].path)[1]
-        found = numbered(name)
+        found = split_index(name)
         if found is not None:
             lists.setdefault(found[0], []).append((found[1], at, name))
     for entries in lists.values():

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from gradir.ir.ids import numbered
-from gradir.ir.text import quoted
+from gradir.ir.ids import split_index
+from gradir.ir.text import quote
 
 # Other components are quoted, since they could contain the notation itself.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
@@ -125,11 +125,11 @@ def _group_components(components: Iterable[str]) -> Iterator[str]:
     indices: list[int] = []
     others: dict[str, list[int]] = {}
     for component in components:
-        list_, number = numbered(component) or ("", None)
+        list_, number = split_index(component) or ("", None)
         is_plain = _PLAIN.fullmatch(component) is not None
         if number is None or not is_plain:
             # A quoted name is never a list entry.
-            others.setdefault(component if is_plain else quoted(component), [])
+            others.setdefault(component if is_plain else quote(component), [])
         elif list_:
             others.setdefault(list_, []).append(number)
         else:

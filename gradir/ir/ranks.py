@@ -7,8 +7,8 @@ from typing import Annotated
 
 from msgspec.structs import force_setattr
 
-from gradir.ir.frozen import NOTHING, frozen
-from gradir.ir.ids import accumulated
+from gradir.ir.frozen import NOTHING, freeze
+from gradir.ir.ids import strip_accumulator
 from gradir.ir.model import HAS_MANY_EMPTY_TUPLES, About, Count, Record, Shape, Source, TensorMeta, share_empty_tuples
 
 
@@ -51,7 +51,7 @@ class Rank(Record, frozen=True):
 
     def __post_init__(self) -> None:
         for field in ("coordinates", "groups", "local", "wrappers", "values", "offsets"):
-            force_setattr(self, field, frozen(getattr(self, field)))
+            force_setattr(self, field, freeze(getattr(self, field)))
 
 
 class Collective(Record, frozen=True, gc=False):
@@ -84,9 +84,9 @@ class Collective(Record, frozen=True, gc=False):
             share_empty_tuples(self)
 
 
-def summed_by(issued: Collective, wrappers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def find_summed_parameters(issued: Collective, wrappers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the parameters whose gradients a message sums; for a wrapper's communication hook, the last one."""
-    last = accumulated(issued.node, {"accumulate_grad"})
+    last = strip_accumulator(issued.node, {"accumulate_grad"})
     is_hooked = last != issued.node and any(
         state.startswith("hook:") for states in wrappers.values() for state in states
     )

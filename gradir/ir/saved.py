@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from gradir.ir.ids import storage_key
-from gradir.ir.model import AttrValue, Node, Saved, bounded
+from gradir.ir.model import AttrValue, Node, Saved, clamp_size
 
 K = TypeVar("K")
 
@@ -112,10 +112,10 @@ class Merged(NamedTuple):
     bytes: int
 
 
-def merged(node: Node) -> list[Merged]:
+def read_merged(node: Node) -> list[Merged]:
     """Return the saved slots of the omitted nodes that a node represents.
 
-    >>> merged(Node("x", ext={"merged": ((None, "held", 11, 0, 88), "held")}))
+    >>> read_merged(Node("x", ext={"merged": ((None, "held", 11, 0, 88), "held")}))
     [Merged(path=None, state='held', slots=11, unsized=0, bytes=88)]
     """
     found: Any = node.ext.get(MERGED) if node.ext else None
@@ -127,23 +127,23 @@ def merged(node: Node) -> list[Merged]:
     ]
 
 
-def bytes_told(node: Node) -> int:
+def bytes_beyond_slots(node: Node) -> int:
     """Return a node's saved bytes besides those of its own slots.
 
-    >>> bytes_told(Node("fc", role="module", attrs={"saved_bytes": 96}))
+    >>> bytes_beyond_slots(Node("fc", role="module", attrs={"saved_bytes": 96}))
     96
-    >>> bytes_told(Node("x", ext={"merged": ((None, "held", 11, 0, 88), (None, "", 0, 0, 4))}))
+    >>> bytes_beyond_slots(Node("x", ext={"merged": ((None, "held", 11, 0, 88), (None, "", 0, 0, 4))}))
     88
     """
     if node.role == "module":
         return whole_number(node.attrs, "saved_bytes")
-    return bytes_gone(node)
+    return bytes_of_omitted(node)
 
 
-def bytes_gone(node: Node) -> int:
+def bytes_of_omitted(node: Node) -> int:
     """Return the saved bytes of the omitted nodes that a node represents."""
     # Most nodes have no marks, and the test saves two calls for each.
-    return sum(each.bytes for each in merged(node) if each.state) if node.ext else 0
+    return sum(each.bytes for each in read_merged(node) if each.state) if node.ext else 0
 
 
 class _Sums(dict["tuple[str | None, str]", "list[int]"]):
@@ -155,7 +155,7 @@ class _Sums(dict["tuple[str | None, str]", "list[int]"]):
 
     def make_ext(self) -> dict[str, AttrValue]:
         rows = tuple(
-            (path, state, *map(bounded, numbers))
+            (path, state, *map(clamp_size, numbers))
             for (path, state), numbers in self.items()
             if any(numbers) or (path and not state)
         )
@@ -170,12 +170,12 @@ def sum_merged(entries: Iterable[Merged]) -> dict[str, AttrValue]:
     return sums.make_ext()
 
 
-def modules_alone(node: Node) -> dict[str, AttrValue]:
+def keep_only_modules(node: Node) -> dict[str, AttrValue]:
     """Return ``ext`` of a node without saved slots, but with the modules that it represents."""
-    return _replace_merged(node, sum_merged(Merged(each.path, "", 0, 0, 0) for each in merged(node) if each.path))
+    return _replace_merged(node, sum_merged(Merged(each.path, "", 0, 0, 0) for each in read_merged(node) if each.path))
 
 
-def counted(
+def mark_omitted_slots(
     before: Mapping[str, Node],
     after: Mapping[str, Node],
     merged_into: Mapping[str, str],
@@ -202,7 +202,7 @@ def counted(
                 sums[new].add(path, "", 0, 0, 0)
         if new != key or path is not None:
             places[key] = new, path
-        for each in merged(node):
+        for each in read_merged(node):
             sums[new].add((each.path or path) if module_of else None, *each[1:])
     _add_slots(sums, before, places, 1)
     found = {key: entries.make_ext() for key, entries in sums.items()}

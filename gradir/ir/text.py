@@ -6,7 +6,7 @@ import re
 import reprlib
 from typing import Final
 
-from gradir.ir.model import MOST, AttrValue, NonFinite, Ref, TensorMeta, bounded
+from gradir.ir.model import INT64_MAX, AttrValue, NonFinite, Ref, TensorMeta, clamp_size
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/%~+*@-]*")
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
@@ -15,13 +15,13 @@ _SHORT_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t
 
 def word(text: str) -> str:
     """Return a plain word unchanged, and other text as a JSON string."""
-    return text if _WORD.fullmatch(text) else quoted(text)
+    return text if _WORD.fullmatch(text) else quote(text)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     r"""Return text as a JSON string of printable characters.
 
-    >>> print(quoted("red \x1b[31m"))
+    >>> print(quote("red \x1b[31m"))
     "red \u001b[31m"
     """
     if text.isprintable() and '"' not in text and "\\" not in text:
@@ -29,7 +29,7 @@ def quoted(text: str) -> str:
     return f'"{"".join(map(_json_escape, text))}"'
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return text on one line, with unprintable characters escaped as in Python, but not reversibly."""
     if text.isprintable():
         return text
@@ -61,7 +61,7 @@ def size_text(size: int | str) -> str:
     """Return one size; a symbol that starts with a digit has quotes."""
     if isinstance(size, int):
         return str(size)
-    return quoted(size) if size[:1].isdigit() else word(size)
+    return quote(size) if size[:1].isdigit() else word(size)
 
 
 def value_text(value: AttrValue) -> str:
@@ -75,7 +75,7 @@ def value_text(value: AttrValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return quoted(value)
+        return quote(value)
     if isinstance(value, NonFinite):
         return value.float
     if isinstance(value, (int, float)):
@@ -90,7 +90,7 @@ def amount(count: int, *, signed: bool = False) -> str:
     ('2,000', '+2,000', '≥ 9,223,372,036,854,775,807', '≤ -9,223,372,036,854,775,807')
     """
     sign = "+" if signed else ""
-    return f"{_limit_sign(count)}{bounded(count):{sign},}"
+    return f"{_limit_sign(count)}{clamp_size(count):{sign},}"
 
 
 def number_text(number: float) -> str:
@@ -99,13 +99,13 @@ def number_text(number: float) -> str:
 
 
 def _limit_sign(count: int) -> str:
-    return "≥ " if count >= MOST else "≤ " if count <= -MOST else ""
+    return "≥ " if count >= INT64_MAX else "≤ " if count <= -INT64_MAX else ""
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def pluralize(count: int, one: str, many: str = "") -> str:
     """Return a number of things; ``many`` is an irregular plural.
 
-    >>> counted(1, "node"), counted(2_000, "node"), counted(0, "leaf", "leaves")
+    >>> pluralize(1, "node"), pluralize(2_000, "node"), pluralize(0, "leaf", "leaves")
     ('1 node', '2,000 nodes', '0 leaves')
     """
     return f"{amount(count)} {one if count == 1 else many or f'{one}s'}"
@@ -118,7 +118,7 @@ def short_bytes(count: int, *, signed: bool = False) -> str:
     ('1.5 MB', '+12 B')
     """
     sign = "+" if signed else ""
-    beyond, count = _limit_sign(count), bounded(count)
+    beyond, count = _limit_sign(count), clamp_size(count)
     if abs(count) < 1000:
         return f"{count:{sign}} B"
     size, unit = count / 1000, 0
@@ -151,22 +151,22 @@ def excerpt(value: object) -> str:
     """Return the beginning of a document's value, in quotes."""
     if isinstance(value, str):
         return repr(value[:_QUOTED]) + "…" * (len(value) > _QUOTED)
-    return shortened(_BEGINNING.repr(value), _QUOTED)
+    return shorten(_BEGINNING.repr(value), _QUOTED)
 
 
-def said(error: Exception) -> str:
+def summarize_error(error: Exception) -> str:
     r"""Return the message of an error, which may quote a document, on one short line.
 
-    >>> said(ValueError("no such\n key \x1b"))
+    >>> summarize_error(ValueError("no such\n key \x1b"))
     'no such key \\x1b'
     """
-    return shortened(printable(" ".join(str(error).split())))
+    return shorten(escape_unprintable(" ".join(str(error).split())))
 
 
-def shortened(text: str, most: int = _LINE) -> str:
+def shorten(text: str, most: int = _LINE) -> str:
     """Replace the middle of a long text by ``…``.
 
-    >>> shortened("a long message", 9)
+    >>> shorten("a long message", 9)
     'a lo…sage'
     """
     if len(text) <= most:

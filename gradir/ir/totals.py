@@ -11,8 +11,8 @@ import msgspec
 from gradir.ir.edges import number_into
 from gradir.ir.graph import Graph
 from gradir.ir.marks import times
-from gradir.ir.model import Node, Shape, TensorMeta, bounded
-from gradir.ir.saved import OWNERS, SavedBytes, bytes_told, whole_number
+from gradir.ir.model import Node, Shape, TensorMeta, clamp_size
+from gradir.ir.saved import OWNERS, SavedBytes, bytes_beyond_slots, whole_number
 
 __all__ = ["Size", "Totals", "elements", "parameter_elements", "sizes", "tensor_elements", "totals", "totals_of"]
 
@@ -49,19 +49,19 @@ def sizes(nodes: Collection[Node]) -> dict[str, Size]:
         elif node.role != "output":
             found[1] += parameter_elements(node)
         if node.ext or node.role == "module":
-            found[2] += bytes_told(node)
+            found[2] += bytes_beyond_slots(node)
         if node.saved:
             saved.add(node, node.scope)
     for path, size in saved.by_account().items():
         counts[path][2] += size
-    return {path: Size(*map(bounded, found)) for path, found in counts.items()}
+    return {path: Size(*map(clamp_size, found)) for path, found in counts.items()}
 
 
 def totals_of(nodes: Collection[Node], modules: Mapping[str, Size]) -> Totals:
     """Return the totals of nodes, given the sizes of their modules; sums are limited to 64 bits."""
     parameters = sum(size.parameters for size in modules.values())
     saved = sum(size.saved_bytes for size in modules.values())
-    return Totals(len(nodes), sum(map(number_into, nodes)), bounded(parameters), bounded(saved))
+    return Totals(len(nodes), sum(map(number_into, nodes)), clamp_size(parameters), clamp_size(saved))
 
 
 def totals(graph: Graph) -> Totals:
@@ -92,7 +92,7 @@ def _product(shape: Shape) -> int:
         if not isinstance(size, int):
             return 0
         # The product of a hostile shape could have thousands of digits.
-        product = bounded(product * size)
+        product = clamp_size(product * size)
     return product
 
 

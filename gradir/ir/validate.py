@@ -21,8 +21,8 @@ from gradir.ir.fields import Field, fields_of, is_list, noun
 from gradir.ir.frozen import FrozenDict
 from gradir.ir.graph import Graph
 from gradir.ir.head import Head
-from gradir.ir.model import MOST, Node, Record, Scope
-from gradir.ir.text import is_unicode, shortened
+from gradir.ir.model import INT64_MAX, Node, Record, Scope
+from gradir.ir.text import is_unicode, shorten
 
 _NONE: Final = "None"
 
@@ -79,7 +79,7 @@ def _rule(kind: Any) -> _Rule:
             literals = frozenset(map(str, kind.values))
             rule = _Rule(frozenset({str}), " or ".join(map(repr, kind.values)), literals=literals)
         case inspect.IntType():
-            lowest = -MOST - 1 if kind.ge is None else kind.ge
+            lowest = -INT64_MAX - 1 if kind.ge is None else kind.ge
             expected = "an integer of 64 bits" if lowest else "an integer from 0 to 2**63 - 1"
             rule = _Rule(frozenset({int}), expected, lowest=lowest)
         case inspect.StructType():
@@ -102,12 +102,14 @@ def _join_rules(rules: Sequence[_Rule]) -> _Rule:
     )
 
 
-def sound(records: Sequence[Any], kind: type) -> bool:
+def are_valid(records: Sequence[Any], kind: type) -> bool:
     """Return whether all values are records of a type with valid fields.
 
     >>> from gradir.ir.model import TensorMeta
-    >>> sound([TensorMeta("float32", ("batch", 3))], TensorMeta), sound([TensorMeta("float32", (-1, 3))], TensorMeta)
-    (True, False)
+    >>> are_valid([TensorMeta("float32", ("batch", 3))], TensorMeta)
+    True
+    >>> are_valid([TensorMeta("float32", (-1, 3))], TensorMeta)
+    False
     """
     return _all_follow(records, _Rule(frozenset({kind}), ""))
 
@@ -127,7 +129,7 @@ def _follow(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
         # Encoding one joined text is faster.
         return is_unicode("".join(texts)) and (not rule.literals or texts <= rule.literals)
     if kind is int:
-        return bool(rule.lowest <= min(values) and max(values) <= MOST)
+        return bool(rule.lowest <= min(values) and max(values) <= INT64_MAX)
     if kind is float:
         return all(map(math.isfinite, values))
     if kind is tuple and rule.entries:
@@ -171,7 +173,7 @@ def _problem(value: Any, rule: _Rule) -> str:
         return f"is {reprlib.repr(value)}, with a lone surrogate, which a file cannot hold"
     fits = kind in rule.kinds
     if fits and kind is int:
-        fits = rule.lowest <= value <= MOST
+        fits = rule.lowest <= value <= INT64_MAX
     if fits and kind is str and rule.literals:
         fits = value in rule.literals
     if fits:
@@ -194,9 +196,9 @@ def check(graph: Graph) -> None:
         GraphError: an input, view base or saved origin names no node, names an output that the node does not have,
             or comes after its consumer; an id is empty or has an unprintable character.
     """
-    found = by_id(list(graph.nodes.values()))
+    found = index_by_id(list(graph.nodes.values()))
     if found is None or not all(map(eq, graph.nodes, found)):
-        raise GraphError(shortened(next(problems(graph))))
+        raise GraphError(shorten(next(problems(graph))))
 
 
 def check_all(graph: Graph) -> None:
@@ -208,10 +210,10 @@ def check_all(graph: Graph) -> None:
     if _VOUCHED not in graph.__dict__:
         _check_records(graph)
         check(graph)
-        vouch(graph)
+        mark_valid(graph)
 
 
-def vouch(graph: Graph) -> None:
+def mark_valid(graph: Graph) -> None:
     """Record that `check_all` passes, since a graph cannot change."""
     graph.__dict__[_VOUCHED] = True
 
@@ -226,10 +228,10 @@ def _check_records(graph: Graph) -> None:
     nodes = list(graph.nodes.values())
     for start in range(0, len(nodes), _CHUNK):
         chunk = nodes[start : start + _CHUNK]
-        if not sound(chunk, Node):
+        if not are_valid(chunk, Node):
             _raise_first_fault(chunk, Node, start)
     scopes = list(graph.scopes.values())
-    if not sound(scopes, Scope):
+    if not are_valid(scopes, Scope):
         _raise_first_fault(scopes, Scope)
     for field in fields_of(Head):
         if not _all_follow((getattr(graph, field.name),), rule_of(Head, field.name)):
@@ -264,7 +266,7 @@ def _raise_field_fault(graph: Graph, field: Field) -> None:
         _raise_fault(name, fault_in(each, rule, ""))
 
 
-def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
+def index_by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
     """Return nodes by their ids; ``None`` if they break a rule."""
     seen: dict[str, Node] = {}
     later: list[str] = []

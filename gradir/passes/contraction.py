@@ -12,13 +12,13 @@ from itertools import chain
 from msgspec.structs import replace
 
 from gradir.ir import AttrValue, Graph, Node, Ref, Scope, TensorMeta
-from gradir.ir.edges import DATA, Edge, edges_into, number_into, postorder, rewired, sources
-from gradir.ir.head import renamed_head
+from gradir.ir.edges import DATA, Edge, edges_into, move_edges, number_into, postorder, sources
+from gradir.ir.head import rename_in_head
 from gradir.ir.ids import claim, module_id, part_name
-from gradir.ir.marks import CARRIED, STATUS, TIMES, is_backward, marked_slots, status, times, together
-from gradir.ir.model import BESIDE, bounded
-from gradir.ir.module_tree import Above, rounds_of
-from gradir.ir.saved import bytes_gone, bytes_told, counted, whole_number
+from gradir.ir.marks import CARRIED, STATUS, TIMES, combine_marks, get_marked_slots, is_backward, status, times
+from gradir.ir.model import NO_GRADIENT_ROLES, clamp_size
+from gradir.ir.module_tree import Ancestors, rounds_of
+from gradir.ir.saved import bytes_beyond_slots, bytes_of_omitted, mark_omitted_slots, whole_number
 from gradir.ir.totals import parameter_elements
 from gradir.vocabulary import vocabulary_of
 
@@ -26,11 +26,11 @@ from gradir.vocabulary import vocabulary_of
 def find_containers(scopes: Mapping[str, Scope]) -> Callable[[str], bool]:
     """Return a function that finds modules without a call but with a called submodule, such as a ``ModuleList``."""
     called = {path for path, scope in scopes.items() if scope.calls}
-    above = Above(called)
+    above = Ancestors(called)
     return lambda path: bool(path) and path not in called and path in above
 
 
-def contracted(
+def contract_modules(
     graph: Graph, places: Sequence[str | None], calls: Sequence[str] | None = None
 ) -> tuple[Graph, Callable[[str], str]]:
     """Return a graph with one node for each of ``places``, and a function from the id of a member to that of its node.
@@ -45,12 +45,12 @@ def contracted(
         for node, place in zip(graph.nodes.values(), places, strict=True)
         if place is not None
     }
-    found = counted(graph.nodes, {node.id: node for node in nodes}, {}, inside, lambda node: node.scope)
+    found = mark_omitted_slots(graph.nodes, {node.id: node for node in nodes}, {}, inside, lambda node: node.scope)
     for key in {*inside.values()}:
         attrs = found[key].attrs
-        size = bounded(whole_number(attrs, "saved_bytes") + bytes_gone(found[key]))
+        size = clamp_size(whole_number(attrs, "saved_bytes") + bytes_of_omitted(found[key]))
         found[key] = replace(found[key], attrs={**attrs, "saved_bytes": size})
-    return replace(graph, nodes=found, **renamed_head(graph, contraction.find_id)), contraction.find_id
+    return replace(graph, nodes=found, **rename_in_head(graph, contraction.find_id)), contraction.find_id
 
 
 class _Contraction:
@@ -146,7 +146,7 @@ class _Contraction:
             node,
             saved=tuple(replace(slot, origin=move_origin(slot.origin)) for slot in node.saved),
             # An edge without a slot, such as from a view base, comes from the module as a whole.
-            **rewired(node, lambda ref, kind: self._move(ref) if kind == DATA else Ref(self.find_id(ref.id), 0)),
+            **move_edges(node, lambda ref, kind: self._move(ref) if kind == DATA else Ref(self.find_id(ref.id), 0)),
         )
 
     def _make_module(self, group: int, path: str) -> Node:
@@ -157,7 +157,7 @@ class _Contraction:
         edges = [e for e in edges if not self._owns(self._number[e.src], self._number[e.dst])]
         inputs = tuple(dict.fromkeys(self._move(edge.ref) for edge in edges))
         shared = sum(map(parameter_elements, self._find_parameters(outside, path)))
-        marks = together(members)
+        marks = combine_marks(members)
         statuses = set(map(status, members))
         if any(statuses):
             marks = {STATUS: statuses.pop() if len(statuses) == 1 else "changed", **marks}
@@ -174,11 +174,13 @@ class _Contraction:
             inputs=inputs,
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
-                "nodes": bounded(sum(map(_count_nodes, members))),
-                "parameters": bounded(sum(map(parameter_elements, members))),
-                # `contracted` adds the bytes in the marks of members.
-                "saved_bytes": sum(bytes_told(node) - bytes_gone(node) for node in members if node.role == "module"),
-                **({"shared_parameters": bounded(shared)} if shared else {}),
+                "nodes": clamp_size(sum(map(_count_nodes, members))),
+                "parameters": clamp_size(sum(map(parameter_elements, members))),
+                # `contract_modules` adds the bytes in the marks of members.
+                "saved_bytes": sum(
+                    bytes_beyond_slots(node) - bytes_of_omitted(node) for node in members if node.role == "module"
+                ),
+                **({"shared_parameters": clamp_size(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
             ext={**self._mark_rounds(path, members, edges, inputs), **marks},
@@ -194,7 +196,7 @@ class _Contraction:
         not_carried = {
             self._move(edge.ref)
             for edge in edges
-            if edge.input_nr not in marked_slots(self._graph.nodes[edge.dst], CARRIED)
+            if edge.input_nr not in get_marked_slots(self._graph.nodes[edge.dst], CARRIED)
         }
         carried = tuple(slot for slot, ref in enumerate(inputs) if ref not in not_carried)
         return {TIMES: number, **({CARRIED: carried} if carried else {})}
@@ -293,7 +295,7 @@ def _sort_nodes(nodes: Iterator[Node]) -> list[Node]:
         node = by_id[key]
         origins = [by_id[slot.origin.id] for slot in node.saved if slot.origin is not None]
         # A buffer without edges comes right before the node that saved it.
-        return sources(node) + [each.id for each in origins if each.role in BESIDE and not number_into(each)]
+        return sources(node) + [each.id for each in origins if each.role in NO_GRADIENT_ROLES and not number_into(each)]
 
     outputs = [key for key, node in by_id.items() if node.role == "output"]
     return [by_id[key] for key in postorder([*outputs, *by_id], find_dependencies)]

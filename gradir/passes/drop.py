@@ -12,7 +12,7 @@ from gradir.errors import PassError, did_you_mean
 from gradir.ir import Graph, Node
 from gradir.ir.marks import failure
 from gradir.ir.model import ROLES
-from gradir.ir.saved import MERGED, modules_alone
+from gradir.ir.saved import MERGED, keep_only_modules
 from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
 from gradir.vocabulary import vocabulary_of
@@ -71,7 +71,7 @@ def drop(graph: Graph, what: Iterable[str]) -> Graph:
     for key, node in rest.nodes.items():
         fields: dict[str, Any] = {}
         if _SAVED in words and (node.saved or MERGED in node.ext):
-            fields = {"saved": (), "ext": modules_alone(node)} if MERGED in node.ext else {"saved": ()}
+            fields = {"saved": (), "ext": keep_only_modules(node)} if MERGED in node.ext else {"saved": ()}
         if _VIEWS in words and node.base is not None:
             fields["base"] = None
         if fields:

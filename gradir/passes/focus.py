@@ -89,10 +89,10 @@ def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
     >>> list(around(Graph.of(chain), ["b"]).nodes)
     ['a', 'b', 'c']
     """
-    return within(graph, near(graph, ids, hops))
+    return within(graph, find_near(graph, ids, hops))
 
 
-def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collection[str] = ()) -> set[str]:
+def find_near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collection[str] = ()) -> set[str]:
     """Return these ids and those at most ``hops`` edges away, on paths without ``barred`` ids."""
     neighbours: dict[str, list[str]] = {}
     for node in graph.nodes.values():

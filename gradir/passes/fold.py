@@ -11,12 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from gradir.errors import PassError, did_you_mean
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Graph, Node
 from gradir.ir.memo import Memo
-from gradir.ir.module_tree import upwards
+from gradir.ir.module_tree import walk_up
 from gradir.options import Options
-from gradir.passes.contraction import contracted, find_containers
+from gradir.passes.contraction import contract_modules, find_containers
 
 _CLASS: Final = "class:"
 _MOST_NAMED: Final = 3
@@ -76,7 +76,7 @@ def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
     >>> list(fold_modules(graph, ["h.0"]).nodes), list(fold_modules(graph, ["class:Att*"]).nodes)
     (['h.0', 'h.1.attn/mm:1'], ['h.0.attn', 'h.0.mlp/mm:1', 'h.1.attn'])
     """
-    paths = {*graph.scopes, *(path for node in graph.nodes.values() for path in upwards(node.scope))}
+    paths = {*graph.scopes, *(path for node in graph.nodes.values() for path in walk_up(node.scope))}
     chosen = set[str]()
     for pattern in patterns:
         is_class = pattern.startswith(_CLASS)
@@ -88,7 +88,7 @@ def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
         chosen |= found
 
     def find_outermost(scope: str) -> str | None:
-        inside = [path for path in upwards(scope) if path in chosen]
+        inside = [path for path in walk_up(scope) if path in chosen]
         return "" if "" in chosen else inside[-1] if inside else None
 
     return _fold_by(graph, find_outermost)
@@ -158,10 +158,10 @@ def fold(graph: Graph, depth: int) -> Graph:
 def _fold_by(graph: Graph, module: Callable[[str], str | None]) -> Graph:
     scopes = [scope for scope in graph.scopes.values() if module(scope.path) in {None, scope.path}]
     # Making many nodes would start collections that find nothing, since records form no cycles.
-    with paused_gc():
+    with pause_gc():
         places = [*map(_destinations(module), graph.nodes.values())]
         if any(place is not None for place in places):
-            graph, _ = contracted(graph, places)
+            graph, _ = contract_modules(graph, places)
         elif len(scopes) == len(graph.scopes):
             return graph
         return replace(graph, scopes={scope.path: scope for scope in scopes})

@@ -7,14 +7,14 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 from msgspec.structs import replace
 
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Graph
 from gradir.ir.frames import frames
 from gradir.ir.marks import WEIGHTS
 from gradir.ir.model import Shape
 from gradir.ir.module_tree import split_path
 from gradir.options import Options
-from gradir.passes.contraction import contracted
+from gradir.passes.contraction import contract_modules
 from gradir.passes.drop import find_shape_operations
 from gradir.passes.wiring import has_one_input, without
 from gradir.vocabulary import vocabulary_of
@@ -57,7 +57,7 @@ def layers(graph: Graph) -> Graph:
     >>> list(shown.nodes), shown.nodes["fc"].attrs["weights"]
     (['fc', 'sum:1', 'output'], (('w', (3, 2)),))
     """
-    with paused_gc():
+    with pause_gc():
         leaves = _find_leaf_modules(graph)
         accumulators = vocabulary_of(graph).accumulators
         call_of = frames(graph, accumulators)
@@ -68,7 +68,7 @@ def layers(graph: Graph) -> Graph:
             weights: dict[str, list[tuple[str, Shape | None]]] = {}
             # Calls of a module that are not connected are separate layers.
             calls = [call_of.get(node.id, "") for node in graph.nodes.values()]
-            graph, find_id, before = *contracted(graph, places, calls), graph
+            graph, find_id, before = *contract_modules(graph, places, calls), graph
             for node, place in zip(before.nodes.values(), places, strict=True):
                 if place is not None:
                     own = weights.setdefault(find_id(node.id), [])

@@ -9,15 +9,15 @@ from typing import Annotated, ClassVar, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import AttrValue, Graph, Node, Ref, Saved, Scope
-from gradir.ir.edges import rewired
-from gradir.ir.head import renamed_head
-from gradir.ir.ids import claim, encode_component, numbered, renamed
-from gradir.ir.marks import CARRIED, TIMES, times, together
-from gradir.ir.model import bounded
+from gradir.ir.edges import move_edges
+from gradir.ir.head import rename_in_head
+from gradir.ir.ids import claim, encode_component, replace_prefix, split_index
+from gradir.ir.marks import CARRIED, TIMES, combine_marks, times
+from gradir.ir.model import clamp_size
 from gradir.ir.module_tree import ModuleTree, whole_tree
-from gradir.ir.saved import counted, owner, whole_number
+from gradir.ir.saved import mark_omitted_slots, owner, whole_number
 from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, number_nodes
 from gradir.passes.wiring import add_slots
@@ -66,7 +66,7 @@ def rollup(graph: Graph) -> Graph:
     >>> dict(rolled.nodes["layers.0-11/tanh:1"].ext)
     {'times': 12, 'carried_inputs': (0,)}
     """
-    with paused_gc():
+    with pause_gc():
         tree = whole_tree(graph)
         # From the inside out, since rolled-up lists in equal layers are equal too.
         for level in range(min(max(tree.levels), DEEPEST_LAYERS), 0, -1):
@@ -100,12 +100,12 @@ class Layers(NamedTuple):
     below: list[str]
 
 
-def layers(tree: ModuleTree, level: int) -> Layers | None:
+def number_layers(tree: ModuleTree, level: int) -> Layers | None:
     """Return the modules on a level of the tree that follow each other in a list."""
     entries = {
         place: (tree.parents[place], *found)
         for place, at in enumerate(tree.levels)
-        if at == level and (found := numbered(tree.names[place]))
+        if at == level and (found := split_index(tree.names[place]))
     }
     after = {
         one: other
@@ -123,7 +123,7 @@ def layers(tree: ModuleTree, level: int) -> Layers | None:
 
 
 def _find_stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack], dict[str, str]]:
-    entries, found, paths = layers(tree, level), list[Stack](), dict[str, str]()
+    entries, found, paths = number_layers(tree, level), list[Stack](), dict[str, str]()
     if entries is None:
         return found, paths
     scopes, ids = [tree.place(node.scope) for node in graph.nodes.values()], [*graph.nodes]
@@ -133,7 +133,7 @@ def _find_stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack
     # Sorted by the name of the list, since modules that the scope table lacks have no order of their own.
     for run in sorted(blocks.runs(), key=lambda run: tree.scopes[run[0]].path.rstrip("0123456789")):
         if carried := blocks.find_carried(run):
-            first, (_, last) = tree.scopes[run[0]].path, numbered(tree.names[run[-1]]) or ("", 0)
+            first, (_, last) = tree.scopes[run[0]].path, split_index(tree.names[run[-1]]) or ("", 0)
             members = [[ids[number] for number in blocks.members[block]] for block in run]
             found.append(Stack(first, f"{first}-{last}", members, carried))
             stack_of.update(dict.fromkeys(run, found[-1].path))
@@ -166,8 +166,10 @@ class RollUp:
     def apply(self) -> Graph:
         """Return the graph with one block of each stack."""
         rest = [self._move(node) for node in self._graph.nodes.values() if node.id not in self._removed]
-        nodes = counted(self._graph.nodes, {node.id: node for node in rest}, self._removed, self._ids, self._module_of)
-        head = renamed_head(self._graph, lambda key: self._ids.get(key, "" if key in self._removed else key))
+        nodes = mark_omitted_slots(
+            self._graph.nodes, {node.id: node for node in rest}, self._removed, self._ids, self._module_of
+        )
+        head = rename_in_head(self._graph, lambda key: self._ids.get(key, "" if key in self._removed else key))
         return replace(self._graph, nodes=nodes, scopes=self._merge_scopes(), **head)
 
     def _make_ids(self) -> dict[str, str]:
@@ -179,27 +181,27 @@ class RollUp:
             others = stack.blocks[-1:] if stack.carried else stack.blocks[1:]
             for place, first in enumerate(stack.blocks[0]):
                 # A file may have another node of this id.
-                ids[first] = claim(renamed(first, old, new), taken)
+                ids[first] = claim(replace_prefix(first, old, new), taken)
                 ids.update((block[place], ids[first]) for block in others)
         return ids
 
     def _move(self, node: Node) -> Node:
         saved = tuple(map(self._move_slot, node.saved))
-        moved = replace(node, saved=saved, **rewired(node, lambda ref, _: self._move_ref(ref)))
+        moved = replace(node, saved=saved, **move_edges(node, lambda ref, _: self._move_ref(ref)))
         if node.id not in self._shown:
             return moved
         stack, place = self._shown[node.id]
         old, new = stack.before, stack.path
         equal = [self._graph.nodes[block[place]] for block in stack.blocks]
-        ext: dict[str, AttrValue] = {**node.ext, TIMES: bounded(sum(map(times, equal)))}
+        ext: dict[str, AttrValue] = {**node.ext, TIMES: clamp_size(sum(map(times, equal)))}
         carried = add_slots(ext, CARRIED, stack.carried.get(place, []))
         ext = carried if carried[CARRIED] else ext
         return replace(
             moved,
             id=self._ids[node.id],
-            scope=renamed(node.scope, old, new),
-            names=tuple(renamed(name, old, new) for name in node.names),
-            ext={**ext, **together(equal)},
+            scope=replace_prefix(node.scope, old, new),
+            names=tuple(replace_prefix(name, old, new) for name in node.names),
+            ext={**ext, **combine_marks(equal)},
             attrs=_add_attributes(equal) if node.role == "module" else node.attrs,
         )
 
@@ -223,7 +225,7 @@ class RollUp:
         for scope in self._graph.scopes.values():
             path = self._paths.get(scope.path, scope.path)
             first = scopes.get(path)
-            sums = {name: bounded(getattr(first, name) + getattr(scope, name)) for name in _COUNTS} if first else {}
+            sums = {name: clamp_size(getattr(first, name) + getattr(scope, name)) for name in _COUNTS} if first else {}
             scopes[path] = replace(first or scope, path=path, **sums)
         for stack in self._stacks:
             scope = scopes.get(stack.path, Scope(stack.path))
@@ -233,6 +235,6 @@ class RollUp:
 
 def _add_attributes(modules: Sequence[Node]) -> dict[str, AttrValue]:
     return {
-        name: bounded(sum(whole_number(node.attrs, name) for node in modules)) if isinstance(value, int) else value
+        name: clamp_size(sum(whole_number(node.attrs, name) for node in modules)) if isinstance(value, int) else value
         for name, value in modules[0].attrs.items()
     }

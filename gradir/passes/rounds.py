@@ -10,19 +10,19 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.edges import EdgeColumns
-from gradir.ir.ids import renamed, without_numbers
+from gradir.ir.ids import mask_numbers, replace_prefix
 from gradir.ir.memo import Table
-from gradir.ir.module_tree import common_path, module_of, upwards
+from gradir.ir.module_tree import common_path, module_of, walk_up
 from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, NodeColumns, number_nodes
 from gradir.passes.rollup import RollUp, Stack
 from gradir.vocabulary import vocabulary_of
 
 _RUN: Final = frozenset({"function", "module"})
-# The role of a gradient accumulator for `equal_steps`.
+# The role of a gradient accumulator for `find_equal_steps`.
 ACCUMULATOR: Final = "accumulator"
 # Fewer equal steps are shown one by one.
 _FEWEST: Final = 3
@@ -63,18 +63,18 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
     >>> [(node.id, node.scope) for node in once(b.build()).nodes.values()]
     [('x', ''), ('mul:1', '×50'), ('tanh:1', '×50'), ('output', '')]
     """
-    with paused_gc():
+    with pause_gc():
         accumulators = vocabulary_of(graph).accumulators
         nodes = [*graph.nodes.values()]
         roles = [ACCUMULATOR if node.role in _RUN and node.op in accumulators else node.role for node in nodes]
-        places = [without_numbers(module_of(node)) for node in nodes]
+        places = [mask_numbers(module_of(node)) for node in nodes]
         columns = number_nodes(graph, nearly=nearly)
         order = [number for number, role in enumerate(roles) if role in _RUN]
         numbers: Table[tuple[object, ...]] = Table()
         # Operations before a loop may be between its steps in one order and not in the other.
         for steps in (order, _sort_late(order, columns.edges)):
             kinds = [numbers[_operation_kind(nodes[number], places[number])] for number in steps]
-            if stacks := _make_stacks(graph, *equal_steps(columns, places, roles, steps, kinds)):
+            if stacks := _make_stacks(graph, *find_equal_steps(columns, places, roles, steps, kinds)):
                 return _roll_up(graph, stacks)
         return graph
 
@@ -111,7 +111,7 @@ def _make_stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) ->
     return found
 
 
-def equal_steps(
+def find_equal_steps(
     columns: NodeColumns, places: Sequence[str], roles: Sequence[str], order: Sequence[int], kinds: Sequence[int]
 ) -> tuple[Blocks, list[list[int]]]:
     """Return the repeated steps, and runs of at least three equal ones.
@@ -219,7 +219,7 @@ def _roll_up(graph: Graph, stacks: Sequence[Stack]) -> Graph:
     for stack in stacks:
         scopes[stack.path] = Scope(stack.path, detail="each feeds the next" if stack.carried else "side by side")
         for path in dict.fromkeys(graph.nodes[key].scope for key in stack.blocks[0]):
-            for above in upwards(path):
+            for above in walk_up(path):
                 moved = _move_path(above, stack)
                 if above in graph.scopes and above not in {moved, stack.before}:
                     scopes[moved] = Scope(moved, graph.scopes[above].class_name)
@@ -232,5 +232,5 @@ def _roll_up(graph: Graph, stacks: Sequence[Stack]) -> Graph:
 
 def _move_path(path: str, stack: Stack) -> str:
     if stack.before:
-        return renamed(path, stack.before, stack.path)
+        return replace_prefix(path, stack.before, stack.path)
     return f"{stack.path}.{path}" if path else stack.path

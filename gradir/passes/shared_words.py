@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Cut, Graph, Node, Ref, TensorMeta
 from gradir.ir.edges import postorder
-from gradir.ir.head import renamed_head
+from gradir.ir.head import rename_in_head
 from gradir.ir.ids import FreeIds, IdAllocator
 from gradir.ir.marks import failure
 from gradir.passes.terms import Slot
@@ -25,7 +25,7 @@ _BESIDE: Final = frozenset({"buffer", "input", "saved"})
 _NUMBERED: Final = re.compile(r"(.+)_(\d+)", re.DOTALL)
 
 
-def in_shared_words(graph: Graph, *, with_modules: bool = True) -> Graph:
+def translate_to_shared_terms(graph: Graph, *, with_modules: bool = True) -> Graph:
     """Return the same computation in the terms of `gradir.vocabulary.shared`.
 
     Several operations may become one, such as a ``layer_norm``. The result has no operations that only rearrange
@@ -39,11 +39,11 @@ def in_shared_words(graph: Graph, *, with_modules: bool = True) -> Graph:
     >>> y = b.function("dot_general", [x, w], [TensorMeta("float32", (2, 2))])
     >>> z = b.function("logistic", [y], [TensorMeta("float32", (2, 2))])
     >>> b.output(b.function("mul", [y, z], [TensorMeta("float32", (2, 2))]))
-    >>> shared = in_shared_words(b.build(producer=Producer(framework="jax")), with_modules=False)
+    >>> shared = translate_to_shared_terms(b.build(producer=Producer(framework="jax")), with_modules=False)
     >>> [(node.id, node.native) for node in shared.nodes.values() if node.op]
     [('fc.1/matmul:1', 'dot_general'), ('silu:1', 'logistic, mul')]
     """
-    with paused_gc():
+    with pause_gc():
         return _Translator(graph, with_modules=with_modules).make_graph()
 
 
@@ -57,7 +57,7 @@ def shared_name(name: str) -> str:
     return f"{_shared_path(path)}{dot}{NAMES.get(last, _shared_component(last))}"
 
 
-def tells_modules(graph: Graph) -> bool:
+def has_scoped_operations(graph: Graph) -> bool:
     """Return whether operations of a graph are in modules."""
     return any(node.scope for node in graph.nodes.values() if node.role == "function")
 
@@ -199,7 +199,7 @@ class _Translator:
             ids[number] = free.free(wanted)
             nodes.append(self._make_node(word, ids, users[number], number))
         new_ids = {words[number].node.id: id_ for number, id_ in ids.items()}
-        head = renamed_head(self._graph, lambda node_id: new_ids.get(node_id, ""))
+        head = rename_in_head(self._graph, lambda node_id: new_ids.get(node_id, ""))
         head |= {"cuts": tuple(self._make_cuts()), "producer": replace(self._graph.producer, options={})}
         return replace(self._graph, nodes={node.id: node for node in nodes}, scopes={}, **head)
 

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from gradir.ir import Node, NonFinite, TensorMeta
-from gradir.ir.model import AttrValue, Shape, bounded
+from gradir.ir.model import AttrValue, Shape, clamp_size
 from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, parse_condition, parse_rule, parse_term
 from gradir.vocabulary import Vocabulary
 from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RULES, TWO_SIDED
@@ -204,7 +204,7 @@ def _text(value: AttrValue) -> str:
 def _count_elements(shape: Shape | None) -> int | None:
     if shape is None or not all(isinstance(size, int) for size in shape):
         return None
-    return bounded(prod(size for size in shape if isinstance(size, int)))
+    return clamp_size(prod(size for size in shape if isinstance(size, int)))
 
 
 def flatten_shape(shape: Shape | None) -> Shape | None:

@@ -8,13 +8,13 @@ from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import AttrValue, Graph, Node, Ref, Saved
-from gradir.ir.edges import DATA, rewired, sources
-from gradir.ir.head import renamed_head
+from gradir.ir.edges import DATA, move_edges, sources
+from gradir.ir.head import rename_in_head
 from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, VERDICT, left_out, overlay_verdict
-from gradir.ir.model import BESIDE
-from gradir.ir.module_tree import Above
+from gradir.ir.model import NO_GRADIENT_ROLES
+from gradir.ir.module_tree import Ancestors
 from gradir.ir.saved import owner
 
 
@@ -41,7 +41,7 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
     if not gone:
         return graph
     removal = _Removal(graph.nodes, gone)
-    with paused_gc():
+    with pause_gc():
         rest: dict[str, Node] = {}
         for node in graph.nodes.values():
             if node.id not in gone:
@@ -54,7 +54,7 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
         if verdict and rest and not overlay_verdict(rest.values()):
             last = next(reversed(rest.values()))
             rest[last.id] = replace(last, ext={**last.ext, VERDICT: verdict})
-        head = renamed_head(graph, lambda node_id: node_id if node_id in rest else "")
+        head = rename_in_head(graph, lambda node_id: node_id if node_id in rest else "")
         return replace(graph, nodes=rest, **head)
 
 
@@ -68,14 +68,14 @@ def within(graph: Graph, kept: set[str]) -> Graph:
         for key in kept
         for slot in graph.nodes[key].saved
         for name in (slot.storage, slot.origin.id if slot.origin is not None else "")
-        if name not in kept and name in graph.nodes and graph.nodes[name].role in BESIDE
+        if name not in kept and name in graph.nodes and graph.nodes[name].role in NO_GRADIENT_ROLES
     }
     # Saved tensors name buffers without an edge to them.
     gone = graph.nodes.keys() - kept - buffers
     if not gone:
         return graph
     part = without(graph, gone, lambda _: False)
-    used = Above(node.scope for node in part.nodes.values())
+    used = Ancestors(node.scope for node in part.nodes.values())
     return replace(part, scopes={path: scope for path, scope in part.scopes.items() if path in used})
 
 
@@ -103,7 +103,7 @@ def mark_focus(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
             ext[LEFT_OUT] = tuple(map(sum, zip(removed, left_out(node), strict=True)))
         return replace(node, ext={**ext, FOCUS: True} if node.id in named else ext)
 
-    with paused_gc():
+    with pause_gc():
         return replace(part, nodes={key: add_marks(node) for key, node in part.nodes.items()})
 
 
@@ -126,7 +126,7 @@ class _Removal:
         ):
             return node
         # A view loses its edge to a removed base, since another base would be wrong.
-        fields = rewired(node, lambda ref, kind: self._move(ref) if kind == DATA or ref.id not in gone else None)
+        fields = move_edges(node, lambda ref, kind: self._move(ref) if kind == DATA or ref.id not in gone else None)
         elided = [slot for slot, ref in enumerate(fields["inputs"]) if ref is None and node.inputs[slot] is not None]
         return replace(
             node,

@@ -29,10 +29,10 @@ class PictureOptions(Options, frozen=True, kw_only=True):
 
 def draw_diff(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> str:
     """Return the changed nodes and their neighbours in the format of an exporter."""
-    from gradir.review.united import United, drawn_part
+    from gradir.review.united import United, draw_part
 
     united = United(diff)
-    part = united.changed_part(how.hops) if how.full else drawn_part(diff, united, how.hops)
+    part = united.changed_part(how.hops) if how.full else draw_part(diff, united, how.hops)
     return registry.export(exporter, part, {"parameters": "inline", **options})
 
 
@@ -80,7 +80,7 @@ class HtmlRenderer:
 
     def render(self, diff: Diff, options: PageOptions) -> str:
         """Return the page."""
-        from gradir.review.change_list import held_before, list_changes
+        from gradir.review.change_list import list_changes, measure_modules_before
         from gradir.review.united import United
 
         united, sides = United(diff), diff.sides
@@ -92,7 +92,7 @@ class HtmlRenderer:
         named = [(options.before, sides.before), (options.after, sides.after)]
         graph = _add_sentence(united.graph, diff)
         return exporter.export_changes(
-            graph, values, list_changes(diff, sides, united), held_before(sides, united), named
+            graph, values, list_changes(diff, sides, united), measure_modules_before(sides, united), named
         )
 
 

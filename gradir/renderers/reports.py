@@ -64,14 +64,14 @@ class MarkdownRenderer:
 def _picture(diff: Diff) -> tuple[str, str]:
     """Return the changed part as Mermaid source, or an empty text, and a sentence on its absence or omissions."""
     from gradir import registry
-    from gradir.review.united import United, drawn_part
+    from gradir.review.united import United, draw_part
 
     left_out, united = "", United(diff)
-    part = drawn_part(diff, united)
+    part = draw_part(diff, united)
     kinds = {finding.kind for finding in diff.findings if finding.changes}
     is_followed = "following" in kinds
     if is_followed or (kinds & {"frozen", "unfrozen"} and len(part.nodes) > _MOST_PICTURED):
-        part = drawn_part(diff, united, with_explained=False)
+        part = draw_part(diff, united, with_explained=False)
         left_out = "What the lines at the top explain is not in the picture."
     if not part.nodes:
         why = "the lines at the top tell all that changed" if is_followed else "no operation changed"

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from gradir.ir.ids import without_indices
+from gradir.ir.ids import mask_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.ir.totals import sizes
@@ -37,7 +37,7 @@ def list_changes(diff: Diff, sides: Sides, united: United) -> list[ListedChange]
     return list(_Listing(diff, sides, united).list_changes())
 
 
-def held_before(sides: Sides, united: United) -> dict[str, tuple[int, int]]:
+def measure_modules_before(sides: Sides, united: United) -> dict[str, tuple[int, int]]:
     """Return the size and saved bytes of each module of the first graph."""
     scopes, own = sides.before.scopes, sizes(sides.before.nodes.values())
     return {
@@ -132,7 +132,7 @@ class _Listing:
             return [self._united.path(change.id)]
         if change.subject == "scope" or not _is_pattern(change.id):
             return [change.id]
-        pairs = self._renamed.get(without_indices(change.id), ())
+        pairs = self._renamed.get(mask_indices(change.id), ())
         return [new for old, new in pairs if _matches_pattern(change.was, old) and _matches_pattern(change.id, new)]
 
     @cached_property
@@ -141,7 +141,7 @@ class _Listing:
         found: dict[str, list[tuple[str, str]]] = {}
         for old, new in self._paths.items():
             if old != new:
-                found.setdefault(without_indices(new), []).append((old, new))
+                found.setdefault(mask_indices(new), []).append((old, new))
         return found
 
 

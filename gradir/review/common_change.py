@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gradir.diffs.changes import CAME, Finding
+from gradir.diffs.changes import ADDED_OR_REMOVED, Finding
 from gradir.diffs.field_changes import names_field
 from gradir.ir import Ref
 from gradir.review.relative_changes import COUNTS, WHOLE_NUMBER
@@ -160,7 +160,11 @@ class _Common:
         for change in changes:
             tensor = change.tensor if change.subject == "node" and change.what in vocabulary.casts else None
             # A cast to another dtype or device does not belong to this change.
-            if tensor is not None and change.kind in CAME and not values.isdisjoint((tensor.dtype, tensor.device)):
+            if (
+                tensor is not None
+                and change.kind in ADDED_OR_REMOVED
+                and not values.isdisjoint((tensor.dtype, tensor.device))
+            ):
                 self._casts[change.kind == "added"].add(change.id)
 
     def describe_sizes(self, changed: Sequence[Change]) -> str:
@@ -198,7 +202,7 @@ class _Common:
             )
         if change.subject != "node":
             return False
-        if change.kind in CAME:
+        if change.kind in ADDED_OR_REMOVED:
             return change.id in self._casts[change.kind == "added"]
         if change.kind != "changed" or not change.fields:
             return False

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.errors import GradirError
-from gradir.ir.model import MOST
+from gradir.ir.model import INT64_MAX
 from gradir.ir.text import amount
 from gradir.review.kinds import TOTALS, share
 from gradir.review.wording import unknown_sizes
@@ -39,7 +39,7 @@ class Condition(NamedTuple):
     relative: bool = False
 
 
-def parsed(text: str) -> tuple[Condition, ...]:
+def parse_conditions(text: str) -> tuple[Condition, ...]:
     """Return the conditions in a comma-separated list.
 
     Raises:
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
     fails: bool
 
 
-def outcomes(diff: Diff, conditions: Sequence[Condition]) -> Iterator[Outcome]:
+def judge_conditions(diff: Diff, conditions: Sequence[Condition]) -> Iterator[Outcome]:
     """Yield each condition that fails, or that may fail since a size is unknown."""
     # Slots of unknown size may have any size, so a condition on saved bytes fails if their number grows. A figure too
     # large to count on both sides fails if anything changed. New findings that no condition names only get a line.
@@ -96,7 +96,7 @@ def _judge_total(condition: Condition, finding: Finding) -> Iterator[Outcome]:
     slots = finding.details.get("unknown", (0, 0))
     # Without a limit, the number of slots of unknown size must not change.
     more_unknown = slots[0] != slots[1] if condition.limit is None else slots[1] > slots[0]
-    fails = _is_exceeded(condition, before, after) or more_unknown or min(before, after) >= MOST
+    fails = _is_exceeded(condition, before, after) or more_unknown or min(before, after) >= INT64_MAX
     unknown = unknown_sizes(*slots)
     if fails or unknown:
         figure = f"{condition.text}: {amount(before)} -> {amount(after)}{share(before, after)}"

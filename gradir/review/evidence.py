@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.changes import CAME
+from gradir.diffs.changes import ADDED_OR_REMOVED
 from gradir.diffs.field_changes import names_field
 from gradir.diffs.modules import Outline
 from gradir.ir import Graph
@@ -91,7 +91,7 @@ class WholeModules:
 
     def find_top_of(self, change: Change) -> WholeModule | None:
         """Return the topmost module that was added or removed with a node or module."""
-        if change.subject in {"node", "scope"} and change.kind in CAME:
+        if change.subject in {"node", "scope"} and change.kind in ADDED_OR_REMOVED:
             return self.find_top(change.scope, added=change.kind == "added")
         return None
 

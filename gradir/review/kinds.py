@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from gradir.ir.ids import split_id
 from gradir.ir.name_ranges import ranges
-from gradir.ir.text import amount, counted, short_bytes, size_text, word
+from gradir.ir.text import amount, pluralize, short_bytes, size_text, word
 from gradir.review.wording import (
     change_text,
     field_value_text,
@@ -86,17 +86,17 @@ def _write_inputs(finding: Finding, _: Sequence[Change]) -> str:
         path, name = split_id(node_id)
         slots.setdefault((name, slot), []).append(path)
     texts = [f"in[{slot}] of {name} in {list_modules(paths)}" for (name, slot), paths in slots.items()]
-    return f"{counted(finding.count, finding.kind[:-1].replace('-', ' '))}: {_join_first(texts, ', ')}"
+    return f"{pluralize(finding.count, finding.kind[:-1].replace('-', ' '))}: {_join_first(texts, ', ')}"
 
 
 def _write_unowned(finding: Finding, _: Sequence[Change]) -> str:
-    size = counted(finding.details["elements"], "element")
-    return f"{counted(finding.count, 'parameter')} not in the model: {ranges(finding.subjects)} ({size})"
+    size = pluralize(finding.details["elements"], "element")
+    return f"{pluralize(finding.count, 'parameter')} not in the model: {ranges(finding.subjects)} ({size})"
 
 
 def _write_same_result(finding: Finding, _: Sequence[Change]) -> str:
     but = f", with {ranges(finding.subjects)} transposed" if finding.subjects else ""
-    constants = f", if its {counted(finding.count, 'constant')} {'is' if finding.count == 1 else 'are'} equal too"
+    constants = f", if its {pluralize(finding.count, 'constant')} {'is' if finding.count == 1 else 'are'} equal too"
     return f"computes the same result in other operations{but}{constants if finding.count else ''}"
 
 
@@ -135,8 +135,8 @@ def _write_without(finding: Finding, _: Sequence[Change]) -> str:
 
 def _write_frozen(finding: Finding, _: Sequence[Change]) -> str:
     part, parameters = finding.details.get("part"), finding.details.get("parameters")
-    size = counted(finding.details.get("elements", 0), "element")
-    figure = "" if parameters is None else f" ({counted(parameters, 'parameter')}, {size})"
+    size = pluralize(finding.details.get("elements", 0), "element")
+    figure = "" if parameters is None else f" ({pluralize(parameters, 'parameter')}, {size})"
     names = [list_modules(finding.subjects), f"part of {list_modules(part)}" if part else ""]
     return f"{finding.kind}: {', '.join(filter(None, names))}{figure}"
 
@@ -153,11 +153,11 @@ def _write_uniform(finding: Finding, _: Sequence[Change]) -> str:
 def _write_cut(finding: Finding, changes: Sequence[Change]) -> str:
     cuts, others = finding.changes
     edit = "removed" if finding.kind == "cut-added" else "added"
-    nodes = f", {counted(len(others), 'node')} {edit}" if others else ""
+    nodes = f", {pluralize(len(others), 'node')} {edit}" if others else ""
     first = changes[cuts[0]]
     if len(cuts) == 1:
         return f"{change_text(first)}{nodes}"
-    return f"{counted(len(cuts), 'cut')}, {word(first.what)}{nodes}: {ranges(finding.subjects)}"
+    return f"{pluralize(len(cuts), 'cut')}, {word(first.what)}{nodes}: {ranges(finding.subjects)}"
 
 
 def _write_renames(finding: Finding, changes: Sequence[Change]) -> str:
@@ -169,7 +169,7 @@ def _write_renames(finding: Finding, changes: Sequence[Change]) -> str:
     was, now = ranges(finding.before), ranges(finding.subjects)
     how = f", each {nesting(first)}{by}" if nesting(first) else ""
     subjects = f"{len(finding.subjects):,} {role_text(first)}s"
-    return f"{subjects} {was} -> {now}{how}  {counted(finding.count, 'node')}".replace('"*"', "*")
+    return f"{subjects} {was} -> {now}{how}  {pluralize(finding.count, 'node')}".replace('"*"', "*")
 
 
 def _write_change(finding: Finding, changes: Sequence[Change]) -> str:
@@ -183,11 +183,11 @@ def _write_module(finding: Finding, changes: Sequence[Change]) -> str:
     first = [changes[at] for at in finding.changes[0]]
     own = next((each for each in first if each.subject == "scope" and each.id == finding.subjects[0]), None)
     name = f"  {word(details['class']) if own is None else operation_or_class(own)}" if details["class"] else ""
-    parts = [counted(details["nodes"], "node")]
+    parts = [pluralize(details["nodes"], "node")]
     if details["parameters"]:
-        parts.append(f"{counted(details['parameters'], 'parameter')} ({amount(details['elements'])})")
+        parts.append(f"{pluralize(details['parameters'], 'parameter')} ({amount(details['elements'])})")
     if details["modules"]:
-        parts.append(f"{counted(details['modules'], 'module')} in it")
+        parts.append(f"{pluralize(details['modules'], 'module')} in it")
     _, least, most = details["saved"]
     if most or details["unknown"]:
         parts.append(f"saved {f'{short_bytes(least)} to ' if least != most else ''}{short_bytes(most)}")
@@ -219,7 +219,7 @@ def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:
 
 
 def _write_hooked(finding: Finding, _: Sequence[Change]) -> str:
-    count = f"{counted(finding.count, 'saved tensor')} of {counted(len(finding.changes[0]), 'node')}"
+    count = f"{pluralize(finding.count, 'saved tensor')} of {pluralize(len(finding.changes[0]), 'node')}"
     modules = list_modules(finding.subjects)
     place = f" in {modules}" if len(modules) <= _LONGEST else ""
     return f"held by hooks{' no more' if finding.kind == 'unhooked' else ''}: {count}{place}"
@@ -230,7 +230,7 @@ def _write_tensors(finding: Finding, _: Sequence[Change]) -> str:
     pairs = [pair for found in finding.details.values() for pair in found]
     values = [" -> ".join("-" if each is None else size_text(each) for each in pair) for pair in pairs]
     details = f" ({_join_first(values, ' and ')})" if values else ""
-    return f"{properties} alone changed: {counted(finding.count, 'node')}{details}"
+    return f"{properties} alone changed: {pluralize(finding.count, 'node')}{details}"
 
 
 def _write_tied(finding: Finding, _: Sequence[Change]) -> str:
@@ -267,7 +267,7 @@ KINDS: Final[dict[str, Kind]] = {
     "tensors": Kind("note", _write_tensors),
     "following": Kind(
         "note",
-        lambda finding, _: f"{counted(finding.count, 'change')} that only follow from that: --full lists them",
+        lambda finding, _: f"{pluralize(finding.count, 'change')} that only follow from that: --full lists them",
     ),
     "cut-added": Kind("graph", _write_cut, "added"),
     "cut-removed": Kind("graph", _write_cut, "removed"),

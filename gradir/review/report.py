@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import astuple
 
-from gradir.diffs.changes import CAME
+from gradir.diffs.changes import ADDED_OR_REMOVED
 from gradir.diffs.matching.renames import pattern, rename
 from gradir.diffs.modules import ChangedModule
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, short_bytes
 from gradir.ir.totals import Size
-from gradir.markdown import code_span, fenced
+from gradir.markdown import code_span, fence_code
 from gradir.review.evidence import WholeModules
 from gradir.review.kinds import KINDS, LISTED, sections, share
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
@@ -56,7 +56,7 @@ def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", un
     if not diff:
         return f"### {title}: {no_difference(diff)}\n"
     head = "\n".join([f"### {title}", "", *_figures(diff), "", *table(diff)])
-    drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
+    drawn = f"\n{fence_code(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
     if _count_bytes(head) + _count_bytes(drawn) > _MOST_BYTES - _LEAST_ROOM:
         drawn, unpictured = "", _TOO_LONG
     drawn += f"\n{unpictured}\n" if unpictured else ""
@@ -109,7 +109,7 @@ def _figure(before: int, after: int, text: Callable[[int], str]) -> str:
 def _fold_text(title: str, text: str, room: int) -> str:
     """Return a folded text of at most ``room`` bytes, or an empty text if too little would be left."""
     frame = f"\n<details><summary>{title}</summary>\n\n{{}}\n</details>\n"
-    whole = frame.format(fenced(text, "text"))
+    whole = frame.format(fence_code(text, "text"))
     if _count_bytes(whole) <= room:
         return whole
     more = "… {:,} more lines: gradir diff --full shows them all\n"
@@ -118,7 +118,7 @@ def _fold_text(title: str, text: str, room: int) -> str:
         return ""
     beginning = text.encode()[:left].decode(errors="ignore")
     beginning = beginning[: beginning.rfind("\n") + 1]
-    return frame.format(fenced(beginning + more.format(text.count("\n") - beginning.count("\n")), "text"))
+    return frame.format(fence_code(beginning + more.format(text.count("\n") - beginning.count("\n")), "text"))
 
 
 def _count_bytes(text: str) -> int:
@@ -221,7 +221,7 @@ def _note(module: Module, scope: Change | None) -> str:
 def _has_row(change: Change, wholes: WholeModules) -> bool:
     """Return whether a change of a module has its own row, and does not belong to the row of an outer module."""
     whole = wholes.find_top_of(change)
-    if change.kind in CAME or not all(field.path[0] in COUNTS for field in change.fields):
+    if change.kind in ADDED_OR_REMOVED or not all(field.path[0] in COUNTS for field in change.fields):
         return whole is None or whole.path == change.id
     return not (wholes.find_top(change.id, added=True) or wholes.find_top(change.was or change.id, added=False))
 
@@ -229,7 +229,7 @@ def _has_row(change: Change, wholes: WholeModules) -> bool:
 def _settings(scope: Change | None, growth: Size) -> str:
     """Return the changed settings of a module; its counts only if the column of parameters is empty."""
     fields = () if scope is None else scope.fields
-    if scope is not None and scope.kind in CAME:
+    if scope is not None and scope.kind in ADDED_OR_REMOVED:
         return operation_or_class(scope) if fields else ""
     return settings(field for field in fields if not (growth.parameters and field.path[0] in COUNTS))
 

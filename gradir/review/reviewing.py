@@ -13,9 +13,9 @@ from gradir.diffs import compare, matching
 from gradir.diffs.changes import Sides
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.hunks import script
-from gradir.diffs.ignoring import across, check_names, ignoring, normalized, without_identities
+from gradir.diffs.ignoring import check_names, drop_framework_details, drop_identities, ignore_fields, normalize_diff
 from gradir.diffs.modules import ChangedModule
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.progress import stage
 from gradir.review.evidence import Evidence
 from gradir.review.kinds import KINDS, SECTIONS, text_of
@@ -50,7 +50,7 @@ _RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
 )
 
 
-def reviewed(
+def review_graphs(
     before: Graph, after: Graph, *, ignore: Sequence[str] = (), normalize: bool = False, vocabulary: bool = False
 ) -> Diff:
     """Return the diff of two graphs with its findings; the options are those of `gradir.diff`.
@@ -63,15 +63,15 @@ def reviewed(
         before, after = _translate(before, after)
     whole = before, after
     if normalize:
-        before, after = map(without_identities, whole)
+        before, after = map(drop_identities, whole)
     names = cache(partial(_match_names, before, after))
     with stage("comparing the nodes"):
         diff = compare.compare(before, after, names)
     if vocabulary:
-        diff = across(diff, before.nodes, after.nodes)
+        diff = drop_framework_details(diff, before.nodes, after.nodes)
     if ignore or normalize:
-        diff = ignoring(diff, ignore)
-        diff = normalized(diff, vocabulary_of(before, after)) if normalize else diff
+        diff = ignore_fields(diff, ignore)
+        diff = normalize_diff(diff, vocabulary_of(before, after)) if normalize else diff
     if before is not whole[0] or after is not whole[1]:
         # A patch applies to the original graphs.
         diff = replace(diff, script=script(*whole))
@@ -83,7 +83,7 @@ def add_findings(diff: Diff, sides: Sides) -> Diff:
     with_graphs = diff.between(sides)
     if not (diff.changes or diff.script or diff.before != diff.after or sides.in_shared_words):
         return with_graphs
-    with stage("grouping the changes"), paused_gc():
+    with stage("grouping the changes"), pause_gc():
         evidence = Evidence.of(with_graphs)
         found: list[Finding] = []
         for rule in _RULES:
@@ -116,14 +116,16 @@ def _sort_findings(findings: Sequence[Finding], outline: Outline) -> list[Findin
 
 
 def _match_names(before: Graph, after: Graph) -> Correspondence:
-    with stage("matching the nodes"), paused_gc():
+    with stage("matching the nodes"), pause_gc():
         return Correspondence(before, after, matching.match(before, after))
 
 
 def _translate(before: Graph, after: Graph) -> tuple[Graph, Graph]:
     """Return both graphs with shared operation names, and modules if both record them for operations."""
-    from gradir.passes.shared_words import in_shared_words, tells_modules
+    from gradir.passes.shared_words import has_scoped_operations, translate_to_shared_terms
 
     with stage("translating operations"):
-        with_modules = tells_modules(before) and tells_modules(after)
-        return in_shared_words(before, with_modules=with_modules), in_shared_words(after, with_modules=with_modules)
+        with_modules = has_scoped_operations(before) and has_scoped_operations(after)
+        return translate_to_shared_terms(before, with_modules=with_modules), translate_to_shared_terms(
+            after, with_modules=with_modules
+        )

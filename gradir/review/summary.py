@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import CAME, Finding
+from gradir.diffs.changes import ADDED_OR_REMOVED, Finding
 from gradir.ir import Ref
 from gradir.ir.model import ROLES
-from gradir.ir.text import counted, word
+from gradir.ir.text import pluralize, word
 from gradir.review.evidence import Evidence, find_serving
 from gradir.review.kinds import KINDS
 from gradir.review.relative_changes import WHOLE_NUMBER
@@ -70,7 +70,7 @@ def _phrases(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
         is_place = evidence.changes[each.changes[0][0]].cut is not None
         who = "parameter gets" if each.count == 1 else "parameters get"
         phrases.append("a cut less" if is_place else f"{each.count:,} {who} a gradient again")
-    phrases += [f"{counted(len(of_kind['cut-changed']), 'cut')} changed"] * bool(of_kind["cut-changed"])
+    phrases += [f"{pluralize(len(of_kind['cut-changed']), 'cut')} changed"] * bool(of_kind["cut-changed"])
     if not of_kind["two-models"]:
         phrases += [_renames(of_kind[kind]) for kind in ("renamed", "wrapped", "unwrapped") if of_kind[kind]]
         phrases += [f"{word(each.subjects[0])} changed" for each in of_kind["graph"]]
@@ -162,7 +162,9 @@ def _edits(
         own = [evidence.changes[at] for at in finding.changes[0]]
         into = following if all(map(consequences.include, own)) else places
         # The only change is an added or removed module, apart from nodes that moved.
-        is_whole = [(each.subject, each.kind in CAME) for each in own if not _is_moved(each)] == [("scope", True)]
+        is_whole = [(each.subject, each.kind in ADDED_OR_REMOVED) for each in own if not _is_moved(each)] == [
+            ("scope", True)
+        ]
         if all(map(_is_of_text, own)):
             edit = ("other source lines or variables in", "")
         elif all(each.kind == "changed" and each.subject == "node" and all(map(_is_edge, each.fields)) for each in own):
@@ -253,7 +255,7 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
         if not _is_edge(field) and (change.subject == "node" or field.path[0] not in _COUNTS)
     ]
     # Named settings say more than a count, and usually cause the other changes.
-    texts = [settings(fields), description if "=" in description else "", counted(len(changes), "change")]
+    texts = [settings(fields), description if "=" in description else "", pluralize(len(changes), "change")]
     return f"{next(text for text in texts if 0 < len(text) <= _LONGEST)} in"
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.compare import compare
 from gradir.ir.name_ranges import ranges
-from gradir.ir.text import counted, word
+from gradir.ir.text import pluralize, word
 from gradir.review.evidence import find_outline
 from gradir.review.kinds import KINDS, LISTED, new_places, sections
-from gradir.review.reviewing import reviewed
+from gradir.review.reviewing import review_graphs
 from gradir.review.wording import (
     BLANK,
     NO_COLOUR,
@@ -71,7 +71,7 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
         blocks = [(finding, _finding_lines(finding, changes)) for finding in found["modules"]]
         lines = _whole_graph(found["graph"], changes) + _section(_overview(blocks, changes), "(by module)")
         left = len(lines) - _MOST_LISTED
-        lines[_MOST_LISTED:] = [Line(f"… {counted(left, 'more line')}")] if left > 0 else []
+        lines[_MOST_LISTED:] = [Line(f"… {pluralize(left, 'more line')}")] if left > 0 else []
         lines.append(Line("--details shows these changes, of equal modules once"))
     return format_lines([*head, *lines], palette, width)
 
@@ -115,7 +115,7 @@ def headline(diff: Diff) -> str:
         *(one_line(found[kind].text) for kind in LISTED if kind in found),
         _counts(counts, "node"),
         _counts(counts, "scope"),
-        *(f"{counted(count, role)} {how}" for (role, how), count in by_way),
+        *(f"{pluralize(count, role)} {how}" for (role, how), count in by_way),
         *(one_line(found[kind].text) for kind in ("edges", "params", "saved-bytes") if kind in found),
         "order changed" if any(change.id == "order" for change in diff.changes if change.subject == "graph") else "",
     ]
@@ -141,7 +141,7 @@ def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Li
 
 def _summarize_other_model(diff: Diff) -> list[Line]:
     are_two_models = any(finding.kind == "two-models" for finding in diff.findings)
-    return [Line(f"{counted(len(diff.changes), 'change')}: --full lists them")] if are_two_models else []
+    return [Line(f"{pluralize(len(diff.changes), 'change')}: --full lists them")] if are_two_models else []
 
 
 def _list_every_change(diff: Diff) -> Iterator[Line]:
@@ -261,7 +261,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     """Return each module with the reason and the changes of each side; of further modules only the names."""
     if all(conflict.subject == "graph" for conflict in conflicts):
         reasons = "".join(f"{conflict.reason}; from ours to theirs:\n" for conflict in conflicts)
-        return reasons + render_brief(reviewed(ours, theirs))
+        return reasons + render_brief(review_graphs(ours, theirs))
     modules: dict[str, list[Conflict]] = {}
     for conflict in conflicts:
         modules.setdefault(conflict.module, []).append(conflict)
@@ -275,7 +275,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     first, rest = list(modules)[:_MOST_MODULES], list(modules)[_MOST_MODULES:]
     lines = [line for module in first for line in _module_lines(module, modules[module], sides)]
     if rest:
-        lines.append(Line(f"and {counted(len(rest), 'module')} more: {ranges(rest)}"))
+        lines.append(Line(f"and {pluralize(len(rest), 'module')} more: {ranges(rest)}"))
     return format_lines(lines, NO_COLOUR, None)
 
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import CAME
-from gradir.diffs.sequences import matched
+from gradir.diffs.changes import ADDED_OR_REMOVED
+from gradir.diffs.sequences import pair_by_key
 from gradir.errors import ExportError
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Graph, Node, Ref
-from gradir.ir.edges import DATA, edges_into, rewired, sources
-from gradir.ir.ids import part_name, without_numbers
+from gradir.ir.edges import DATA, edges_into, move_edges, sources
+from gradir.ir.ids import mask_numbers, part_name
 from gradir.ir.marks import LOST, STATUS, TIMES, WAS, status, times
-from gradir.ir.model import bounded
+from gradir.ir.model import clamp_size
 from gradir.ir.name_ranges import ranges
 from gradir.passes import around, within
-from gradir.passes.contraction import contracted
-from gradir.passes.focus import near
+from gradir.passes.contraction import contract_modules
+from gradir.passes.focus import find_near
 from gradir.passes.wiring import has_one_input, without
 from gradir.review.relative_changes import make_relative
 from gradir.review.wording import name_values
@@ -44,8 +44,8 @@ class United:
     Raises:
         ExportError: the diff was read from a file or edited since, so its graphs are not known.
 
-    >>> from gradir.review.reviewing import reviewed
-    >>> united = United(reviewed(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
+    >>> from gradir.review.reviewing import review_graphs
+    >>> united = United(review_graphs(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
     >>> [(node.id, dict(node.ext)) for node in united.graph.nodes.values()]
     [('x', {'diff': 'removed'}), ('y', {'diff': 'added'})]
     """
@@ -78,7 +78,7 @@ class United:
 
     def cut(self, change: Change) -> Cut | None:
         """Return an added or removed cut with the ids and paths of the union, or ``None`` for another change."""
-        if change.subject != "cut" or change.kind not in CAME:
+        if change.subject != "cut" or change.kind not in ADDED_OR_REMOVED:
             return None
         is_removed = change.kind == "removed"
         cut = change.cut or self._cuts[is_removed].get((change.what, change.id))
@@ -102,10 +102,10 @@ class United:
     def changed_part(self, hops: int = 1) -> Graph:
         """Return the changed nodes with neighbors at most ``hops`` edges away, without gradient accumulators.
 
-        >>> from gradir.review.reviewing import reviewed
+        >>> from gradir.review.reviewing import review_graphs
         >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
         >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
-        >>> list(United(reviewed(a, b)).changed_part().nodes)
+        >>> list(United(review_graphs(a, b)).changed_part().nodes)
         ['b', 'c']
         """
         union = self.drawn.graph
@@ -145,7 +145,7 @@ def unite_graphs(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
     # A removed node may have the name of a node of `b`.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
     nodes: dict[str, Node] = {}
-    for _, old, node in matched(correspondence.nodes(a.nodes), b.nodes):
+    for _, old, node in pair_by_key(correspondence.nodes(a.nodes), b.nodes):
         if node is None:
             if old is not None:
                 removed = _mark_removed(old, names, nodes)
@@ -166,7 +166,7 @@ def unite_graphs(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
 
 
 def _mark_removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
-    edges = rewired(node, lambda ref, kind: _find_output(ref, names, nodes) if kind == DATA else None)
+    edges = move_edges(node, lambda ref, kind: _find_output(ref, names, nodes) if kind == DATA else None)
     saved = tuple(replace(slot, origin=None, storage="") for slot in node.saved)
     return replace(node, id=names[node.id], saved=saved, ext={**node.ext, STATUS: "removed"}, **edges)
 
@@ -186,12 +186,12 @@ def _find_output(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) 
     return Ref(source.id, ref.output_nr) if source is not None and fits else None
 
 
-def drawn_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
+def draw_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
     """Return the changes, as the findings report them, with neighbors at most ``hops`` edges away."""
     # Of modules with the same changes and paths that differ only in numbers, the part has the first. Its `ext["times"]`
     # is the number of these modules, and readers of the others read from it. An added or removed module of several
     # nodes is one node with the text of its finding. `with_explained` adds the nodes that a line at the top explains.
-    with paused_gc():
+    with pause_gc():
         return _Drawing(diff, united, with_explained=with_explained).make_graph(hops)
 
 
@@ -233,10 +233,10 @@ class _Drawing:
                 self._draw_once(chain.from_iterable(found))
 
     def make_graph(self, hops: int) -> Graph:
-        chosen = near(self._union, self._counts, hops, self._instead)
+        chosen = find_near(self._union, self._counts, hops, self._instead)
         part = within(self._redirect_inputs(chosen), chosen)
         repeated = {
-            key: replace(node, ext={**node.ext, TIMES: bounded(count * times(node))})
+            key: replace(node, ext={**node.ext, TIMES: clamp_size(count * times(node))})
             for key, node in part.nodes.items()
             if (count := self._counts.get(key, 1)) > 1
         }
@@ -250,7 +250,7 @@ class _Drawing:
             # A parameter that was cut off may belong to a removed module.
             if node and node not in self._instead and node not in self._counts:
                 scope = self._union.nodes[node].scope
-                grouped.setdefault((make_relative([change], scope), without_numbers(scope)), []).append(change)
+                grouped.setdefault((make_relative([change], scope), mask_numbers(scope)), []).append(change)
         for same in grouped.values():
             self._draw(same)
 
@@ -276,7 +276,7 @@ class _Drawing:
                 if (other := self._instead.get(source)) and place[other] < place[key]
             }
             if instead:
-                nodes[key] = replace(nodes[key], **rewired(nodes[key], partial(self._redirect, instead)))
+                nodes[key] = replace(nodes[key], **move_edges(nodes[key], partial(self._redirect, instead)))
         return replace(self._union, nodes=nodes)
 
     def _redirect(self, instead: Mapping[str, str], ref: Ref, _: str) -> Ref:
@@ -287,7 +287,7 @@ class _Drawing:
     def _fold_modules(self, part: Graph) -> Graph:
         if not self._places:
             return part
-        small, called = contracted(part, [self._places.get(key) for key in part.nodes])
+        small, called = contract_modules(part, [self._places.get(key) for key in part.nodes])
         folded: dict[str, dict[str, None]] = {}
         for key, place in self._places.items():
             folded.setdefault(place, {})[called(key)] = None
@@ -306,7 +306,9 @@ def _describe_folded(node: Node, whole: _Whole, part: int | None) -> Node:
         ext = {**ext, TIMES: len(whole.paths)}
     if part is None:
         counts = (details["nodes"], details["elements"], details["saved"][0])
-        node = replace(node, attrs=dict(zip(("nodes", "parameters", "saved_bytes"), map(bounded, counts), strict=True)))
+        node = replace(
+            node, attrs=dict(zip(("nodes", "parameters", "saved_bytes"), map(clamp_size, counts), strict=True))
+        )
     return replace(node, names=(part_name(ranges(whole.paths), part or 1),), native=details["class"], ext=ext)
 
 
@@ -316,7 +318,7 @@ def _group_alike(
     """Group modules whose paths differ only in numbers, with the changes of each."""
     found: dict[str, tuple[list[str], list[Sequence[Change]]]] = {}
     for path, each in zip(paths, changes, strict=True):
-        alike_paths, alike_changes = found.setdefault(without_numbers(path), ([], []))
+        alike_paths, alike_changes = found.setdefault(mask_numbers(path), ([], []))
         alike_paths.append(path)
         alike_changes.append(each)
     return found.values()

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from gradir.diffs.changes import CAME, FieldChange
-from gradir.diffs.field_changes import further_parts, numbered, parts_of
+from gradir.diffs.changes import ADDED_OR_REMOVED, FieldChange
+from gradir.diffs.field_changes import further_parts, number_repeats, parts_of
 from gradir.ir import Cut, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.cuts import cut_text
 from gradir.ir.fields import fields_of
 from gradir.ir.model import NonFinite, Record
 from gradir.ir.name_ranges import ranges
-from gradir.ir.text import counted, quoted, ref_text, size_text, tensor_text, value_text, word
+from gradir.ir.text import pluralize, quote, ref_text, size_text, tensor_text, value_text, word
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -83,13 +83,13 @@ def field_value_text(path: Path, value: Any) -> str:
 
 def one_line(text: str) -> str:
     """Return text as one printable line, in quotes if needed, as for a Diff that was read from a file."""
-    return text if text.isprintable() else quoted(text)
+    return text if text.isprintable() else quote(text)
 
 
 def _item_texts(path: Path, values: Iterable[Any]) -> Iterable[str]:
     if path == ("saved",):
         # The order of the slots differs.
-        return (FieldChange(("saved", *key)).name.partition(".")[2] for key in numbered(values))
+        return (FieldChange(("saved", *key)).name.partition(".")[2] for key in number_repeats(values))
     if path[-1] == "shape":
         return map(size_text, values)
     # A Diff read from a file may hold anything.
@@ -218,7 +218,7 @@ def field_texts(change: Change) -> Iterator[tuple[str, str, str]]:
 
 def visible_fields(change: Change) -> tuple[FieldChange, ...]:
     """Return the fields to list below a change, without the settings of an added node or another operation."""
-    if change.kind in CAME:
+    if change.kind in ADDED_OR_REMOVED:
         return ()
     if not any(field.path == _OPERATION for field in change.fields):
         return change.fields
@@ -264,7 +264,7 @@ def nesting(change: Change) -> str:
 def change_summary(change: Change) -> str:
     """Return the operation and tensor of a change: ``addmm float32[8, 3]``."""
     if change.subject == "module":
-        return counted(change.nodes, "node") if change.nodes else ""
+        return pluralize(change.nodes, "node") if change.nodes else ""
     tensor = "" if change.tensor is None else tensor_text(change.tensor)
     name = operation_or_class(change) if change.what or change.subject in {"cut", "node"} else ""
     return " ".join(filter(None, (name, tensor)))
@@ -272,7 +272,7 @@ def change_summary(change: Change) -> str:
 
 def operation_or_class(change: Change) -> str:
     """Return the operation or class of a change, with settings if it was added or removed: ``Dropout(p=0.1)``."""
-    if change.kind not in CAME:
+    if change.kind not in ADDED_OR_REMOVED:
         return word(change.what)
     return operation_text(change, change.what, before=change.kind == "removed")
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gradir.ir.name_ranges import ranges
-from gradir.ir.text import printable, shortened
+from gradir.ir.text import escape_unprintable, shorten
 from gradir.vocabulary.jax import JAX_ADVICE
 from gradir.vocabulary.operations import DISPLAY_NAMES, advice_on_error, find_operation_text
 from gradir.vocabulary.patterns import LOST, PATTERNS
@@ -21,7 +21,7 @@ LONGEST_NAME: Final = 120
 _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
 
 
-class Words(NamedTuple):
+class CauseText(NamedTuple):
     """The sentence and the advice of a kind of cause.
 
     ``{op}`` is the operation, ``{names}`` the parameters, and ``{is}``, ``{has}``, ``{gets}`` and ``{it}`` agree with
@@ -32,402 +32,402 @@ class Words(NamedTuple):
     advice: str
 
 
-CAUSE_TEXTS: Final[Mapping[str, Words]] = {
-    "detach": Words(
+CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
+    "detach": CauseText(
         "detach() cuts {names}",
         "take detach() out of this line if {names} should learn from what is computed with its result",
     ),
-    "data": Words(
+    "data": CauseText(
         "`.data` gives the numbers of a tensor without its graph, which cuts {names}",
         "use the tensor itself instead of its `.data` if {names} should learn",
     ),
-    "no_grad": Words(
+    "no_grad": CauseText(
         "{op} ran under no_grad, which cuts {names}",
         "run this line with gradients if {names} should learn: look for torch.no_grad() or set_grad_enabled(False) "
         "around it or its callers, as a `with` or a decorator",
     ),
-    "inference_mode": Words(
+    "inference_mode": CauseText(
         "{op} ran in inference mode, which cuts {names}",
         "move this line out of torch.inference_mode(); if its result is only an input of training, torch.no_grad() is "
         "enough",
     ),
-    "nondifferentiable": Words(
+    "nondifferentiable": CauseText(
         "{op} gives a result that has no derivative, which cuts {names}",
         "use something with a derivative instead, such as a softmax for an argmax or a sigmoid for a comparison",
     ),
-    "compiled": Words(
+    "compiled": CauseText(
         "compiled code runs here, and its result carries no gradient, which cuts {names}",
         'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"): that tells the line inside',
     ),
-    "graph_break": Words(
+    "graph_break": CauseText(
         "torch.compile ends a graph here, and gradients go on into the next: {op}",
         "move this line out of the compiled code, or write it as torch's reason asks, to have one graph",
     ),
-    "recompile": Words(
+    "recompile": CauseText(
         "torch.compile compiles this call anew: {op}",
         "keep what changed equal between calls, or pass dynamic=True to torch.compile if it is a size",
     ),
-    "opaque": Words(
+    "opaque": CauseText(
         "compiled code gives {names} no gradient, or only zeros, and what it does inside is not recorded",
         'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"), if {names} should learn',
     ),
-    "sample": Words(
+    "sample": CauseText(
         "{op} draws a sample, and no gradient goes from a sample back to {names}",
         "use rsample(), gumbel_softmax for categories, or a loss of log_prob() of the sample, which reaches {names} "
         "another way",
     ),
-    "rebuilt": Words(
+    "rebuilt": CauseText(
         "{op} copies numbers out of tensors into a new one, which cuts {names}",
         "join tensors with torch.stack or torch.cat instead of torch.tensor: these keep the graph",
     ),
-    "new_leaf": Words(
+    "new_leaf": CauseText(
         "a new leaf without a graph takes the place of a value that was computed from {names}",
         "go on with the computed tensor itself; to run a module on it, use torch.func.functional_call",
     ),
-    "checkpoint": Words(
+    "checkpoint": CauseText(
         "a reentrant checkpoint got no input that requires grad, so {names} {gets} no gradient through it",
         "call checkpoint with use_reentrant=False, or give it an input that requires grad",
     ),
-    "no_create_graph": Words(
+    "no_create_graph": CauseText(
         "a derivative taken without create_graph=True is a constant, which cuts {names}",
         "take the derivative with create_graph=True",
     ),
-    "exit": Words(
+    "exit": CauseText(
         "{op} turns a tensor into plain numbers, which cuts {names}",
         "compute the loss with the tensor itself, and call {op} only for what is printed or stored",
     ),
-    "exchanged": Words(
+    "exchanged": CauseText(
         "new numbers are assigned to {names} through `.data`, which autograd does not see",
         "check that the gradient is meant for the numbers that are there when backward runs",
     ),
-    "put": Words(
+    "put": CauseText(
         "{op} puts numbers that are computed from {names} into another tensor, which autograd does not follow, and so "
         "cuts {names}",
         "go on with the computed tensor itself; to run a module with it, use torch.func.functional_call",
     ),
-    "stop_gradient": Words(
+    "stop_gradient": CauseText(
         "stop_gradient cuts {names}",
         "take stop_gradient out of this line if {names} should learn from what is computed with its result",
     ),
-    "custom_rule": Words(
+    "custom_rule": CauseText(
         "the gradient that {op} defines for itself is zero for {names}",
         "return a gradient for every input that needs one in its rule, if {names} should learn through it",
     ),
-    "integer": Words(
+    "integer": CauseText(
         "{names} {is} of integers or booleans, which have no gradient",
         "keep {it} out of what is differentiated, or store floats if {it} should learn",
     ),
-    "unused": Words(
+    "unused": CauseText(
         "the loss does not depend on {names}", "let the loss depend on {names}, or leave {it} out of the optimizer"
     ),
-    "copied": Words(
+    "copied": CauseText(
         "the loss does not depend on {names}, but on as many other parameters of the same shapes, such as those of a "
         "copy",
         "compute the loss with {names}, by torch.func.functional_call(module, updated, x) instead of a deepcopy, or "
         "carry the gradients of the copy over",
     ),
-    "skipped": Words(
+    "skipped": CauseText(
         "Python did not take the branch in which {names} {is} used, so the loss does not depend on {it}",
         "ignore this if other inputs or another mode take it; else check the condition",
     ),
-    "unreached": Words(
+    "unreached": CauseText(
         "no gradient arrives at {names}, and the file does not say why",
         "capture it again with --flow, in Python with gradir.record(model, flow=True), or run `gradir explain` on the "
         "program, where its front-end can",
     ),
-    "withheld": Words(
+    "withheld": CauseText(
         "the backward of the custom Function {op} returns no gradient for {names}",
         "return a gradient for every input that needs one in its backward, and look for a detach inside it",
     ),
-    "no_derivative": Words(
+    "no_derivative": CauseText(
         "{op} gives {names} no gradient, as torch has none for it with these arguments",
         "use something with a derivative instead, such as a norm with p=1 for one with p=0",
     ),
-    "unrecorded": Words(
+    "unrecorded": CauseText(
         "no gradient arrives at {names}, and the reason is not known: the loss, or a part of it, was computed "
         "outside the recording",
         "compute the loss inside `with gradir.record(model, flow=True)`",
     ),
-    "frozen": Words(
+    "frozen": CauseText(
         "{names} {has} requires_grad=False", "call requires_grad_() before the forward on what should learn"
     ),
-    "no_graph": Words(
+    "no_graph": CauseText(
         "the loss depends on nothing that requires grad, so its backward raises",
         "compute it from the output of the model or from another tensor that requires grad",
     ),
-    "nonleaf": Words(
+    "nonleaf": CauseText(
         "{names} {is} computed from another tensor here, and only leaves keep a gradient in `.grad`",
         "make it a leaf by requires_grad_() or nn.Parameter as the last step, as in nn.Parameter(x.to(dtype)) for "
         "nn.Parameter(x).to(dtype), or call retain_grad() to look at its gradient",
     ),
-    "not_in_optimizer": Words(
+    "not_in_optimizer": CauseText(
         "{names} {gets} a gradient, and no group of the optimizer has {it}",
         "add {it} to the optimizer, or ignore this if another one has {it}",
     ),
-    "moves_nothing": Words(
+    "moves_nothing": CauseText(
         "no gradient arrives at anything that this optimizer has, so its step moves nothing",
         "make the optimizer from the parameters that the loss depends on: it may have those of a copy or of another "
         "model",
     ),
-    "raw_update": Words(
+    "raw_update": CauseText(
         "no optimizer works on the gradient of {names}: it is added to {it} as it is, which leads to a higher loss",
         "freeze {it} or give {it} an optimizer: optax.masked returns the gradient itself as the update of each leaf "
         "outside of its mask, so use optax.partition with optax.set_to_zero for a leaf that should stay",
     ),
-    "replaced": Words(
+    "replaced": CauseText(
         "{names} {gets} a gradient, and the optimizer has tensors instead that this model does not have: those of a "
         "copy, or those that the model had before it was changed",
         "make the optimizer from the parameters of the model that is trained, after its last change",
     ),
-    "not_registered": Words(
+    "not_registered": CauseText(
         "{names} {gets} a gradient, but model.parameters() does not have {it}, so an optimizer made from that lacks "
         "{it}",
         "make {it} nn.Parameter attributes, or put modules and parameters into nn.ModuleList, nn.ModuleDict, "
         "nn.ParameterList or nn.ParameterDict instead of a list or a dict",
     ),
-    "lent": Words(
+    "lent": CauseText(
         "{names} {gets} a gradient in a tensor that the module has only while it runs, as if offloaded, and loses it",
         "train without offloading, or keep the tensors with data in the model",
     ),
-    "untied": Words(
+    "untied": CauseText(
         "the numbers of {names} are equal in two tensors, and each gets its own gradient",
         "assign one parameter to both modules again, after loading and moving",
     ),
-    "zero": Words(
+    "zero": CauseText(
         "the gradient of {names} becomes zero in {op}, with the numbers of this step",
         "check what {op} gets here; ignore this if other inputs give a gradient",
     ),
-    "lost": Words(
+    "lost": CauseText(
         "the loss is infinite or NaN, and the gradient of {names} becomes zero in {op}",
         "first find what makes it infinite or NaN: a mean over targets is NaN if all of them are ignored",
     ),
-    "given_zero": Words(
+    "given_zero": CauseText(
         "the backward of the custom Function {op} returns zeros for {names}",
         "return the gradient of each input that should learn in its backward",
     ),
-    "loss_undefined": Words(
+    "loss_undefined": CauseText(
         "{op} makes the loss infinite or NaN",
         "keep what {op} gets inside its range, by a clamp or a small number added before it",
     ),
-    "undefined": Words(
+    "undefined": CauseText(
         "{op} makes the loss infinite or NaN, and the gradient of {names} is zero",
         "keep what {op} divides by or takes away from zero, by a clamp or a small number added, and leave what is "
         "empty out of the loss",
     ),
-    "flat": Words(
+    "flat": CauseText(
         "{op} is flat: its derivative is zero everywhere, and so is the gradient of {names}",
         "use something with a slope instead, or let the gradient pass it by: x + ({op}(x) - x).detach()",
     ),
-    "saturated": Words(
+    "saturated": CauseText(
         "every result of {op} is at an end of its range, where it is flat, so the gradient of {names} is zero",
         "bring its input nearer to zero: smaller initial weights, a normalisation or a smaller learning rate; for a "
         "loss, use the form that takes logits",
     ),
-    "one_entry": Words(
+    "one_entry": CauseText(
         "{op} normalises over a single entry, so its result is constant and the gradient of {names} is zero",
         "normalise over a dimension with several entries, or use a sigmoid for a single one",
     ),
-    "one_step": Words(
+    "one_step": CauseText(
         "the gradient of {names} is zero: one output of {op} is taken here, at which its direction has seen one step",
         "take the last state of each direction instead, torch.cat([h_n[-2], h_n[-1]], -1), or pool all outputs, as "
         "by output.mean(dim) over the steps",
     ),
-    "single": Words(
+    "single": CauseText(
         "{op} normalises over the single entry that an input of this step has, so its result is constant and the "
         "gradient of {names} is zero",
         "ignore this if other inputs have several entries there",
     ),
-    "closed": Words(
+    "closed": CauseText(
         "{op} gets only zeros, whatever comes in, so the gradient of {names} stays zero",
         "look for what is zero before it, such as weights or a dropout of 1, and initialise or set it otherwise",
     ),
-    "weighed_out": Words(
+    "weighed_out": CauseText(
         "{op} multiplies by a zero of the program, so the gradient of {names} is zero as long as that is",
         "set the factor to another number, or leave the term out; ignore this while a schedule keeps it at zero",
     ),
-    "dropped": Words(
+    "dropped": CauseText(
         "a dropout with probability 1 drops everything, so the gradient of {names} is zero", "use a probability below 1"
     ),
-    "flat_slope": Words(
+    "flat_slope": CauseText(
         "the loss is made of a slope of {op}, which is constant wherever it has one, so the gradient of "
         "{names} is zero",
         "use a function with a second derivative instead, such as tanh, silu or softplus",
     ),
-    "adds_up": Words(
+    "adds_up": CauseText(
         "the results of {op} are added up, which gives 1 whatever comes in, so the gradient of {names} is zero",
         "weigh them before they are added, or use a loss that takes a target, such as cross_entropy",
     ),
-    "norm_adds_up": Words(
+    "norm_adds_up": CauseText(
         "the results of {op} are added up, and the sum of what is normalised is constant, so the gradient of {names} "
         "is zero",
         "weigh the entries before they are added, or use a loss that takes a target, as a sum is for a test alone",
     ),
-    "out_of_range": Words(
+    "out_of_range": CauseText(
         "every input of {op} is at or beyond its bounds, where it is flat, so the gradient of {names} is zero",
         "initialise it inside the range, or use something with a slope outside it, such as softplus",
     ),
-    "stuck": Words(
+    "stuck": CauseText(
         "both factors of {op} are zero, and each can change only if the other does: the gradient of {names} stays zero",
         "initialise one of the two factors with numbers other than zero",
     ),
-    "dead": Words(
+    "dead": CauseText(
         "every input of {op} in this step is where it is flat, so the gradient of {names} is zero",
         "ignore this if other inputs are where it has a slope; else change the initial bias or the learning rate, or "
         "use a function with a slope there, such as leaky_relu",
     ),
-    "equal": Words(
+    "equal": CauseText(
         "what {op} measures is zero in this step, which is its minimum, and so is the gradient of {names}",
         "ignore this where both sides start equal, as a student and its teacher do",
     ),
-    "not_chosen": Words(
+    "not_chosen": CauseText(
         "none of the entries that {op} chooses in this step depends on {names}",
         "ignore this if other inputs lead to another choice; a soft one, such as logsumexp, gives each a gradient",
     ),
-    "factor": Words(
+    "factor": CauseText(
         "{op} multiplies by zero in this step, so the gradient of {names} is zero",
         "check the other factor: a mask, a weight of the loss or an input that is zero throughout",
     ),
-    "masked": Words(
+    "masked": CauseText(
         "{op} masks everything that depends on {names} in this step",
         "check the mask; ignore this if it leaves something of other inputs",
     ),
-    "padding": Words(
+    "padding": CauseText(
         "{op} looks up nothing but padding_idx in {names} in this step, and that row gets no gradient",
         "check the indices; ignore this if other inputs have others",
     ),
-    "ignored": Words(
+    "ignored": CauseText(
         "every target of {op} is ignored in this step or has a weight of zero, so the gradient of {names} is zero",
         "check the targets and ignore_index; other steps may have targets that count",
     ),
-    "hooked": Words(
+    "hooked": CauseText(
         "the hook {op} makes the gradient of {names} zero",
         "check what the hook returns, or remove it by the handle that register_hook returned",
     ),
-    "empty": Words(
+    "empty": CauseText(
         "no row of this step went through {names}: {op} works on an empty tensor",
         "ignore this if other inputs send some, as in a mixture of experts; else check how rows are chosen",
     ),
-    "starting": Words(
+    "starting": CauseText(
         "the other factor of {op} starts at zero, and the gradient of {names} is zero until that has learned",
         "ignore this where the zero is meant, as in LoRA or a residual branch that starts closed",
     ),
-    "rounding": Words(
+    "rounding": CauseText(
         "the gradient of {names} is zero but for rounding: what {op} adds to all entries is subtracted again",
         "leave out a bias before a normalisation, or ignore this",
     ),
-    "cancel": Words(
+    "cancel": CauseText(
         "what comes back from {op} to {names} adds up to zero",
         "look for what is computed twice and subtracted or divided, such as a policy that is its own reference or the "
         "log_prob() of its own rsample(), and detach() one of the two if {names} should learn",
     ),
-    "nonfinite": Words(
+    "nonfinite": CauseText(
         "the gradient of {names} becomes infinite or NaN in {op}",
         "keep the input of {op} finite and away from where its derivative is infinite, by a clamp or a small number "
         "added before {op}: a torch.where after it hides the value and not the derivative",
     ),
-    "born": Words(
+    "born": CauseText(
         "{op} gives NaN or infinity in the forward, and so the gradient of {names} is infinite or NaN",
         "keep what {op} gets inside its range, by a clamp or a small number added before it, or compute it in a wider "
         "dtype",
     ),
-    "nonfinite_input": Words(
+    "nonfinite_input": CauseText(
         "{op} gets NaN or infinity from a tensor that no parameter is behind, such as an input, and so the gradient of "
         "{names} is infinite or NaN",
         "look for what is not finite in the data, such as by torch.isfinite(x).all(), and replace it or leave it out",
     ),
-    "nonfinite_grad": Words(
+    "nonfinite_grad": CauseText(
         "`.grad` of {names} holds NaN or infinity",
         "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",
     ),
-    "zero_grad": Words(
+    "zero_grad": CauseText(
         "`.grad` of {names} is zero",
         "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",
     ),
-    "hook_nonfinite": Words(
+    "hook_nonfinite": CauseText(
         "the hook {op} makes the gradient of {names} infinite or NaN",
         "check what the hook returns, or remove it by the handle that register_hook returned",
     ),
-    "underflow": Words(
+    "underflow": CauseText(
         "the gradient of {names} is too small for float16 in {op}, and becomes zero",
         "scale the loss with torch.amp.GradScaler, or compute {op} in bfloat16 or float32",
     ),
-    "overflow": Words(
+    "overflow": CauseText(
         "the gradient of {names} is too large for float16 in {op}, and becomes infinite",
         "compute {op} in bfloat16 or float32; torch.amp.GradScaler leaves out such a step and takes a smaller scale",
     ),
-    "exploding": Words(
+    "exploding": CauseText(
         "the gradient of {names} grows with every repetition of {op}, until it is infinite",
         "make a step change the size less: smaller initial weights, a normalisation, or a gated cell such as an LSTM; "
         "or clip the gradient inside the loop by a hook, or detach() the state every few steps",
     ),
-    "where_trap": Words(
+    "where_trap": CauseText(
         "the gradient of {names} becomes NaN in {op}, which gets 0 back where its result is not taken, and 0 times "
         "infinity is NaN",
         "give {op} a safe input where its result is not taken, by a torch.where before it as well: "
         "torch.where(mask, {op}(torch.where(mask, x, 1.0)), other)",
     ),
-    "all_masked": Words(
+    "all_masked": CauseText(
         "the gradient of {names} becomes NaN in {op}: a mask leaves nothing in a row, whose softmax is NaN",
         "keep an entry in each row of the mask, or fill with a large negative number instead of -inf and leave such "
         "rows out of the loss",
     ),
-    "captured": Words(
+    "captured": CauseText(
         "{op} takes {names} from outside and not from its arguments, so no gradient goes back",
         "pass {it} in an argument that is differentiated, if {names} should learn",
     ),
-    "while_loop": Words(
+    "while_loop": CauseText(
         "{op} has no reverse mode, so a gradient for {names} raises",
         "use jax.lax.scan, or jax.lax.fori_loop with Python integers as its bounds: both have one",
     ),
-    "inner_gradient": Words(
+    "inner_gradient": CauseText(
         "{op} takes a gradient itself: this explains the function that it differentiates",
         "name a loss, and not the step, to have another function explained",
     ),
-    "cleared": Words(
+    "cleared": CauseText(
         "the gradient of {names} is wiped here, after the backward that brought it and before a step used it",
         "call zero_grad() before the backward or after the step, and not between them",
     ),
-    "clipped": Words(
+    "clipped": CauseText(
         "the gradient of {names} is multiplied or clamped to zero here, after the backward that brought it",
         "check the limit that clip_grad_norm_ gets, and whether the norm is infinite, which makes all gradients zero: "
         "pass error_if_nonfinite=True to see it",
     ),
-    "ddp_unused": Words(
+    "ddp_unused": CauseText(
         "DistributedDataParallel waits for a gradient of {names} in every iteration, and the loss gives {it} none: the "
         "next forward raises",
         "let the loss depend on {names}, take the module out, or pass find_unused_parameters=True to "
         "DistributedDataParallel",
     ),
-    "raised": Words("{op} raised", "change what {op} is given, as the error says"),
-    "graphless": Words(
+    "raised": CauseText("{op} raised", "change what {op} is given, as the error says"),
+    "graphless": CauseText(
         "{op} ran under no_grad, so its result has no graph to take a derivative of",
         "run it and the derivative inside `with torch.enable_grad():`, or look for torch.no_grad() or "
         "set_grad_enabled(False) around its callers",
     ),
-    "backward": Words(
+    "backward": CauseText(
         "the error comes from no operation that was recorded",
         "explain the loss instead of the error of its backward: `rec.explain(loss)`",
     ),
-    "freed": Words(
+    "freed": CauseText(
         "an earlier backward has used up what {op} saved, and a second one cannot run through it",
         "compute this anew in each step, detach() what is carried over from the last one, or keep the graph with "
         "backward(retain_graph=True)",
     ),
-    "updated": Words(
+    "updated": CauseText(
         "{op} changes {names}, which an earlier operation saved for its derivative",
         "compute the loss anew after an optimizer's step, or run each backward of it before the step",
     ),
-    "overwritten": Words(
+    "overwritten": CauseText(
         "{op} changes what an earlier operation saved for its derivative, unseen by torch, and the gradient of {names} "
         "is not the derivative",
         "write to a clone() or after the backward, and under torch.no_grad() instead of through `.data` or an array, "
         "so that torch can tell",
     ),
-    "inplace": Words(
+    "inplace": CauseText(
         "{op} writes to {names}, which an earlier operation saved for its derivative",
         "write out of place here (x = x + 1 for x += 1), or clone() the tensor before",
     ),
-    **{kind: Words(*words) for kind, words in TRAINING.items()},
+    **{kind: CauseText(*words) for kind, words in TRAINING.items()},
 }
 
 # The advice for other frameworks than PyTorch if it differs.
@@ -447,10 +447,10 @@ _NUMBER: Final = {
 
 def printable_short(text: str) -> str:
     """Return a name on one line, without its middle if it is too long."""
-    return printable(shortened(text, LONGEST_NAME))
+    return escape_unprintable(shorten(text, LONGEST_NAME))
 
 
-def worded(
+def describe_cause(
     kind: str,
     op: str,
     names: Sequence[str],
@@ -461,24 +461,24 @@ def worded(
     is_lost: bool = False,
     detail: str = "",
     framework: str = "",
-) -> Words:
+) -> CauseText:
     """Return the sentence and the advice of a cause; ``shown`` formats a name.
 
     ``named`` is a phrase for the names and ``pattern`` the cause's pattern. ``is_lost`` means that a parameter gets no
     gradient despite the pattern. ``detail`` is the error, if the cause is one.
 
-    >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
+    >>> describe_cause("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
     'item turns a tensor into plain numbers, which cuts a, b, c, d and 2 more'
-    >>> worded("frozen", "", ["g.0.bias"]).text, worded("frozen", "", ["g.0.bias", "g.1.bias"]).text
+    >>> describe_cause("frozen", "", ["g.0.bias"]).text, describe_cause("frozen", "", ["g.0.bias", "g.1.bias"]).text
     ('g.0.bias has requires_grad=False', 'g.{0,1}.bias have requires_grad=False')
-    >>> worded("detach", "detach", ["a"], pattern="teacher").text
+    >>> describe_cause("detach", "detach", ["a"], pattern="teacher").text
     'detach() cuts a: it is part of a teacher, whose results are targets'
     """
     known = LOST.get(pattern) if is_lost else PATTERNS.get(pattern)
-    listed = named or listed_names(names, shown)
+    listed = named or format_names(names, shown)
     if known is None and kind not in CAUSE_TEXTS:
-        return Words(f"{shown(kind)}: {listed}", "")
-    text, advice = CAUSE_TEXTS.get(kind, Words("", ""))
+        return CauseText(f"{shown(kind)}: {listed}", "")
+    text, advice = CAUSE_TEXTS.get(kind, CauseText("", ""))
     if kind in CAUSE_TEXTS:
         own_text, own_advice = find_operation_text(kind, op)
         text = own_text or text
@@ -489,13 +489,13 @@ def worded(
     advice = by_framework.get(f"{kind} {op}", by_framework.get(kind, advice))
     forms = {verb: both[len(names) > 1] for verb, both in _NUMBER.items()}
     operation = shown(DISPLAY_NAMES.get(op, op)) if op else _UNNAMED.get(kind, "an operation")
-    return Words(*(part.format(op=operation, names=listed, **forms) for part in (text, advice)))
+    return CauseText(*(part.format(op=operation, names=listed, **forms) for part in (text, advice)))
 
 
-def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_short) -> str:
+def format_names(names: Sequence[str], shown: Callable[[str], str] = printable_short) -> str:
     """Return names in one phrase: as ranges if that is shorter, or else the first few.
 
-    >>> listed_names(["g.0.weight", "g.0.bias", "g.2.weight", "g.2.bias"]), listed_names(["weight", "bias"])
+    >>> format_names(["g.0.weight", "g.0.bias", "g.2.weight", "g.2.bias"]), format_names(["weight", "bias"])
     ('g.{0,2}.{weight,bias}', 'weight, bias')
     """
     if not names:

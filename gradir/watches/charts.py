@@ -14,9 +14,9 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from gradir.explanations.model import Level
-from gradir.ir.text import counted, printable
+from gradir.ir.text import escape_unprintable, pluralize
 from gradir.watches.model import Number, Step
-from gradir.watches.watch_formats import shown_number
+from gradir.watches.watch_formats import short_number
 
 _MOST: Final = 600
 _LEAST: Final = 50
@@ -31,7 +31,7 @@ def markup(text: str) -> str:
     >>> print(markup("</script>\u202e\n"))
     &lt;/script&gt;\u202e\n
     """
-    return escape(printable(text))
+    return escape(escape_unprintable(text))
 
 
 def format_number(value: Number | None) -> str:
@@ -40,7 +40,7 @@ def format_number(value: Number | None) -> str:
     >>> format_number(0.123456789), format_number("nan"), format_number(None)
     ('0.1235', 'NaN', 'no value')
     """
-    return _NAMES[value] if isinstance(value, str) else shown_number(value) or "no value"
+    return _NAMES[value] if isinstance(value, str) else short_number(value) or "no value"
 
 
 def find_worst(values: Iterable[Number | None]) -> Number | None:
@@ -316,5 +316,5 @@ def _summary(series: Series, steps: Sequence[Step]) -> str:
         text += f"; lowest {describe(low)}, highest {describe(high)}"
     broken = [number for value, number in known if isinstance(value, str)]
     if broken:
-        text += f"; NaN or infinite in {counted(len(broken), 'step')}, first in step {broken[0]:,}"
+        text += f"; NaN or infinite in {pluralize(len(broken), 'step')}, first in step {broken[0]:,}"
     return f"{text}."

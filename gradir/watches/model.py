@@ -9,7 +9,7 @@ from typing import Final, Literal
 from gradir.explanations.model import Cause, Level, Record
 from gradir.explanations.verdict import place_text
 from gradir.ir.frozen import NOTHING
-from gradir.ir.text import counted, printable
+from gradir.ir.text import escape_unprintable, pluralize
 from gradir.vocabulary.causes import printable_short
 
 Number = float | Literal["nan", "inf", "-inf"]
@@ -21,10 +21,10 @@ LEVELS: Final = ("error", "info", "note")
 _MOST_STEPS: Final = 2_000
 
 
-def number(value: float) -> Number:
+def encode_number(value: float) -> Number:
     """Return a number for a record, as text if it is NaN or infinite.
 
-    >>> number(1.5), number(float("nan"))
+    >>> encode_number(1.5), encode_number(float("nan"))
     (1.5, 'nan')
     """
     if math.isfinite(value):
@@ -74,7 +74,7 @@ class Finding(Record, frozen=True, tag="finding"):
     @property
     def place(self) -> str:
         """Return the step and the loop variables."""
-        return self.place_as(printable)
+        return self.place_as(escape_unprintable)
 
     def place_as(self, shown: Callable[[str], str]) -> str:
         """Return the place, with variables formatted by ``shown``."""
@@ -121,9 +121,9 @@ class Watch(Record, frozen=True):
             return f"No step of an optimizer was seen{f': {shown(self.ended)}' if self.ended else ''}."
         if not errors:
             end = f", and then {shown(self.ended)}" if self.ended else ""
-            return f"Nothing wrong was found in {counted(self.count, 'step')}{end}."
+            return f"Nothing wrong was found in {pluralize(self.count, 'step')}{end}."
         first = errors[0]
-        more = f", and {counted(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
+        more = f", and {pluralize(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
         cause = first.cause
         where = "" if cause.source is None else f" ({shown(place_text(cause.source))})"
         detail = f": {shown(cause.detail)}" if cause.detail else ""
@@ -139,9 +139,9 @@ class Watch(Record, frozen=True):
             ExportError: the format is not ``text``, ``markdown``, ``jsonl`` or ``html``.
         """
         # That module imports this one.
-        from gradir.watches.watch_formats import written
+        from gradir.watches.watch_formats import format_watch
 
-        return written(self, format)
+        return format_watch(self, format)
 
     def __str__(self) -> str:
         """Return the output of ``gradir watch``, without the last line end."""
@@ -152,7 +152,7 @@ class Watch(Record, frozen=True):
         return {"text/plain": str(self), "text/markdown": self.to("markdown")}
 
 
-class Collected:
+class Collector:
     """Collects the records of a watch; of too many steps, it keeps some at equal distances and the last."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from gradir.explanations.formats import Layout, cause_lines
 from gradir.explanations.model import Level
 from gradir.ir.frozen import NOTHING
 from gradir.ir.jsontext import json_text
-from gradir.ir.text import counted, printable, shortened
+from gradir.ir.text import escape_unprintable, pluralize, shorten
 from gradir.watches.charts import (
     Columns,
     Figure,
@@ -34,7 +34,7 @@ from gradir.watches.charts import (
     markup,
 )
 from gradir.watches.model import LEVELS, Finding, Number, Watch
-from gradir.webpage import hashed, head
+from gradir.webpage import hash_for_policy, head
 
 _SIGNS: Final[Mapping[str, str]] = {"error": "✕", "info": "!", "note": "✓", "none": "✓"}
 _MOST_FINDINGS: Final = 200
@@ -53,7 +53,7 @@ def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
     script = _asset("page.js")
     data = b64encode(zlib.compress(json_text(content.data()).encode())).decode()
     return f"""\
-{head("gradir watch", style, scripts=hashed(script))}
+{head("gradir watch", style, scripts=hash_for_policy(script))}
 <body>
 <main>
 {body}</main>
@@ -108,7 +108,7 @@ class _Page:
         columns = self.columns
         findings: dict[str, list[str]] = {}
         for finding in self.findings[:_MOST_FINDINGS]:
-            findings.setdefault(str(columns.place(finding.step)), []).append(printable(finding.text))
+            findings.setdefault(str(columns.place(finding.step)), []).append(escape_unprintable(finding.text))
         lines = {
             each.key: [each.format(find_worst(group)) for group in columns.groups(each.values)] for each in self.lines
         }
@@ -118,7 +118,7 @@ class _Page:
             "graphs": {str(column): name for column, name in self.links_by_column.items()},
             "heats": {heat.key: [[*map(_round, row)] for row in heat.rows] for heat in self.heats},
             "lines": lines,
-            "modules": [*map(printable, self.modules)],
+            "modules": [*map(escape_unprintable, self.modules)],
         }
 
     def body(self) -> Iterator[str]:
@@ -160,7 +160,7 @@ class _Page:
         if problems:
             yield f'<ol class="findings" aria-label="findings">{problems}</ol>'
         if notes:
-            summary = f"<summary>{counted(len(notes), 'note')}</summary>"
+            summary = f"<summary>{pluralize(len(notes), 'note')}</summary>"
             yield f'<details>{summary}<ol class="findings" aria-label="notes">{"".join(notes)}</ol></details>'
         if more := len(self.findings) - len(items):
             yield f'<p class="quiet">And {more:,} more: <code>-o watch.jsonl</code> has them all.</p>'
@@ -168,7 +168,7 @@ class _Page:
     def _item(self, finding: Finding) -> str:
         cause = finding.cause
         _, *lines = cause_lines(cause, Layout())
-        code = "\n".join(markup(shortened(line)) for line in lines if not line.startswith(_HELP))
+        code = "\n".join(markup(shorten(line)) for line in lines if not line.startswith(_HELP))
         how = f" ({markup(finding.how)})" if finding.how else ""
         parts = [
             f'<button type="button">{markup(finding.place)}</button> <span class="level">{_level(finding)}:</span> ',
@@ -185,7 +185,7 @@ class _Page:
         watch, columns = self.watch, self.columns
         notes = list[str]()
         if len(watch.steps) < watch.count:
-            notes.append(f"The charts show {len(watch.steps):,} of {counted(watch.count, 'step')}.")
+            notes.append(f"The charts show {len(watch.steps):,} of {pluralize(watch.count, 'step')}.")
         if columns.most_steps > 1:
             notes.append(
                 f"A column stands for up to {columns.most_steps:,} steps: a cell shows NaN or infinity where one of "
@@ -257,7 +257,7 @@ def _heat_map(
     for row, path in enumerate(modules):
         name = markup(f"…{path[1 - _LONGEST :]}" if len(path) > _LONGEST else path)
         kind = ' class="more"' if row % int(every) else ""
-        full = f"<title>{markup(shortened(path, _LONGEST_TITLE))}</title>" if len(path) > _LONGEST else ""
+        full = f"<title>{markup(shorten(path, _LONGEST_TITLE))}</title>" if len(path) > _LONGEST else ""
         y = f"{100 * (row + 0.5) / len(modules):.6g}%"
         labels += f'<text{kind} x="100%" dx="-8" dy=".35em" y="{y}">{full}{name}</text>'
     data = b64encode(_png(_pixels(heat.rows, low, high))).decode()
@@ -348,10 +348,10 @@ def _summary(heat: _Heat, columns: Columns, modules: Sequence[str]) -> str:
         sentences.append(f"Its maximum over all steps is {ends} ({format_number(high)}).")
     if broken:
         column, at = min(broken)
-        count = counted(len({row for _, row in broken}), "module")
+        count = pluralize(len({row for _, row in broken}), "module")
         sentences.append(f"NaN or infinite in {count}, first in {columns.name(column)}: {_name(modules[at])}.")
     return " ".join(sentences)
 
 
 def _name(path: str) -> str:
-    return f"<code>{markup(shortened(path, 2 * _LONGEST))}</code>"
+    return f"<code>{markup(shorten(path, 2 * _LONGEST))}</code>"

@@ -11,10 +11,19 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.explanations.formats import ANSI, NO_COLOUR, Layout, ToldCause, cause_item, cause_lines, fields_of, wrapped
+from gradir.explanations.formats import (
+    ANSI,
+    NO_COLOUR,
+    Layout,
+    ToldCause,
+    cause_item,
+    cause_lines,
+    fields_of,
+    wrap_line,
+)
 from gradir.explanations.model import Level, Record
 from gradir.ir.jsontext import printable_json
-from gradir.ir.text import counted, printable
+from gradir.ir.text import escape_unprintable, pluralize
 from gradir.markdown import code_span
 from gradir.watches.model import LEVELS, Finding, Modules, Number, Step, Watch
 
@@ -78,16 +87,16 @@ def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
 
 def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, then each finding with its line and advice, the most severe first."""
-    lines = wrapped(watch.verdict, layout)
+    lines = wrap_line(watch.verdict, layout)
     findings = _sort_findings(watch, layout)
     for finding in findings[:_MOST]:
-        how = f" ({printable(finding.how)})" if finding.how else ""
+        how = f" ({escape_unprintable(finding.how)})" if finding.how else ""
         lines += ["", *cause_lines(finding.cause, layout, before=f"{finding.place}: ", after=how)]
     if len(findings) > _MOST:
         lines += ["", f"and {len(findings) - _MOST:,} more: -o watch.jsonl has them all"]
     notes = sum(finding.cause.level == "note" for finding in watch.findings)
     if notes and not layout.all:
-        lines += ["", f"{counted(notes, 'note')}: --all shows {'it' if notes == 1 else 'them'}"]
+        lines += ["", f"{pluralize(notes, 'note')}: --all shows {'it' if notes == 1 else 'them'}"]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -96,7 +105,7 @@ def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     lines = [f"**{watch.verdict_as(code_span)}**", ""]
     findings = _sort_findings(watch, layout)
     for finding in findings[:_MOST]:
-        after = f" ({printable(finding.how)})" if finding.how else ""
+        after = f" ({escape_unprintable(finding.how)})" if finding.how else ""
         lines.append(cause_item(finding.cause, before=f"{finding.place_as(code_span)}: ", after=after))
     if len(findings) > _MOST:
         lines.append(f"- and {len(findings) - _MOST:,} more")
@@ -106,7 +115,7 @@ def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     if steps:
         lines += ["", "| step | loss | gradient norm | memory |", "|---|---|---|---|"]
     for step in steps:
-        cells = (shown_number(step.loss), shown_number(step.norm), f"{step.memory / 2**20:,.0f} MiB")
+        cells = (short_number(step.loss), short_number(step.norm), f"{step.memory / 2**20:,.0f} MiB")
         lines.append(f"| {step.number:,} | {' | '.join(map(code_span, cells))} |")
     return "".join(f"{line}\n" for line in lines)
 
@@ -117,10 +126,10 @@ def _sort_findings(watch: Watch, layout: Layout) -> list[Finding]:
     return sorted(findings, key=lambda finding: levels.index(finding.cause.level))
 
 
-def shown_number(value: Number | None) -> str:
+def short_number(value: Number | None) -> str:
     """Return a number as text.
 
-    >>> shown_number(0.123456789), shown_number("nan"), shown_number(None)
+    >>> short_number(0.123456789), short_number("nan"), short_number(None)
     ('0.1235', 'nan', '')
     """
     if value is None:
@@ -144,7 +153,7 @@ FORMS: Final[Mapping[str, Callable[[Watch, Layout], str]]] = {
 }
 
 
-def written(watch: Watch, form: str, *, all: bool = False, width: int | None = None, color: bool = False) -> str:
+def format_watch(watch: Watch, form: str, *, all: bool = False, width: int | None = None, color: bool = False) -> str:
     """Return a watch in a format."""
     if form not in FORMS:
         raise ExportError(f"no format {form!r} of a watch: there are {', '.join(FORMS)}")

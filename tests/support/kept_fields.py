@@ -18,17 +18,17 @@ import gradir
 from gradir import codecs
 from gradir.diffs import hunks
 from gradir.diffs.correspondence import Correspondence
-from gradir.diffs.ignoring import without_identities
+from gradir.diffs.ignoring import drop_identities
 from gradir.diffs.matching import match, search
-from gradir.diffs.merging.three_way import Merged, merged
+from gradir.diffs.merging.three_way import Merged, merge_graphs
 from gradir.distributed.linking import join_graphs
-from gradir.explanations.from_cuts import with_verdict
-from gradir.exporting import applied, planned, with_costs
+from gradir.explanations.from_cuts import add_verdict
+from gradir.exporting import add_costs, apply_passes, plan_passes
 from gradir.ir import Builder, Graph, TensorMeta
 from gradir.ir.fields import Field, fields_of
-from gradir.ir.head import Head, renamed_head
+from gradir.ir.head import Head, rename_in_head
 from gradir.ir.model import Record
-from gradir.overlays import Channel, Overlay, mark_verdict, overlaid
+from gradir.overlays import Channel, Overlay, apply_overlay, mark_verdict
 from gradir.passes import (
     ancestors,
     between,
@@ -43,14 +43,14 @@ from gradir.passes import (
     readability,
     rollup,
 )
-from gradir.passes.contraction import contracted
+from gradir.passes.contraction import contract_modules
 from gradir.passes.focus import around
 from gradir.passes.fold import FoldOptions
-from gradir.passes.shared_words import in_shared_words
+from gradir.passes.shared_words import translate_to_shared_terms
 from gradir.passes.wiring import mark_focus, within, without
 from gradir.registry import run_pass
-from gradir.review.reviewing import reviewed
-from gradir.review.united import United, drawn_part, drop_accumulators, unite_graphs
+from gradir.review.reviewing import review_graphs
+from gradir.review.united import United, draw_part, drop_accumulators, unite_graphs
 
 KEPT: Final = tuple(name for name in Graph.__struct_fields__ if name not in ("nodes", "scopes"))
 """All fields of a graph but those that passes are there to change."""
@@ -143,8 +143,8 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.api.patch": Operation(lambda graph: gradir.patch(graph, diff)),
         "gradir.api.unpatch": Operation(lambda graph: gradir.unpatch(graph, gradir.diff(changed, graph))),
         "gradir.diffs.hunks.apply": Operation(partial(hunks.apply, diff.script)),
-        "gradir.diffs.ignoring.without_identities": Operation(
-            lambda graph: without_identities(
+        "gradir.diffs.ignoring.drop_identities": Operation(
+            lambda graph: drop_identities(
                 replace(graph, nodes={**graph.nodes, NODE: replace(graph.nodes[NODE], op="slice")})
             )
         ),
@@ -152,11 +152,13 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
             lambda graph: unite_graphs(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
         ),
         "gradir.diffs.matching.search.find_differing_parts": Operation(lambda graph: _part(graph, changed)),
-        "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _graph_of(merged(graph, changed, again))),
-        "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
+        "gradir.diffs.merging.three_way.merge_graphs": Operation(
+            lambda graph: _graph_of(merge_graphs(graph, changed, again))
+        ),
+        "gradir.overlays.apply_overlay": Operation(partial(apply_overlay, overlay=marks)),
         "gradir.overlays.mark_verdict": Operation(partial(mark_verdict, look="alarm", sentence="It fails.")),
-        "gradir.explanations.from_cuts.with_verdict": Operation(with_verdict),
-        "gradir.passes.contraction.contracted": Operation(lambda graph: contracted(graph, places)[0]),
+        "gradir.explanations.from_cuts.add_verdict": Operation(add_verdict),
+        "gradir.passes.contraction.contract_modules": Operation(lambda graph: contract_modules(graph, places)[0]),
         "gradir.passes.drop.drop": Operation(partial(drop, what=["leaf"])),
         "gradir.passes.focus.around": Operation(partial(around, ids=[NODE])),
         "gradir.passes.focus.between": Operation(partial(between, one="x", other="layers.2/exp:1")),
@@ -171,19 +173,24 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.focus.descendants": Operation(partial(descendants, pattern=NODE)),
         "gradir.passes.rollup.rollup": Operation(rollup),
         "gradir.passes.rounds.once": Operation(once),
-        "gradir.passes.shared_words.in_shared_words": Operation(in_shared_words, frozenset({"producer", "cuts"})),
+        "gradir.passes.shared_words.translate_to_shared_terms": Operation(
+            translate_to_shared_terms, frozenset({"producer", "cuts"})
+        ),
         "gradir.passes.wiring.mark_focus": Operation(partial(mark_focus, part=part, named={NODE})),
         "gradir.passes.wiring.within": Operation(partial(within, kept={NODE})),
         "gradir.passes.wiring.without": Operation(partial(without, gone={NODE}, joins=lambda _: True)),
-        "gradir.exporting.applied": Operation(partial(applied, planned({"depth": 1}))),
-        "gradir.exporting.with_costs": Operation(lambda graph: with_costs(_costed(graph), "flops", "dot")),
+        "gradir.exporting.apply_passes": Operation(partial(apply_passes, plan_passes({"depth": 1}))),
+        "gradir.exporting.add_costs": Operation(lambda graph: add_costs(_costed(graph), "flops", "dot")),
         "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
         "gradir.review.united.drop_accumulators": Operation(lambda graph: drop_accumulators(graph).graph),
         "gradir.distributed.linking.join_graphs": Operation(
             lambda graph: join_graphs({0: ("a", graph)}, []), frozenset({"rank", "collectives", "cuts"})
         ),
-        **{f"pass {name}": Operation(partial(applied, planned({name: value}))) for name, value in PASSES.items()},
-        "a drawn part": Operation(lambda graph: drawn_part(diff := reviewed(graph, changed), United(diff))),
+        **{
+            f"pass {name}": Operation(partial(apply_passes, plan_passes({name: value})))
+            for name, value in PASSES.items()
+        },
+        "a drawn part": Operation(lambda graph: draw_part(diff := review_graphs(graph, changed), United(diff))),
         "a file": Operation(_in_files, frozenset({"read_from", "unknown"})),
     }
 
@@ -208,7 +215,7 @@ def _in_files(graph: Graph) -> Graph:
 def lost_fields(graph: Graph, operation: Operation) -> set[str]:
     """The fields that an operation loses, but for those that it is declared to."""
     # A node may have another name, or be gone.
-    before, after = (replace(each, **renamed_head(each, lambda _: "")) for each in (graph, operation.run(graph)))
+    before, after = (replace(each, **rename_in_head(each, lambda _: "")) for each in (graph, operation.run(graph)))
     return {name for name in KEPT if getattr(before, name) != getattr(after, name)} - operation.drops
 
 

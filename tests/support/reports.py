@@ -81,7 +81,7 @@ def render_text(
 
 
 def markdown(a: Graph, b: Graph, diff: Diff) -> str:
-    return registry.rendered("markdown", between(diff, (a, b)), {})
+    return registry.render("markdown", between(diff, (a, b)), {})
 
 
 def changed_part(a: Graph, b: Graph, diff: Diff, hops: int = 1) -> Graph:
@@ -113,7 +113,7 @@ def table(diff: Diff, graphs: Graphs) -> Iterator[str]:
 def outcomes(
     diff: Diff, graphs: Graphs, conditions_given: Sequence[conditions.Condition]
 ) -> Iterator[conditions.Outcome]:
-    return conditions.outcomes(between(diff, graphs), conditions_given)
+    return conditions.judge_conditions(between(diff, graphs), conditions_given)
 
 
 def fields_of(diff: Diff, record: str) -> dict[str, tuple[str | None, str | None]]:

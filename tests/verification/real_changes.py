@@ -24,7 +24,7 @@ from torch.nn import functional as F  # noqa: N812
 import gradir
 from gradir.cli import main
 from gradir.ir import Graph
-from gradir.markdown import embedded, fenced
+from gradir.markdown import fence_code, replace_block
 
 __all__ = ["CHANGES", "PAGE", "Pair", "blocks", "pair", "updated"]
 
@@ -180,13 +180,13 @@ def blocks() -> Iterator[tuple[str, str]]:
             for side, graph in zip("ab", pair(name), strict=True):
                 graph.save(Path(folder) / f"{name}.{side}.gir")
         yield "edits", _edits(Path(folder))
-        yield _SHOWN, fenced(f"$ gradir diff a.gir b.gir\n{_diff(Path(folder), _SHOWN)}", "text")
+        yield _SHOWN, fence_code(f"$ gradir diff a.gir b.gir\n{_diff(Path(folder), _SHOWN)}", "text")
 
 
 def updated(page: str) -> str:
     """The page with its generated parts as they are now."""
     for marker, block in blocks():
-        page = embedded(page, marker, block)
+        page = replace_block(page, marker, block)
     return page
 
 

@@ -98,7 +98,7 @@ def captured(name: str, kind: str) -> Graph:
     request = CaptureRequest(target=PROGRAMS[name], is_program=True, graph=kind)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        graph = capturing.captured(request)
+        graph = capturing.capture_graph(request)
     nodes = {node.id: replace(node, source=None) for node in graph.nodes.values()}
     return replace(graph, nodes=nodes, cuts=tuple(replace(cut, source=None) for cut in graph.cuts))
 

@@ -10,22 +10,22 @@ from itertools import pairwise, repeat
 from operator import sub
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from gradir.explanations.from_cuts import verdict
+from gradir.explanations.from_cuts import find_verdict
 from gradir.ir import Graph, TensorMeta
 from gradir.ir.cuts import cut_counts
 from gradir.ir.edges import EdgeColumns
-from gradir.ir.ids import function_prefix, split_ordinal, without_indices
-from gradir.ir.marks import UNREAD, ListedChange, failure, graph_kind, is_backward, status, unread
+from gradir.ir.ids import function_prefix, mask_indices, split_ordinal
+from gradir.ir.marks import UNREAD, ListedChange, failure, find_unread_outputs, graph_kind, is_backward, status
 from gradir.ir.memo import Memo, Table
-from gradir.ir.model import bounded, first_known
+from gradir.ir.model import clamp_size, first_known
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, whole_tree
-from gradir.ir.saved import SavedBytes, bytes_told
-from gradir.ir.text import printable
+from gradir.ir.saved import SavedBytes, bytes_beyond_slots
+from gradir.ir.text import escape_unprintable
 from gradir.ir.totals import totals
 from gradir.passes.blocks import Blocks, NodeColumns
 from gradir.passes.readability import MOST_BOXES
-from gradir.passes.rollup import DEEPEST_LAYERS, layers
-from gradir.passes.rounds import ACCUMULATOR, equal_steps
+from gradir.passes.rollup import DEEPEST_LAYERS, number_layers
+from gradir.passes.rounds import ACCUMULATOR, find_equal_steps
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.details import Facts, shape_text
 from gradir_exporters._page.marks import change_records, channels, cut_records, find_lost_modules, node_statuses
@@ -51,7 +51,7 @@ class Columns:
         """Read a graph, and the arguments of `gradir.protocols.ListsChanges`."""
         self._graph, self._changes, self._had, self._sides = graph, changes, had or {}, sides
         self._nodes = list(graph.nodes.values())
-        self._unread = unread(self._nodes)
+        self._unread = find_unread_outputs(self._nodes)
         self._texts = Table([""])
         self._edges = EdgeColumns(self._nodes)
         self.edges = len(self._edges.source)
@@ -82,7 +82,7 @@ class Columns:
         return {
             "kind": graph_kind(graph),
             "framework": graph.producer.framework,
-            "sides": [printable(name) for name, _ in self._sides],
+            "sides": [escape_unprintable(name) for name, _ in self._sides],
             "figures": _figures([side for _, side in self._sides] or [graph]),
             "scopes": self._scope_block(saved, equal_modules),
             "steps": [[step.parent, step.of, texts[step.name], step.times] for step in merged.modules],
@@ -113,7 +113,7 @@ class Columns:
         }
 
     def _verdict(self) -> list[str | int] | None:
-        found = verdict(self._graph)
+        found = find_verdict(self._graph)
         if found is None:
             return None
         place, at = found.place, list[str | int]()
@@ -121,7 +121,7 @@ class Columns:
             at = ["node", self._edges.numbers[place]]
         elif place is not None:
             at = ["cut", self._graph.cuts.index(place)]
-        return [found.look, printable(found.sentence), *at]
+        return [found.look, escape_unprintable(found.sentence), *at]
 
     def _ids(self) -> list[int]:
         """Return a code for each id: its ordinal if above 0, 0 for the name, -1 for the accumulator of its input.
@@ -177,8 +177,8 @@ class Columns:
             if node.saved:
                 saved.add(node, number)
         sizes = saved.by_account()
-        recorded = [bytes_told(node) if node.ext or node.role == "module" else 0 for node in self._nodes]
-        return [bounded(sizes.get(number, 0) + size) for number, size in enumerate(recorded)]
+        recorded = [bytes_beyond_slots(node) if node.ext or node.role == "module" else 0 for node in self._nodes]
+        return [clamp_size(sizes.get(number, 0) + size) for number, size in enumerate(recorded)]
 
     def _kinds(
         self, roles: Column, ops: Column, statuses: Column, edges: Column, *, has_attrs: bool = True
@@ -195,7 +195,7 @@ class Columns:
         if not self._had:
             return None
         parameters, saved = zip(*(self._had.get(scope.path, (0, 0)) for scope in self._tree.scopes), strict=True)
-        return {"parameters": column([*parameters]), "saved": column([*map(bounded, self._tree.with_below(saved))])}
+        return {"parameters": column([*parameters]), "saved": column([*map(clamp_size, self._tree.with_below(saved))])}
 
     def _scope_block(self, saved: Column, first: Column) -> dict[str, Any]:
         tree, texts, scopes = self._tree, self._texts, self._tree.scopes
@@ -213,7 +213,7 @@ class Columns:
             "parameters": column([scope.total for scope in scopes]),
             "own": column([scope.own for scope in scopes]),
             "trainable": column([scope.trainable for scope in scopes]),
-            "saved": column([*map(bounded, tree.with_below(own))]),
+            "saved": column([*map(clamp_size, tree.with_below(own))]),
             "alike": column([place - found for place, found in enumerate(first)]),
         }
 
@@ -262,12 +262,12 @@ class _EqualSteps:
         self._tree, self._scopes, self._how = tree, scopes, how
         self.homes, self.modules = [*scopes], list[_StepModule]()
         columns = columns._replace(edges=columns.edges.standing(layers))
-        names = [without_indices(scope.path) for scope in tree.scopes]
+        names = [mask_indices(scope.path) for scope in tree.scopes]
         places = [names[scope] for scope in scopes]
         order = [number for number, role in enumerate(roles) if role == "function" and layers[number] == number]
         numbers: Table[tuple[int, str, int]] = Table()
         kinds = [numbers[columns.kinds[number], places[number], columns.edges.counts[number]] for number in order]
-        blocks, runs = equal_steps(columns, places, roles, order, kinds)
+        blocks, runs = find_equal_steps(columns, places, roles, order, kinds)
         representatives = [*range(len(roles))]
         for run in runs:
             first, *others = (blocks.members[step] for step in run)
@@ -312,7 +312,7 @@ def _equal_layers(tree: ModuleTree, scopes: Column, columns: NodeColumns) -> tup
     """Return, by module and by node, its counterpart in the first of equal layers, or itself."""
     first, nodes = [*range(len(tree.scopes))], [*range(len(scopes))]
     for level in range(1, min(max(tree.levels), DEEPEST_LAYERS) + 1):
-        known = layers(tree, level)
+        known = number_layers(tree, level)
         if known is None:
             continue
         blocks = Blocks(columns, [known.below[scope] for scope in scopes], [known.of[at] for at in scopes], known.after)

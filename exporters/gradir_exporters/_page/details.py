@@ -10,7 +10,7 @@ from typing import Any, Final
 from gradir.ir import AttrValue, Source, TensorMeta
 from gradir.ir.fields import other_fields
 from gradir.ir.ids import storage_key
-from gradir.ir.jsontext import TOLD, further_facts, further_text
+from gradir.ir.jsontext import FORMATTED_FIELDS, further_facts, further_text
 from gradir.ir.marks import LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT
 from gradir.ir.memo import Table, exact_key
 from gradir.ir.model import Node, Saved
@@ -64,7 +64,7 @@ class Facts:
         }
 
     def _number_attributes(self) -> list[int]:
-        others = other_fields(Node, TOLD[Node])
+        others = other_fields(Node, FORMATTED_FIELDS[Node])
         rest = attrgetter(*(field.name for field in others)) if others else None
         usual = tuple(field.default for field in others)
         # attrgetter returns a tuple only for several names.
@@ -97,7 +97,7 @@ class Facts:
         return len(self._attrs) - 1
 
     def _number_slots(self) -> list[int]:
-        others = [field.name for field in other_fields(Saved, TOLD[Saved])]
+        others = [field.name for field in other_fields(Saved, FORMATTED_FIELDS[Saved])]
         key_of = attrgetter("slot", "dtype", "shape", "bytes", "state", *others)
         table, rows = self._slots, self._slot_rows
         found: list[int] = []

@@ -11,8 +11,8 @@ from gradir.ir.cuts import FLOW
 from gradir.ir.marks import LOOKS, ListedChange, Mark, overlay_mark, overlay_marks, status
 from gradir.ir.memo import Table
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
-from gradir.ir.text import printable
-from gradir.vocabulary.causes import worded
+from gradir.ir.text import escape_unprintable
+from gradir.vocabulary.causes import describe_cause
 from gradir_exporters._page.details import shape_text, source_text
 from gradir_exporters._page.tables import column
 from gradir_exporters._palette import overlay_legend, overlay_text
@@ -53,7 +53,7 @@ def _record(
     kind, op = (cut.kind, cut.op) if place is None else (place.kind, place.op)
     if place is None and kind == "unreached" and is_known:
         kind = "unused"
-    found = worded(kind, op, cut.names, pattern=cut.meant)
+    found = describe_cause(kind, op, cut.names, pattern=cut.meant)
     return {
         "kind": cut.kind,
         "op": cut.op,
@@ -124,7 +124,7 @@ def _channel(title: str, marks: Mapping[int, Mark], count: int, texts: Table[str
         "look": column(looks),
         "looks": ["", *LOOKS],
         "said": column(labels),
-        "legend": [[1 + LOOKS.index(look), printable(text)] for look, text in texts_of_looks.items()],
+        "legend": [[1 + LOOKS.index(look), escape_unprintable(text)] for look, text in texts_of_looks.items()],
     }
 
 

@@ -14,7 +14,7 @@ from gradir.ir.edges import postorder, references
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import split_id, split_last
 from gradir.ir.memo import Table
-from gradir.ir.model import BESIDE
+from gradir.ir.model import NO_GRADIENT_ROLES
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
@@ -68,7 +68,7 @@ class NumberedGraph:
         self.classes = {path: scope.class_name for path, scope in graph.scopes.items()}
         self.details = {path: scope.detail for path, scope in graph.scopes.items()}
         self._blank_free = field_reader("free")(_BLANK)
-        self._beside = frozenset(node for node, record in enumerate(self.nodes) if record.role in BESIDE)
+        self._beside = frozenset(node for node, record in enumerate(self.nodes) if record.role in NO_GRADIENT_ROLES)
         for node, record in enumerate(self.nodes):
             self._add(node, record)
         self.consumers = _reverse(self.producers)

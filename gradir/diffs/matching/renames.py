@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.ir.ids import encode_component, split_id, split_last, without_indices, without_ordinal
+from gradir.ir.ids import encode_component, mask_indices, remove_ordinal, split_id, split_last
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -99,8 +99,8 @@ def tensor_rename(before: str, after: str) -> Rename:
 @lru_cache(maxsize=_CACHE_SIZE)
 def pattern(name: str) -> str:
     """Return a name with ``*`` for each index."""
-    return without_indices(name)
+    return mask_indices(name)
 
 
-_remove_ordinal = lru_cache(maxsize=_CACHE_SIZE)(without_ordinal)
+_remove_ordinal = lru_cache(maxsize=_CACHE_SIZE)(remove_ordinal)
 _encode = lru_cache(maxsize=_CACHE_SIZE)(encode_component)

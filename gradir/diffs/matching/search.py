@@ -16,11 +16,11 @@ from gradir.diffs.matching.numbered import FREE, LEVELS, NOTHING, NumberedGraph,
 from gradir.diffs.matching.pairing import Pairing, join_matchings
 from gradir.diffs.matching.renames import Rename
 from gradir.diffs.sequences import Gap, align, gaps_between, longest_increasing
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir.edges import sources
 from gradir.ir.ids import split_id, split_last
 from gradir.ir.memo import Table
-from gradir.ir.module_tree import upwards
+from gradir.ir.module_tree import walk_up
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -70,7 +70,7 @@ def match(a: Graph, b: Graph) -> Matching:
     swaps = _should_swap(a, b)
     if swaps is None:
         return Matching({node_id: node_id for node_id in a.nodes})
-    with paused_gc():
+    with pause_gc():
         # A separate call, so that its records are freed before the collector runs again.
         return _inverse(_match_one_way(b, a), a) if swaps else _match_one_way(a, b)
 
@@ -295,14 +295,14 @@ def find_differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
         return None
     tables = ((path, a.scopes.get(path), b.scopes.get(path)) for path in {**a.scopes, **b.scopes})
     others = {path for path, old, new in tables if old != new and _kind(old) != _kind(new)}
-    around = {path for scope in _scopes(a, b, near) for path in upwards(scope)}
+    around = {path for scope in _scopes(a, b, near) for path in walk_up(scope)}
 
     def part(graph: Graph) -> Graph:
         nodes = {key: node for key, node in graph.nodes.items() if key in near}
         scopes = {
             path: scope
             for path, scope in graph.scopes.items()
-            if not path or path in around or (others and not others.isdisjoint(upwards(path)))
+            if not path or path in around or (others and not others.isdisjoint(walk_up(path)))
         }
         return replace(graph, nodes=nodes, scopes=scopes)
 
@@ -352,7 +352,7 @@ def _have_the_same_entries(a: Graph, b: Graph) -> bool:
     if before == after:
         return True
     entries, other_entries = (
-        {path for scope in scopes for path in upwards(scope) if path.rpartition(".")[2].isdecimal()}
+        {path for scope in scopes for path in walk_up(scope) if path.rpartition(".")[2].isdecimal()}
         for scopes in (before, after)
     )
     return entries == other_entries

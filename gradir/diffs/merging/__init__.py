@@ -6,6 +6,6 @@ edits. `side` translates each graph to these names, and gives the result its ord
 
 from __future__ import annotations
 
-from gradir.diffs.merging.three_way import Conflict, Merged, merged
+from gradir.diffs.merging.three_way import Conflict, Merged, merge_graphs
 
-__all__ = ["Conflict", "Merged", "merged"]
+__all__ = ["Conflict", "Merged", "merge_graphs"]

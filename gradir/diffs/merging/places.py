@@ -12,7 +12,7 @@ from gradir.diffs.matching import Matching
 from gradir.diffs.merging.values import merge_orders, pick
 from gradir.diffs.modules import Outline
 from gradir.ir import Graph, Scope
-from gradir.ir.module_tree import split_path, upwards
+from gradir.ir.module_tree import split_path, walk_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ class Places:
     def name(self, side: int, name: str) -> str:
         """Return the name in the result of a tensor of one graph, with the new path of its module."""
         keys = self._keys[side]
-        for module in upwards(name.rpartition(".")[0]):
+        for module in walk_up(name.rpartition(".")[0]):
             if module in keys:
                 path = self.path(side, module)
                 rest = name[len(module) + 1 :]
@@ -196,11 +196,11 @@ def _is_entry(path: str) -> bool:
 def _layers(graph: Graph) -> dict[str, _Layer]:
     found: defaultdict[str, _Layer] = defaultdict(lambda: ([], []))
     for scope in graph.scopes.values():
-        for path in filter(_is_entry, upwards(scope.path)):
+        for path in filter(_is_entry, walk_up(scope.path)):
             found[path][0].append(replace(scope, path=scope.path[len(path) :]))
     for node in graph.nodes.values():
         slots = [(slot.slot, slot.tensor) for slot in node.saved]
-        for path in filter(_is_entry, upwards(node.scope)):
+        for path in filter(_is_entry, walk_up(node.scope)):
             found[path][1].append((node.op, node.role, node.scope[len(path) :], node.outputs, node.attrs, slots))
     return found
 

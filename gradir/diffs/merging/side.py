@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from gradir.diffs.compare import residual_counts
 from gradir.diffs.merging.values import merge_orders, slots_of
-from gradir.ir.edges import edges_into, postorder, rewired
-from gradir.ir.ids import FreeIds, below, encode_component, function_prefix, is_named, split_ordinal, storage_key
-from gradir.ir.model import BESIDE, Cut, Node, Ref, Saved, Scope
+from gradir.ir.edges import edges_into, move_edges, postorder
+from gradir.ir.ids import FreeIds, encode_component, function_prefix, id_suffix, is_named, split_ordinal, storage_key
+from gradir.ir.model import NO_GRADIENT_ROLES, Cut, Node, Ref, Saved, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -66,7 +66,7 @@ class Side:
                 replace(slot, origin=self._ref(slot.origin), storage=storages[node_id, name])
                 for name, slot in slots_of(node)
             ),
-            **rewired(node, lambda ref, _: self._ref(ref)),
+            **move_edges(node, lambda ref, _: self._ref(ref)),
         )
 
     def cuts(self) -> dict[Hashable, Cut]:
@@ -140,7 +140,7 @@ class Side:
     def _origin_of_id(self, node: Node) -> str:
         prefix, ordinal = split_ordinal(node.id)
         first = next((ref.id for ref in node.inputs if ref is not None), "")
-        if suffix := below(node.id, first):
+        if suffix := id_suffix(node.id, first):
             return suffix
         if ordinal and prefix in self._counted_prefixes:
             if node.op and prefix == function_prefix(encode_component(node.scope), encode_component(node.op)):
@@ -159,7 +159,7 @@ def dependencies(nodes: Mapping[str, Node], key: str) -> list[str]:
     """Return the nodes that must come before a node: its inputs, and saved nodes without outgoing edges."""
     node = nodes[key]
     origins = (slot.origin.id for slot in node.saved if slot.origin is not None)
-    return [*(edge.src for edge in edges_into(node)), *(key for key in origins if nodes[key].role in BESIDE)]
+    return [*(edge.src for edge in edges_into(node)), *(key for key in origins if nodes[key].role in NO_GRADIENT_ROLES)]
 
 
 def order_nodes(nodes: Mapping[str, Node], sides: Sequence[Side]) -> list[str]:
@@ -216,7 +216,7 @@ def build_nodes(nodes: Mapping[str, Node], order: Sequence[str], ids: Mapping[st
             nodes[key],
             id=ids[key],
             saved=tuple([translate_slot(slot, ids[key], place) for place, slot in enumerate(nodes[key].saved)]),
-            **rewired(nodes[key], lambda ref, _: translate_ref(ref)),
+            **move_edges(nodes[key], lambda ref, _: translate_ref(ref)),
         )
         for key in order
     ]

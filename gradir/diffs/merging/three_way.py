@@ -16,12 +16,12 @@ from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places, find_open_la
 from gradir.diffs.merging.side import TENSOR, Side, build_nodes, make_ids, order_nodes
 from gradir.diffs.merging.values import Combiner, Figures, input_types, is_same_value, merge_orders, pick
 from gradir.errors import GraphError
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import Cut, Graph, Node, Scope
 from gradir.ir.edges import edges_into
 from gradir.ir.fields import fields_of
-from gradir.ir.head import Head, renamed_head
-from gradir.ir.model import MOST, bounded
+from gradir.ir.head import Head, rename_in_head
+from gradir.ir.model import INT64_MAX, clamp_size
 from gradir.ir.module_tree import ModuleTree
 from gradir.ir.totals import parameter_elements
 from gradir.ir.validate import check_all
@@ -62,7 +62,7 @@ class Merged(NamedTuple):
     conflicts: tuple[Conflict, ...] = ()
 
 
-def merged(base: Graph, ours: Graph, theirs: Graph) -> Merged:
+def merge_graphs(base: Graph, ours: Graph, theirs: Graph) -> Merged:
     """Return the graph with the edits of both sides."""
     # Each field has the value of the side that changed it. The result has canonical order and the ids of a capture, if
     # all three graphs have them.
@@ -72,7 +72,7 @@ def merged(base: Graph, ours: Graph, theirs: Graph) -> Merged:
         return Merged(ours)
     if not base.nodes:
         return Merged(None, (Conflict("graph", "", _ADDED),))
-    with paused_gc():
+    with pause_gc():
         return _Merge((base, ours, theirs)).run()
 
 
@@ -114,7 +114,7 @@ class _Merge:
             scopes,
             read_from=max(graph.read_from for graph in self._graphs),
             unknown=max(graph.unknown for graph in self._graphs),
-            **{**asdict(head), **renamed_head(head, lambda key: ids.get(key, ""), keeps_slots=True)},
+            **{**asdict(head), **rename_in_head(head, lambda key: ids.get(key, ""), keeps_slots=True)},
         )
         try:
             check_all(graph)
@@ -177,7 +177,7 @@ class _Merge:
             if reason:
                 self._add("scope", path, reason, key)
             if scope is not None:
-                elements = bounded(max(0, scope.own + merged_own[path]))
+                elements = clamp_size(max(0, scope.own + merged_own[path]))
                 found[key] = replace(scope, own=elements, **_merge_counts(*counts))
         order, _ = merge_orders([found[key].path for key in table if key in found] for table in tables)
         by_path = {scope.path: scope for scope in found.values()}
@@ -209,7 +209,7 @@ class _Merge:
     def _merge_head(self, cuts: Sequence[Cut]) -> Head:
         """Return the head with these cuts, with keys in place of ids."""
         heads = [
-            {**asdict(side.graph), **renamed_head(side.graph, side.key_of, keeps_slots=True)} for side in self._sides
+            {**asdict(side.graph), **rename_in_head(side.graph, side.key_of, keeps_slots=True)} for side in self._sides
         ]
         found: dict[str, Any] = {"cuts": tuple(cuts)}
         for field in fields_of(Head):
@@ -291,6 +291,6 @@ def _with_totals(scopes: Sequence[Scope]) -> list[Scope]:
     sums = {count: tree.with_below([scope.own + getattr(scope, count) for scope in tree.scopes]) for count in COUNTS}
     rows = [tree.place(scope.path) for scope in scopes]
     return [
-        replace(scope, **{count: min(MOST, max(0, sums[count][row])) for count in COUNTS})
+        replace(scope, **{count: min(INT64_MAX, max(0, sums[count][row])) for count in COUNTS})
         for scope, row in zip(scopes, rows, strict=True)
     ]

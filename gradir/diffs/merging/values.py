@@ -11,10 +11,10 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from gradir.diffs.field_changes import numbered
+from gradir.diffs.field_changes import number_repeats
 from gradir.diffs.hunks import are_identical
 from gradir.ir import Node, Ref, Saved, Source, TensorMeta
-from gradir.ir.model import MOST, NonFinite, Record, bounded
+from gradir.ir.model import INT64_MAX, NonFinite, Record, clamp_size
 from gradir.ir.totals import tensor_elements
 
 K = TypeVar("K", bound=Hashable)
@@ -61,7 +61,7 @@ class Combiner:
 
     def _combine_slots(self, *slots: Sequence[Saved]) -> tuple[Saved, ...]:
         """Return saved slots by name, without a slot that a side dropped if the other only changed its source."""
-        sides = [dict(zip(numbered(slot.slot for slot in side), side, strict=True)) for side in slots]
+        sides = [dict(zip(number_repeats(slot.slot for slot in side), side, strict=True)) for side in slots]
         found = {}
         for key in dict.fromkeys(key for side in sides for key in side):
             base, *both = (side.get(key, UNSET) for side in sides)
@@ -132,7 +132,7 @@ def merge_orders(orders: Iterable[Sequence[K]], by: Callable[[list[K]], Any] = l
 
 def slots_of(node: Node) -> Iterator[tuple[str, Saved]]:
     """Yield the saved slots of a node by unique names, with a number if a name repeats."""
-    names = numbered(slot.slot for slot in node.saved)
+    names = number_repeats(slot.slot for slot in node.saved)
     return (("#".join(map(str, name)), slot) for name, slot in zip(names, node.saved, strict=True))
 
 
@@ -188,7 +188,9 @@ class Figures:
                 return node, _STALE
         if self._are_by_element:
             saved = tuple(
-                slot if slot.bytes is None else replace(slot, bytes=bounded(slot.bytes * tensor_elements(slot.tensor)))
+                slot
+                if slot.bytes is None
+                else replace(slot, bytes=clamp_size(slot.bytes * tensor_elements(slot.tensor)))
                 for slot in node.saved
             )
             node = replace(node, saved=saved)
@@ -244,7 +246,7 @@ class Figures:
 def _bytes_per_element(slot: Saved) -> int | None:
     """Return the bytes of a slot per element, or ``None`` if that is no integer."""
     count = tensor_elements(slot.tensor)
-    if slot.bytes is None or not 0 < count < MOST or slot.bytes % count:
+    if slot.bytes is None or not 0 < count < INT64_MAX or slot.bytes % count:
         return None
     return slot.bytes // count
 

@@ -25,8 +25,8 @@ from gradir.frontends.pytorch.reading.attributes import plain_value
 from gradir.frontends.texts import plain_text
 from gradir.ir import TensorMeta
 from gradir.ir.jsontext import TOO_DEEP, is_too_deep
-from gradir.ir.model import MOST
-from gradir.ir.text import excerpt, printable, said
+from gradir.ir.model import INT64_MAX
+from gradir.ir.text import escape_unprintable, excerpt, summarize_error
 
 T = TypeVar("T")
 
@@ -128,14 +128,14 @@ def read_archive(file: BinaryIO) -> Program:
             for place, text in texts.items():
                 weights |= _decode(place, text, _Weights).config
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-        raise FormatError(f"broken archive: {said(error)}") from error
+        raise FormatError(f"broken archive: {summarize_error(error)}") from error
     version = program.schema_version.get("major", 0)
     if version > _NEWEST:
         raise FormatError(f"the program has schema {version}, and this gradir reads up to {_NEWEST}; update gradir")
     try:
         return _Reader(weights).read(program)
     except msgspec.ValidationError as error:
-        raise FormatError(str(error), place=printable(name)) from error
+        raise FormatError(str(error), place=escape_unprintable(name)) from error
 
 
 def _graph_name(archive: zipfile.ZipFile) -> str:
@@ -156,7 +156,7 @@ def _read_texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) 
     entries = [archive.getinfo(name) for name in names]
     for entry in entries:
         if (method := entry.compress_type) not in _METHODS:
-            place = printable(entry.filename)
+            place = escape_unprintable(entry.filename)
             raise FormatError(f"unknown compression method {method}; save the program anew", place=place)
     # The directory of the archive may state more bytes than the file has, or the same bytes several times.
     stored = min(sum(entry.compress_size for entry in entries), available)
@@ -165,7 +165,7 @@ def _read_texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) 
         texts = {name: archive.read(name) for name in names}
         if sum(map(most_memory, texts.values())) <= _MOST_MEMORY:
             return texts
-    raise FormatError(f"{size:,} bytes, which is too large to be read", place=printable(names[0]))
+    raise FormatError(f"{size:,} bytes, which is too large to be read", place=escape_unprintable(names[0]))
 
 
 def most_memory(text: bytes) -> int:
@@ -176,11 +176,11 @@ def most_memory(text: bytes) -> int:
 
 def _decode(name: str, text: bytes, kind: type[T]) -> T:
     if is_too_deep(text):
-        raise FormatError(TOO_DEEP, place=printable(name))
+        raise FormatError(TOO_DEEP, place=escape_unprintable(name))
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FormatError(str(error), place=printable(name)) from error
+        raise FormatError(str(error), place=escape_unprintable(name)) from error
 
 
 class _Reader:
@@ -314,7 +314,7 @@ def _parse_tensor(known: _Tensor | None) -> TensorMeta:
         return TensorMeta(device=None)
     dtype, layout = _entry("as_scalar_type", known.dtype), _entry("as_layout", known.layout)
     sizes = map(_parse_expression, known.sizes)
-    shape = tuple(size if type(size) is int and 0 <= size <= MOST else str(size) for size in sizes)
+    shape = tuple(size if type(size) is int and 0 <= size <= INT64_MAX else str(size) for size in sizes)
     return TensorMeta(dtype, shape, plain_text(str(known.device.get("type"))), layout)
 
 
@@ -342,5 +342,5 @@ def _parse_constant(value: Any, *, is_float: bool = False) -> Any:
     """Return a constant for an attribute. torch writes floats that JSON lacks as strings."""
     if is_float and isinstance(value, list):
         return tuple([_parse_constant(each, is_float=not isinstance(each, list)) for each in value])
-    is_number = is_float and (value in _NOT_FINITE or (type(value) is int and abs(value) <= MOST))
+    is_number = is_float and (value in _NOT_FINITE or (type(value) is int and abs(value) <= INT64_MAX))
     return plain_value(float(value) if is_number else value)

@@ -14,7 +14,7 @@ from gradir.frontends.walks import element_sums, paths_above
 from gradir.ir import AttrValue, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.ids import IdAllocator, storage_key
 from gradir.ir.marks import PHASE, SAVINGS
-from gradir.ir.model import bounded
+from gradir.ir.model import clamp_size
 from gradir.ir.text import excerpt
 from gradir.ir.totals import tensor_elements
 from gradir.version import __version__
@@ -99,7 +99,7 @@ class _Assembly:
             tensor = self._read(top, name).tensor
             self._add(top, Call("copy_", "aten.copy_.default", arguments, (), (tensor,), {"self": "inplace"}))
         self._add_outputs(top)
-        savings = tuple((name, plain_text(scope), bounded(size)) for name, scope, size in self._program.savings)
+        savings = tuple((name, plain_text(scope), clamp_size(size)) for name, scope, size in self._program.savings)
         options: dict[str, AttrValue] = {"graph": self._program.kind, **({SAVINGS: savings} if savings else {})}
         producer = Producer(__version__, "torch", plain_text(self._program.version), options)
         return Graph.of(self._nodes, self._scopes(), self._program.cuts, producer)
@@ -295,9 +295,9 @@ class _Assembly:
                 plain_text(path),
                 plain_text(self._kinds.get(path, "").rpartition(".")[2]),
                 calls=len(self._calls[path]),
-                own=bounded(own[path]),
-                total=bounded(total[path]),
-                trainable=bounded(trainable[path]),
+                own=clamp_size(own[path]),
+                total=clamp_size(total[path]),
+                trainable=clamp_size(trainable[path]),
                 rounds=self._rounds.get(path, 0),
             )
             for path in paths or ("",)

@@ -15,10 +15,10 @@ from gradir.frontends.export.operators import METHOD, Operation, operation_of
 from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program, modules_of
 from gradir.frontends.export.sizes import size_text
 from gradir.frontends.pytorch.reading.attributes import bare_name, device_name, plain_value
-from gradir.frontends.pytorch.reading.members import modules_at, named_tensors_at
-from gradir.frontends.pytorch.recording.steps import named
+from gradir.frontends.pytorch.reading.members import iter_module_tensors, modules_at
+from gradir.frontends.pytorch.recording.steps import name_arguments
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below, grouped
+from gradir.frontends.walks import group_by_key, join_paths
 from gradir.ir import TensorMeta
 from gradir.ir.frozen import NOTHING
 
@@ -50,7 +50,7 @@ def program_of(target: Any, prefix: str = "") -> Program:
 def describe_inputs(target: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the role and the names of each input of an exported program. A tied tensor has all of its names."""
     tensors = {**target.state_dict, **target.constants}
-    names = grouped((id(tensor), name) for name, tensor in tensors.items())
+    names = group_by_key((id(tensor), name) for name, tensor in tensors.items())
     known: dict[str, tuple[str, tuple[str, ...]]] = {}
     for spec in target.graph_signature.input_specs:
         role = _ROLES.get(spec.kind.name)
@@ -71,8 +71,8 @@ class _Reader:
         """``known`` has the role and the names of inputs by the name of their placeholder."""
         self.inputs: dict[str, Input] = {}
         self._prefix, self._known = prefix, known
-        self._tensors = {name: (tensor, is_own) for name, tensor, is_own in named_tensors_at(modules_at(root))}
-        self._names = grouped((id(tensor), name) for name, (tensor, _) in self._tensors.items())
+        self._tensors = {name: (tensor, is_own) for name, tensor, is_own in iter_module_tensors(modules_at(root))}
+        self._names = group_by_key((id(tensor), name) for name, (tensor, _) in self._tensors.items())
         self._values: dict[fx.Node, Any] = {}
         self._waiting: list[tuple[fx.GraphModule, str, Part]] = []
         self.part = self._body(root, "").part
@@ -109,7 +109,7 @@ class _Reader:
         value: Any = self._module
         for name in str(node.target).split("."):
             value = getattr(value, name, None)
-        path = below(self._path, str(node.target))
+        path = join_paths(self._path, str(node.target))
         if isinstance(value, fx.GraphModule):
             return self._body(value, path)
         return self._add_tensor(path, value) if isinstance(value, torch.Tensor) else plain_value(value)
@@ -156,7 +156,7 @@ class _Reader:
         args, module = [self._argument(each) for each in node.args], None
         kwargs = {name: self._argument(each) for name, each in node.kwargs.items()}
         if node.op == "call_module":
-            path = below(self._path, str(node.target))
+            path = join_paths(self._path, str(node.target))
             found = self._module.get_submodule(str(node.target))
             kind = type(found)
             module = Module(path, f"{kind.__module__}.{kind.__qualname__}")
@@ -167,7 +167,7 @@ class _Reader:
                 operation = Operation(plain_text(kind.__name__.lower()), module.kind)
         else:
             operation = operation_of(METHOD.format(node.target) if node.op == "call_method" else node.target)
-        return operation, [*named(operation.names, args, kwargs)], module
+        return operation, [*name_arguments(operation.names, args, kwargs)], module
 
     def _item(self, node: fx.Node) -> Any:
         """Return the output of an operation that ``getitem`` selects, or None if it indexes a tensor."""

@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.target import Traced, expect_traceable
 from gradir.frontends.texts import ShownPaths, plain_text
 from gradir.ir import Cut, Graph, Source
 from gradir.ir.saved import SavedBytes
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 
 _MOST_REASON: Final = 200
 _QUOTED: Final = re.compile(r"`[^`]+`")
@@ -198,5 +198,5 @@ def _cut(kind: str, reason: str, stack: Sequence[Any]) -> Cut:
     source = None
     if stack:
         frame = stack[-1]
-        source = Source(ShownPaths()(frame.filename), frame.lineno or 0, printable(plain_text(frame.name)))
-    return Cut(kind, op=printable(plain_text(reason))[:_MOST_REASON], source=source)
+        source = Source(ShownPaths()(frame.filename), frame.lineno or 0, escape_unprintable(plain_text(frame.name)))
+    return Cut(kind, op=escape_unprintable(plain_text(reason))[:_MOST_REASON], source=source)

@@ -24,10 +24,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from gradir.errors import CaptureError, SpecError
 from gradir.frontends.export.fx import describe_inputs, program_of, stack_of
 from gradir.frontends.export.program import Call, Input, Named, Part, Program, SavedOutput, bare_path
-from gradir.frontends.pytorch.target import Traced, compiled_code
+from gradir.frontends.pytorch.target import Traced, set_compile_stance
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below, paths_above, replace_function
-from gradir.spec import called, own_error
+from gradir.frontends.walks import join_paths, paths_above, replace_function
+from gradir.spec import called, describe_error
 
 _VARIABLE: Final = re.compile(r"[LG]\.((?!__)\w[\w.]*)")
 
@@ -64,7 +64,7 @@ def expect_traced(found: Sequence[Region]) -> None:
 
 def _run(target: Traced, backend: _Backend) -> object:
     if target.compiles:
-        with compiled_code(force_backend=backend):
+        with set_compile_stance(force_backend=backend):
             return target.call()
     call = target.call
     inner, args, kwargs = (call.func, call.args, call.keywords) if isinstance(call, partial) else (call, (), {})
@@ -271,7 +271,7 @@ class _Names:
 
     def _path_from_root(self, bare: str) -> str | None:
         root = next((above for above in paths_above(bare) if above in self._roots), None)
-        return None if root is None else below(self._roots[root], bare[len(root) + 1 :])
+        return None if root is None else join_paths(self._roots[root], bare[len(root) + 1 :])
 
     def describe_input(self, source: str, tensor: object) -> tuple[str, tuple[str, ...]]:
         """Return the role and the names of an input."""
@@ -332,7 +332,7 @@ class _Backend:
                 compiled = compiler(module, inputs)
         except Exception as error:
             # Dynamo runs the program without this graph.
-            region.failure = plain_text(own_error(error))
+            region.failure = plain_text(describe_error(error))
             raise
 
         def run(*args: object) -> object:

@@ -10,7 +10,7 @@ from gradir.files import working_folder
 from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.memo import Memo
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 
 _FRAME: Final = re.compile(r'^[ \t]*File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
 _INTERNAL: Final = re.compile(r"[/\\](site|dist)-packages[/\\](torch|gradir)[/\\]|^<")
@@ -29,7 +29,7 @@ def trace_places(shorten_path: Callable[[str], str], internal: tuple[str, ...] =
         if not own:
             return None
         file, line, function = own[-1]
-        return Source(shorten_path(file), int(line), printable(plain_text(function)))
+        return Source(shorten_path(file), int(line), escape_unprintable(plain_text(function)))
 
     return Memo(place_of)
 
@@ -43,5 +43,5 @@ def foreign_path(file: str) -> str:
     path, folder = file.replace("\\", "/"), f"{working_folder()}/".replace("\\", "/")
     installed = _INSTALLED.split(path, maxsplit=1)
     if len(installed) > 1:
-        return printable(plain_text(installed[-1]))
-    return printable(plain_text(path[len(folder) :] if path.startswith(folder) else path.rpartition("/")[2]))
+        return escape_unprintable(plain_text(installed[-1]))
+    return escape_unprintable(plain_text(path[len(folder) :] if path.startswith(folder) else path.rpartition("/")[2]))

@@ -17,7 +17,7 @@ from jax import tree_util
 
 from gradir.errors import CaptureError
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below
+from gradir.frontends.walks import join_paths
 
 
 class NoGraphError(CaptureError):
@@ -140,7 +140,7 @@ def _label_leaves(paths: Sequence[Sequence[Any]], numbers: Sequence[int], names:
         insides.append(path[1:] if number is None else path[2:])
         inside, name = path_text(insides[-1]), "" if number is None else names[number]
         is_only = number in numbers and len(numbers) == 1
-        labels.append((inside or name) if is_only else below(name, inside))
+        labels.append((inside or name) if is_only else join_paths(name, inside))
     counts = Counter(labels)
     # Dots make the paths of ``{"a": {"b": x}, "a.b": y}`` equal, and brackets do not.
     pairs = zip(labels, insides, strict=True)

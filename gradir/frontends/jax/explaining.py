@@ -24,7 +24,7 @@ from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
 from gradir.frontends.jax.replay import Replay, Step, find_origins, find_untaken_conditional, replay_trace
 from gradir.frontends.jax.traps import explain_nonfinite, explain_zero, operation_name
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below, closed_over, codes_in, reached
+from gradir.frontends.walks import closure_variables, codes_in, find_reachable, join_paths
 from gradir.lines import line_text
 
 # Larger functions are differentiated only if the user asks for values.
@@ -155,7 +155,7 @@ def _find_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
         if found is None or not (found.is_refused or (record.is_live and found.error)):
             continue
         active = [value for value in record.inputs if value.is_active]
-        sources = set(reached(active, lambda value: (each for each in sources_of(value) if each.is_active)))
+        sources = set(find_reachable(active, lambda value: (each for each in sources_of(value) if each.is_active)))
         names = tuple(value.name for value in trace.differentiated if value in sources)
         source = record.context.source
         if record.native == "while":
@@ -207,13 +207,13 @@ def _find_outside_arrays(target: object) -> dict[int, tuple[str, bool]]:
             seen.add(id(function))
             names = dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names)
             known = ((name, function.__globals__[name]) for name in names if name in function.__globals__)
-            for name, value in (*closed_over(function), *known):
+            for name, value in (*closure_variables(function), *known):
                 if callable(value) and not isinstance(value, type):
                     waiting.append((value, depth + 1))
                 for path, leaf in tree_util.tree_flatten_with_path(value)[0]:
                     if isinstance(leaf, (jax.Array, np.ndarray)):
                         inside = path_text(path)
-                        found.setdefault(id(leaf), (plain_text(below(name, inside)), bool(inside)))
+                        found.setdefault(id(leaf), (plain_text(join_paths(name, inside)), bool(inside)))
     return found
 
 

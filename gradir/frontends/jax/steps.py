@@ -24,7 +24,7 @@ from gradir.frontends.jax.modules.watch import force_retrace
 from gradir.frontends.jax.reading.assemble import Output
 from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.jaxprs import Sources, type_of
-from gradir.frontends.walks import frames_from, reached
+from gradir.frontends.walks import find_reachable, frames_from
 from gradir.ir import Source
 
 
@@ -305,7 +305,7 @@ def _depends_on(leaf: Value, value: Value) -> bool:
     def sources(each: Value) -> list[Value]:
         return each.ends if each.record is None else [*each.ends, *each.record.inputs, *each.record.operands]
 
-    return leaf in reached([value], sources)
+    return leaf in find_reachable([value], sources)
 
 
 def _all_stay(step: Trace, updates: Mapping[str, _Update], names: Iterable[str]) -> bool:
@@ -348,7 +348,7 @@ def _find_moved(records: Sequence[Record]) -> set[int]:
 
 
 def _is_moved(value: Value, moved: set[int]) -> bool:
-    return any(id(each) in moved for each in reached([value], lambda each: each.ends))
+    return any(id(each) in moved for each in find_reachable([value], lambda each: each.ends))
 
 
 def _find_unchanged(step: Trace, paths: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from gradir.explanations.model import Level
 from gradir.frontends.jax.reading.flatten import Record
 from gradir.frontends.jax.reading.jaxprs import is_literal, params_of, place_text
 from gradir.frontends.jax.replay import Cell, Replay, Step, find_nonfinite, is_zero, root_of
-from gradir.frontends.walks import chain
+from gradir.frontends.walks import follow
 
 _SATURATING: Final = frozenset({"erf", "logistic", "sigmoid", "tanh"})
 _BOUNDED: Final = frozenset({"clamp", "hard_tanh", "max", "min", "relu", "relu6"})
@@ -218,7 +218,7 @@ def _descends_from(cell: Cell, native: str) -> bool:
     def last_maker(step: Step) -> Step | None:
         return next((each.maker for each in reversed(step.inputs) if each.maker is not None), None)
 
-    return any(maker.record.native == native for maker in islice(chain(cell.maker, last_maker), _MOST_BACK))
+    return any(maker.record.native == native for maker in islice(follow(cell.maker, last_maker), _MOST_BACK))
 
 
 def _find_choice(replay: Replay, step: Step) -> Step | None:

@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError, SpecError, warn
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.reading.distributed import in_process_group
-from gradir.frontends.walks import frames_from, substituted
+from gradir.frontends.pytorch.reading.distributed import is_in_process_group
+from gradir.frontends.walks import frames_from, replace_attribute
 
 _NUMBERED: Final = "cuda"
 # Replacements in torch.cuda: one object for each, since torch keeps a table of its functions.
@@ -53,7 +53,7 @@ def replace_absent_devices() -> Iterator[Absent]:
     with ExitStack() as entered:
         if not _is_there(_NUMBERED):
             for name, function in _CUDA.items():
-                entered.enter_context(substituted(torch.cuda, name, function))
+                entered.enter_context(replace_attribute(torch.cuda, name, function))
             _move(entered, devices)
         if distributed.is_available():
             _distribute(entered, devices)
@@ -77,7 +77,7 @@ def _move(entered: ExitStack, devices: Absent) -> None:
         return to(tensor, _NUMBERED)
 
     for name, function in {"to": to, "cuda": cuda, "pin_memory": lambda tensor, *_: tensor}.items():
-        entered.enter_context(substituted(torch.Tensor, name, function))
+        entered.enter_context(replace_attribute(torch.Tensor, name, function))
 
 
 def _distribute(entered: ExitStack, devices: Absent) -> None:
@@ -95,8 +95,8 @@ def _distribute(entered: ExitStack, devices: Absent) -> None:
         make(self, torch.device(devices.place(device_type)).type, *args, **options)
 
     if not _is_there(_NUMBERED):
-        entered.enter_context(substituted(DistributedDataParallel, "__init__", build_beside_none))
-    entered.enter_context(substituted(meshes, "__init__", make_beside))
+        entered.enter_context(replace_attribute(DistributedDataParallel, "__init__", build_beside_none))
+    entered.enter_context(replace_attribute(meshes, "__init__", make_beside))
 
 
 @lru_cache(maxsize=64)
@@ -177,9 +177,9 @@ def without_data() -> Iterator[None]:
             swap(*tensors)
 
         build: Callable[..., None] = DistributedDataParallel.__init__
-        entered.enter_context(substituted(DistributedDataParallel, "__init__", build_alone))
-        entered.enter_context(substituted(nn.init, private.TRUNCATED_NORMAL, draw_once))
-        entered.enter_context(substituted(torch.utils, "swap_tensors", swap_fakes))
+        entered.enter_context(replace_attribute(DistributedDataParallel, "__init__", build_alone))
+        entered.enter_context(replace_attribute(nn.init, private.TRUNCATED_NORMAL, draw_once))
+        entered.enter_context(replace_attribute(torch.utils, "swap_tensors", swap_fakes))
         entered.enter_context(fakes)
         yield
 
@@ -238,8 +238,8 @@ def stand_in(rank: int, world: int) -> Iterator[None]:
             entered.callback(os.environ.pop, name, None)
         os.environ.update(variables)
         for maker in makers:
-            entered.enter_context(substituted(maker, make.__name__, init_process_group))
-        entered.enter_context(substituted(distributed.distributed_c10d, private.MAKE_GROUP, make_group))
+            entered.enter_context(replace_attribute(maker, make.__name__, init_process_group))
+        entered.enter_context(replace_attribute(distributed.distributed_c10d, private.MAKE_GROUP, make_group))
         entered.callback(_destroy_group)
         _former_ranks.append(rank)
         yield
@@ -264,7 +264,7 @@ def _expect_no_group(rank: int) -> None:
 
 def is_standing_in() -> bool:
     """Return whether the default process group is one that sends nothing."""
-    return in_process_group() and distributed.get_backend() == private.NOT_SENDING
+    return is_in_process_group() and distributed.get_backend() == private.NOT_SENDING
 
 
 def _destroy_group() -> None:

@@ -19,8 +19,8 @@ from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
-from gradir.frontends.pytorch.explaining.subject import subject_of
-from gradir.frontends.pytorch.private import DYNAMO, modes_set_aside, own_parameters
+from gradir.frontends.pytorch.explaining.subject import make_subject
+from gradir.frontends.pytorch.private import DYNAMO, disable_modes, own_parameters
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble, scope_table
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
@@ -37,8 +37,8 @@ from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, 
 from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, calls_from, path_of, surroundings
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below
-from gradir.gcpause import paused_gc
+from gradir.frontends.walks import join_paths
+from gradir.gcpause import pause_gc
 from gradir.ir import Cut, Graph, Producer
 from gradir.ir.cuts import FLOW
 from gradir.protocols import Names, Verification
@@ -183,18 +183,18 @@ class Recorder:
                 "the loss, or the error that the forward raised"
             )
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
-        with paused_gc():
+        with pause_gc():
             live = self._read(flatten(with_graph), model, params)[0] if with_graph else None
         known = [Flowing(flow, captured) for flow in self._flows.values()]
         flowing = next((each for each in known if each.is_whole), known[0])
         temporary = (entry for entry in self._temporary_in(modules.paths) if not entry.tensor.is_meta)
         ran = {name: entry.tensor for entry in temporary for name in entry.names}
         options = {"variables": self._variables, "params": params, "optimizer": optimizer}
-        search = Search(subject_of(flowing.flow, modules, captured, live, ran, **options), flowing)
+        search = Search(make_subject(flowing.flow, modules, captured, live, ran, **options), flowing)
         if isinstance(subject, BaseException):
             return search.explanation_of_failure(subject)
         # Without modes, since the recording may continue and must not see these operations.
-        with modes_set_aside():
+        with disable_modes():
             return search.explanation(values=values)
 
     def verify(
@@ -256,7 +256,7 @@ class Recorder:
     def assemble(self, captured: list[Captured], *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture tensors that are flattened already."""
         # Without garbage collection, since the objects of the walk live until the end.
-        with paused_gc():
+        with pause_gc():
             live, modules, temporary = self._read(captured, model, params)
             if self._exchanged is not None:
                 live = self._exchanged.attach_collectives(live, modules)
@@ -339,7 +339,7 @@ class Recorder:
 
     def _temporary_in(self, paths: Mapping[nn.Module, str]) -> list[Owned]:
         found = ((each, paths[each[1]]) for each in self._all_temporary().values() if each[1] in paths)
-        return [Owned(tensor, (below(path, plain_text(name)),), path) for (tensor, _, name), path in found]
+        return [Owned(tensor, (join_paths(path, plain_text(name)),), path) for (tensor, _, name), path in found]
 
     def _timeline(self) -> Timeline:
         timeline: Timeline | None = getattr(self._local, "timeline", None)

@@ -27,11 +27,11 @@ from gradir.frontends.pytorch.reading.tensors import Modules, ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.texts import ShownPaths
-from gradir.frontends.walks import substituted
+from gradir.frontends.walks import replace_attribute
 from gradir.ir import Graph
 from gradir.protocols import MadeOtherError, StoppedError
 from gradir.request import CaptureRequest
-from gradir.spec import called, own_error, parse_described
+from gradir.spec import called, describe_error, parse_described
 
 
 class _Forward(NamedTuple):
@@ -188,7 +188,7 @@ def _trace(request: CaptureRequest) -> object:
         # Functions run without arguments, as those that a PROGRAM names.
         target = partial(target, *request.inputs, **(request.kwargs or {}))
         request = replace(request, target=target, inputs=(), kwargs=None)
-    with _without_data(request), compiled_code("force_eager"), warnings.catch_warnings():
+    with _without_data(request), set_compile_stance("force_eager"), warnings.catch_warnings():
         # torch warns about gradir's hooks.
         warnings.filterwarnings("ignore", "Using `torch.compile")
         ran = run_recorded(request)
@@ -205,7 +205,7 @@ def _trace(request: CaptureRequest) -> object:
 
 
 @contextmanager
-def compiled_code(stance: str = "default", **options: Any) -> Iterator[None]:
+def set_compile_stance(stance: str = "default", **options: Any) -> Iterator[None]:
     """Set the stance for the program's compiled code, but let ``cond`` and its like compile their arguments.
 
     They find in this way which tensors and modules these functions use.
@@ -218,7 +218,7 @@ def compiled_code(stance: str = "default", **options: Any) -> Iterator[None]:
         with torch.compiler.set_stance("default"), original():
             yield
 
-    with substituted(utils, COMPILES_BODIES, compile_bodies), torch.compiler.set_stance(stance, **options):
+    with replace_attribute(utils, COMPILES_BODIES, compile_bodies), torch.compiler.set_stance(stance, **options):
         yield
 
 
@@ -351,7 +351,7 @@ def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
     try:
         return name, torch.randn(shape, dtype=drawn_as).to(dtype) if is_drawn else torch.zeros(shape, dtype=dtype)
     except (RuntimeError, MemoryError) as error:
-        raise CaptureError(f"--input {text!r}: {own_error(error)}") from error
+        raise CaptureError(f"--input {text!r}: {describe_error(error)}") from error
 
 
 def _run(call: Callable[[], object], name: str) -> object:

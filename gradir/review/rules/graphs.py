@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.diffs.changes import CAME, UNSET, Finding
+from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET, Finding
 from gradir.diffs.computing import computes_the_same
 from gradir.ir import Saved
-from gradir.ir.cuts import lacking_flow
+from gradir.ir.cuts import find_graph_without_flow
 from gradir.ir.marks import graph_kind
-from gradir.ir.model import MOST
+from gradir.ir.model import INT64_MAX
 from gradir.ir.saved import unknown_slots
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 from gradir.review.common_change import find_uniform_changes, is_changed_node
 from gradir.review.kinds import TOTALS
 
@@ -38,7 +38,8 @@ def report_same_result(evidence: Evidence) -> Iterator[Finding]:
     is_forward = all(graph.producer.options.get("graph") == "forward" for graph in evidence.graphs)
     nodes = [change for change in evidence.changes if change.subject == "node"]
     is_edited = any(
-        change.kind in CAME or any(field.path[0] not in _OF_NO_OPERATION for field in change.fields) for change in nodes
+        change.kind in ADDED_OR_REMOVED or any(field.path[0] not in _OF_NO_OPERATION for field in change.fields)
+        for change in nodes
     )
     if not (is_forward and is_edited) or any(graph.cuts for graph in evidence.graphs):
         return
@@ -71,7 +72,8 @@ def report_frameworks(evidence: Evidence) -> Iterator[Finding]:
     producers = [graph.producer for graph in evidence.graphs]
     frameworks = [producer.framework for producer in producers]
     names = tuple(
-        printable(f"{each.framework} {each.framework_version}".strip() or "a graph made by hand") for each in producers
+        escape_unprintable(f"{each.framework} {each.framework_version}".strip() or "a graph made by hand")
+        for each in producers
     )
     sides = evidence.diff.sides
     if sides is not None and sides.in_shared_words:
@@ -90,7 +92,7 @@ def report_frameworks(evidence: Evidence) -> Iterator[Finding]:
     fewest = min(len(graph.nodes) for graph in evidence.graphs)
     if evidence.changes and fewest >= _FEWEST and common * _IN_COMMON < fewest:
         yield Finding("two-models", "note", before=len(before.nodes), after=len(after.nodes), count=common)
-    lacking = lacking_flow(before, after)
+    lacking = find_graph_without_flow(before, after)
     if lacking is not None and any(change.subject == "graph" and change.id == "flow" for change in evidence.changes):
         yield Finding("without-flow", "note", details={"side": int(lacking is after)})
 
@@ -102,7 +104,7 @@ def report_totals(evidence: Evidence) -> Iterator[Finding]:
         before, after = (getattr(side, name) for side in (evidence.diff.before, evidence.diff.after))
         is_saved = kind == "saved-bytes"
         slots = [unknown_slots(graph.nodes.values()) for graph in evidence.graphs] if is_saved else [0, 0]
-        if before != after or any(slots) or min(before, after) >= MOST:
+        if before != after or any(slots) or min(before, after) >= INT64_MAX:
             yield Finding(kind, "note", before=before, after=after, details={"unknown": slots} if any(slots) else {})
 
 

@@ -11,8 +11,8 @@ from gradir.diffs.changes import UNSET, Finding
 from gradir.diffs.matching.renames import rename
 from gradir.ir import Ref
 from gradir.ir.edges import sources
-from gradir.ir.ids import numbered, split_last, without_indices
-from gradir.ir.module_tree import upwards
+from gradir.ir.ids import mask_indices, split_index, split_last
+from gradir.ir.module_tree import walk_up
 from gradir.review.common_change import is_changed_node
 from gradir.review.relative_changes import drop_sizes, make_relative, make_relative_without_feeds, names_a_record
 from gradir.review.wording import is_renumbering, nesting
@@ -166,7 +166,7 @@ def _find_feeds(graph: Graph, paths: Collection[str]) -> dict[str, str]:
 
 def _find_entry(path: str) -> str:
     """Return the innermost list entry that is or contains a module, or an empty text."""
-    return next((above for above in upwards(path) if numbered(above.rpartition(".")[2])), "")
+    return next((above for above in walk_up(path) if split_index(above.rpartition(".")[2])), "")
 
 
 def report_graph_changes(evidence: Evidence) -> Iterator[Finding]:
@@ -203,7 +203,7 @@ def _rename_key(change: Change) -> Hashable:
     pairs = {(old, new) for old, new in zip(was, now, strict=False) if old != new}
     if len(was) == len(now) and len(pairs) == 1:
         return role, *pairs
-    return role, *rename(without_indices(change.was), without_indices(change.id))
+    return role, *rename(mask_indices(change.was), mask_indices(change.id))
 
 
 def _make_rename_finding(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> Finding:
@@ -229,12 +229,12 @@ def _find_wrappers(evidence: Evidence, kind: str, changes: Sequence[Change]) -> 
     wrapper_kind = {"wrapped": "added", "unwrapped": "removed"}.get(kind, "")
     names = [(change.was, change.id) for change in changes] if wrapper_kind else []
     places = {
-        without_indices(path)
+        mask_indices(path)
         for inner, outer in (sorted(both, key=len, reverse=True) for both in names)
-        for path in [*upwards(inner), ""][1:]
+        for path in [*walk_up(inner), ""][1:]
         if len(path) >= len(outer)
     }
     for at in evidence.left if places else ():
         change = evidence.changes[at]
-        if (change.subject, change.kind) == ("scope", wrapper_kind) and without_indices(change.id) in places:
+        if (change.subject, change.kind) == ("scope", wrapper_kind) and mask_indices(change.id) in places:
             yield at

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.changes import CAME, UNSET, Finding
+from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET, Finding
 from gradir.ir import Ref
-from gradir.ir.cuts import cut_text, lacking_flow
+from gradir.ir.cuts import cut_text, find_graph_without_flow
 from gradir.ir.edges import sources
-from gradir.ir.ids import accumulated
+from gradir.ir.ids import strip_accumulator
 from gradir.ir.module_tree import ModuleTree
 from gradir.ir.name_ranges import ranges
 from gradir.ir.totals import elements
@@ -36,14 +36,16 @@ def report_cuts(evidence: Evidence) -> Iterator[Finding]:
     yield from _report_new_cuts(evidence, [change for change in changes if change.subject == "cut"])
     groups: dict[tuple[str, str | int], list[int]] = {}
     for at, change in enumerate(changes):
-        if change.subject == "cut" and change.kind in CAME:
+        if change.subject == "cut" and change.kind in ADDED_OR_REMOVED:
             # Each place has its own finding.
             groups.setdefault((change.kind, change.what if change.cut is None else at), []).append(at)
     nodes: dict[tuple[str, str], list[int]] = {}
     for at in evidence.left if groups else ():
         change = changes[at]
-        if change.subject == "node" and change.kind in CAME:
-            nodes.setdefault((change.kind, accumulated(change.id, evidence.vocabulary.accumulators)), []).append(at)
+        if change.subject == "node" and change.kind in ADDED_OR_REMOVED:
+            nodes.setdefault((change.kind, strip_accumulator(change.id, evidence.vocabulary.accumulators)), []).append(
+                at
+            )
     for key in sorted(groups, key=lambda key: key[0]):
         other = "removed" if key[0] == "added" else "added"
         names = [changes[at].id for at in groups[key]]
@@ -87,7 +89,7 @@ def _report_new_cuts(evidence: Evidence, changes: list[Change]) -> Iterator[Find
                 new.append(change)
         elif not cut.meant and (is_added or "meant" in keys):
             places.append(cut)
-    has_places = lacking_flow(before, after) is None
+    has_places = find_graph_without_flow(before, after) is None
     counts = [sum(not cut.meant for cut in graph.cuts if has_places or not cut.is_place) for graph in (before, after)]
     unsure = sum(change.what == _MAY_BE_REACHED for change in new)
     if new or places or counts[0] != counts[1]:
@@ -104,7 +106,11 @@ def _report_new_cuts(evidence: Evidence, changes: list[Change]) -> Iterator[Find
 
 def _find_one_sided_slots(change: Change, side: str, other: str) -> list[tuple[int, str]]:
     """Return the slots of a changed node with an edge in one graph only, each with the source."""
-    if change.subject != "node" or change.kind in CAME or any(field.path == ("op",) for field in change.fields):
+    if (
+        change.subject != "node"
+        or change.kind in ADDED_OR_REMOVED
+        or any(field.path == ("op",) for field in change.fields)
+    ):
         return []
     slots, instead = [], 0
     for field in change.fields:
@@ -185,7 +191,7 @@ def _find_frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen
     matched = [
         (before[was], after[change.id])
         for change in evidence.changes
-        if change.subject == "scope" and change.kind not in CAME
+        if change.subject == "scope" and change.kind not in ADDED_OR_REMOVED
         if (was := change.was or change.id) in before and change.id in after
     ]
     if not any(old.trainable != new.trainable for old, new in matched):
@@ -254,10 +260,10 @@ def _find_consequences(evidence: Evidence, word: str, modules: Sequence[_FrozenM
     dead: set[str] = set()
     for at, change in enumerate(evidence.changes):
         paths = [field.path for field in change.fields]
-        if change.subject == "scope" and change.kind not in CAME and paths == [("trainable",)]:
+        if change.subject == "scope" and change.kind not in ADDED_OR_REMOVED and paths == [("trainable",)]:
             found.add(at)
         node = trained.nodes.get((change.was or change.id) if side == "before" else change.id)
-        if change.subject != "node" or change.kind in CAME or node is None:
+        if change.subject != "node" or change.kind in ADDED_OR_REMOVED or node is None:
             continue
         changed.append(at)
         is_buffer = paths == [("role",)] and getattr(change.fields[0], other) == "buffer"

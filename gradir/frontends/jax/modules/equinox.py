@@ -9,7 +9,7 @@ from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, call_model
 from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, keys_text
-from gradir.frontends.walks import below
+from gradir.frontends.walks import join_paths
 
 
 def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
@@ -34,7 +34,7 @@ def note_modules(equinox: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> Non
             )[0]
             for keys, each in inside:
                 if is_module(each) and each is not outer:
-                    waiting.append((below(path, keys_text(keys)), each))
+                    waiting.append((join_paths(path, keys_text(keys)), each))
 
     calls = WrappedCalls(watch, equinox.Module, modules_of, has_scope=lambda kind: not _is_wrapper(kind))
     watch.add(lambda: calls, calls.note_arguments)

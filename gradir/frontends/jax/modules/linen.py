@@ -10,7 +10,7 @@ from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, name_arguments
 from gradir.frontends.jax.modules.watch import ModuleWatch, keys_text
-from gradir.frontends.walks import below
+from gradir.frontends.walks import join_paths
 
 
 def call_of(linen: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
@@ -48,7 +48,7 @@ class _MethodInterceptor:
             for keys, leaf in tree_util.tree_flatten_with_path(value)[0]:
                 if hasattr(leaf, "dtype"):
                     # The reference keeps the leaf alive, so no other gets its id().
-                    self._leaves[id(leaf)] = leaf, below(path, keys_text(keys).removeprefix("params."))
+                    self._leaves[id(leaf)] = leaf, join_paths(path, keys_text(keys).removeprefix("params."))
 
     def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
         module, method = context.module, context.method_name
@@ -57,7 +57,7 @@ class _MethodInterceptor:
             return call(*args, **kwargs)
         inside = ".".join(module.path)
         place = self._places[-1] if inside and self._places else self._place(module)
-        path = below(place, inside)
+        path = join_paths(place, inside)
         note = self._watch.note if method == "__call__" else self._watch.note_class
         note(path, type(module))
         is_running = self._watch.running[-1:] == [path]

@@ -11,7 +11,7 @@ from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, call_model
 from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, keys_text
-from gradir.frontends.walks import below
+from gradir.frontends.walks import join_paths
 
 # This attribute keeps the path of a module in copies that nnx.jit, nnx.remat and nnx.scan make.
 _STAMP: Final = "_gradir_path"
@@ -98,7 +98,7 @@ def note_modules(nnx: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:  
                 start = keys_text(keys)
                 for path, inside in nnx.iter_graph(module):
                     if isinstance(inside, nnx.Module):
-                        yield below(start, ".".join(map(str, path))), inside
+                        yield join_paths(start, ".".join(map(str, path))), inside
 
     def stamp(module: Any, path: str) -> None:
         # nnx forbids a change of a module of another trace, which needs no stamp.

@@ -13,7 +13,7 @@ import jax
 from jax import tree_util
 
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below, paths_above, reached
+from gradir.frontends.walks import find_reachable, join_paths, paths_above
 
 # The number of a path follows, since the name of a scope cannot contain every character of a path.
 _MARK: Final = "gradir module "
@@ -170,7 +170,7 @@ class WrappedCalls(ExitStack):
     def __enter__(self) -> WrappedCalls:
         super().__enter__()
         with _LOCK:
-            for kind in filter(self._has_scope, reached([self.base], type.__subclasses__)):
+            for kind in filter(self._has_scope, find_reachable([self.base], type.__subclasses__)):
                 original = vars(kind).get("__call__")
                 if original is None:
                     continue
@@ -210,7 +210,7 @@ class WrappedCalls(ExitStack):
     def _find_modules(self, value: Any, path: str) -> dict[int, _Known]:
         known = {}
         for inside, module in self._modules_of(value):
-            known[id(module)] = _Known(module, below(path, inside))
+            known[id(module)] = _Known(module, join_paths(path, inside))
             self._mark(module, known[id(module)].path)
         return known
 

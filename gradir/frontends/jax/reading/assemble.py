@@ -20,7 +20,7 @@ from gradir.ir import AttrValue, Builder, Cut, Graph, Producer, Scope
 from gradir.ir import build as ir_build
 from gradir.ir.cuts import FLOW
 from gradir.ir.marks import CARRIED
-from gradir.ir.model import bounded
+from gradir.ir.model import clamp_size
 
 
 class Scopes:
@@ -78,9 +78,9 @@ class Scopes:
                 plain_text(path),
                 plain_text(self._modules.classes.get(path, "")),
                 calls=self._modules.calls.get(path, 0),
-                own=bounded(own[path]),
-                total=bounded(total[path]),
-                trainable=bounded(trainable[path]),
+                own=clamp_size(own[path]),
+                total=clamp_size(total[path]),
+                trainable=clamp_size(trainable[path]),
                 rounds=self._rounds.get(path, 0),
             )
             for path in sorted(paths, key=_natural_key)

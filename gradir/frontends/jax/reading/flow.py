@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gradir.frontends.jax.reading.flatten import Flattener, Record, Value
 from gradir.frontends.jax.reading.jaxprs import CUSTOM, is_inexact
 from gradir.frontends.jax.reading.probe import Probe, probe
-from gradir.frontends.walks import grouped, reached
+from gradir.frontends.walks import find_reachable, group_by_key
 
 
 def find_paths(flat: Flattener, outputs: Sequence[Value]) -> None:
@@ -22,7 +22,7 @@ def find_paths(flat: Flattener, outputs: Sequence[Value]) -> None:
     forward = _Forward(flat)
     forward.mark()
     active = [value for value in outputs if value.is_active]
-    for value in reached(active, lambda value: (each for each in sources_of(value) if each.is_active)):
+    for value in find_reachable(active, lambda value: (each for each in sources_of(value) if each.is_active)):
         value.is_live = True
     forward.narrow()
 
@@ -59,7 +59,7 @@ class _Forward:
         self._probes: dict[Any, Probe] = {}
         reads = ((key, record) for record in flat.records for key in dict.fromkeys(map(id, record.inputs)))
         ends = ((id(end), varying) for varying in flat.varying for end in varying.ends)
-        self._readers: dict[int, list[Record | Value]] = grouped(chain[tuple[int, Record | Value]](reads, ends))
+        self._readers: dict[int, list[Record | Value]] = group_by_key(chain[tuple[int, Record | Value]](reads, ends))
 
     def mark(self) -> None:
         waiting: deque[Record | Value] = deque([*self._flat.varying, *self._flat.records])
@@ -153,14 +153,16 @@ class Ends:
     def __init__(self, flat: Flattener, outputs: Sequence[Value]) -> None:
         self._records = flat.records
         self._numbers = {id(record): number for number, record in enumerate(flat.records)}
-        self._varying = grouped((id(end), value) for value in flat.varying for end in value.ends)
-        self._used = set(reached(outputs, _find_inputs))
+        self._varying = group_by_key((id(end), value) for value in flat.varying for end in value.ends)
+        self._used = set(find_reachable(outputs, _find_inputs))
         self._ends: dict[int, int] = {}
         self._find_ends()
 
     def of(self, leaves: Sequence[Value]) -> Iterator[End]:
         """Yield the ends of the paths to these leaves, in the order of the program."""
-        leaves_by_end = grouped((self._ends.get(id(leaf), -1) if leaf in self._used else -1, leaf) for leaf in leaves)
+        leaves_by_end = group_by_key(
+            (self._ends.get(id(leaf), -1) if leaf in self._used else -1, leaf) for leaf in leaves
+        )
         for number, group in sorted(leaves_by_end.items()):
             yield End(None if number < 0 else self._records[number], tuple(group))
 

@@ -16,7 +16,7 @@ from jax import tree_util
 
 from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.flatten import Record
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import find_reachable
 
 _LONGEST = 200
 
@@ -187,7 +187,7 @@ def _depends_on_literals(jaxpr: Any, var: Any) -> bool:
     def operands(each: Any) -> list[Any]:
         return [atom for atom in makers[each].invars if not jaxprs.is_literal(atom)] if each in makers else []
 
-    return jaxprs.is_literal(var) or all(each in makers for each in reached([var], operands))
+    return jaxprs.is_literal(var) or all(each in makers for each in find_reachable([var], operands))
 
 
 def _find_needed(jaxpr: Any, wanted: Sequence[Any]) -> set[int]:

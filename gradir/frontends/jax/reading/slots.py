@@ -22,9 +22,9 @@ from gradir.frontends.jax.reading.flatten import (
     outermost_region,
 )
 from gradir.frontends.jax.reading.probe import Residual, copies_branch_inputs, trace_pullback
-from gradir.frontends.walks import chain, grouped
+from gradir.frontends.walks import follow, group_by_key
 from gradir.ir import Saved
-from gradir.ir.model import bounded
+from gradir.ir.model import clamp_size
 
 _TAG: Final = "gradir "
 # A policy wraps a saved value in these: the first moves it to another device memory, the second marks it.
@@ -150,7 +150,7 @@ class Slot(NamedTuple):
         """The slot in the graph."""
         rounds = [loop.length for loop in self.loops]
         tensor, size = jaxprs.meta_of(self.aval, rounds), jaxprs.bytes_of(self.aval)
-        saved_bytes = bounded(size * math.prod(rounds)) if self.is_held and size is not None else None
+        saved_bytes = clamp_size(size * math.prod(rounds)) if self.is_held and size is not None else None
         return Saved(self.name, tensor.dtype, tensor.shape, saved_bytes, state="held" if self.is_held else "recomputed")
 
 
@@ -164,7 +164,7 @@ class Slots:
         outer = (region for region in flat.regions if region.outer is None)
         find_held(region for region in outer if any(value.is_live for value in region.outputs))
         records = ((id(outermost_region(each.context.region)), each) for each in flat.records if each.is_live)
-        records_of = grouped(records)
+        records_of = group_by_key(records)
         for region in flat.regions:
             if region.saved:
                 self._assign_held(region, records_of.get(id(region), []))
@@ -175,7 +175,7 @@ class Slots:
         around = record.context.branch if region is None else region.branch
         for slot in (*(self._conditional_slots(record) if region is None else ()), *self._own_slots(record, region)):
             # Each enclosing conditional returns the value, inner ones first.
-            yield reduce(self._leave_branch, chain(around, lambda each: each.outer), slot)
+            yield reduce(self._leave_branch, follow(around, lambda each: each.outer), slot)
 
     def _conditional_slots(self, record: Record) -> Iterator[Slot]:
         """Yield the index of the branch, and zeros for outputs that not all branches differentiate."""
@@ -261,7 +261,7 @@ def _take_made(region: Region, record: Record, aval: Any) -> bool:
 def _is_outside(value: Value, branch: Branch) -> bool:
     if value.record is None:
         return value.kind != "carry" or len(value.loops) <= len(branch.loops)
-    around = chain(value.record.context.branch, lambda each: each.outer)
+    around = follow(value.record.context.branch, lambda each: each.outer)
     return all(inside.conditional != branch.conditional for inside in around)
 
 

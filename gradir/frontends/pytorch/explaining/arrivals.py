@@ -14,16 +14,16 @@ from gradir.frontends.pytorch.explaining import traps
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import is_zero
-from gradir.frontends.pytorch.explaining.naming import few, name_of_step, user_name
-from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Origin, Zeros
+from gradir.frontends.pytorch.explaining.naming import list_first, name_in_program, operation_name
+from gradir.frontends.pytorch.explaining.zeros import LASTING_KINDS, SLOPES, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.tensors import numbers_in
+from gradir.frontends.pytorch.reading.tensors import read_stored_values
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, locate_function, locate_return
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
-from gradir.frontends.walks import grouped
+from gradir.frontends.walks import group_by_key
 
 BROKEN: Final = frozenset(
     {*("all_masked", "born", "exploding", "hook_nonfinite", "nonfinite", "nonfinite_input", "overflow"), "where_trap"}
@@ -63,7 +63,7 @@ class Judge:
         inside = ((step.number - 1, step.inside) for step in reversed(self._flow.steps))
         self._functions = {number: within for number, within in inside if within is not None}
         self._spoils: dict[GradFn, tuple[GradFn, str, str]] = {}
-        self._births = traps.Births(live)
+        self._births = traps.NonfiniteOrigins(live)
         closed = {name for name in arrivals if is_zero(leaves[name])}
         starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
         lost = [name for name in closed if arrivals[name].kind == "zero" and arrivals[name].arose]
@@ -73,8 +73,8 @@ class Judge:
         self._zeros = Zeros(recorded.flowing, recorded.words.names, starting, waiting, frozen)
         self._outputs = [found.tensor for found in live.captured if found.role == "output"]
         # Whether the loss is infinite or NaN.
-        self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in self._outputs)
-        self._undefined = traps.first_undefined(live.grad_fns) if self._is_lost else None
+        self._is_lost = not all(bool(torch.isfinite(read_stored_values(tensor)).all()) for tensor in self._outputs)
+        self._undefined = traps.find_first_undefined(live.grad_fns) if self._is_lost else None
 
     def explain_loss(self) -> Finding | None:
         """Return the cause of an infinite or NaN loss, if it is one."""
@@ -82,7 +82,7 @@ class Judge:
             return None
         fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
         if fn is not None:
-            return self._make_finding("loss_undefined", fn, detail=traps.why_undefined(fn))
+            return self._make_finding("loss_undefined", fn, detail=traps.explain_undefined(fn))
         # Find the first step with a result that is infinite or NaN, among the results that were checked.
         nonfinite, step = self._flow.broken, None
         values = [value for value in map(self._flow.noted, self._outputs) if value in nonfinite]
@@ -93,7 +93,7 @@ class Judge:
             return Finding("loss_undefined")
         is_half = any(meta.dtype == "float16" for meta in step.outputs)
         detail = "its result is too large for float16" if is_half else ""
-        return Finding("loss_undefined", name_of_step(step), step.place, detail=detail)
+        return Finding("loss_undefined", operation_name(step), step.place, detail=detail)
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> tuple[str, Sequence[Finding]]:
         """Return whether ``none``, ``zero``, ``nonfinite`` or ``some`` arrives at a leaf, with the causes."""
@@ -114,7 +114,7 @@ class Judge:
     def _explain_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
         hooks = {fn: self._find_hook(fn, leaf) for fn in arrival.arose or (None,)}
         if self._undefined is not None and not any(hooks.values()):
-            yield self._make_finding("undefined", self._undefined, detail=traps.why_undefined(self._undefined))
+            yield self._make_finding("undefined", self._undefined, detail=traps.explain_undefined(self._undefined))
             return
         kinds = {
             fn: "hooked" if hook else "lost" if self._is_lost else "zero" if fn is None else self._kind(fn)
@@ -122,7 +122,9 @@ class Judge:
         }
         factors = [fn for fn, kind in kinds.items() if kind in {"closed", "factor"}]
         resets = {fn: reset for fn in factors if (reset := self._find_reset(fn)) is not None}
-        lasts = self._is_lost or all(kind in {*STAYING, "hooked", "underflow", "vanished"} for kind in kinds.values())
+        lasts = self._is_lost or all(
+            kind in {*LASTING_KINDS, "hooked", "underflow", "vanished"} for kind in kinds.values()
+        )
         for fn, hook in hooks.items():
             if resets and fn in factors:
                 # A state that starts with zeros is not a fault.
@@ -133,7 +135,7 @@ class Judge:
         for fn, reset in resets.items():
             found = self._make_finding(kinds[fn], fn, lasts=lasts)
             used = self._recorded.words.line(found.place)
-            yield found._replace(place=reset.place, detail=f"{name_of_step(reset)} makes the zeros here, used {used}")
+            yield found._replace(place=reset.place, detail=f"{operation_name(reset)} makes the zeros here, used {used}")
 
     def _find_reset(self, fn: GradFn | None) -> Step | None:
         """Return the step that made the zeros that an operation multiplies by, if its line ran before that step."""
@@ -154,7 +156,7 @@ class Judge:
         later = next((each for each in dominators if type(each).__name__.startswith(_SUBTRACTING)), None)
         step = None if later is None else self._step(later)
         found = self._make_finding("rounding", fn)
-        return found if step is None else found._replace(place=step.place, detail=f"by {name_of_step(step)}")
+        return found if step is None else found._replace(place=step.place, detail=f"by {operation_name(step)}")
 
     def _describe_zero(self, kind: str, fn: GradFn | None) -> str:
         if kind == "vanished" and fn is not None:
@@ -163,7 +165,7 @@ class Judge:
         if kind != "cancel" or fn is None:
             return ""
         steps = map(self._step, self._gradients.cancelling.get(fn, ()))
-        shown = few(self._recorded.words.called_at(step) for step in steps if step is not None)
+        shown = list_first(self._recorded.words.called_at(step) for step in steps if step is not None)
         return f"the paths through {shown} cancel" if shown else ""
 
     def _explain_nonfinite(self, fn: GradFn | None, leaf: torch.Tensor) -> Finding:
@@ -182,11 +184,11 @@ class Judge:
             return fn, *growth
         first = self._births.before(fn)
         if first is None or not self._is_lost:
-            kind, detail = traps.why_nonfinite(
+            kind, detail = traps.explain_nonfinite(
                 self._live, fn, self._gradients.find_mask(fn), first, self._describe_line
             )
             return fn, kind, "; ".join(filter(None, [detail, self._describe_rows(fn)]))
-        kind, detail = traps.why_nonfinite(self._live, first, None, None, self._describe_line)
+        kind, detail = traps.explain_nonfinite(self._live, first, None, None, self._describe_line)
         return first, *(self._births.explain(first) if kind == "nonfinite" else (kind, detail))
 
     def _describe_rows(self, fn: GradFn) -> str:
@@ -194,7 +196,7 @@ class Judge:
         rows, count = self._gradients.passed(fn).rows
         if not rows or count not in self._batches:
             return ""
-        return f"in sample{'s' if len(rows) > 1 else ''} {few(map(str, rows))} of {count}"
+        return f"in sample{'s' if len(rows) > 1 else ''} {list_first(map(str, rows))} of {count}"
 
     @cached_property
     def _batches(self) -> set[object]:
@@ -206,7 +208,7 @@ class Judge:
     def _explain_growth(self, fn: GradFn) -> tuple[str, str] | None:
         """Return the kind of cause and its details, if a gradient only became too large."""
         node, step = self._origin(fn)
-        if traps.why_undefined(fn) not in {"", traps.ITS_RESULT}:
+        if traps.explain_undefined(fn) not in {"", traps.ITS_RESULT}:
             return None
         repeated = [] if step is None else self._repeated.get((step.func, step.place), [])
         if len(repeated) >= _MOST_REPEATED and traps.grows(repeated, self._gradients):
@@ -216,7 +218,7 @@ class Judge:
     @cached_property
     def _repeated(self) -> dict[tuple[object, Place | None], list[GradFn]]:
         steps = ((fn, self._step(fn)) for fn in self._live.grad_fns)
-        return grouped(((step.func, step.place), fn) for fn, step in steps if step is not None)
+        return group_by_key(((step.func, step.place), fn) for fn, step in steps if step is not None)
 
     def _move_to_backward(self, fn: GradFn | None, found: Finding) -> Finding:
         """Return a finding about a custom Function with the line of its ``backward``, and any other unchanged."""
@@ -264,7 +266,7 @@ class Judge:
             return Finding(kind, function.called, function.place, lasts, detail)
         # torch gives an operation without a derivative a function that raises an error.
         is_missing = step is not None and node.op.endswith("not_implemented")
-        op = name_of_step(step) if step is not None and is_missing else user_name(node.op, step)
+        op = operation_name(step) if step is not None and is_missing else name_in_program(node.op, step)
         op = SLOPES.get(op, op) if kind == "flat_slope" else op
         return Finding(kind, op, None if step is None else step.place, lasts, detail)
 

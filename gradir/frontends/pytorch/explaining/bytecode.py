@@ -18,7 +18,7 @@ from gradir.frontends.pytorch.recording.results import names_of
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.frontends.pytorch.recording.timelines import calls_from
-from gradir.frontends.walks import codes_in, reached
+from gradir.frontends.walks import codes_in, find_reachable
 
 COMPARED: Final = "compared"
 """The program compares the number with another, or branches on it."""
@@ -319,8 +319,8 @@ class _Code:
             if len(leading) + is_repeat != 1 or len(branches) + is_repeat != 2:
                 continue
             others = [branch for branch in branches if branch not in wanted]
-            after_others = set(reached(others, self._following))
-            only = set(reached(leading, self._following)) - after_others
+            after_others = set(find_reachable(others, self._following))
+            only = set(find_reachable(leading, self._following)) - after_others
             if use.repeats or not any(self._ops[at].offset in steps for at in only):
                 found.append((max(line for start, line in self._lines if start <= each.offset), each.offset))
         return found

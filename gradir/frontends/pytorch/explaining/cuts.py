@@ -10,12 +10,12 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 
 from gradir.frontends.pytorch.explaining import bytecode, step_kinds
-from gradir.frontends.pytorch.explaining.step_kinds import kind_of, updated_leaves
+from gradir.frontends.pytorch.explaining.step_kinds import find_updated_leaves, kind_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value, plain_name
-from gradir.frontends.walks import folded, grouped, reached
+from gradir.frontends.walks import compute_bottom_up, find_reachable, group_by_key
 
 At: TypeAlias = "tuple[str, Place | None]"
 """A name or a kind, and a place."""
@@ -66,7 +66,7 @@ class Flowing:
         self.ends = frozenset(read.value for read in ends)
         self._leaf_values = {read.value for read in self._reads(ends) if read.is_leaf}
         # torch restores the graph of a saved tensor when it computes a derivative.
-        self.saved = frozenset(step_kinds.saved_by_torch(flow))
+        self.saved = frozenset(step_kinds.find_results_saved_by_torch(flow))
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         self.carrying |= self.saved
         read = {read.value for read in self._reads(ends)}
@@ -77,8 +77,8 @@ class Flowing:
             # An updated leaf leads to its first value, and not to the sources of the update.
             return [self.root(value), *(read.value for read in self.sources(value))]
 
-        self.wanted = set(reached(self.ends, find_sources))
-        self.unseen = set(step_kinds.unseen_ends(flow, captured))
+        self.wanted = set(find_reachable(self.ends, find_sources))
+        self.unseen = set(step_kinds.find_unseen_ends(flow, captured))
         # No recorded step made these values or their storage, although they have a grad_fn.
         outside = (value for value in self.carrying & self.wanted - self._leaf_values if value.maker == FROM_OUTSIDE)
         self.unseen.update(value for value in outside if flow.outside[value.number].shared is None)
@@ -95,7 +95,7 @@ class Flowing:
         self._of_leaves: dict[Value, bool] = {}
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
-        self.terms = list(step_kinds.terms_of(flow, [read.value for read in ends]))
+        self.terms = list(step_kinds.find_terms(flow, [read.value for read in ends]))
         # The leaves whose gradient would arrive through each value, and all leaves that it is computed from.
         self._arriving: dict[Value, int] = {}
         self._origins: dict[Value, int] = {}
@@ -147,7 +147,7 @@ class Flowing:
         if step is None or "inplace" not in step.kinds:
             return None
         read = step.of_kind("inplace")[0]
-        if updated_leaves(step):
+        if find_updated_leaves(step):
             return read.value
         return None if read.is_leaf else self._data_of.get(read.value.maker)
 
@@ -179,7 +179,7 @@ class Flowing:
 
     def stops_by_place(self) -> dict[At, list[Stop]]:
         """Return the stops of each kind and place, in the order of the program."""
-        return grouped(((stop.kind, stop.place), stop) for stop in self.stops)
+        return group_by_key(((stop.kind, stop.place), stop) for stop in self.stops)
 
     def should_carry(self, value: Value) -> bool:
         """Return whether a value that no operation took, such as the source of a new parameter, had a graph."""
@@ -209,13 +209,13 @@ class Flowing:
         if value.maker != FROM_OUTSIDE:
             step = self.flow.steps[value.maker]
             is_update = value in self._leaf_values and self.root(value) != value
-            if is_update or step_kinds.takes_shape_alone(step) or updated_leaves(step):
+            if is_update or step_kinds.takes_shape_alone(step) or find_updated_leaves(step):
                 return ()
             return (*step.inputs, *self._places.get(value.maker, ()))
         outside = self.flow.outside[value.number]
         if outside.shared is not None:
             return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
-        return outside.copied or tuple(step_kinds.before_detach(self.flow, outside.left))
+        return outside.copied or tuple(step_kinds.undo_detach(self.flow, outside.left))
 
     def exchanges(self) -> Iterator[Exit]:
         """Yield the assignments to ``.data`` of tensors that the loss uses, except to move or load a module first."""
@@ -256,7 +256,7 @@ class Flowing:
         entry = bytecode.find_last_entry(self.flow, self.ends, self.wanted)
         last = max((value.maker for value in self.ends), default=FROM_OUTSIDE)
         stopped = reduce(or_, (stop.leaves for stop in self.stops), 0)
-        moved = step_kinds.last_updates(self.flow.steps[: last + 1], self.root)
+        moved = step_kinds.find_last_updates(self.flow.steps[: last + 1], self.root)
         newest = lru_cache(lambda leaves: max((moved.get(leaf, -1) for leaf in self.members(leaves)), default=-1))
         for found in self.flow.exits:
             leaves = reduce(or_, map(self._all_leaves, found.reads), 0)
@@ -275,7 +275,9 @@ class Flowing:
             if matters and is_number and lost and (made := self._find_integer(found)) is not None:
                 # Integers have no gradient, so it ends at the operation that made them.
                 step = self.flow.steps[made.maker]
-                self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), lost, is_read=True))
+                self.stops.append(
+                    Stop("nondifferentiable", made, step_kinds.replace_by_function_call(step), lost, is_read=True)
+                )
             elif matters:
                 at = found.called.strip("_"), found.place
                 first = self.exits.setdefault(at, Leaving(found, leaves, is_sure=use != bytecode.PASSED))
@@ -305,7 +307,7 @@ class Flowing:
             return value if is_made(value) else next(filter(None, map(self._first_made.get, find_sources(value))), None)
 
         # The results are shared, since a loop may read a number in each round.
-        return folded(start, self._first_made, find_sources, find_first)
+        return compute_bottom_up(start, self._first_made, find_sources, find_first)
 
     def _find_putting(self, number: int, step: Step) -> None:
         if "inplace" in step.kinds and step.called != "step":
@@ -340,7 +342,7 @@ class Flowing:
             sources = find_sources(value)
             return value in self._leaves or (bool(sources) and all(map(self._of_leaves.__getitem__, sources)))
 
-        return folded(read.value, self._of_leaves, find_sources, is_of_leaves)
+        return compute_bottom_up(read.value, self._of_leaves, find_sources, is_of_leaves)
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
         for inside, reads in (*((step.inside, step.inputs) for step in self.flow.steps), (None, ends)):
@@ -362,7 +364,7 @@ class Flowing:
         readers = (*self.flow.exits, *self.flow.exchanges)
         for value in (*self.terms, *(read.value for found in readers for read in found.reads)):
             last.pop(value, None)
-        return grouped((step_number, value) for value, step_number in last.items())
+        return group_by_key((step_number, value) for value, step_number in last.items())
 
     def _add(self, value: Value, step: Step) -> None:
         arriving = computed = 0
@@ -380,7 +382,7 @@ class Flowing:
         carries_otherwise = any(other in self.wanted and other in self.carrying for other in others)
         is_stop = value in self.wanted and not passes and not carries_otherwise
         if arriving and is_stop:
-            shown = step_kinds.seen_outside(step)
+            shown = step_kinds.replace_by_function_call(step)
             if value.maker != FROM_OUTSIDE:
                 kind = self._kinds.of(value.maker)
             elif self.flow.outside[value.number].copied:

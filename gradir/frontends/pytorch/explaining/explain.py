@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gradir.errors import CaptureError
-from gradir.explanations.from_cuts import united
+from gradir.explanations.from_cuts import unite_causes
 from gradir.explanations.model import Examined, Explanation, Level, OfGraph
 from gradir.frontends.pytorch.explaining import failures, misuse, overwrites
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
@@ -17,14 +17,14 @@ from gradir.frontends.pytorch.explaining.bytecode import find_skipping_condition
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, measure_gradients
 from gradir.frontends.pytorch.explaining.intended_cuts import Followers
 from gradir.frontends.pytorch.explaining.losses import Losses
-from gradir.frontends.pytorch.explaining.magnitudes import held_gradients
-from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, few, name_of_step
+from gradir.frontends.pytorch.explaining.magnitudes import measure_grad_fields
+from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, list_first, operation_name
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Value
-from gradir.frontends.walks import grouped
-from gradir.spec import own_error
+from gradir.frontends.walks import group_by_key
+from gradir.spec import describe_error
 
 # Statuses of parameters without a gradient.
 _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
@@ -62,10 +62,10 @@ class Search(Losses):
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
         joined = [name for name in names if waits and id(self.subject.tensors[name]) in self.leaves]
         if joined:
-            step = misuse.first_after_forward(self.flow, self.flowing.wanted)
+            step = misuse.find_first_step_after_ddp(self.flow, self.flowing.wanted)
             detail = "the loss is made of other outputs here" if step else ""
             self.tell("unused", "error", "", joined, None if step is None else step.place, detail=detail)
-        waiting = misuse.waits_for(self.flow, self.leaves)
+        waiting = misuse.find_parameters_of_failing_ddp(self.flow, self.leaves)
         awaited = [name for name in names if id(self.subject.tensors[name]) in waiting]
         self.tell_of("ddp_unused", "error", awaited)
         others = [name for name in names if name not in {*joined, *awaited}]
@@ -120,7 +120,7 @@ class Search(Losses):
         lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
         lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves only some of the parameters with a gradient, on purpose.
-        lost -= misuse.held_otherwise({name: lacking[name] for name in lost})
+        lost -= misuse.find_in_living_optimizers({name: lacking[name] for name in lost})
         lost -= self._following(lost)
         # The optimizer has the target network instead of the trained one.
         lost.update(self.swapped)
@@ -128,7 +128,7 @@ class Search(Losses):
         if self.stale and not stale:
             self._tell_replaced(forgotten)
         else:
-            trained = few(filter(self.is_trained, self.statuses)) if self.swapped else ""
+            trained = list_first(filter(self.is_trained, self.statuses)) if self.swapped else ""
             detail = f"it has only {trained}, which no gradient comes to" if trained else ""
             self.tell_of("not_in_optimizer", "error", forgotten, detail=detail)
         self.tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
@@ -140,7 +140,7 @@ class Search(Losses):
         followers = Followers(
             self.flowing, self.leaves & (self.given or set()), lambda leaf: tuple(self.words.names_of([leaf]))
         )
-        networks = grouped((name.partition(".")[0], name) for name in lost).values()
+        networks = group_by_key((name.partition(".")[0], name) for name in lost).values()
         of_each = {tuple(names): [self.values[name] for name in names] for names in networks}
         return {name for names, leaves in of_each.items() if followers.pattern(leaves, {"return"}) for name in names}
 
@@ -162,7 +162,7 @@ class Search(Losses):
             self.tell("moves_nothing", "error", "", filter(self.is_trained, self.statuses), None, detail=detail)
 
     def _tell_replaced(self, names: Sequence[str]) -> None:
-        shapes = few(str(tuple(tensor.shape)) for tensor in self.stale)
+        shapes = list_first(str(tuple(tensor.shape)) for tensor in self.stale)
         self.tell_of("replaced", "error", names, detail=f"of shape {shapes}")
 
     def tell_unregistered(self) -> None:
@@ -172,7 +172,7 @@ class Search(Losses):
         first = {id(tensor): name for name, tensor in reversed([*self.subject.aside.items()])}
         names = [name for key, name in reversed([*first.items()]) if key in unowned]
         lacking = {name: self.subject.aside[name] for name in names if self.statuses.get(name) != "nonleaf"}
-        optimized = misuse.held_otherwise(lacking)
+        optimized = misuse.find_in_living_optimizers(lacking)
         self.tell_of("not_registered", "note", [name for name in lacking if name in optimized])
         others = {name: self.flow.value_of(tensor) for name, tensor in lacking.items() if name not in optimized}
         taken = {name: self.flowing.first_takers.get(self.flowing.root(leaf)) for name, leaf in others.items()}
@@ -193,8 +193,8 @@ class Search(Losses):
         self.tell_exchanges()
         self.tell_puttings()
         self.tell_what_is_no_leaf()
-        for trap in misuse.traps(self.flow, self.flowing):
-            self.tell(trap.kind, "error", name_of_step(trap.step), (), trap.step.place, detail=trap.detail)
+        for trap in misuse.find_loss_faults(self.flow, self.flowing):
+            self.tell(trap.kind, "error", operation_name(trap.step), (), trap.step.place, detail=trap.detail)
         if failure and live is not None:
             self.statuses = dict.fromkeys(self.statuses, "error")
             self.causes.extend(failures.explain_backward(self.flowing, live, self.words, failure))
@@ -216,7 +216,7 @@ class Search(Losses):
             self.tell_of("untied", "error", names)
         numbered = self.subject.captured if gradients else None
         terms = tuple(describe_terms(self.words, self.flowing, numbered, self._names_of_term))
-        tied, causes = self.subject.tied(), united(self.causes, self.statuses)
+        tied, causes = self.subject.tied(), unite_causes(self.causes, self.statuses)
         nodes = () if live is None else live.graph.nodes.values()
         named = {node.id: name for node in nodes for name in node.names if name in self.statuses}
         of_graph = None if live is None else OfGraph(named, self.gradients_at)
@@ -236,7 +236,7 @@ class Search(Losses):
             # gradir's backward would change the program's own, which matters more than the values.
             return None, "", Examined(reason=str(error))
         except RuntimeError as error:
-            return None, own_error(error), skipped
+            return None, describe_error(error), skipped
 
     def _choose_examination(self, values: bool | None) -> Examined:
         live = self.subject.live
@@ -256,7 +256,7 @@ class Search(Losses):
         if examined.reason != _SPENT:
             return examined
         names = [name for name in self.names_that_are("reached") if self.subject.tensors[name].is_leaf]
-        gradients = held_gradients({name: self.subject.tensors[name] for name in names})
+        gradients = measure_grad_fields({name: self.subject.tensors[name] for name in names})
         if set(gradients.values()) == {"zero"}:
             # zero_grad(set_to_none=False) sets all gradients to zero.
             return replace(examined, reason=f"{_SPENT}, and `.grad` is zero throughout, as zero_grad() leaves it")
@@ -274,10 +274,10 @@ class Search(Losses):
     def explanation_of_failure(self, error: BaseException) -> Explanation:
         """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self.statuses, "error")
-        awaited = misuse.left_waiting(error, self.owned())
-        found = failures.explain_forward(self.words, own_error(error))
+        awaited = misuse.find_ddp_unused(error, self.owned())
+        found = failures.explain_forward(self.words, describe_error(error))
         causes = [self.words.cause("ddp_unused", "error", "", awaited, None)] if awaited else found
-        return Explanation(statuses, united(causes, statuses), tied=self.subject.tied())
+        return Explanation(statuses, unite_causes(causes, statuses), tied=self.subject.tied())
 
     def _arrivals(self, live: LiveGraph, gradients: Gradients) -> dict[str, Arrival]:
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
@@ -300,7 +300,7 @@ class Search(Losses):
             if status in {"zero", "nonfinite"}:
                 self.statuses[name] = status
                 if status == "zero" and misuse.has_seen_one_step(name, arrivals):
-                    step = misuse.taker(self.flow, self.flowing, self.values[name])
+                    step = misuse.find_selecting_step(self.flow, self.flowing, self.values[name])
                     findings = findings if step is None else [Finding("one_step", findings[-1].op, step.place)]
             elif status == "none" and self.statuses[name] != "cut":
                 # The graph may have an unused leaf, if a function joins all outputs of a model.
@@ -321,7 +321,7 @@ class Search(Losses):
 
     def _tell_overwritten(self, live: LiveGraph) -> bool:
         """Report saved tensors that were overwritten unnoticed, and return whether gradir could look for them."""
-        if self.flow.overwritten.held and overwrites.communicates(live):
+        if self.flow.overwritten.held and overwrites.may_communicate(live):
             return False
         found = list[overwrites.Overwrite]()
         # A backward has run already, so an error of another one proves nothing.
@@ -331,7 +331,7 @@ class Search(Losses):
             affected = (name for name, tensor in self.subject.tensors.items() if id(tensor) in write.leaves)
             names = [name for name in affected if self.statuses[name] in {"reached", "wrong", "zero"}]
             self.statuses.update((name, "wrong") for name in names if self.statuses[name] == "reached")
-            detail = "; ".join([few(map(self.words.called_at, write.savers)), *write.how])
+            detail = "; ".join([list_first(map(self.words.called_at, write.savers)), *write.how])
             level: Level = "error" if any(map(self.is_trained, names)) else "info"
             self.tell("overwritten", level, write.op, names, write.place, detail=detail)
         return True

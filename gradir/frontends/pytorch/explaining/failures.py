@@ -12,15 +12,15 @@ import torch
 
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.cuts import At, Flowing
-from gradir.frontends.pytorch.explaining.naming import Words, few, name_of_step, user_name
-from gradir.frontends.pytorch.explaining.step_kinds import DERIVING, updated_leaves
+from gradir.frontends.pytorch.explaining.naming import Namer, list_first, name_in_program, operation_name
+from gradir.frontends.pytorch.explaining.step_kinds import DERIVING, find_updated_leaves
 from gradir.frontends.pytorch.private import Operator, schema_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.saved import saved_tensor
+from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
-from gradir.frontends.walks import grouped, reached
+from gradir.frontends.walks import find_reachable, group_by_key
 from gradir.ir import Saved
 
 # The number of later writes that an error names besides the first.
@@ -43,7 +43,7 @@ def find_stale_writes(flow: Flow, live: LiveGraph) -> list[Write]:
     for fn, node_id in live.grad_fns.items():
         for slot in live.graph.nodes[node_id].saved:
             saver = flow.maker_of(fn)
-            later = writes.find_after(saver, saved_tensor(fn, slot.slot), slot) if slot.state == "stale" else {}
+            later = writes.find_after(saver, read_saved_tensor(fn, slot.slot), slot) if slot.state == "stale" else {}
             if later:
                 (first, write_step), *others = later.items()
                 write = found.setdefault(first, Write(write_step, [step for _, step in others], {}, {}))
@@ -96,7 +96,7 @@ class _Writes:
     def _by_owner(self) -> dict[Value, list[int]]:
         writes = ((index, step) for index, step in enumerate(self._flow.steps) if "inplace" in step.kinds)
         seen = ((index, step) for index, step in writes if not self._is_unseen(step))
-        return grouped((owner, index) for index, step in seen for owner in self._find_owners(step))
+        return group_by_key((owner, index) for index, step in seen for owner in self._find_owners(step))
 
     def _find_owners(self, write: Step) -> set[Value]:
         return {self._owners.get(read.value, read.value) for read in write.of_kind("inplace")}
@@ -129,7 +129,7 @@ class _Writes:
         return any(step.called == "data" for step in self._flow.views(write.of_kind("inplace")[0].value))
 
 
-def explain_forward(words: Words, error: str) -> Iterator[Cause]:
+def explain_forward(words: Namer, error: str) -> Iterator[Cause]:
     """Explain an error of the last failed operation, of the program, or else of the backward."""
     flow = words.flow
     failed = flow.failure
@@ -144,10 +144,10 @@ def explain_forward(words: Words, error: str) -> Iterator[Cause]:
     for value in inferred:
         step = flow.steps[value.maker]
         names = [*words.names_of(read.value for read in step.inputs if read.is_leaf)] or words.called([value])
-        yield words.cause("inference_mode", "error", name_of_step(step), names, step.place, detail=error)
+        yield words.cause("inference_mode", "error", operation_name(step), names, step.place, detail=error)
     off = None if inferred else _find_without_graph(flow, failed)
     if off is not None:
-        yield words.cause("graphless", "error", name_of_step(off), [], off.place, detail=error)
+        yield words.cause("graphless", "error", operation_name(off), [], off.place, detail=error)
     elif not inferred:
         yield words.cause("raised", "error", failed.called.strip("_"), [], failed.place, detail=error)
 
@@ -161,32 +161,32 @@ def _find_without_graph(flow: Flow, failed: Exit) -> Step | None:
         step = flow.step_of(value)
         return [read.value for read in step.inputs] if step is not None and step.mode == "no_grad" else []
 
-    makers = {value.maker for value in reached([failed.reads[0].value], find_sources)} - {FROM_OUTSIDE}
+    makers = {value.maker for value in find_reachable([failed.reads[0].value], find_sources)} - {FROM_OUTSIDE}
     ran = (flow.steps[index] for index in sorted(makers))
     return next((step for step in ran if step.mode == "no_grad" and any(read.carries for read in step.inputs)), None)
 
 
-def explain_backward(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Iterator[Cause]:
+def explain_backward(flowing: Flowing, live: LiveGraph, words: Namer, error: str) -> Iterator[Cause]:
     """Explain an error of a backward by saved tensors that were changed in place or freed."""
     writes = find_stale_writes(words.flow, live)
     for write in writes:
-        leaves = updated_leaves(write.step)
+        leaves = find_updated_leaves(write.step)
         names = words.names_of(map(flowing.root, leaves)) if leaves else words.called(write.values)
-        savers, later = (few(map(words.called_at, steps)) for steps in (write.savers.values(), write.later))
+        savers, later = (list_first(map(words.called_at, steps)) for steps in (write.savers.values(), write.later))
         detail = "; ".join([savers] * bool(savers) + [f"later writes: {later}"] * bool(later))
-        kind, op = "updated" if leaves else "inplace", name_of_step(write.step)
+        kind, op = "updated" if leaves else "inplace", operation_name(write.step)
         yield words.cause(kind, "error", op, names, write.step.place, detail=detail)
     if not writes:
         yield _explain_freed(flowing, live, words, error)
 
 
-def _explain_freed(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Cause:
+def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str) -> Cause:
     freed, steps = [*_freed_steps(words.flow, live)], words.flow.steps
     if not freed:
         step = next((step for step in steps if _has_no_derivative(step, error)), None)
         return words.cause("raised", "error", "the backward", [], None if step is None else step.place, detail=error)
     operation, first = freed[0]
-    operation = user_name(operation, None if first == FROM_OUTSIDE else steps[first])
+    operation = name_in_program(operation, None if first == FROM_OUTSIDE else steps[first])
     place = None if first == FROM_OUTSIDE else steps[first].place
     carried, border = find_carried_over(words.flow, flowing.ends, {index for _, index in freed}) or ([], FROM_OUTSIDE)
     by = "" if border == FROM_OUTSIDE else words.line(steps[border].place)
@@ -197,7 +197,7 @@ def _explain_freed(flowing: Flowing, live: LiveGraph, words: Words, error: str) 
         users = (step for step in steps[border + 1 :] if any(read.value in carried for read in step.inputs))
         user = next((step for step in users if step.called not in DERIVING), None)
         again = "" if user is None else f", and {words.called_at(user)} uses {'them' if verb == 'are' else 'it'} again"
-        detail = f"{few(map(words.made_as, carried))} {verb} carried over from before that backward{again}"
+        detail = f"{list_first(map(words.made_as, carried))} {verb} carried over from before that backward{again}"
         place = steps[max(carried).maker].place or place
     else:
         carried, detail = [], "the loss was computed before that backward too"
@@ -233,7 +233,7 @@ def _may_free(flow: Flow, start: Step, freed: Collection[int]) -> bool:
         return True
     # The tensor of a gradient that the program passes is unknown.
     is_of_number = start.func.__name__.startswith("ones_like")
-    sources = reached((read.value for read in start.inputs), partial(_inputs_with_graph, flow))
+    sources = find_reachable((read.value for read in start.inputs), partial(_inputs_with_graph, flow))
     return is_of_number and any(value.maker in freed for value in sources)
 
 
@@ -260,7 +260,7 @@ def find_carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int])
     for index, step in enumerate(flow.steps[: border + 1]):
         if any(read.carries and not read.is_leaf and read.value.maker in spent for read in step.inputs):
             spent.add(index)
-    seen = reached(ends, lambda value: _inputs_with_graph(flow, value) if value.maker > border else ())
+    seen = find_reachable(ends, lambda value: _inputs_with_graph(flow, value) if value.maker > border else ())
     return sorted(value for value in seen if value.maker <= border and value.maker in spent), border
 
 

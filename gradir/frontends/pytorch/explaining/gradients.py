@@ -15,15 +15,15 @@ from gradir.frontends.pytorch.explaining.magnitudes import (
     MAY_BE_CONSTANT,
     Constant,
     Size,
-    constants,
+    find_constants,
+    measure_size,
     run_backward,
-    size_of,
 )
 from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.saved import saved_tensor
+from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.walks import grouped
+from gradir.frontends.walks import group_by_key
 
 
 class Dominators:
@@ -128,14 +128,14 @@ class Gradients:
         self._arrived = arrived
         ends = ((end, (fn, slot)) for fn in passed for slot, end in enumerate(fn.next_functions))
         edges = [(end, sender) for end, sender in ends if end[0] is not None]
-        self._consumers = grouped((child, sender) for (child, _), sender in edges)
-        self._edges = grouped(edges)
+        self._consumers = group_by_key((child, sender) for (child, _), sender in edges)
+        self._edges = group_by_key(edges)
         # The functions that turned good gradients into bad ones, by each function that received or made bad ones.
         self._origins: dict[_IsBad, dict[GradFn, tuple[GradFn, ...]]] = {}
         for is_bad in (_is_nonfinite, _is_missing, _is_zero):
             self._origins[is_bad] = {}
             self._find_origins(is_bad)
-        found = [each for each in constants(live, passed, self._edges) if self._is_nothing(live, each)]
+        found = [each for each in find_constants(live, passed, self._edges) if self._is_nothing(live, each)]
         self.constant = {each.fn: each.kind for each in found}
         """The functions whose result is always constant, with the kind of cause."""
         self._cancelled = {(each.at, each.number): each.fn for each in found}
@@ -243,7 +243,7 @@ class Gradients:
         if result is None or source is None or dtype is None or not result.is_finite:
             return False
         # A normalisation divides by a deviation, which makes its roundings larger.
-        inverse = saved_tensor(found.fn, "result2") if found.kind == "norm_adds_up" else None
+        inverse = read_saved_tensor(found.fn, "result2") if found.kind == "norm_adds_up" else None
         scale = 1.0 if inverse is None else max(1.0, float(inverse.max())) ** 2
         return result.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * scale * source.largest
 
@@ -318,10 +318,10 @@ def measure_gradients(live: LiveGraph) -> Gradients:
     exact |= {fn.next_functions[0][0] for fn in exact if fn.next_functions}
 
     def measure(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
-        estimate = partial(size_of, is_exact=False)
+        estimate = partial(measure_size, is_exact=False)
         sizes = _Passed(tuple(map(estimate, came)), tuple(map(estimate, went)))
         if fn in exact or _may_cancel(sizes, went):
-            sizes = _Passed(tuple(map(size_of, came)), tuple(map(size_of, went)))
+            sizes = _Passed(tuple(map(measure_size, came)), tuple(map(measure_size, went)))
         if any(map(_is_nonfinite, sizes.went)) and not any(map(_is_nonfinite, sizes.came)):
             sizes = sizes._replace(spoilt=_find_spoilt(came, went), rows=_find_nonfinite_rows(went))
         passed[fn] = sizes
@@ -329,7 +329,9 @@ def measure_gradients(live: LiveGraph) -> Gradients:
     def register() -> list[RemovableHandle]:
         return [fn.register_hook(partial(measure, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
 
-    return Gradients(live, passed, {id(leaf): size_of(gradient) for leaf, gradient in run_backward(live, register)})
+    return Gradients(
+        live, passed, {id(leaf): measure_size(gradient) for leaf, gradient in run_backward(live, register)}
+    )
 
 
 def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:
@@ -370,7 +372,7 @@ def _find_nonfinite_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int
 def _masks_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:
     """Return whether a mask selects none of these entries of one input of a function."""
     name, selects_first = _MASKS.get(type(fn).__name__, ("", False))
-    mask = saved_tensor(fn, name) if name else None
+    mask = read_saved_tensor(fn, name) if name else None
     if mask is None or mask.dtype is not torch.bool:
         return False
     try:

@@ -9,15 +9,15 @@ from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, NamesOf, cut_by_program, is_own_of_torch
-from gradir.frontends.pytorch.explaining.naming import lines_of, name_of_step
+from gradir.frontends.pytorch.explaining.naming import find_lines, operation_name
 from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT, kind_of
-from gradir.frontends.pytorch.explaining.subject import find_foreign, tensors_aside
+from gradir.frontends.pytorch.explaining.subject import find_foreign, find_unregistered_tensors
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
-from gradir.frontends.walks import grouped
+from gradir.frontends.walks import group_by_key
 from gradir.ir import Cut
 from gradir.vocabulary.patterns import OTHER_MODEL
 
@@ -40,15 +40,15 @@ def cuts_of(flowing: Flowing, names_of: NamesOf, live: LiveGraph, paths: Mapping
             reported.update(found)
             tensor = flowing.flow.meta_of(leaving.exit.reads[0].value)
             # No node of the graph made the value, since the graph would then have these leaves.
-            yield Cut("exit", found, "", tensor, operation, *lines_of(place, lines))
+            yield Cut("exit", found, "", tensor, operation, *find_lines(place, lines))
     for exchange in flowing.exchanges():
         assigned = names_of(flowing.root(exchange.reads[0].value))[:1]
         if assigned:
-            yield Cut("exchanged", assigned, "", None, "", *lines_of(exchange.place, lines))
+            yield Cut("exchanged", assigned, "", None, "", *find_lines(exchange.place, lines))
     for (operation, place), leaves in flowing.puttings.items():
         found = names(leaves, reported)
         if found:
-            yield Cut("put", found, "", None, operation, *lines_of(place, lines))
+            yield Cut("put", found, "", None, operation, *find_lines(place, lines))
 
 
 def _cuts_at_stops(
@@ -58,9 +58,9 @@ def _cuts_at_stops(
         return
     lines, ends = ShownLines(), _Ends(flowing, live)
     intended = IntendedCuts(flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
-    groups = grouped(((stop.kind, stop.place, path_of(stop.step.call, paths)), stop) for stop in flowing.stops)
+    groups = group_by_key(((stop.kind, stop.place, path_of(stop.step.call, paths)), stop) for stop in flowing.stops)
     patterns, _ = intended.patterns(flowing.stops_by_place())
-    aside = tensors_aside(paths)
+    aside = find_unregistered_tensors(paths)
     elsewhere = {name for leaf in cut_by_program(flowing, patterns) for name in names_of(leaf)[:1]}
     for (kind, place, scope), stops in groups.items():
         leaves, is_own = flowing.leaves_cut_by(stops), all(map(is_own_of_torch, stops))
@@ -69,7 +69,7 @@ def _cuts_at_stops(
         # Report the cuts that a program asks for, and others, such as torch's own, only if they lose a leaf.
         if (kind in EXPLICIT and not is_own) or is_lost:
             is_foreign = not names and bool(find_foreign(flowing.flow, aside, leaves))
-            source, via = lines_of(place, lines)
+            source, via = find_lines(place, lines)
             # If a place ran several times, use the first run with ends in the graph.
             into, slot = next(filter(None, (ends.entries.get(stop.value) for stop in stops)), ("", None))
             yield Cut(
@@ -96,7 +96,7 @@ def operation_of(stops: Sequence[Stop]) -> str:
     """Return the operation, or the custom Function, of stops with one place and kind."""
     # Name the step of this kind, such as a sampling, and not the steps before it.
     step = next((stop.step for stop in stops if kind_of(stop.step) == stop.kind), stops[0].step)
-    return name_of_step(step) if step.inside is None else step.inside.called
+    return operation_name(step) if step.inside is None else step.inside.called
 
 
 class _Ends:
@@ -140,7 +140,7 @@ class _Ends:
 
 def _nodes_by_step(flow: Flow, live: LiveGraph) -> Iterator[tuple[int, str]]:
     # torch numbers the nodes of each thread, so nodes of two threads may seem to belong to one step.
-    makers = grouped((flow.maker_of(fn), node_id) for fn, node_id in live.grad_fns.items())
+    makers = group_by_key((flow.maker_of(fn), node_id) for fn, node_id in live.grad_fns.items())
     lone = ((at, ids[0]) for at, ids in makers.items() if at != FROM_OUTSIDE and len(ids) == 1)
     return ((at, node_id) for at, node_id in lone if _fits(flow.steps[at], node_id, live))
 

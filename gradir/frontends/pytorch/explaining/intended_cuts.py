@@ -22,7 +22,7 @@ from gradir.frontends.pytorch.explaining.roles import (
     is_plain,
 )
 from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
-from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in
+from gradir.frontends.pytorch.reading.tensors import read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value, plain_name
 
 _Fingerprint: TypeAlias = "tuple[object, ...]"
@@ -118,11 +118,11 @@ def _is_training(module: nn.Module | None) -> bool:
 
 
 def _read_values(tensor: torch.Tensor) -> torch.Tensor:
-    return numbers_in(held_by(tensor.detach()))
+    return read_stored_values(unwrap_tensor(tensor.detach()))
 
 
 def _fingerprint(tensor: torch.Tensor) -> _Fingerprint:
-    local = held_by(tensor.detach())
+    local = unwrap_tensor(tensor.detach())
     if local.is_meta or local.layout is not torch.strided or not local.untyped_storage().nbytes():
         return (id(tensor),)
     return (local.shape, local.dtype, local.device, *local.reshape(-1)[:_FIRST].tolist())

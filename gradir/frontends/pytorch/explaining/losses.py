@@ -13,18 +13,18 @@ from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
 from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, cut_by_program, is_own_of_torch
-from gradir.frontends.pytorch.explaining.misuse import Unnamed, held_otherwise
-from gradir.frontends.pytorch.explaining.naming import Words, few
+from gradir.frontends.pytorch.explaining.misuse import Unnamed, find_in_living_optimizers
+from gradir.frontends.pytorch.explaining.naming import Namer, list_first
 from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.subject import Subject, find_foreign, find_left_over, find_replaced
 from gradir.frontends.pytorch.private import CHECKPOINT
-from gradir.frontends.pytorch.reading.tensors import numbers_in, storage_of
+from gradir.frontends.pytorch.reading.tensors import read_stored_values, storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import calls_from
-from gradir.frontends.walks import grouped
-from gradir.ir.text import counted
+from gradir.frontends.walks import group_by_key
+from gradir.ir.text import pluralize
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 # The profiler label of every torch optimizer's step starts so.
@@ -84,7 +84,7 @@ class Clearings:
     def _find_zeroing_step(self, gradient: torch.Tensor | None, names: Collection[str]) -> int | None:
         """Return the last step that wrote to a gradient, if it has one of the names and left only zeros."""
         index = FROM_OUTSIDE if gradient is None else self._last_write(gradient)
-        if gradient is None or index <= self._start or bool(numbers_in(gradient).any()):
+        if gradient is None or index <= self._start or bool(read_stored_values(gradient).any()):
             return None
         return index if plain_name(self._flow.steps[index].func).removeprefix("foreach_") in names else None
 
@@ -101,7 +101,7 @@ class Losses:
         self.subject, self.flow, self.flowing = subject, subject.flow, flowing
         self.leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
         self.values = {name: flowing.root(self.flow.value_of(tensor)) for name, tensor in subject.tensors.items()}
-        self.words = Words(subject.flow, self.values)
+        self.words = Namer(subject.flow, self.values)
         self.stopped = set(flowing.leaves_cut_by(flowing.stops))
         self._hidden = self._find_hidden()
         self.left = set(flowing.members(*(leaving.leaves for leaving in flowing.exits.values())))
@@ -233,8 +233,8 @@ class Losses:
         takers = (self.flowing.first_takers.get(leaf) for leaf in foreign)
         calls = ([*calls_from(self.flow.steps[taker].call)] for taker in takers if taker is not None)
         models = (around[-1].module for around in calls if around)
-        named = few(self.subject.variables.get(id(model)) or type(model).__name__ for model in models)
-        listed = f"{counted(len(foreign), 'parameter')}{f' of {named}' if named else ''}"
+        named = list_first(self.subject.variables.get(id(model)) or type(model).__name__ for model in models)
+        listed = f"{pluralize(len(foreign), 'parameter')}{f' of {named}' if named else ''}"
         return f"{listed} that the recorded model does not have" if foreign else ""
 
     @cached_property
@@ -248,7 +248,7 @@ class Losses:
         if self.given is None or not self.given <= {id(tensor) for tensor in tensors}:
             return False
         others = {name: tensor for name, tensor in self.owned().items() if self.statuses[name] == "reached"}
-        self.swapped = [*others] if others and not held_otherwise(others) else []
+        self.swapped = [*others] if others and not find_in_living_optimizers(others) else []
         return bool(self.swapped)
 
     def tell_exits(self) -> None:
@@ -268,7 +268,7 @@ class Losses:
 
     def _tell_by_level(self, kind: str, op: str, names: Iterable[str], place: Place | None) -> None:
         """Add a cause for each level, since a line may cut both a trained model and the model of another optimizer."""
-        for level, group in grouped((self.level_of([name]), name) for name in names).items():
+        for level, group in group_by_key((self.level_of([name]), name) for name in names).items():
             self.tell(kind, level, op, group, place, pattern="other optimizer" if level == "info" else "")
 
     def tell_exchanges(self) -> None:

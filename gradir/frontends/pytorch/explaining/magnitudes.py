@@ -14,9 +14,9 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import CHECKPOINT, SAVED, current_backward
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.outputs import start_of
-from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in, ones_for
+from gradir.frontends.pytorch.reading.tensors import ones_for, read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.verifying.verify import left_alone, removing
+from gradir.frontends.pytorch.verifying.verify import leave_unchanged, remove_afterwards
 
 
 class Size(NamedTuple):
@@ -32,11 +32,11 @@ class Size(NamedTuple):
         return "nonfinite" if not self.is_finite else self.norm if self.largest else "zero"
 
 
-def size_of(gradient: torch.Tensor | None, *, is_exact: bool = True) -> Size | None:
+def measure_size(gradient: torch.Tensor | None, *, is_exact: bool = True) -> Size | None:
     """Return the size of a gradient; without ``is_exact`` the norm may replace the largest value to save time."""
     if gradient is None:
         return None
-    values = numbers_in(gradient)
+    values = read_stored_values(gradient)
     if not values.numel():
         return Size(0.0, is_finite=True)
     # In dtypes of two bytes, squares soon overflow.
@@ -59,9 +59,11 @@ def _largest(values: torch.Tensor) -> float:
     return max(abs(float(bound)) for bound in torch.aminmax(values))
 
 
-def held_gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str]:
+def measure_grad_fields(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str]:
     """Return the norm of each leaf's `.grad`, or ``zero`` or ``nonfinite``, without leaves that have none."""
-    sizes = {name: size_of(leaf.grad) for name, leaf in tensors.items() if leaf.grad is None or not leaf.grad.is_meta}
+    sizes = {
+        name: measure_size(leaf.grad) for name, leaf in tensors.items() if leaf.grad is None or not leaf.grad.is_meta
+    }
     return {name: size.value for name, size in sizes.items() if size is not None}
 
 
@@ -78,10 +80,10 @@ def run_backward(
     if current_backward() != -1:
         # torch would deadlock.
         raise CaptureError("a backward is running")
-    with left_alone(live) as leave:
+    with leave_unchanged(live) as leave:
         hooks = [*register(), *(fn.register_prehook(leave) for fn in live.grad_fns)]
         found: Sequence[torch.Tensor | None] = ()
-        with removing(hooks), torch.autograd.set_multithreading_enabled(False):
+        with remove_afterwards(hooks), torch.autograd.set_multithreading_enabled(False):
             seeds, starts = [*map(ones_for, tensors)], [*map(start_of, tensors)]
             if adds:
                 torch.autograd.backward(starts, seeds, retain_graph=True)
@@ -93,11 +95,11 @@ def run_backward(
 
 def is_zero(leaf: torch.Tensor) -> bool:
     """Return whether the part of a leaf in this process is zero throughout."""
-    local = held_by(leaf.detach())
+    local = unwrap_tensor(leaf.detach())
     # Between the passes, `fully_shard` frees the storage of parameters that it gathers.
     if local.layout is torch.strided and not local.untyped_storage().nbytes():
         return False
-    values = numbers_in(local)
+    values = read_stored_values(local)
     # torch looks at all values, but one nonzero value is enough.
     return not (values.numel() and values[(0,) * values.dim()]) and not bool(values.any())
 
@@ -119,7 +121,7 @@ _FIXED_SUM_DIMS: Final[Mapping[str, Callable[[Mapping[str, Any], int], Iterable[
 }
 
 MAY_BE_CONSTANT: Final = frozenset({*_BY_NAME, *_FIXED_SUM_DIMS})
-"""The names of the functions that `constants` looks at."""
+"""The names of the functions that `find_constants` looks at."""
 
 # At most this many functions may be between the operands.
 _LONGEST: Final = 20
@@ -139,7 +141,7 @@ Edges: TypeAlias = "Mapping[tuple[GradFn, int], Sequence[tuple[GradFn, int]]]"
 """The consumers of each output of a function, each with its slot."""
 
 
-def constants(live: LiveGraph, fns: Iterable[GradFn], edges: Edges) -> Iterator[Constant]:
+def find_constants(live: LiveGraph, fns: Iterable[GradFn], edges: Edges) -> Iterator[Constant]:
     """Yield divisions and differences of a tensor and itself, and sums over all that is normalized."""
     takers_of: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
     for fn in fns:

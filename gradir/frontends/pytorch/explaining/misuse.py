@@ -14,12 +14,12 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
 from gradir.frontends.pytorch.explaining.subject import Subject, is_master_copy
 from gradir.frontends.pytorch.private import CHECKPOINT, fields_of
-from gradir.frontends.pytorch.reading.members import named_parameters_in
-from gradir.frontends.pytorch.reading.reach import living
+from gradir.frontends.pytorch.reading.members import iter_named_parameters
+from gradir.frontends.pytorch.reading.reach import find_instances
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import SHOWING, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
-from gradir.frontends.walks import chain
+from gradir.frontends.walks import follow
 
 _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"})
 _SOFTMAX: Final = frozenset({"safe_softmax", "softmax"})
@@ -36,7 +36,7 @@ class LossFault(NamedTuple):
     detail: str = ""
 
 
-def traps(flow: Flow, flowing: Flowing) -> Iterable[LossFault]:
+def find_loss_faults(flow: Flow, flowing: Flowing) -> Iterable[LossFault]:
     """Return the faults of the operations that compute a loss, each place once."""
     found: dict[object, LossFault] = {}
     for index, step in enumerate(flow.steps):
@@ -103,7 +103,7 @@ def _name_maker(flow: Flow, value: Value) -> str:
         is_view = plain_name(step.func) in SHOWING and bool(step.inputs)
         return flow.step_of(step.inputs[0].value) if is_view else None
 
-    names = [plain_name(step.func) for step in islice(chain(flow.step_of(value), skip_view), _MOST_BACK)]
+    names = [plain_name(step.func) for step in islice(follow(flow.step_of(value), skip_view), _MOST_BACK)]
     return "" if not names or names[-1] in SHOWING else names[-1]
 
 
@@ -127,7 +127,7 @@ def has_seen_one_step(name: str, arrivals: Mapping[str, Arrival]) -> bool:
     return all(each in arrivals and arrivals[each].kind == "some" for each in partners)
 
 
-def taker(flow: Flow, flowing: Flowing, leaf: Value) -> Step | None:
+def find_selecting_step(flow: Flow, flowing: Flowing, leaf: Value) -> Step | None:
     """Return the first step that selects entries from the results of the modules that use a leaf."""
     inside = [step for step in flow.steps if any(flowing.root(read.value) == leaf for read in step.inputs)]
     calls = {id(step.call) for step in inside if step.call is not None}
@@ -148,19 +148,19 @@ def taker(flow: Flow, flowing: Flowing, leaf: Value) -> Step | None:
 _INDICES: Final = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 
 
-def waits_for(flow: Flow, reached: Set[int]) -> set[int]:
+def find_parameters_of_failing_ddp(flow: Flow, reached: Set[int]) -> set[int]:
     """Return the ids of parameters whose DistributedDataParallel will raise an error, since some get no gradient."""
     calls = {id(step.call): step.call for step in flow.steps}
     around = (call for innermost in calls.values() for call in calls_from(innermost))
     found: set[int] = set()
     for module in {id(call.module): call.module for call in around if _is_parallel(call)}.values():
         is_allowed = fields_of(module).get("find_unused_parameters") or fields_of(module).get("static_graph")
-        own = {id(parameter) for _, parameter in named_parameters_in(module) if parameter.requires_grad}
+        own = {id(parameter) for _, parameter in iter_named_parameters(module) if parameter.requires_grad}
         found |= set() if is_allowed or own.isdisjoint(reached) else own
     return found
 
 
-def first_after_forward(flow: Flow, wanted: Set[Value]) -> Step | None:
+def find_first_step_after_ddp(flow: Flow, wanted: Set[Value]) -> Step | None:
     """Return the first step of a loss after the last forward of a DistributedDataParallel."""
     inside = (index for index, step in enumerate(flow.steps) if any(map(_is_parallel, calls_from(step.call))))
     last = max(inside, default=len(flow.steps))
@@ -172,7 +172,7 @@ def _is_parallel(call: Frame) -> bool:
     return isinstance(call.module, nn.parallel.DistributedDataParallel)
 
 
-def left_waiting(error: BaseException, parameters: Mapping[str, torch.Tensor]) -> list[str]:
+def find_ddp_unused(error: BaseException, parameters: Mapping[str, torch.Tensor]) -> list[str]:
     """Return the parameters without a gradient that an error of DistributedDataParallel lists by number."""
     found = _INDICES.search(str(error))
     names = [*{id(tensor): name for name, tensor in parameters.items() if tensor.requires_grad}.values()]
@@ -223,10 +223,12 @@ class Unnamed:
         return not is_plain or self._is_open or any(type(fn).__name__ == CHECKPOINT for fn in self._live.grad_fns)
 
 
-def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
+def find_in_living_optimizers(tensors: Mapping[str, torch.Tensor]) -> set[str]:
     """Return the names of the tensors that any living optimizer has, such as the second one of a GAN."""
     names = {id(tensor): name for name, tensor in tensors.items()}
-    groups = (fields_of(entry).get("param_groups") or () for entry in (living(torch.optim.Optimizer) if names else ()))
+    groups = (
+        fields_of(entry).get("param_groups") or () for entry in (find_instances(torch.optim.Optimizer) if names else ())
+    )
     keys = (id(tensor) for several in groups for group in several for tensor in group["params"])
     return {names[key] for key in keys if key in names}
 

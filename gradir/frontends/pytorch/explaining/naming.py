@@ -20,7 +20,7 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import grouped
+from gradir.frontends.walks import group_by_key
 from gradir.ir import Source
 from gradir.lines import cell_of
 from gradir.vocabulary.operations import OWN_NAMES
@@ -30,14 +30,14 @@ _GENERAL: Final = frozenset({"", "backward", "grad", "multi_head_attention_forwa
 _MOST_LISTED: Final = 3
 
 
-def name_of_step(step: Step) -> str:
+def operation_name(step: Step) -> str:
     """Return the program's name of an operation, or torch's name for operators and unknown calls."""
     if step.called and not step.called.startswith("__"):
         return step.called
     return str(step.func.__name__).partition(".")[0]
 
 
-def user_name(op: str, step: Step | None) -> str:
+def name_in_program(op: str, step: Step | None) -> str:
     """Return the program's name of an operation that has an internal name in torch."""
     if op not in OWN_NAMES:
         return op
@@ -46,7 +46,7 @@ def user_name(op: str, step: Step | None) -> str:
     return step.called
 
 
-def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Source | None]:
+def find_lines(place: Place | None, lines: ShownLines) -> tuple[Source | None, Source | None]:
     """Return the line of the user's program, and the line of the library that it called, if any."""
 
     def find_line(each: Place) -> Source:
@@ -59,11 +59,11 @@ def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Sou
     return (find_line(place), None) if place.caller is None else (find_line(place.caller), find_line(place))
 
 
-def with_place(cause: Cause, place: Place | None) -> Cause:
+def add_place(cause: Cause, place: Place | None) -> Cause:
     """Return a cause with the line of a place, unless it already has a line."""
     if cause.source is not None or place is None:
         return cause
-    source, via = lines_of(place, ShownLines())
+    source, via = find_lines(place, ShownLines())
     excerpt = None if source is None else _excerpt(place.caller or place, source.line, "")
     return replace(cause, source=source, via=via, excerpt=excerpt)
 
@@ -85,10 +85,10 @@ def _excerpt(place: Place, line: int, op: str) -> Excerpt | None:
     return Excerpt(plain_text(text), begins, ends if last == first else len(text))
 
 
-def few(texts: Iterable[str]) -> str:
+def list_first(texts: Iterable[str]) -> str:
     """Return texts as a list, with the number of the others if there are many.
 
-    >>> few(["exp at a.py:1", "mul at a.py:2"]), few("abcde")
+    >>> list_first(["exp at a.py:1", "mul at a.py:2"]), list_first("abcde")
     ('exp at a.py:1, mul at a.py:2', 'a, b, c and 2 more')
     """
     listed = [*dict.fromkeys(texts)]
@@ -96,12 +96,12 @@ def few(texts: Iterable[str]) -> str:
     return " and ".join([", ".join(listed[:_MOST_LISTED]), *others])
 
 
-class Words:
+class Namer:
     """Names the values of a flow as the program does, and builds causes with these names and its lines."""
 
     def __init__(self, flow: Flow, values: Mapping[str, Value]) -> None:
         self.lines = ShownLines()
-        self.names = grouped((value, name) for name, value in values.items())
+        self.names = group_by_key((value, name) for name, value in values.items())
         self.flow = flow
 
     def names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
@@ -116,12 +116,12 @@ class Words:
 
     def line(self, place: Place | None) -> str:
         """Return the line of a place, such as ``at train.py:3``, or an empty text if unknown."""
-        source = lines_of(place, self.lines)[0]
+        source = find_lines(place, self.lines)[0]
         return "" if source is None else f"at {source.file}:{source.line}"
 
     def called_at(self, step: Step) -> str:
         """Return the name of an operation and its line."""
-        return f"{name_of_step(step)} {self.line(step.place)}".rstrip()
+        return f"{operation_name(step)} {self.line(step.place)}".rstrip()
 
     def made_as(self, value: Value) -> str:
         """Return the name of a value, or its operation, and its line."""
@@ -129,7 +129,7 @@ class Words:
         name = ", ".join(self.called([value]))
         if step is None:
             return name or "a tensor from before the recording"
-        return f"{name or f'the result of {name_of_step(step)}'} {self.line(step.place)}".rstrip()
+        return f"{name or f'the result of {operation_name(step)}'} {self.line(step.place)}".rstrip()
 
     def cause(
         self,
@@ -143,7 +143,7 @@ class Words:
         pattern: str = "",
     ) -> Cause:
         """Return a cause at a place of the program."""
-        source, via = lines_of(place, self.lines)
+        source, via = find_lines(place, self.lines)
         shown = None if place is None or source is None else _excerpt(place.caller or place, source.line, op)
         return Cause(kind, level, op, tuple(names), source, via, detail, shown, pattern)
 
@@ -156,7 +156,7 @@ _MOST_ENDS: Final = _MOST_RESULTS + 1
 
 
 def describe_terms(
-    words: Words,
+    words: Namer,
     flowing: Flowing,
     captured: Iterable[torch.Tensor] | None,
     names_behind: Callable[[Value], tuple[str, ...]],
@@ -170,16 +170,16 @@ def describe_terms(
         yield Term(
             names_behind(value),
             flow.variables.get(value, ""),
-            "" if step is None else name_of_step(step),
-            None if step is None else lines_of(step.place, words.lines)[0],
+            "" if step is None else operation_name(step),
+            None if step is None else find_lines(step.place, words.lines)[0],
             number if number is None or math.isfinite(number) else cast("Literal['nan', 'inf', '-inf']", str(number)),
         )
 
 
-def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
+def explain_unused(words: Namer, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
     """Yield the causes why nothing captured uses ``leaves``, one for all leaves of the same results."""
     ends = _loose_ends(words.flow, flowing) if leaves else {}
-    groups = grouped((ends.get(leaf, ()), name) for name, leaf in leaves.items())
+    groups = group_by_key((ends.get(leaf, ()), name) for name, leaf in leaves.items())
     read = set[Value]()
     if any(groups):
         steps = (step for number, step in enumerate(words.flow.steps) if Value(number, 0) not in flowing.saved)
@@ -193,7 +193,7 @@ def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping
         yield words.cause(kind, level, "", names, place, detail=detail)
 
 
-def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool:
+def _has_copies(words: Namer, flowing: Flowing, leaves: Sequence[Value]) -> bool:
     """Return whether the loss uses an unnamed parameter of the same shape for each of these leaves."""
     others = {flowing.root(value) for value in flowing.wanted} - words.names.keys()
     given = (words.flow.outside[value.number] for value in others if value.maker == FROM_OUTSIDE)
@@ -203,7 +203,7 @@ def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool
     return len(leaves) >= _FEWEST_COPIED and not wanted - shapes
 
 
-def _describe_results(words: Words, last_steps: tuple[int, ...], read: Set[Value]) -> str:
+def _describe_results(words: Namer, last_steps: tuple[int, ...], read: Set[Value]) -> str:
     """Describe the results of the last steps; other operations read the ``read`` values without a gradient."""
     if not last_steps:
         return ""

@@ -13,18 +13,18 @@ from torch.utils.hooks import RemovableHandle
 
 from gradir.frontends.pytorch.explaining.cuts import At, Flowing
 from gradir.frontends.pytorch.explaining.magnitudes import run_backward
-from gradir.frontends.pytorch.explaining.naming import name_of_step
+from gradir.frontends.pytorch.explaining.naming import operation_name
 from gradir.frontends.pytorch.explaining.step_kinds import DERIVING
 from gradir.frontends.pytorch.private import ACCUMULATOR, without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.distributed import in_process_group
-from gradir.frontends.pytorch.reading.saved import saved_tensor
+from gradir.frontends.pytorch.reading.distributed import is_in_process_group
+from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.tensors import extent_of, storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import ARRAYS, FROM_OUTSIDE, Held, Step
-from gradir.frontends.walks import grouped, reached
+from gradir.frontends.walks import find_reachable, group_by_key
 
 # A gradient must differ by the precision of its dtype, raised to this power, times its largest value.
 _CLEAR: Final = 0.5
@@ -54,21 +54,23 @@ def find_overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overw
         groups.setdefault((first.called, first.place), (first, []))[1].append(fn)
     found = []
     for former, fns in groups.values():
-        upstream = reached(fns, lambda fn: (child for child, _ in fn.next_functions if child is not None))
+        upstream = find_reachable(fns, lambda fn: (child for child, _ in fn.next_functions if child is not None))
         leaves = wrong & {id(fn.variable) for fn in upstream if type(fn).__name__ == ACCUMULATOR}
         if leaves:
             is_array = former.called in ARRAYS
-            op = former.called.strip("_") if is_array else name_of_step(flow.steps[former.before])
+            op = former.called.strip("_") if is_array else operation_name(flow.steps[former.before])
             savers = [flow.steps[flow.maker_of(fn)] for fn in fns]
             how = ("the array that it gave has the same memory, and was written to",) if is_array else ()
             found.append(Overwrite(op, former.place, savers, leaves, how))
     return found
 
 
-def communicates(live: LiveGraph) -> bool:
+def may_communicate(live: LiveGraph) -> bool:
     """Return whether a backward pass may communicate, since one process alone must not start it."""
     kinds = map(type, live.grad_fns)
-    return in_process_group() and any(issubclass(kind, BackwardCFunction) or "c10d" in kind.__name__ for kind in kinds)
+    return is_in_process_group() and any(
+        issubclass(kind, BackwardCFunction) or "c10d" in kind.__name__ for kind in kinds
+    )
 
 
 class _Part(NamedTuple):
@@ -83,8 +85,8 @@ def _find_changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tup
     copies = flow.overwritten.held
     if not copies:
         return
-    parts = grouped(((each.memory, each.offset, each.numbers.shape, each.strides), each) for each in copies)
-    by_storage = grouped((storage, writes) for (storage, *_), writes in parts.items())
+    parts = group_by_key(((each.memory, each.offset, each.numbers.shape, each.strides), each) for each in copies)
+    by_storage = group_by_key((storage, writes) for (storage, *_), writes in parts.items())
     backwards = list(_find_backwards(flow, flowing))
     for fn, node_id in live.grad_fns.items():
         saver = flow.maker_of(fn)
@@ -94,7 +96,7 @@ def _find_changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tup
         next_backward = backwards[later] if later < len(backwards) else len(flow.steps)
         found: dict[int, _Part] = {}
         for slot in live.graph.nodes[node_id].saved:
-            saved = saved_tensor(fn, slot.slot) if slot.state == "held" else None
+            saved = read_saved_tensor(fn, slot.slot) if slot.state == "held" else None
             storage = None if saved is None else storage_of(saved)
             if saved is None or storage not in by_storage or saver < flow.overwritten.lost.get(storage, 0):
                 continue

@@ -10,7 +10,7 @@ import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import find_reachable
 
 _COMPARING: Final = frozenset(
     {
@@ -102,7 +102,7 @@ class Roles:
             passes = step is not None and plain_name(step.func) in _PASSING
             return [read.value for read in (step.inputs if step is not None and passes else ()) if read.carries]
 
-        steps = (self._flow.step_of(each) for each in islice(reached([value], list_inputs), _MOST_BACK))
+        steps = (self._flow.step_of(each) for each in islice(find_reachable([value], list_inputs), _MOST_BACK))
         names = ({step.called, plain_name(step.func)} for step in steps if step is not None)
         return not all(map(_OF_A_PROBABILITY.isdisjoint, names))
 

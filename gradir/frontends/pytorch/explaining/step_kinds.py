@@ -14,7 +14,7 @@ from gradir.frontends.pytorch.recording.flow import COPYING, Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS, Exit, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import calls_from
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import find_reachable
 
 EXPLICIT: Final = frozenset(
     {"copied", "data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
@@ -71,7 +71,7 @@ def kind_of(step: Step) -> str:
     return "compiled" if isinstance(step.func, CompiledPart) else "nondifferentiable"
 
 
-def unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]:
+def find_unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]:
     """Yield the captured tensors that were computed outside the recording, or written to after it."""
     for tensor in [tensor for tensor in captured if tensor.requires_grad] or captured:
         read = flow.read(tensor)
@@ -114,7 +114,7 @@ def find_read_indices(flow: Flow) -> Iterator[tuple[int, tuple[Read, ...]]]:
         previous = step
 
 
-def saved_by_torch(flow: Flow) -> Iterator[Value]:
+def find_results_saved_by_torch(flow: Flow) -> Iterator[Value]:
     """Yield the results that torch detaches to save them, right after the operation whose derivative needs them."""
     maker = FROM_OUTSIDE
     for number, step in enumerate(flow.steps):
@@ -136,15 +136,15 @@ def takes_shape_alone(step: Step) -> bool:
     return name.startswith(_OF_SHAPE_ALONE) or name.partition(".")[0].rpartition("_")[2] == "like"
 
 
-def updated_leaves(step: Step) -> list[Value]:
+def find_updated_leaves(step: Step) -> list[Value]:
     """Return the leaves that a step writes to, as an optimizer does; they stay leaves."""
     return [read.value for read in step.of_kind("inplace") if read.is_leaf]
 
 
-def last_updates(steps: Sequence[Step], root: Callable[[Value], Value]) -> dict[Value, int]:
+def find_last_updates(steps: Sequence[Step], root: Callable[[Value], Value]) -> dict[Value, int]:
     """Return, by ``root``, the last step of an optimizer that writes to it."""
     moving = ((index, step) for index, step in enumerate(steps) if step.called == "step")
-    return {root(leaf): index for index, step in moving for leaf in updated_leaves(step)}
+    return {root(leaf): index for index, step in moving for leaf in find_updated_leaves(step)}
 
 
 # Operations that copy the values of their input, or have no values yet.
@@ -165,14 +165,14 @@ def is_computed(flow: Flow, root: Callable[[Value], Value], value: Value, target
     return step is not None and root(value) != target and plain_name(step.func) not in _MOVING
 
 
-def before_detach(flow: Flow, departure: Exit | None) -> Iterator[Read]:
+def undo_detach(flow: Flow, departure: Exit | None) -> Iterator[Read]:
     """Yield the values that left torch, before the ``detach()`` that leaving takes."""
     for read in departure.reads if departure is not None else ():
         step = flow.step_of(read.value)
         yield step.inputs[0] if step is not None and plain_name(step.func) == "detach" else read
 
 
-def seen_outside(step: Step) -> Step:
+def replace_by_function_call(step: Step) -> Step:
     """Return the call of the custom Function that ran a step, or the step itself."""
     if step.inside is None:
         return step
@@ -180,7 +180,7 @@ def seen_outside(step: Step) -> Step:
     return step._replace(called=step.inside.called, place=step.inside.place, call=call)
 
 
-def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
+def find_terms(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
     """Yield the terms of sums, each once, in program order; another value is its own term."""
 
     def summands(value: Value) -> tuple[Read, ...]:
@@ -189,5 +189,5 @@ def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
         is_sum = step is not None and (name in SUMS or (name in SCALES and len(step.inputs) == 1))
         return step.inputs if step is not None and is_sum else ()
 
-    found = reached(values, lambda value: (read.value for read in summands(value)))
+    found = find_reachable(values, lambda value: (read.value for read in summands(value)))
     return (value for value in found if not summands(value))

@@ -14,13 +14,13 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
-from gradir.frontends.pytorch.reading.members import named_parameters_in
-from gradir.frontends.pytorch.reading.reach import living
-from gradir.frontends.pytorch.reading.tensors import Modules, held_by, named_tensors
+from gradir.frontends.pytorch.reading.members import iter_named_parameters
+from gradir.frontends.pytorch.reading.reach import find_instances
+from gradir.frontends.pytorch.reading.tensors import Modules, parse_params, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
-from gradir.frontends.walks import below, chain, grouped
+from gradir.frontends.walks import follow, group_by_key, join_paths
 from gradir.protocols import Names
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
@@ -28,13 +28,13 @@ _OF_TORCH: Final = frozenset(vars(nn.Module()))
 _MOST_BACK: Final = 8
 
 
-def tensors_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
+def find_unregistered_tensors(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
     """Return the leaves in lists, dicts, plain attributes and buffers of modules, by path."""
     found: dict[str, torch.Tensor] = {}
     for module, path in paths.items():
         for name, value in (*private.fields_of(module).items(), *private.own_buffers(module).items()):
             if name not in _OF_TORCH:
-                _collect_leaves(below(path, name), value, found)
+                _collect_leaves(join_paths(path, name), value, found)
     return found
 
 
@@ -46,9 +46,9 @@ def find_broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
         if weight is None:
             continue
         if isinstance(module, nn.Embedding):
-            embeddings[below(path, "weight")] = weight
+            embeddings[join_paths(path, "weight")] = weight
         elif isinstance(module, nn.Linear):
-            linears[below(path, "weight")] = weight
+            linears[join_paths(path, "weight")] = weight
     pairs = product(embeddings.items(), linears.items())
     return [(one, other) for (one, embedding), (other, linear) in pairs if _are_copies(embedding, linear)]
 
@@ -60,7 +60,7 @@ def find_left_over(
     own = {id(tensor) for tensor in parameters.values()}
     stale = {id(tensor): tensor for tensor in trained if id(tensor) not in own and id(tensor) not in used}
     # This search takes longer the more objects a program has.
-    modules = living(nn.Module) if stale else ()
+    modules = find_instances(nn.Module) if stale else ()
     tensors = (tensor for module in modules for tensor in private.own_parameters(module).values())
     return [] if any(id(tensor) in stale for tensor in tensors) else [*stale.values()]
 
@@ -132,7 +132,7 @@ def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
     if not (one.requires_grad and other.requires_grad):
         return False
     # Comparing whole distributed tensors would need all processes; the local parts are enough.
-    one, other = held_by(one.detach()), held_by(other.detach())
+    one, other = unwrap_tensor(one.detach()), unwrap_tensor(other.detach())
     # Tensors with one storage are tied; a constant is an initialization, not a copy.
     is_apart = one.data_ptr() != other.data_ptr()
     return bool(is_apart and one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())
@@ -149,7 +149,7 @@ def _collect_leaves(name: str, value: object, found: dict[str, torch.Tensor]) ->
             if isinstance(entry, torch.Tensor):
                 _collect_leaves(path, entry, found)
             elif isinstance(entry, nn.Module):
-                for own, parameter in named_parameters_in(entry):
+                for own, parameter in iter_named_parameters(entry):
                     _collect_leaves(f"{path}.{own}", parameter, found)
 
 
@@ -160,7 +160,7 @@ def _find_only_parameter(value: torch.Tensor) -> torch.Tensor | None:
         return inputs[0] if len(inputs) == 1 else None
 
     first = value.grad_fn
-    last = None if first is None else [*islice(chain(first, find_only_input), _MOST_BACK)][-1]
+    last = None if first is None else [*islice(follow(first, find_only_input), _MOST_BACK)][-1]
     leaf = getattr(last, "variable", None)
     return leaf if isinstance(leaf, nn.Parameter) else None
 
@@ -200,11 +200,11 @@ class Subject(NamedTuple):
 
     def tied(self) -> tuple[tuple[str, ...], ...]:
         """Return the groups of names of the same tensor."""
-        names = grouped((id(tensor), name) for name, tensor in self.tensors.items())
+        names = group_by_key((id(tensor), name) for name, tensor in self.tensors.items())
         return tuple(tuple(group) for group in names.values() if len(group) > 1)
 
 
-def subject_of(
+def make_subject(
     flow: Flow,
     modules: Modules,
     captured: Sequence[torch.Tensor],
@@ -228,7 +228,7 @@ def subject_of(
         path: [*private.hooks_of_module(module).values(), *private.backward_pre_hooks_of(module).values()]
         for module, path in modules.paths.items()
     }
-    extra = dict(named_tensors(params))
+    extra = dict(parse_params(params))
     return Subject(
         flow,
         {**named, **extra},
@@ -237,7 +237,7 @@ def subject_of(
         live,
         None if trained is None else [whole.get(id(tensor), tensor) for tensor in trained],
         frozenset(name for name in extra if f"parametrizations.{name}.original" in named),
-        tensors_aside(modules.paths),
+        find_unregistered_tensors(modules.paths),
         find_broken_ties(modules.paths),
         {path: found for path, found in hooks.items() if found},
         frozenset(lent),

@@ -14,8 +14,8 @@ from gradir.frontends.pytorch.explaining.magnitudes import is_zero
 from gradir.frontends.pytorch.private import ACCUMULATOR, SAVED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.attributes import neutral_name, to_signed
-from gradir.frontends.pytorch.reading.saved import saved_tensor
-from gradir.frontends.pytorch.reading.tensors import PLAIN, numbers_in
+from gradir.frontends.pytorch.reading.saved import read_saved_tensor
+from gradir.frontends.pytorch.reading.tensors import PLAIN, read_stored_values
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.steps import SHOWING
 from gradir.ir import Node, Ref
@@ -24,11 +24,11 @@ from gradir.vocabulary.operations import OWN_NAMES
 ITS_RESULT: Final = "its result is NaN or infinite already"
 
 
-def why_undefined(fn: GradFn) -> str:
+def explain_undefined(fn: GradFn) -> str:
     """Return why the derivative of a function is not finite, if its saved tensors show it.
 
     >>> w = torch.zeros(2, requires_grad=True)
-    >>> why_undefined(w.sqrt().grad_fn), why_undefined((w + 1).sqrt().grad_fn)
+    >>> explain_undefined(w.sqrt().grad_fn), explain_undefined((w + 1).sqrt().grad_fn)
     ('its input is 0 somewhere, where its derivative is infinite', '')
     """
     explain = _TRAPS.get(stem(fn))
@@ -37,12 +37,12 @@ def why_undefined(fn: GradFn) -> str:
     except RuntimeError:
         # Saved tensors of some kinds cannot be compared.
         return ""
-    return reason or (ITS_RESULT if _is_nonfinite(saved_tensor(fn, "result")) else "")
+    return reason or (ITS_RESULT if _is_nonfinite(read_saved_tensor(fn, "result")) else "")
 
 
-def first_undefined(fns: Iterable[GradFn]) -> GradFn | None:
+def find_first_undefined(fns: Iterable[GradFn]) -> GradFn | None:
     """Return the first function with a nonfinite result in the forward pass, such as a division by 0."""
-    found = (fn for fn in fns if stem(fn) in _UNDEFINED and why_undefined(fn))
+    found = (fn for fn in fns if stem(fn) in _UNDEFINED and explain_undefined(fn))
     return min(found, key=sequence_number, default=None)
 
 
@@ -51,7 +51,7 @@ def stem(fn: GradFn) -> str:
     return type(fn).__name__.removesuffix("Backward0").removesuffix("Backward1")
 
 
-def why_nonfinite(
+def explain_nonfinite(
     live: LiveGraph, fn: GradFn, mask: GradFn | None, made: GradFn | None, line: Callable[[GradFn], str]
 ) -> tuple[str, str]:
     """Return the kind of cause of an infinite or NaN gradient in a function, and its details.
@@ -63,10 +63,10 @@ def why_nonfinite(
     if masking is not None:
         masker, at = _describe(live, masking, line), _describe(live, softmax, line)
         return "all_masked", f"{masker} leaves nothing in some row for {at}"
-    details = [why_undefined(fn)]
+    details = [explain_undefined(fn)]
     for other, effect in ((mask, "takes another value there"), (made, "gave NaN or infinity in the forward already")):
         if other is not None:
-            reason = why_undefined(other)
+            reason = explain_undefined(other)
             details.append(f"{_describe(live, other, line)} {effect}{f', as {reason}' if reason else ''}")
     return "nonfinite" if mask is None else "where_trap", "; ".join(filter(None, details))
 
@@ -79,12 +79,12 @@ def _describe(live: LiveGraph, fn: GradFn, line: Callable[[GradFn], str]) -> str
 def _find_full_mask(softmax: GradFn) -> GradFn | None:
     """Return the function that masks a whole row before a softmax whose result is NaN."""
     masking = softmax.next_functions[0][0] if stem(softmax) in {"LogSoftmax", "Softmax"} else None
-    result, mask = saved_tensor(softmax, "result"), None
+    result, mask = read_saved_tensor(softmax, "result"), None
     if masking is not None and type(masking).__name__ == "WhereBackward0":
-        condition = saved_tensor(masking, "condition")
+        condition = read_saved_tensor(masking, "condition")
         mask = None if condition is None or masking.next_functions[1][0] is not None else ~condition
     elif masking is not None:
-        mask = saved_tensor(masking, "mask")
+        mask = read_saved_tensor(masking, "mask")
     if mask is None or result is None or mask.dtype is not torch.bool:
         return None
     is_empty = mask.expand_as(result).all(to_signed(getattr(softmax, f"{SAVED}dim")), keepdim=True)
@@ -93,14 +93,14 @@ def _find_full_mask(softmax: GradFn) -> GradFn | None:
 
 def _explain_if_equal(name: str, number: float, reason: str) -> Callable[[GradFn], str]:
     def explain(fn: GradFn) -> str:
-        saved = saved_tensor(fn, name)
+        saved = read_saved_tensor(fn, name)
         return reason if saved is not None and bool((saved.abs() == number).any()) else ""
 
     return explain
 
 
 def _explain_logarithm(fn: GradFn) -> str:
-    argument = saved_tensor(fn, "self")
+    argument = read_saved_tensor(fn, "self")
     if argument is None or argument.is_complex():
         return ""
     if bool((argument < 0).any()):
@@ -109,8 +109,8 @@ def _explain_logarithm(fn: GradFn) -> str:
 
 
 def _explain_power(fn: GradFn) -> str:
-    base, is_number = saved_tensor(fn, "self"), type(fn).__name__ == "PowBackward0"
-    exponent = getattr(fn, f"{SAVED}exponent", None) if is_number else saved_tensor(fn, "exponent")
+    base, is_number = read_saved_tensor(fn, "self"), type(fn).__name__ == "PowBackward0"
+    exponent = getattr(fn, f"{SAVED}exponent", None) if is_number else read_saved_tensor(fn, "exponent")
     if base is None or exponent is None or isinstance(exponent, complex):
         return ""
     power = torch.as_tensor(exponent)
@@ -121,7 +121,7 @@ def _explain_power(fn: GradFn) -> str:
 
 
 def _explain_spread(fn: GradFn) -> str:
-    values, dims = saved_tensor(fn, "self"), getattr(fn, f"{SAVED}dim", None)
+    values, dims = read_saved_tensor(fn, "self"), getattr(fn, f"{SAVED}dim", None)
     if values is None:
         return ""
     count = math.prod(values.shape[to_signed(dim)] for dim in dims) if dims else values.numel()
@@ -146,7 +146,9 @@ _UNDEFINED: Final = _TRAPS.keys() - {"Acos", "Asin", "Pow", "Sqrt"}
 
 
 def _is_nonfinite(tensor: torch.Tensor | None) -> bool:
-    return tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(numbers_in(tensor)).all())
+    return (
+        tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(read_stored_values(tensor)).all())
+    )
 
 
 # Saved tensors that multiply a gradient.
@@ -196,12 +198,12 @@ def grows(fns: Iterable[GradFn], gradients: Gradients) -> bool:
 
 
 def _factors(fn: GradFn) -> list[torch.Tensor]:
-    found = (saved_tensor(fn, name) for name in _FACTORS)
+    found = (read_saved_tensor(fn, name) for name in _FACTORS)
     return [tensor for tensor in found if tensor is not None and tensor.is_floating_point() and tensor.numel()]
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return float(numbers_in(tensor.detach()).abs().max())
+    return float(read_stored_values(tensor.detach()).abs().max())
 
 
 _FINITE: Final = "finite"
@@ -235,7 +237,7 @@ _PRODUCTS: Final[Mapping[str, tuple[str, str]]] = {
 _BOUNDED: Final = frozenset({"LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"})
 
 
-class Births:
+class NonfiniteOrigins:
     """Knows which forward values are finite, from the saved tensors of a graph."""
 
     def __init__(self, live: LiveGraph) -> None:
@@ -250,7 +252,7 @@ class Births:
 
     def explain(self, fn: GradFn) -> tuple[str, str]:
         """Return the kind of cause of a function that gave NaN or infinity first, and the reason if known."""
-        reason = why_undefined(fn)
+        reason = explain_undefined(fn)
         if reason and reason != ITS_RESULT:
             return "born", reason
         leaf = self._find_nonfinite_leaf(fn)
@@ -258,8 +260,8 @@ class Births:
             return "born", f"{leaf} holds NaN or infinity already, as after a step with such a gradient"
         if self._has_nonfinite_input(fn):
             return "nonfinite_input", ""
-        result = saved_tensor(fn, "result")
-        large = result is not None and bool(numbers_in(result).isinf().any())
+        result = read_saved_tensor(fn, "result")
+        large = result is not None and bool(read_stored_values(result).isinf().any())
         return "born", "its result is too large for its dtype" if large or self._is_product_too_large(fn) else ""
 
     @cached_property
@@ -267,11 +269,11 @@ class Births:
         found: dict[Ref, str] = {}
         for fn, node_id in self._live.grad_fns.items():
             for slot in self._live.graph.nodes[node_id].saved:
-                tensor = saved_tensor(fn, slot.slot) if slot.origin is not None else None
+                tensor = read_saved_tensor(fn, slot.slot) if slot.origin is not None else None
                 if slot.origin is not None and slot.origin not in found and tensor is not None:
                     found[slot.origin] = self._state_of(tensor)
             # A result has no grad_fn yet when its function saves it.
-            result = saved_tensor(fn, "result")
+            result = read_saved_tensor(fn, "result")
             if result is not None:
                 found.setdefault(Ref(node_id, 0), self._state_of(result))
         return found
@@ -279,7 +281,7 @@ class Births:
     def _has_nonfinite_input(self, fn: GradFn) -> bool:
         """Return whether a function saved a nonfinite input that no function of the graph made."""
         slots = self._live.graph.nodes[self._live.grad_fns[fn]].saved
-        found = (saved_tensor(fn, slot.slot) for slot in slots if slot.origin is None and slot.slot in _INPUTS)
+        found = (read_saved_tensor(fn, slot.slot) for slot in slots if slot.origin is None and slot.slot in _INPUTS)
         return any(tensor is not None and self._state_of(tensor) == _NONFINITE for tensor in found)
 
     def _find_nonfinite_leaf(self, fn: GradFn) -> str:
@@ -301,7 +303,7 @@ class Births:
         """Yield the nearest functions below another one whose results are proven to be nonfinite."""
         # These prove a nonfinite result that no function saved.
         inputs = (self._find_nonfinite_leaf, self._has_nonfinite_input, self._is_product_too_large)
-        proofs = (lambda each: first_undefined([each]) is not None, *inputs)
+        proofs = (lambda each: find_first_undefined([each]) is not None, *inputs)
         # These have finite results for finite inputs.
         known = _FILLED if stem(fn) in _BOUNDED else ""
         waiting = [(edge, known) for edge in fn.next_functions]
@@ -322,7 +324,7 @@ class Births:
 
     def _is_product_too_large(self, fn: GradFn) -> bool:
         names = _PRODUCTS.get(stem(fn))
-        factors = [tensor for tensor in (saved_tensor(fn, name) for name in names or ()) if tensor is not None]
+        factors = [tensor for tensor in (read_saved_tensor(fn, name) for name in names or ()) if tensor is not None]
         # A tensor subclass may do more than multiply, such as communicate.
         if len(factors) < 2 or not all(type(each) in PLAIN and each.layout is torch.strided for each in factors):
             return False
@@ -334,7 +336,7 @@ class Births:
         return self._state_of(product) == _NONFINITE
 
     def _state_of(self, tensor: torch.Tensor) -> str:
-        values = numbers_in(tensor)
+        values = read_stored_values(tensor)
         if not values.is_floating_point() or bool(values.isfinite().all()):
             return _FINITE
         return _NONFINITE if bool((values.isnan() | (values == torch.inf)).any()) else _FILLED
@@ -344,4 +346,4 @@ def _passes(fn: GradFn) -> bool:
     """Return whether a function gives the values of its input, or divides them by a number."""
     inputs = [child for child, _ in fn.next_functions if child is not None]
     is_view = neutral_name(type(fn).__name__) in SHOWING
-    return is_view or (stem(fn) == "Div" and len(inputs) == 1 and not why_undefined(fn))
+    return is_view or (stem(fn) == "Div" and len(inputs) == 1 and not explain_undefined(fn))

@@ -15,14 +15,14 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.roles import FLAT
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
-from gradir.frontends.walks import folded, reached
+from gradir.frontends.walks import compute_bottom_up, find_reachable
 from gradir.ir import Node
 from gradir.ir.model import Shape
 
 Origin: TypeAlias = "tuple[Node, Step | None]"
 """The node of a graph in which a gradient becomes zero, and the step that made it if it was recorded."""
 
-STAYING: Final = frozenset(
+LASTING_KINDS: Final = frozenset(
     {
         *("adds_up", "cancel", "closed", "dropped", "flat", "flat_slope", "given_zero", "norm_adds_up", "one_entry"),
         *("out_of_range", "saturated", "stuck", "weighed_out"),
@@ -117,7 +117,7 @@ class Zeros:
 
     def _lasts(self, origin: Origin) -> bool:
         node, step = origin
-        return step is not None and self._kind_of_staying(node, step) in STAYING
+        return step is not None and self._kind_of_staying(node, step) in LASTING_KINDS
 
     def kind(self, origin: Origin) -> str:
         """Return the kind of cause of a gradient that becomes zero here."""
@@ -233,7 +233,7 @@ class Zeros:
         def meets_all(at: Value) -> bool:
             return all(any(map(known.__getitem__, group)) for group in groups(at))
 
-        return folded(value, known, lambda at: chain(*groups(at)), meets_all)
+        return compute_bottom_up(value, known, lambda at: chain(*groups(at)), meets_all)
 
 
 def _factors(step: Step) -> list[Value]:
@@ -302,7 +302,7 @@ _At: TypeAlias = "tuple[Value, int | None]"
 def is_of_input(flow: Flow, value: Value, dim: int) -> bool:
     """Return whether a value has one entry along a dimension because an input of the forward has one."""
     start: _At = value, dim % max(len(_shape(flow, value)), 1)
-    for at, place in islice(reached([start], partial(_trace_single_entry, flow)), _MOST_STEPS):
+    for at, place in islice(find_reachable([start], partial(_trace_single_entry, flow)), _MOST_STEPS):
         step = flow.step_of(at)
         # A step without inputs makes an input, as in `model(torch.randn(1, 3))`.
         is_input = not step.inputs if step is not None else flow.outside[at.number].role == "input"

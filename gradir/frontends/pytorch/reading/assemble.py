@@ -28,19 +28,19 @@ from gradir.frontends.pytorch.reading.tensors import (
     Owned,
     TensorNodes,
     extent_of,
-    held_by,
     modules_below,
     modules_of,
     storage_of,
+    unwrap_tensor,
 )
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import element_sums
-from gradir.gcpause import paused_gc
+from gradir.gcpause import pause_gc
 from gradir.ir import AttrValue, Cut, Graph, Producer, Scope
 from gradir.ir.memo import Memo
-from gradir.ir.model import MOST
-from gradir.ir.validate import sound, vouch
+from gradir.ir.model import INT64_MAX
+from gradir.ir.validate import are_valid, mark_valid
 from gradir.protocols import Names, Verification
 from gradir.version import __version__
 
@@ -54,7 +54,7 @@ class FlatParameters:
         for leaf in leaves:
             storage = storage_of(leaf)
             if storage is not None and leaf.dim() == 1 and isinstance(leaf, nn.Parameter):
-                extent = extent_of(held_by(leaf))
+                extent = extent_of(unwrap_tensor(leaf))
                 found[storage].append(extent)
                 if getattr(leaf, FLAT_PARAMETER, False):
                     self._whole.add((storage, extent))
@@ -69,7 +69,7 @@ class FlatParameters:
         storage = storage_of(tensor)
         if storage is None or storage not in self._starts:
             return False
-        extent = extent_of(held_by(tensor))
+        extent = extent_of(unwrap_tensor(tensor))
         starts, ends = self._starts[storage], self._ends[storage]
         # Only FSDP makes flat parameters with a part as long as the whole. Otherwise such a tensor is a detached copy.
         before, until = bisect_left(starts, extent.start), bisect_right(starts, extent.start)
@@ -107,7 +107,7 @@ def _count_elements(owned: Iterable[Owned]) -> Iterator[tuple[tuple[str, ...], i
 
 def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
     """Capture the graph behind tensors; see `gradir.capture`."""
-    with paused_gc():
+    with pause_gc():
         return assemble(flatten(outputs), modules_below(modules_of(model)), params=params)
 
 
@@ -160,7 +160,7 @@ def assemble(
     if torch.compiler.is_compiling():
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
     # Most of these objects die before the collector would scan them. Overrides of the user must not see the reads.
-    with paused_gc(), without_overrides():
+    with pause_gc(), without_overrides():
         walked = walk(captured) if walked is None else walked
         owned = modules.owned
         temporary = _add_names(temporary, owned)
@@ -201,8 +201,8 @@ def assemble(
         )
         # Nodes and scopes are valid by construction, except for counts that are too large, and validating each would
         # cost more than writing it. The few cuts are validated.
-        if max((scope.total for scope in graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
-            vouch(graph)
+        if max((scope.total for scope in graph.scopes.values()), default=0) <= INT64_MAX and are_valid(graph.cuts, Cut):
+            mark_valid(graph)
         # The parameter of a lazy module cannot be used before the module ran.
         usable = [torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor for tensor in tensors]
         return LiveGraph(graph, captured, assembly.ids, leaves, usable, modules.roots)

@@ -21,7 +21,7 @@ from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.texts import plain_float, plain_int, plain_text
 from gradir.ir import AttrValue, TensorMeta
-from gradir.ir.frozen import NOTHING, FrozenDict, frozen
+from gradir.ir.frozen import NOTHING, FrozenDict, freeze
 from gradir.ir.model import AttrScalar
 
 _SMALL = range(-(2**31), 2**31)
@@ -55,7 +55,7 @@ class AttributeReader:
             return self._known[(values, *map(type, values))]
         except (KeyError, TypeError):
             named = zip(self._names, values, strict=False)
-            plain = frozen({name: plain_value(to_signed(value), self._symbols) for name, value in named})
+            plain = freeze({name: plain_value(to_signed(value), self._symbols) for name, value in named})
         if all(map(_is_known_by_value, values[:-1])):
             self._known[(values, *map(type, values))] = plain
         return plain

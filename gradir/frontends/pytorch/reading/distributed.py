@@ -26,7 +26,7 @@ _OWN: Final = ("torch.distributed.", "torch.nn.parallel.")
 _DISTRIBUTED_TENSORS: Final = "torch.distributed.tensor"
 
 
-def in_process_group() -> bool:
+def is_in_process_group() -> bool:
     """Return whether the default process group exists."""
     return distributed.is_available() and distributed.is_initialized()
 
@@ -118,7 +118,7 @@ def _description(group: Any) -> str:
 
 def find_group(name: str) -> object:
     """Return this process's group of that name, or ``None``."""
-    if not in_process_group():
+    if not is_in_process_group():
         return None
     try:
         return getattr(distributed.distributed_c10d, private.GROUP_CALLED)(name)

@@ -72,7 +72,7 @@ def has_parameters(root: nn.Module) -> bool:
     return any(tensor is not None for module in modules_in(root) for tensor in own_parameters(module).values())
 
 
-def named_parameters_in(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def iter_named_parameters(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the parameters of a module and of every module below it, with every name of each."""
     return _name_members(own_parameters, modules_at(root))
 
@@ -85,7 +85,7 @@ def modules_at(root: nn.Module) -> list[tuple[str, nn.Module]]:
     return found
 
 
-def named_tensors_at(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor, bool]]:
+def iter_module_tensors(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor, bool]]:
     """Yield the parameters and then the buffers of some modules: name at each path, tensor, is it a parameter."""
     yield from ((name, tensor, True) for name, tensor in _name_members(own_parameters, modules))
     yield from ((name, tensor, False) for name, tensor in _name_members(own_buffers, modules))

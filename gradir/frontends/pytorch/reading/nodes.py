@@ -19,14 +19,14 @@ from gradir.frontends.pytorch.reading.saved import SavedReader
 from gradir.frontends.pytorch.reading.tensors import NamedTensors, Owned, TensorNodes
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk
 from gradir.ir import AttrValue, Node, Ref, Source, TensorMeta
-from gradir.ir.frozen import NOTHING, frozen
+from gradir.ir.frozen import NOTHING, freeze
 from gradir.ir.ids import IdAllocator
 from gradir.progress import stage
 
 # torch computes only those outputs of a derivative that are needed.
 _DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
-_OPEN_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "ambiguous"})
-_OUTSIDE_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "caller"})
+_OPEN_SCOPE: Final[Mapping[str, AttrValue]] = freeze({"scope": "ambiguous"})
+_OUTSIDE_SCOPE: Final[Mapping[str, AttrValue]] = freeze({"scope": "caller"})
 
 
 class _Caller(str):

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 _END: Final = (type, ModuleType, FrameType, str, bytes, bytearray, int, float, complex, type(None))
 
 
-def living(kind: type[_T]) -> list[_T]:
+def find_instances(kind: type[_T]) -> list[_T]:
     """Return all living objects of a class."""
     # By type: isinstance on every object is slower, and may run the user's code.
     kinds: dict[int, type] = {id(kind): kind}
@@ -48,7 +48,7 @@ def find_hidden(
     tensors: Iterable[torch.Tensor], grad_fns: Collection[GradFn], inside: Iterable[nn.Module], *, is_recorded: bool
 ) -> Collection[int]:
     """Return the parameters, by id(), that a function of the graph may reach without taking them as inputs."""
-    functions = hiding_functions(grad_fns)
+    functions = find_hiding_functions(grad_fns)
     wanted = {id(tensor) for tensor in tensors}
     if not functions or not wanted:
         return ()
@@ -61,12 +61,12 @@ def find_hidden(
     return (wanted & ran) | (search.found.keys() if search.search_from(functions) else wanted - ran)
 
 
-def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
+def find_hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
     """Return the grad_fns whose backward may run unknown code."""
     # The few types show that most graphs have none.
     if not any(issubclass(kind, FunctionCtx) for kind in set(map(type, grad_fns))):
         return []
-    return [fn for fn in grad_fns if isinstance(fn, FunctionCtx) and not is_torchs_own(class_of(fn).__module__)]
+    return [fn for fn in grad_fns if isinstance(fn, FunctionCtx) and not is_torch_module(class_of(fn).__module__)]
 
 
 def is_reentrant_checkpoint(fn: GradFn) -> bool:
@@ -79,13 +79,13 @@ def class_of(fn: GradFn) -> type:
     return getattr(type(fn), private.FORWARD_CLASS, type(fn))
 
 
-def is_torchs_own(module: object) -> bool:
+def is_torch_module(module: object) -> bool:
     """Return whether a module of this name belongs to torch and runs only torch's code."""
     name = str(module)
     return name.startswith("torch.") and not name.startswith(private.RUN_ANYTHING)
 
 
-def leaves_reached_by(functions: Iterable[GradFn], known: Collection[GradFn]) -> list[torch.Tensor]:
+def find_reachable_leaves(functions: Iterable[GradFn], known: Collection[GradFn]) -> list[torch.Tensor]:
     """Return the leaves that the functions can reach, up to the limit of the search."""
     search = _Search(known, None)
     search.search_from(functions)
@@ -158,7 +158,7 @@ class _Search:
         walked = walk(self._elsewhere)
         self._elsewhere = []
         self._look_through(fn.variable for fn in walked.edges if type(fn).__name__ == private.ACCUMULATOR)
-        new = [fn for fn in hiding_functions(walked.edges) if fn not in self._searched and fn not in self._known]
+        new = [fn for fn in find_hiding_functions(walked.edges) if fn not in self._searched and fn not in self._known]
         self._searched.update(dict.fromkeys(new))
         return new
 
@@ -168,7 +168,7 @@ def backward_code(fn: GradFn) -> Iterator[Any]:
     cls = class_of(fn)
     for name in ("backward", "vjp"):
         code = getattr(cls, name, None)
-        if code is not None and not is_torchs_own(getattr(code, "__module__", "")):
+        if code is not None and not is_torch_module(getattr(code, "__module__", "")):
             yield code
 
 
@@ -176,7 +176,7 @@ def _referents(thing: Any) -> Iterable[Any]:
     kind = type(thing)
     if kind is FunctionType:
         # Only the globals that it names, since all globals lead to the whole program.
-        own = () if is_torchs_own(thing.__module__) else _find_globals(names_in(thing), thing.__globals__)
+        own = () if is_torch_module(thing.__module__) else _find_globals(names_in(thing), thing.__globals__)
         return (thing.__closure__, thing.__defaults__, thing.__kwdefaults__, *own)
     if issubclass(kind, weakref.ReferenceType):
         return (weakref.ReferenceType.__call__(thing),)
@@ -192,7 +192,7 @@ def _find_globals(names: Collection[str], namespace: Mapping[str, Any]) -> Itera
             continue
         # getattr on a lazy module would import more.
         members = vars(thing)
-        if not is_torchs_own(f"{members.get('__module__') or members.get('__name__')}."):
+        if not is_torch_module(f"{members.get('__module__') or members.get('__name__')}."):
             yield from (members[member] for member in names if member in members)
 
 

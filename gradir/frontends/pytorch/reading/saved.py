@@ -18,7 +18,7 @@ import torch
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import NodeType, Slot, Symbols, bare_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.reach import class_of
-from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
+from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import AttrValue, Ref, Saved
 from gradir.ir.ids import storage_key
@@ -64,7 +64,7 @@ def normalize_packed(fn: GradFn, name: str, raw: Any) -> Any:
     return tuple(shown) if entries is raw else shown[0]
 
 
-def clears_what_is_read(fn: GradFn) -> bool:
+def clears_on_access(fn: GradFn) -> bool:
     """Return whether reading the saved tensors of a custom Function frees them."""
     return getattr(class_of(fn), "clear_saved_tensors_on_access", False) is True
 
@@ -84,7 +84,7 @@ def _describe_refusal(fn: GradFn, name: str, raw: Any, error: BaseException) -> 
 
 def _unpack(fn: GradFn, name: str) -> Any:
     """Return an attribute of a function; raise `_Stopped` before any Python code runs."""
-    if clears_what_is_read(fn):
+    if clears_on_access(fn):
         raise _Stopped(_DISPATCH)
     # A profiler or debugger of the program stays in place.
     for current, watch in ((sys.getprofile, sys.setprofile), (sys.gettrace, sys.settrace)):
@@ -114,7 +114,7 @@ PROBES: Final = {
 _SYMBOLIC: Final = 7777777
 
 
-def saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:
+def read_saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:
     """Return a tensor that a function saved, in its packed form: no unpack hook runs."""
     data = getattr(_read_packed(fn, name), "data", None)
     return data.detach() if isinstance(data, torch.Tensor) else None
@@ -227,7 +227,7 @@ class SavedReader:
 
     def _storage(self, tensor: torch.Tensor, node_id: str, name: str) -> tuple[int | None, str]:
         try:
-            storage = (tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage()
+            storage = (tensor if type(tensor) in PLAIN else unwrap_tensor(tensor)).untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None, ""
         handle = private.storage_handle(storage)
@@ -246,7 +246,7 @@ class SavedReader:
 
 def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[Any, ...] | None) -> Ref | None:
     """Return the reference to a function's own output that it saved: torch saves it without its grad_fn."""
-    if clears_what_is_read(fn) or any(getattr(entry, "unpack_hook", raw) is not None for entry in siblings or ()):
+    if clears_on_access(fn) or any(getattr(entry, "unpack_hook", raw) is not None for entry in siblings or ()):
         return None
     # Freed or changed tensors raise. No dispatch of a tensor subclass or mode runs.
     with suppress(RuntimeError), private.without_dispatch_modes():

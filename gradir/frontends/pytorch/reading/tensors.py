@@ -11,10 +11,10 @@ from torch import nn
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import name_of, storage_handle, without_overrides
-from gradir.frontends.pytorch.reading.members import ModuleMap, modules_at, named_tensors_at
+from gradir.frontends.pytorch.reading.members import ModuleMap, iter_module_tensors, modules_at
 from gradir.frontends.pytorch.reading.outputs import attributes_of
 from gradir.frontends.texts import plain_text, plain_texts, text_of
-from gradir.frontends.walks import below
+from gradir.frontends.walks import join_paths
 from gradir.protocols import Names
 
 _MOST_WORDS: Final = 2**20
@@ -67,12 +67,12 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
     others: defaultdict[int, list[str]] = defaultdict(list)
     for prefix, root in roots.items():
         modules = modules_at(root)
-        shown = [below(prefix, path) for path, _ in modules]
+        shown = [join_paths(prefix, path) for path, _ in modules]
         for path, (_, module) in zip(plain_texts(shown), modules, strict=True):
             paths.setdefault(module, path)
         with without_overrides():
-            tensors = [entry for entry in named_tensors_at(modules) if entry[1].is_leaf]
-        names = plain_texts([below(prefix, name) for name, _, _ in tensors])
+            tensors = [entry for entry in iter_module_tensors(modules) if entry[1].is_leaf]
+        names = plain_texts([join_paths(prefix, name) for name, _, _ in tensors])
         for full, (_, tensor, is_registered) in zip(names, tensors, strict=True):
             if id(tensor) in found:
                 others[id(tensor)].append(full)
@@ -116,12 +116,12 @@ class TensorNodes:
 def storage_of(tensor: torch.Tensor) -> int | None:
     """Return the identity of a living tensor's storage, or ``None`` if it has none, as a sparse tensor."""
     try:
-        return storage_handle((tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage())
+        return storage_handle((tensor if type(tensor) in PLAIN else unwrap_tensor(tensor)).untyped_storage())
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 
 
-def held_by(tensor: torch.Tensor) -> torch.Tensor:
+def unwrap_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return the inner tensor if the tensor is a wrapper, such as a DTensor, of a single one."""
     while type(tensor) not in PLAIN:
         describe = getattr(type(tensor), "__tensor_flatten__", None)
@@ -141,7 +141,7 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
 
 def checksum(tensor: torch.Tensor) -> int | None:
     """Return the sum of the 64-bit words of the values, each times its place, or ``None`` without readable values."""
-    inner = held_by(tensor).detach()
+    inner = unwrap_tensor(tensor).detach()
     if type(inner) not in PLAIN or inner.is_meta or inner.layout is not torch.strided:
         return None
     data = inner.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
@@ -185,7 +185,7 @@ class NamedTensors:
         self.owned = {id(entry[0]): entry for entry in (*owned, *temporary)}
         self._param_names: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
-        for name, tensor in named_tensors(params):
+        for name, tensor in parse_params(params):
             self._param_names.setdefault(id(tensor), []).append(name)
             if not tensor.is_leaf:
                 self.intermediates.append((tensor, name))
@@ -200,7 +200,7 @@ class NamedTensors:
         return entry._replace(names=tuple(dict.fromkeys([*entry.names, *names]))) if names else entry
 
 
-def named_tensors(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:
+def parse_params(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the names in ``params`` as plain text, with their tensors."""
     pairs: object = () if params is None else params.items() if isinstance(params, Mapping) else params
     for pair in pairs if isinstance(pairs, Iterable) else (pairs,):
@@ -217,7 +217,7 @@ def named_tensors(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:
         yield text_of(name), tensor
 
 
-def numbers_in(tensor: torch.Tensor) -> torch.Tensor:
+def read_stored_values(tensor: torch.Tensor) -> torch.Tensor:
     """Return the values that a tensor of any layout stores, as a strided tensor."""
     values = tensor.detach()
     if values.layout is torch.sparse_coo:
@@ -241,7 +241,7 @@ def ones_for(tensor: torch.Tensor) -> torch.Tensor:
         return ones
 
 
-def number_of(tensors: object) -> float | None:
+def read_scalar(tensors: object) -> float | None:
     """Return the value that a backward starts from, or ``None`` unless it is a single real number."""
     tensor = tensors[0] if isinstance(tensors, tuple) and len(tensors) == 1 else tensors
     if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.is_meta or tensor.is_complex():

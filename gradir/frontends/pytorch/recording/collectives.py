@@ -17,9 +17,9 @@ from torch import distributed
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.distributed import forms_of_sharded, sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
-from gradir.frontends.pytorch.reading.tensors import Modules, held_by, storage_of
+from gradir.frontends.pytorch.reading.tensors import Modules, storage_of, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of
+from gradir.frontends.pytorch.recording.steps import INPLACE, name_arguments, signature_of
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import frames_from, frames_of
 
@@ -43,7 +43,7 @@ class Operands:
         signature = signature_of(func)
         if INPLACE not in signature.kinds.values() or (parameter := _leaf_of(private.running_node())) is None:
             return
-        tensors = [each for each in named(signature.names, args, kwargs) if isinstance(each[1], torch.Tensor)]
+        tensors = [each for each in name_arguments(signature.names, args, kwargs) if isinstance(each[1], torch.Tensor)]
         same_size = [(name, value) for name, value in tensors if value.numel() == parameter.numel()]
         # A single tensor of this size is filled with zeros, in place of a gradient that is missing.
         for name, value in same_size if len(same_size) > 1 else ():
@@ -91,7 +91,7 @@ class OperandNames:
     def find_gradients(self) -> None:
         """Read which parameters have a gradient now."""
         owned = (each.tensor for each in self._modules.owned)
-        self._by_gradient = {id(held_by(each.grad)): each for each in owned if each.grad is not None}
+        self._by_gradient = {id(unwrap_tensor(each.grad)): each for each in owned if each.grad is not None}
 
     def __call__(self, operand: Operand) -> str:
         """Return the id of an operand, or an empty string if it is unknown."""

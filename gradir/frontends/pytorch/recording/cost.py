@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch import nn
 from torch.utils.flop_counter import flop_registry
 
-from gradir.frontends.pytorch.private import ACCUMULATOR, PACKET, modes_set_aside, next_sequence_number, sequence_number
+from gradir.frontends.pytorch.private import ACCUMULATOR, PACKET, disable_modes, next_sequence_number, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.steps import tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
@@ -85,7 +85,7 @@ class Costs:
 
         outputs = [entry.tensor for entry in live.captured if entry.role == "output" and entry.tensor.requires_grad]
         leaves = [tensor for tensor in live.leaves.values() if tensor.requires_grad]
-        with ExitStack() as hooks, modes_set_aside():
+        with ExitStack() as hooks, disable_modes():
             for fn, key in live.grad_fns.items():
                 if type(fn).__name__ != ACCUMULATOR:
                     hooks.callback(fn.register_prehook(partial(begin, key)).remove)

@@ -26,7 +26,7 @@ from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Pa
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.removable_modes import DispatchMode
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_command_code
-from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
+from gradir.frontends.pytorch.recording.steps import name_arguments, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import frames_from, frames_of
@@ -142,7 +142,7 @@ class Exchange:
             place = next((each for each in places if each is not None and not is_command_code(each.code)), None)
         if phase == "forward" and (wrapper := _wrapper_made_in(frame)) is not None:
             self.wrappers[id(wrapper)] = weakref.ref(wrapper)
-        microbatches, stages = stages_around(frame) or (0, ())
+        microbatches, stages = find_stages(frame) or (0, ())
         if stages and self.pipeline is None:
             self.pipeline = min(stage.stage_index for stage in stages), stages[0].num_stages, microbatches
         operands = self.operands.find(_find_inputs(name.removesuffix("_"), arguments), node, frame, phase)
@@ -234,7 +234,7 @@ class ExchangeMode(DispatchMode):
             elif private.current_backward() != -1:
                 exchange.operands.record_write(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
-        arguments = dict(named(signature_of(func).names, args, kwargs or {}))
+        arguments = dict(name_arguments(signature_of(func).names, args, kwargs or {}))
         group, frame = _group_of(name, arguments), sys._getframe(1)
         exchange.record(name, arguments, group, frame)
         if self._sends and exchange.sends:
@@ -267,7 +267,7 @@ def _wrapper_made_in(frame: FrameType | None) -> nn.Module | None:
     return next((outer.f_locals.get("self") for outer in inside), None)
 
 
-def stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
+def find_stages(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
     """Return the number of microbatches and this process's stages of the pipeline schedule that runs a frame."""
     for inner in frames_of(frame, private.PIPELINES):
         schedule = inner.f_locals.get("self")
@@ -281,7 +281,7 @@ def stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
 
 def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
     """Yield the outputs of the first microbatch of this process's stages, except the one whose backward runs."""
-    _, stages = stages_around(frame) or (0, ())
+    _, stages = find_stages(frame) or (0, ())
     running = [each.f_locals.get("self") for each in frames_from(frame)]
     for stage in stages:
         sent = _find_outputs(stage)

@@ -19,7 +19,7 @@ from torch import nn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.outputs import OfEdge, start_of
-from gradir.frontends.pytorch.reading.tensors import PLAIN, held_by, storage_of
+from gradir.frontends.pytorch.reading.tensors import PLAIN, storage_of, unwrap_tensor
 from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.steps import (
@@ -41,7 +41,7 @@ from gradir.frontends.pytorch.recording.steps import (
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.frontends.walks import frames_from
 from gradir.ir import TensorMeta
-from gradir.spec import own_error
+from gradir.spec import describe_error
 
 _GRAD: Final = "grad"
 _NO_GRAD: Final = "no_grad"
@@ -255,7 +255,7 @@ class Flow:
             result = func(*args, **kwargs)
             outputs = tensors_in(result) or tuple(written)
         except BaseException as error:
-            failed = own_error(error)
+            failed = describe_error(error)
             raise
         finally:
             arguments = (reads, tuple(kinds) if signature.kinds else (), tuple(constants))
@@ -307,7 +307,7 @@ class Flow:
     def record_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Record that a function called by a frame raised."""
         failed = self.exit_of(called, tensors_in((args, kwargs)), frame)
-        self.failure = failed._replace(failed=own_error(error), call=self._timeline.current)
+        self.failure = failed._replace(failed=describe_error(error), call=self._timeline.current)
 
     def record_end(self, error: BaseException) -> None:
         """Record that an error ended the recording, perhaps raised by the program itself."""
@@ -316,7 +316,7 @@ class Flow:
         for frame in [each for each, _ in walk_tb(error.__traceback__) if each.f_code is private.MODULE_CALL]:
             call = Frame(frame.f_locals["self"], call, ())
         place = self._place.locate_error(error.__traceback__)
-        self.end = Exit("raise", (), place, len(self.steps), own_error(error), call)
+        self.end = Exit("raise", (), place, len(self.steps), describe_error(error), call)
 
     def record_given(self, result: object) -> None:
         """Record that a function returned tensors to the program."""
@@ -360,7 +360,7 @@ class Flow:
         """Return the identity of a tensor's storage, and keep it unique while the flow lives."""
         storage = storage_of(tensor)
         if storage is not None and storage not in self._memories:
-            self._memories[storage] = private.StorageWeakRef(held_by(tensor).untyped_storage())
+            self._memories[storage] = private.StorageWeakRef(unwrap_tensor(tensor).untyped_storage())
         return storage
 
     def _within(self, frame: FrameType | None, *, is_inside: bool) -> Within | None:

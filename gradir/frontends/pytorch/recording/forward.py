@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below
+from gradir.frontends.walks import join_paths
 from gradir.ir import Node, Ref, TensorMeta
 from gradir.ir.ids import IdAllocator
 from gradir.ir.marks import FAILED
@@ -228,7 +228,7 @@ class _Forward:
         if not names and owner is not None:
             module, name = owner
             scope = self._scope_of(Frame(module, None, ()))
-            names = (plain_text(below(scope, name)),)
+            names = (plain_text(join_paths(scope, name)),)
         if role != "parameter" and tensor is not None and id(tensor) in self._named.owned_ids:
             role = "parameter" if is_registered else "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)

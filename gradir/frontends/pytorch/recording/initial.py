@@ -12,7 +12,7 @@ from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, INPLACE, Exit, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
-from gradir.frontends.walks import grouped
+from gradir.frontends.walks import group_by_key
 
 
 class Made(NamedTuple):
@@ -74,7 +74,7 @@ class Initialisation:
         for index, step in enumerate(flow.steps):
             self._classify(index, step)
         self._made = {root: self._made[root] for root in self._first}
-        found = grouped((value, self._made[root]) for root, values in self._first.items() for value in values)
+        found = group_by_key((value, self._made[root]) for root, values in self._first.items() for value in values)
         self._by_first_value = {value: several[0] for value, several in found.items() if len(several) == 1}
 
     def find_made(self, value: Value) -> Made | None:

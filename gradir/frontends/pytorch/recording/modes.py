@@ -30,7 +30,7 @@ from gradir.frontends.pytorch.recording.places import locate_function
 from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Pausable
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, FROM_OUTSIDE, INPLACE, LEAVING, VIEW, tensors_in
-from gradir.frontends.walks import closed_over, reached
+from gradir.frontends.walks import closure_variables, find_reachable
 from gradir.spec import calling_on_import
 
 _COMPILER: Final = private.DYNAMO.rpartition(".")[0]
@@ -211,7 +211,7 @@ def _find_taken_tensors(function: Any, arguments: Iterable[object]) -> Iterator[
     found = [*arguments, getattr(function, "__self__", None)]
     if inspect.isfunction(function):
         found.extend(map(function.__globals__.get, function.__code__.co_names))
-        found.extend(value for _, value in closed_over(function))
+        found.extend(value for _, value in closure_variables(function))
     for entry in found:
         if isinstance(entry, nn.Module):
             yield from members.iter_parameters_and_buffers(entry)
@@ -227,7 +227,7 @@ def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Te
         return [following for following, _ in fn.next_functions if following is not None] if is_new else []
 
     starts: Iterator[GradFn] = (tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None)
-    return (fn.variable for fn in reached(starts, newer) if type(fn).__name__ == private.ACCUMULATOR)
+    return (fn.variable for fn in find_reachable(starts, newer) if type(fn).__name__ == private.ACCUMULATOR)
 
 
 def _unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

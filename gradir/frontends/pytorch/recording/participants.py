@@ -14,7 +14,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequen
 from gradir.frontends.pytorch.reading.members import ModuleMap, has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, modules_below
 from gradir.frontends.pytorch.reading.walk import Walk
-from gradir.frontends.pytorch.recording.sources import is_users
+from gradir.frontends.pytorch.recording.sources import is_user_code
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import frames_from
@@ -37,7 +37,7 @@ def variable_of(module: nn.Module, frame: FrameType | None) -> str:
     """Return the global variable with a module, in the outermost file of the user around a frame."""
     found = ""
     for outer in frames_from(frame):
-        if is_users(outer.f_code):
+        if is_user_code(outer.f_code):
             # Not the local variables, since reading them keeps their values alive while the function runs.
             names = (name for name, value in [*outer.f_globals.items()] if value is module)
             found = next((name for name in names if name.isidentifier() and not name.startswith("_")), found)

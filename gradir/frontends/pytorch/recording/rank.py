@@ -23,7 +23,7 @@ from gradir.frontends.pytorch.reading.attributes import shape_of
 from gradir.frontends.pytorch.reading.distributed import (
     Groups,
     forms_of_sharded,
-    in_process_group,
+    is_in_process_group,
     mesh_of_tensor,
     sharding_groups,
 )
@@ -32,21 +32,21 @@ from gradir.frontends.pytorch.reading.tensors import (
     Modules,
     Owned,
     checksum,
-    held_by,
     modules_below,
     ones_for,
     storage_of,
+    unwrap_tensor,
 )
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.collectives import OperandNames
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
-from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of, tensors_in
+from gradir.frontends.pytorch.recording.steps import INPLACE, name_arguments, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Timeline
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, Graph, Producer, Rank
-from gradir.ir.ids import accumulated, split_id
-from gradir.ir.ranks import summed_by
-from gradir.spec import own_error
+from gradir.ir.ids import split_id, strip_accumulator
+from gradir.ir.ranks import find_summed_parameters
+from gradir.spec import describe_error
 from gradir.version import __version__
 
 _ONE_SIDED: Final = frozenset({"barrier", "broadcast", "gather", "recv", "reduce", "scatter", "send"})
@@ -97,7 +97,7 @@ class Exchanged:
     def number_groups(self) -> None:
         """Label the groups again."""
         self.groups = Groups()
-        if in_process_group():
+        if is_in_process_group():
             self.groups.number()
 
     def attach_collectives(self, live: LiveGraph, modules: Modules) -> LiveGraph:
@@ -108,7 +108,7 @@ class Exchanged:
             live = live.with_options({"dry": True})
         self.names = OperandNames(modules, live.grad_fns)
         # A dry step does not even send the initial values of replicas.
-        if in_process_group() and distributed.get_backend() != private.NOT_SENDING and not self._is_dry:
+        if is_in_process_group() and distributed.get_backend() != private.NOT_SENDING and not self._is_dry:
             self._values = dict(_checksums(modules, live.graph))
         return live._replace(graph=self.with_collectives(live.graph))
 
@@ -120,7 +120,7 @@ class Exchanged:
         if rank is not None:
             wrappers = self._wrappers(graph)
             # Without the many values of shards, which differ between ranks.
-            summed = {name for each in found for name in summed_by(each, wrappers)} - self.names.exchanged
+            summed = {name for each in found for name in find_summed_parameters(each, wrappers)} - self.names.exchanged
             values = {name: value for name, value in self._values.items() if name in summed}
             rank = replace(rank, wrappers=wrappers, values=values, offsets=self._offsets())
         elif found:
@@ -180,13 +180,13 @@ class Exchanged:
                 torch.autograd.backward(tensors, list(map(ones_for, tensors)))
             except Exception as error:
                 why = "the collectives of backward are found by one in which nothing is sent, which failed"
-                raise CaptureError(f"{why}: {own_error(error)}") from error
+                raise CaptureError(f"{why}: {describe_error(error)}") from error
         return live._replace(graph=self.with_collectives(live.graph))
 
 
 def rank_of(groups: Groups, modules: Modules) -> Rank | None:
     """Return this process's rank, with its ``groups``, or ``None`` outside of a process group."""
-    if not in_process_group():
+    if not is_in_process_group():
         return None
     rank = distributed.get_rank()
     members = {label: tuple(distributed.get_process_group_ranks(group)) for label, group in groups.met.items()}
@@ -197,14 +197,14 @@ def rank_of(groups: Groups, modules: Modules) -> Rank | None:
     for mesh in map(mesh_of_tensor, parts.values()):
         # The coordinates of this process in the named dimensions of the mesh.
         coordinates.update(zip(mesh.mesh_dim_names or (), map(int, mesh.get_coordinate() or ()), strict=False))
-    shapes = {name: shape_of(held_by(tensor)) for name, tensor in parts.items()}
+    shapes = {name: shape_of(unwrap_tensor(tensor)) for name, tensor in parts.items()}
     local = {name: shape for name, shape in shapes.items() if shape is not None}
     world, backend = distributed.get_world_size(), plain_text(distributed.get_backend())
     return Rank(rank, world, backend, coordinates, members, local)
 
 
 def _checksums(modules: Modules, graph: Graph) -> Iterator[tuple[str, int]]:
-    with private.modes_set_aside(), private.without_overrides():
+    with private.disable_modes(), private.without_overrides():
         for tensor, names, _, _ in modules.owned:
             found = checksum(tensor) if names[0] in graph.nodes and tensor.requires_grad else None
             if found is not None:
@@ -281,7 +281,7 @@ class UntilStep:
         signature = signature_of(func)
         if INPLACE not in signature.kinds.values():
             return
-        for name, value in named(signature.names, args, kwargs):
+        for name, value in name_arguments(signature.names, args, kwargs):
             written = tensors_in(value) if signature.kinds.get(name) == INPLACE else ()
             if any(storage_of(each) in self._storages for each in written):
                 self._end_at_step(None)
@@ -340,7 +340,7 @@ def _find_unreduced(
 
 def _is_of_gradients(issued: Collective) -> bool:
     is_floating = any("float" in (tensor.dtype or "") for tensor in issued.tensors)
-    return is_floating and (not issued.node or accumulated(issued.node, {"accumulate_grad"}) != issued.node)
+    return is_floating and (not issued.node or strip_accumulator(issued.node, {"accumulate_grad"}) != issued.node)
 
 
 def _splits_a_model(issued: Collective, graph: Graph) -> bool:

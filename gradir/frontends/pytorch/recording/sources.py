@@ -24,7 +24,7 @@ from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeli
 from gradir.frontends.texts import ShownPaths, is_installed, plain_text
 from gradir.frontends.walks import frames_from
 from gradir.ir import Source
-from gradir.ir.text import printable
+from gradir.ir.text import escape_unprintable
 
 
 def _folders(file: str | None) -> tuple[str, ...]:
@@ -195,7 +195,9 @@ class ShownLines:
             line = lines[place][2] if place >= 0 else None
             # Python 3.10 has no qualified names of code.
             name = getattr(code, "co_qualname", code.co_name)
-            self._sources[key] = Source(self._shown(code.co_filename), max(line or 0, 0), printable(plain_text(name)))
+            self._sources[key] = Source(
+                self._shown(code.co_filename), max(line or 0, 0), escape_unprintable(plain_text(name))
+            )
         return self._sources[key]
 
 
@@ -290,7 +292,7 @@ def is_own_file(filename: str) -> bool:
     return filename.startswith(_OWN) and not filename.startswith(_COMMANDS)
 
 
-def is_users(code: CodeType) -> bool:
+def is_user_code(code: CodeType) -> bool:
     """Return whether code is the user's: neither torch's, nor gradir's, nor a library's."""
     return not (is_internal(code) or is_command_code(code) or is_installed(code.co_filename))
 

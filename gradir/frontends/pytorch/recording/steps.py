@@ -135,7 +135,7 @@ class Signature(NamedTuple):
     def operands(self, args: Any, kwargs: Any) -> tuple[list[torch.Tensor], list[str], list[tuple[str, object]]]:
         """Return the tensors in a call's arguments, their kinds, and the other arguments with their names."""
         inputs, kinds, constants = list[torch.Tensor](), list[str](), list[tuple[str, object]]()
-        for name, value in named(self.names, args, kwargs):
+        for name, value in name_arguments(self.names, args, kwargs):
             tensors = tensors_in(value)
             if tensors:
                 inputs.extend(tensors)
@@ -164,7 +164,7 @@ def plain_name(func: Any) -> str:
     return str(func.__name__).partition(".")[0].strip("_")
 
 
-def named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def name_arguments(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the arguments of a call with their names, or with their position if there are too few names."""
     for place, value in enumerate(args):
         yield names[place] if place < len(names) else str(place), value

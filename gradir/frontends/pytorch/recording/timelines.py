@@ -18,7 +18,7 @@ from torch.nn.utils.parametrize import register_parametrization
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.nodes import CALLER
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.walks import chain
+from gradir.frontends.walks import follow
 
 # torch's functions that register a parametrization, by id(), since code is slow to hash.
 _REGISTERING: Final = {
@@ -123,7 +123,7 @@ def path_of(frame: Frame | None, paths: Mapping[nn.Module, str]) -> str:
 
 def calls_from(frame: Frame | None) -> Iterator[Frame]:
     """Yield a module call and the calls around it, from the inside out."""
-    return chain(frame, lambda call: call.caller)
+    return follow(frame, lambda call: call.caller)
 
 
 class Coverage:

@@ -24,9 +24,9 @@ from gradir.frontends.pytorch.private import own_buffers, without_dispatch_modes
 from gradir.frontends.pytorch.reading import reach
 from gradir.frontends.pytorch.reading.distributed import sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
-from gradir.frontends.pytorch.reading.saved import clears_what_is_read
+from gradir.frontends.pytorch.reading.saved import clears_on_access
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.walks import closed_over, reached, substituted
+from gradir.frontends.walks import closure_variables, find_reachable, replace_attribute
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -59,7 +59,7 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
         """Restore the gradient of each tensor whose gradient is a recorded result."""
         with private.without_overrides():
             # Without results, skip the slow search of all objects.
-            for tensor in reach.living(torch.Tensor) if self._before else ():
+            for tensor in reach.find_instances(torch.Tensor) if self._before else ():
                 while tensor.retains_grad and id(tensor.grad) in self._before:
                     _, tensor.grad = self._before[id(tensor.grad)]
 
@@ -123,7 +123,7 @@ def pause_reductions(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> 
         parts[id(group)] = group, "reduce_grads", False
     with ExitStack() as changes:
         for part in parts.values():
-            changes.enter_context(substituted(*part))
+            changes.enter_context(replace_attribute(*part))
         yield
 
 
@@ -135,11 +135,13 @@ def keep_buffers_and_random_state(live: LiveGraph) -> Iterator[None]:
     with torch.random.fork_rng(devices):
         # An unpack hook may run code of the program, such as a checkpoint.
         is_hooked = any(slot.state == "hooked" for node in live.graph.nodes.values() for slot in node.saved)
-        if not (is_hooked or reach.hiding_functions(live.grad_fns)):
+        if not (is_hooked or reach.find_hiding_functions(live.grad_fns)):
             yield
             return
         # If the modules of the graph are unknown, it may run any module.
-        modules = [module for root in live.roots.values() for module in modules_in(root)] or reach.living(nn.Module)
+        modules = [module for root in live.roots.values() for module in modules_in(root)] or reach.find_instances(
+            nn.Module
+        )
         saved = [(buffers, dict(buffers)) for buffers in map(own_buffers, modules) if buffers]
         tensors = {id(tensor): tensor for _, before in saved for tensor in before.values() if tensor is not None}
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
@@ -178,7 +180,7 @@ def refuse_single_use(live: LiveGraph) -> None:
 def _explain_single_use(fn: GradFn) -> tuple[str, str]:
     """Return why a backward pass runs only once, and a remedy for the user, or empty texts."""
     cls: Any = reach.class_of(fn)
-    if clears_what_is_read(fn):
+    if clears_on_access(fn):
         return "has clear_saved_tensors_on_access, and can read what it saved once", ""
     # torch compiles a backward pass when it first runs. It donates no buffers if the graph is retained then.
     is_compiled = cls.__module__.startswith(private.COMPILED) and getattr(cls, "compiled_bw", None) is not None
@@ -202,7 +204,7 @@ def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
         own = [other for other in named if other.__globals__ is function.__globals__]
         return [*functions(_closure_variables(function).values()), *own]
 
-    return reached(functions(reach.backward_code(fn)), callees)
+    return find_reachable(functions(reach.backward_code(fn)), callees)
 
 
 def _is_selective(fn: GradFn, seen: set[int]) -> bool:
@@ -223,13 +225,13 @@ def _is_selective(fn: GradFn, seen: set[int]) -> bool:
 
 
 def _closure_variables(function: Any) -> dict[str, Any]:
-    return dict(closed_over(function)) if type(function) is FunctionType else {}
+    return dict(closure_variables(function)) if type(function) is FunctionType else {}
 
 
 @contextmanager
 def keep_contexts(live: LiveGraph) -> Iterator[None]:
     """Restore the contexts of custom Functions after their backward, and warn about changed tensors."""
-    states = [(_State(fn), live.grad_fns[fn]) for fn in reach.hiding_functions(live.grad_fns)]
+    states = [(_State(fn), live.grad_fns[fn]) for fn in reach.find_hiding_functions(live.grad_fns)]
     try:
         yield
     finally:
@@ -268,7 +270,7 @@ class _State:
             elif issubclass(kind, torch.Tensor):
                 self.tensors.append((value, _fingerprint(value)))
             # torch manages the state of its own objects.
-            elif not issubclass(kind, type) and not reach.is_torchs_own(kind.__module__):
+            elif not issubclass(kind, type) and not reach.is_torch_module(kind.__module__):
                 attributes = private.fields_of(value)
                 self._objects.append((attributes, dict(attributes)))
 

@@ -18,20 +18,20 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.attributes import bare_name, shape_of
-from gradir.frontends.pytorch.reading.distributed import in_process_group
+from gradir.frontends.pytorch.reading.distributed import is_in_process_group
 from gradir.frontends.pytorch.reading.outputs import start_of
-from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
+from gradir.frontends.pytorch.reading.reach import find_hiding_functions, find_reachable_leaves
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying import untouched
-from gradir.frontends.walks import substituted
-from gradir.gcpause import paused_gc
+from gradir.frontends.walks import replace_attribute
+from gradir.gcpause import pause_gc
 from gradir.ir import TensorMeta
 from gradir.ir.edges import number_into
 from gradir.ir.text import tensor_text
 from gradir.progress import stage
 from gradir.protocols import Verification
-from gradir.spec import own_error
+from gradir.spec import describe_error
 
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 # The gradients themselves would use memory until the end.
@@ -104,12 +104,12 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     All gradients in ``.grad`` stay unchanged. With ``keep_graph`` the graph stays too, and gradir refuses a graph that
     can run only once.
     """
-    is_grouped = in_process_group()
+    is_grouped = is_in_process_group()
     with _convert_errors():
         outputs = [captured.tensor for captured in live.captured if captured.role == "output"]
         seeds, starts = [*map(ones_for, outputs)], [*map(start_of, outputs)]
     # The garbage collector would traverse the hooks and the whole graph, which takes longer than the rest.
-    with paused_gc(), left_alone(live, keep_graph=keep_graph) as leave:
+    with pause_gc(), leave_unchanged(live, keep_graph=keep_graph) as leave:
         watch = _Watch(leave)
         hooks = [fn.register_prehook(partial(watch.note, fn)) for fn in live.grad_fns]
         # A hook, since a distributed model removes gradients as soon as they arrive.
@@ -118,7 +118,11 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         # In a process group gradir computes gradients without accumulating them: see `untouched`.
         run: Callable[..., None] = partial(_compute_gradients, live, watch) if is_grouped else torch.autograd.backward
         backward = partial(run, starts, seeds, retain_graph=keep_graph)
-        with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__), _convert_errors():
+        with (
+            remove_afterwards(hooks),
+            stage("running a backward", len(live.grad_fns), watch.arrived.__len__),
+            _convert_errors(),
+        ):
             engine = _run_backward(backward)
     # By the class, since a custom function may have an attribute `name`.
     captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
@@ -136,20 +140,20 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 
 
 @contextmanager
-def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable[..., None]]:
+def leave_unchanged(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable[..., None]]:
     """Make a backward pass keep all gradients, and with ``keep_graph`` the graph; call the result before each node."""
     if keep_graph:
         untouched.refuse_single_use(live)
     tensors = [*live.leaves.values(), *live.unreached]
-    is_grouped = in_process_group()
+    is_grouped = is_in_process_group()
     with private.without_overrides():
         # Also leaves of modules that the user did not pass.
-        others = leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
+        others = find_reachable_leaves(find_hiding_functions(live.grad_fns), live.grad_fns)
     if is_grouped:
         untouched.refuse_lasting(live.grad_fns, list(live.leaves.values()))
     refused = tensors if is_grouped else []
     with (
-        removing([_register_accumulated(tensor, untouched.refuse_addition) for tensor in refused]),
+        remove_afterwards([_register_accumulated(tensor, untouched.refuse_addition) for tensor in refused]),
         ExitStack() as without_gradients,
         untouched.keep_contexts(live) if keep_graph else nullcontext(),
         untouched.keep_buffers_and_random_state(live),
@@ -157,12 +161,12 @@ def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable
         untouched.keep_retained_gradients() as leave,
     ):
         for tensor in {id(tensor): tensor for tensor in (*tensors, *others)}.values():
-            without_gradients.enter_context(substituted(tensor, "grad", None))
+            without_gradients.enter_context(replace_attribute(tensor, "grad", None))
         yield leave
 
 
 @contextmanager
-def removing(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
+def remove_afterwards(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
     """Remove hooks at the end of a block."""
     try:
         yield
@@ -219,7 +223,7 @@ def _convert_errors() -> Iterator[None]:
         raise
     except BaseException as error:
         # A hook of the user may even call sys.exit, which must not look like success.
-        raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
+        raise CaptureError(f"verifying needs a backward, which failed: {describe_error(error)}") from error
 
 
 def _check_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from torch import nn
 
 from gradir.explanations.model import Excerpt
 from gradir.frontends.pytorch.private import fields_of, own_modules
-from gradir.frontends.pytorch.recording.sources import is_users
+from gradir.frontends.pytorch.recording.sources import is_user_code
 from gradir.frontends.texts import ShownPaths, is_installed, plain_text
 from gradir.frontends.walks import frames_from
 from gradir.ir import Source
@@ -178,7 +178,7 @@ class Variables:
 
     def note(self, frame: FrameType | None) -> list[FrameType]:
         """Record the modules of the running functions; return the program's frames."""
-        own = [each for each in frames_from(frame) if is_users(each.f_code)]
+        own = [each for each in frames_from(frame) if is_user_code(each.f_code)]
         for each in own:
             self._modules.setdefault(id(each.f_globals), (each.f_globals, each.f_code.co_filename))
         return own

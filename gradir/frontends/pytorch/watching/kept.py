@@ -13,14 +13,14 @@ import torch
 
 from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, next_sequence_number, sequence_number
-from gradir.frontends.pytorch.reading.reach import living
-from gradir.frontends.pytorch.reading.saved import is_stale, saved_tensor
+from gradir.frontends.pytorch.reading.reach import find_instances
+from gradir.frontends.pytorch.reading.saved import is_stale, read_saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.watching.holders import Holder, Variables, find_holders, find_line, is_cut, is_kept
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import find_reachable
 from gradir.ir import Source
-from gradir.ir.text import counted
+from gradir.ir.text import pluralize
 
 # A count takes long, so each step with a count is twice the last one.
 _FIRST_COUNT: Final = 4
@@ -104,7 +104,7 @@ def _describe_holder(holder: Holder) -> Cause:
     if holder.is_container:
         kind, op = "kept_graphs", f"{holder.kind} `{holder.path}`"
         most = f", of at most {holder.most:,}" if holder.most is not None else ""
-        detail = f"it has {counted(len(holder.tensors), 'tensor')} of earlier steps{most}, and {detail}"
+        detail = f"it has {pluralize(len(holder.tensors), 'tensor')} of earlier steps{most}, and {detail}"
         # A window of steps keeps them on purpose.
         level = "info" if holder.most is not None or is_cut(holder) else "error"
     else:
@@ -120,19 +120,19 @@ def _is_waiting(tensors: Iterable[torch.Tensor]) -> bool:
         if any(is_stale(fn, slot) for slot in slots):
             return False
         if slots:
-            saved.add(any(saved_tensor(fn, slot) is not None for slot in slots))
+            saved.add(any(read_saved_tensor(fn, slot) is not None for slot in slots))
     return saved == {True}
 
 
 def _tensors_with_graph() -> list[torch.Tensor]:
-    return [tensor for tensor in living(torch.Tensor) if tensor.grad_fn is not None]
+    return [tensor for tensor in find_instances(torch.Tensor) if tensor.grad_fn is not None]
 
 
 def _functions_behind(tensors: Iterable[torch.Tensor]) -> set[GradFn]:
     def children(fn: GradFn) -> Iterator[GradFn]:
         return (each for each, _ in fn.next_functions if each is not None and type(each).__name__ != ACCUMULATOR)
 
-    return set(reached((tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None), children))
+    return set(find_reachable((tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None), children))
 
 
 def _find_oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:

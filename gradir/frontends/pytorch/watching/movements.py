@@ -12,15 +12,15 @@ import torch
 from torch.optim import Optimizer
 
 from gradir.explanations.model import Cause, Level
-from gradir.frontends.pytorch.explaining.naming import with_place
+from gradir.frontends.pytorch.explaining.naming import add_place
 from gradir.frontends.pytorch.private import version_of
-from gradir.frontends.pytorch.reading.tensors import held_by
+from gradir.frontends.pytorch.reading.tensors import unwrap_tensor
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, checksum, parameters_of
 from gradir.frontends.pytorch.watching.recordings import Layers
-from gradir.frontends.walks import grouped
-from gradir.ir.text import counted
+from gradir.frontends.walks import group_by_key
+from gradir.ir.text import pluralize
 
 # At the end fewer steps without a change are enough.
 _UNCHANGED: Final = 10
@@ -104,17 +104,17 @@ class Movements:
 
     def find_final_faults(self, backwards: int) -> Iterator[Cause]:
         """Yield the faults that are certain at the end of a training."""
-        detail = f"in {counted(backwards, 'call')} of backward"
+        detail = f"in {pluralize(backwards, 'call')} of backward"
         for origin in self._optimizers.origins if backwards >= _UNCHANGED else ():
             # If another optimizer steps, this one may be for later, unless the program clears its gradients.
             if not origin.steps and (not self._steps or origin.cleared >= _UNCHANGED):
-                yield with_place(Cause("never_stepped", "error", origin.name, detail=detail), origin.place)
+                yield add_place(Cause("never_stepped", "error", origin.name, detail=detail), origin.place)
         for optimizer in self._optimizers.alive:
             history = self._history_of(optimizer)
             if history.at_zero >= max(_AT_ZERO, _MOST_STEPS * history.steps) and history.moved:
-                detail = f"in the last {history.at_zero:,} of {counted(history.steps, 'step')}"
+                detail = f"in the last {history.at_zero:,} of {pluralize(history.steps, 'step')}"
                 place = self._optimizers.scheduler_place(optimizer) or self._optimizers.place_of(optimizer)
-                yield with_place(Cause("lr_zero", "error", names=tuple(history.norms), detail=detail), place)
+                yield add_place(Cause("lr_zero", "error", names=tuple(history.norms), detail=detail), place)
             if _LEAST <= history.steps < _UNCHANGED:
                 yield from self._find_unchanged(optimizer, history, history.steps)
 
@@ -131,7 +131,7 @@ class Movements:
         history.wiped = history.wiped + 1 if place else 0
         if history.wiped >= 2:
             kind, op = ("wiped", "zero_grad") if cleared else ("clipped_to_zero", "clip_grad_norm_")
-            yield with_place(Cause(kind, "error", op, tuple(moved)), place)
+            yield add_place(Cause(kind, "error", op, tuple(moved)), place)
 
     def _find_not_zeroed(self, optimizer: Optimizer, history: _History) -> Iterator[Cause]:
         history.stamp = _stamp_gradient(optimizer)
@@ -140,7 +140,7 @@ class Movements:
         if history.not_zeroed == _LEAST:
             graded = (each for each in parameters_of(optimizer) if each.grad is not None)
             names = tuple(self._parameters.name_of(optimizer, each) for each in graded)
-            yield with_place(Cause("not_zeroed", "error", "zero_grad", names), self._backward)
+            yield add_place(Cause("not_zeroed", "error", "zero_grad", names), self._backward)
 
     def _note_unchanged(self, history: _History, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> None:
         candidates: list[str] = []
@@ -160,7 +160,7 @@ class Movements:
         names = [name for name, each in history.unchanged.items() if history.steps - each.since + 1 >= least]
         now = checksum({name: history.tensors[name] for name in names})
         unchanged = [name for name in names if now[name] == history.unchanged.pop(name).bits]
-        groups = grouped((self._classify(optimizer, history, name), name) for name in unchanged)
+        groups = group_by_key((self._classify(optimizer, history, name), name) for name in unchanged)
         groups.pop("", None)
         for kind, found in groups.items():
             # More parameters with a reported fault are no new finding.
@@ -177,7 +177,7 @@ class Movements:
         is_excused = tensor.dim() <= 1 and name in self.excused
         if not norm:
             # The squares of small values underflow. An unused parameter has zeros in its gradient.
-            is_used = tensor.grad is not None and bool(held_by(tensor.grad).any())
+            is_used = tensor.grad is not None and bool(unwrap_tensor(tensor.grad).any())
             return "vanished" if is_used and not is_excused else ""
         if not rate:
             return "lr_zero"
@@ -191,7 +191,7 @@ class Movements:
         if kind == "lr_zero":
             place = self._optimizers.scheduler_place(optimizer) or place
             level = "info" if any(float(group.get("lr", 1)) for group in optimizer.param_groups) else "error"
-            detail = f"in all of the last {counted(history.steps, 'step')}" if history.steps < _UNCHANGED else ""
+            detail = f"in all of the last {pluralize(history.steps, 'step')}" if history.steps < _UNCHANGED else ""
         elif kind == "vanished":
             norms, layers = history.norms, self.layers or Layers({}, {}, {})
             first, last = min(names, key=norms.__getitem__), max(norms, key=norms.__getitem__)
@@ -203,7 +203,7 @@ class Movements:
                 place = layers.squashed_at.get(most, place)
         elif kind == "below_resolution":
             detail = f"their dtype is {str(history.tensors[names[0]].dtype).removeprefix('torch.')}"
-        return with_place(Cause(kind, level, names=tuple(names), detail=detail), place)
+        return add_place(Cause(kind, level, names=tuple(names), detail=detail), place)
 
 
 def _is_below(optimizer: Optimizer, tensor: torch.Tensor, rate: float) -> bool:

@@ -22,11 +22,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
-from gradir.frontends.pytorch.explaining.naming import with_place
-from gradir.frontends.pytorch.reading.tensors import number_of
+from gradir.frontends.pytorch.explaining.naming import add_place
+from gradir.frontends.pytorch.reading.tensors import read_scalar
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.walks import replace_function
-from gradir.ir.text import counted
+from gradir.ir.text import pluralize
 
 _CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
 # Replaces the id() of an optimizer if a module clears gradients.
@@ -261,7 +261,7 @@ class Scaling(Patches):
 
     def excuses(self, tensors: object, plain: object) -> bool:
         """Return whether the scale of a loss may cause infinity or NaN, since the ``plain`` loss is finite."""
-        value = number_of(plain)
+        value = read_scalar(plain)
         return plain is not tensors and (value is None or math.isfinite(value))
 
     def note_step(self) -> None:
@@ -298,8 +298,8 @@ class Scaling(Patches):
         return wrapper
 
     def _make_cause(self) -> Cause:
-        detail = f"{counted(self.skipped, 'step')} in a row"
-        return with_place(Cause("skipped_steps", "error", detail=detail), self._place)
+        detail = f"{pluralize(self.skipped, 'step')} in a row"
+        return add_place(Cause("skipped_steps", "error", detail=detail), self._place)
 
 
 def may_be_scale(cause: Cause) -> bool:

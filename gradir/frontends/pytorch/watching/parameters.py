@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from gradir.frontends.pytorch.private import ACCUMULATOR, norms_of
 from gradir.frontends.pytorch.reading.outputs import flatten
-from gradir.frontends.pytorch.reading.tensors import Owned, held_by, numbers_in
+from gradir.frontends.pytorch.reading.tensors import Owned, read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import walk
 
 # Number of sampled entries of each parameter.
@@ -94,7 +94,7 @@ class Parameters:
             return None
         with torch.no_grad():
             numbers = _read_entries(sampled)
-            found = [None if tensor.grad is None else held_by(tensor.grad) for tensor in sampled.tensors]
+            found = [None if tensor.grad is None else unwrap_tensor(tensor.grad) for tensor in sampled.tensors]
             values = [_real(gradient) for gradient in found if gradient is not None]
             norms, zero = iter(norms_of(values, 2, dtype=_wide_enough(values)) if values else ()), numbers.new_zeros(())
             rows = [zero if gradient is None else next(norms).to(zero.device) for gradient in found]
@@ -127,18 +127,18 @@ class Parameters:
     def _find_sampled(self, optimizer: Optimizer) -> _Sampled | None:
         known = self._sampled.get(optimizer)
         # A rank may have no part of a sharded parameter.
-        tensors = [each for each in parameters_of(optimizer) if each.requires_grad and held_by(each).numel()]
-        pointers = [held_by(tensor).data_ptr() for tensor in tensors if not tensor.is_meta]
+        tensors = [each for each in parameters_of(optimizer) if each.requires_grad and unwrap_tensor(each).numel()]
+        pointers = [unwrap_tensor(tensor).data_ptr() for tensor in tensors if not tensor.is_meta]
         if known is not None and known.pointers == pointers and len(known.tensors) == len(tensors):
             return known
         if not tensors or len(pointers) < len(tensors):
             return None
         views, places, start = list[torch.Tensor](), list[list[int]](), 0
         # Sample only one device. Ranks with other devices sample those.
-        device = held_by(tensors[0]).device
-        local = [tensor for tensor in tensors if held_by(tensor).device == device]
+        device = unwrap_tensor(tensors[0]).device
+        local = [tensor for tensor in tensors if unwrap_tensor(tensor).device == device]
         for tensor in local:
-            views.append(_sample_view(held_by(tensor).detach()))
+            views.append(_sample_view(unwrap_tensor(tensor).detach()))
             count = views[-1].numel()
             places.append([start + place % count for place in range(_SAMPLE)])
             start += count
@@ -161,7 +161,7 @@ def checksum(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     found = {}
     with torch.no_grad():
         for name, tensor in tensors.items():
-            values = numbers_in(held_by(tensor)).contiguous()
+            values = read_stored_values(unwrap_tensor(tensor)).contiguous()
             bits = values.view(torch.uint8).view(-1)
             words = bits[: bits.numel() // 4 * 4].view(torch.int32)
             even_words = words[: words.numel() // 2 * 2].view(-1, 2)[:, 0] if words.numel() else words
@@ -176,7 +176,7 @@ def _wide_enough(tensors: Sequence[torch.Tensor]) -> torch.dtype:
 def _real(gradient: torch.Tensor) -> torch.Tensor:
     if gradient.layout is torch.strided and gradient.is_floating_point():
         return gradient.detach()
-    values = numbers_in(gradient)
+    values = read_stored_values(gradient)
     return values if values.dtype is torch.float64 else values.float()
 
 

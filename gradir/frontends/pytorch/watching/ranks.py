@@ -11,7 +11,7 @@ from torch import distributed
 
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.private import STORE
-from gradir.frontends.pytorch.recording.exchange import stages_around
+from gradir.frontends.pytorch.recording.exchange import find_stages
 
 _KEY: Final = "gradir-watch"
 
@@ -30,7 +30,7 @@ class Replicas:
     def on_backward_begin(self, frame: FrameType) -> None:
         """Record the stages of this rank."""
         if self._optimizer is None:
-            _, stages = stages_around(frame) or (0, ())
+            _, stages = find_stages(frame) or (0, ())
             self._stages = [stage.stage_index for stage in stages]
 
     def note_first(self, optimizer: int, sample: torch.Tensor | None) -> None:

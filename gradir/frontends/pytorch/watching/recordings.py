@@ -20,11 +20,11 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.explaining.naming import with_place
+from gradir.frontends.pytorch.explaining.naming import add_place
 from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
-from gradir.frontends.pytorch.reading.tensors import Modules, number_of
+from gradir.frontends.pytorch.reading.tensors import Modules, read_scalar
 from gradir.frontends.pytorch.recorder import Recorder
-from gradir.frontends.pytorch.recording.exchange import other_outputs, stages_around
+from gradir.frontends.pytorch.recording.exchange import find_stages, other_outputs
 from gradir.frontends.pytorch.recording.modes import set_modes
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.rank import UntilStep
@@ -150,7 +150,7 @@ class Recording:
         params, values = None if owner is not None or parts else leaves_around(frame), self._request.values
         found = recorder.explain(outputs, model=owner, params=params, optimizer=optimizers or None, values=values)
         place = self._optimizers.place_of(optimizers[0]) if optimizers else None
-        causes = (with_place(each, place) if each.kind in _OPTIMIZER_CAUSES else each for each in found.causes)
+        causes = (add_place(each, place) if each.kind in _OPTIMIZER_CAUSES else each for each in found.causes)
         return replace(found, causes=tuple(causes))
 
     def explain_failure(self, error: BaseException) -> Explanation | None:
@@ -263,7 +263,7 @@ class Running(RecordingProgram):
             return False
         if self._until is not None:
             self._until.end()
-        self.is_piped = stages_around(frame) is not None
+        self.is_piped = find_stages(frame) is not None
         self.calls += 1
         if self.calls != self._step:
             return False
@@ -350,7 +350,7 @@ class _Call:
 
     @property
     def loss(self) -> float | None:
-        return number_of(self._tensors)
+        return read_scalar(self._tensors)
 
     @property
     def is_piped(self) -> bool:

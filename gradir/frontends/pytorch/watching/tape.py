@@ -24,14 +24,14 @@ from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.outputs import tensors_of
-from gradir.frontends.pytorch.reading.tensors import number_of
+from gradir.frontends.pytorch.reading.tensors import read_scalar
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.modes import CompiledParts, set_modes
 from gradir.frontends.pytorch.recording.places import Place, Places, run_at
 from gradir.frontends.pytorch.recording.removable_modes import FunctionMode
 from gradir.frontends.pytorch.recording.steps import tensors_in
 from gradir.frontends.pytorch.verifying.untouched import refill
-from gradir.frontends.walks import reached, replace_function
+from gradir.frontends.walks import find_reachable, replace_function
 from gradir.request import CaptureRequest
 
 _MOST_LOSSES: Final = 16
@@ -257,7 +257,7 @@ def _compute_loss(result: Result, before: torch.Tensor, name_of: Callable[[torch
     runner = _Runner(name_of)
     try:
         operations = _list_operations(result)
-        with _restore_state(operations), private.modes_set_aside(), torch.enable_grad():
+        with _restore_state(operations), private.disable_modes(), torch.enable_grad():
             with Recorder(CaptureRequest(flow=True, values=True)) as recorder:
                 for operation in operations:
                     runner.run(operation)
@@ -265,7 +265,7 @@ def _compute_loss(result: Result, before: torch.Tensor, name_of: Callable[[torch
             found = recorder.explain(loss, params=runner.names, values=True)
     except Exception:  # noqa: BLE001 (whatever an operation raises)
         return None
-    return Computed(number_of(loss), number_of(before), found)
+    return Computed(read_scalar(loss), read_scalar(before), found)
 
 
 class _Runner:
@@ -317,7 +317,7 @@ def _list_operations(result: Result) -> list[Operation]:
             raise CaptureError("an earlier step has forgotten the operations of this loss")
         return [other.made_by for other in results_in((each.args, each.kwargs))]
 
-    return sorted(reached([result.made_by], inputs), key=lambda operation: operation.number)
+    return sorted(find_reachable([result.made_by], inputs), key=lambda operation: operation.number)
 
 
 @contextmanager

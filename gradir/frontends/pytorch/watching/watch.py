@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
-from gradir.frontends.pytorch.explaining.naming import with_place
-from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, number_of
+from gradir.frontends.pytorch.explaining.naming import add_place
+from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, read_scalar
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
@@ -29,7 +29,7 @@ from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
 from gradir.frontends.pytorch.watching.recordings import Recording, RecordingProgram, leaves_around
 from gradir.frontends.pytorch.watching.tape import Tape, compute_again
 from gradir.request import CaptureRequest
-from gradir.watches.model import Finding, Modules, Step, number
+from gradir.watches.model import Finding, Modules, Step, encode_number
 
 _DEBUG: Final = "GRADIR_DEBUG"
 # Maximum number of backward passes to record until gradir has explained one of each optimizer.
@@ -146,7 +146,7 @@ class Watching(RecordingProgram):
         if self._recording is not None:
             self._recording.start_step()
         self._movements.on_backward_end()
-        if (value := number_of(self._loss)) is not None and not math.isfinite(value):
+        if (value := read_scalar(self._loss)) is not None and not math.isfinite(value):
             self._report_lost(value)
         if (optimizer := self._optimizers.stepping or self._by_hand) is not None:
             self._check_gradients(optimizer)
@@ -182,7 +182,7 @@ class Watching(RecordingProgram):
         self._callback(step)
         parted = self._replicas.on_step_end(id(optimizer), self.steps, lambda: self._parameters.numbers(optimizer))
         if parted is not None:
-            self._report(with_place(parted, self._place))
+            self._report(add_place(parted, self._place))
         self._check_numbers(optimizer, step, dict(zip(names, (movement for _, movement in moved), strict=True)))
         for cause in self._movements.on_step_end(optimizer, dict(zip(names, moved, strict=True))):
             # The explanation of the first step may have reported zero gradients, with the operation.
@@ -233,7 +233,7 @@ class Watching(RecordingProgram):
         if is_same and any(movement.moved for _, movement in self._parameters.measure(self._by_hand, sample)):
             self.on_step_end(self._by_hand)
             if self.steps == 1:
-                self._report(with_place(Cause("by_hand", "info"), self._place))
+                self._report(add_place(Cause("by_hand", "info"), self._place))
         elif not is_same:
             self._samples.pop(id(self._by_hand), None)
 
@@ -273,13 +273,13 @@ class Watching(RecordingProgram):
             self._paths += new
             self._callback(Modules(self._paths))
         ratios = {path: math.sqrt(update / length) for path, (update, length) in updates.items() if length}
-        loss = number_of(self._loss)
+        loss = read_scalar(self._loss)
         self._loss = None
         return Step(
             self.steps,
             self.backwards,
-            None if loss is None else number(loss),
-            number(math.sqrt(sum(norms.values()))) if norms else None,
+            None if loss is None else encode_number(loss),
+            encode_number(math.sqrt(sum(norms.values()))) if norms else None,
             memory_of([tensor for tensor, _ in moved]),
             self._graphs.note(self.steps),
             _order_numbers(self._paths, {path: math.sqrt(norm) for path, norm in norms.items()}),
@@ -292,16 +292,16 @@ class Watching(RecordingProgram):
             is_constant = len(self._losses) == _CONSTANT and len({*self._losses}) == 1
             if is_constant and any(each.moved and each.norm for each in moved.values()):
                 cause = Cause("constant_loss", "error", detail=f"it is {step.loss:.6g} in all {_CONSTANT} steps")
-                self._report(with_place(cause, self._place))
+                self._report(add_place(cause, self._place))
         if _is_skipped(optimizer) or self._is_lost:
             return
         broken = [name for name, each in moved.items() if each.norm is not None and not math.isfinite(each.norm)]
         lost = [name for name, each in moved.items() if not math.isfinite(each.length)]
         if broken:
-            self._report(with_place(Cause("nonfinite_grad", "error", names=tuple(broken)), self._place))
+            self._report(add_place(Cause("nonfinite_grad", "error", names=tuple(broken)), self._place))
         elif lost:
             cause = Cause("parameter_not_finite", "error", names=tuple(lost))
-            self._report(with_place(cause, self._optimizers.place_of(optimizer)))
+            self._report(add_place(cause, self._optimizers.place_of(optimizer)))
 
     def _check_gradients(self, optimizer: Optimizer) -> None:
         sample, before = self._parameters.sample(optimizer), self._samples.get(id(optimizer))
@@ -362,11 +362,13 @@ class Watching(RecordingProgram):
         grew = [*losses, math.inf] == sorted({*losses, math.inf}) and len(losses) > 1
         if grew and self._losses[0] and abs(losses[-1]) > _GROWTH * abs(self._losses[0]):
             optimizers = self._optimizers.find_for_backward()
-            detail = f"from {self._losses[0]:.3g} to {losses[-1]:.3g}, and then it is {number(value)}"
+            detail = f"from {self._losses[0]:.3g} to {losses[-1]:.3g}, and then it is {encode_number(value)}"
             place = self._optimizers.place_of(optimizers[0]) if optimizers else None
-            self._report(with_place(Cause("loss_explodes", "error", detail=detail), place or self._place))
+            self._report(add_place(Cause("loss_explodes", "error", detail=detail), place or self._place))
         elif not self._explain_again():
-            self._report(with_place(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
+            self._report(
+                add_place(Cause("loss_not_finite", "error", detail=f"it is {encode_number(value)}"), self._place)
+            )
 
     def _report(self, cause: Cause, how: str = "") -> None:
         self._report_once(self._make_finding(cause, how))
@@ -394,4 +396,4 @@ def _is_skipped(optimizer: Optimizer) -> bool:
 
 
 def _order_numbers(paths: Sequence[str], found: Mapping[str, float]) -> tuple[Any, ...]:
-    return tuple(number(found[path]) if path in found else None for path in paths)
+    return tuple(encode_number(found[path]) if path in found else None for path in paths)
