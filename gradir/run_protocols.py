@@ -57,7 +57,7 @@ class Running(Protocol):
     def calls(self) -> int:
         """Return the number of calls of backward so far."""
 
-    def explained(self, outputs: object) -> Explanation:
+    def explain(self, outputs: object) -> Explanation:
         """Explain outputs of the program, as if it called backward on them.
 
         Raises:
@@ -68,17 +68,17 @@ class Running(Protocol):
     def waiting(self) -> int | None:
         """Return how many operations ran so far if the program waits for other processes, else None."""
 
-    def stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
+    def capture_stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
         """Return a graph without nodes, with the exchanges of a step that did not reach its backward.
 
         ``why`` is that of `Rank.stopped`, and ``error`` ended the program. Return None if there is no process
         group.
         """
 
-    def finished(self) -> Graph | None:
+    def finish(self) -> Graph | None:
         """Return the captured graph with all exchanges of the program; None if a step ended it before."""
 
-    def explained_failure(self, error: BaseException) -> Explanation | None:
+    def explain_failure(self, error: BaseException) -> Explanation | None:
         """Explain an error before the first backward; return None if no operation raised it."""
 
 
@@ -97,8 +97,8 @@ class Watching(Protocol):
     def backwards(self) -> int:
         """Return the number of calls of backward so far."""
 
-    def ended(self) -> None:
+    def finish(self) -> None:
         """Find the problems that only the end of a training shows."""
 
-    def explained_failure(self, error: BaseException) -> Explanation | None:
+    def explain_failure(self, error: BaseException) -> Explanation | None:
         """Explain an error before the first backward; return None if no operation raised it."""

@@ -42,11 +42,11 @@ class Watcher:
         if entered is None or self._seeing is None:
             return
         if error is not None:
-            found = self._seeing.explained_failure(error)
+            found = self._seeing.explain_failure(error)
             for cause in () if found is None else found.causes:
                 self._add(Finding(self._seeing.steps + 1, cause))
             self._collected.ended = f"it raised {type(error).__name__}"
-        self._seeing.ended()
+        self._seeing.finish()
         entered.__exit__(kind, error, trace)
 
     def report(self) -> Watch:

@@ -62,7 +62,7 @@ def check(graph: Graph, found: Any) -> None:
     words, kept = vocabulary_of(graph), SavedBytes[str](graph.nodes)
     for node in graph.nodes.values():
         kept.add(node, node.id)
-    bytes_of = kept.by_account()
+    bytes_of = kept.total_by_account()
     for number, (node, read) in enumerate(zip(graph.nodes.values(), found["nodes"], strict=True)):
         check_node(node, read, numbers, number)
         assert tree.scopes[read["scope"]].path == node.scope

@@ -134,7 +134,7 @@ def _explain_script(options: argparse.Namespace, script: Script) -> Explanation:
 
     def explain_failure(error: BaseException) -> bool:
         count = len(found)
-        found.extend(filter(None, (each.explained_failure(error) for each in seeing.values())))
+        found.extend(filter(None, (each.explain_failure(error) for each in seeing.values())))
         return len(found) > count
 
     request = CaptureRequest(step=options.step or 1, flow=True, values=options.values)
@@ -186,7 +186,7 @@ def _explain_program(options: argparse.Namespace) -> Explanation:
                     if found:
                         return found[0]
                     if seeing is not None:
-                        return seeing.explained(request.target)
+                        return seeing.explain(request.target)
             except (CaptureError, GraphError) as error:
                 raise type(error)(f"{options.spec}: {error}") from error
         try:

@@ -197,7 +197,7 @@ class _Run:
         """Write the collectives up to the end of the script; return whether the command is done."""
         from pathlib import Path
 
-        whole = next(filter(None, (each.finished() for each in self._seeing.values())), None)
+        whole = next(filter(None, (each.finish() for each in self._seeing.values())), None)
         if whole is not None and not (is_failure or self._has_stopped or self._error):
             self._save(whole)
         calls = sum(each.calls for each in self._seeing.values())
@@ -243,7 +243,7 @@ class _Run:
         """Write the collectives of a step without a backward pass; return why it stopped, or an empty text."""
         if self._write is not None or self._is_written or os.getpid() != self._process:
             return ""
-        graph = next(filter(None, (each.stopped(why, error) for each in self._seeing.values())), None)
+        graph = next(filter(None, (each.capture_stopped(why, error) for each in self._seeing.values())), None)
         if graph is None or graph.rank is None:
             return ""
         # A signal may interrupt the lines below. A rank may wait before its first step without a fault.

@@ -181,7 +181,7 @@ class _Run:
                 self._collected.ended = "the script was interrupted"
             for each in self._seeing.values():
                 with suppress(SystemExit):
-                    each.ended()
+                    each.finish()
         return status, interrupted
 
     def _print(self, watch: Watch) -> None:
@@ -339,5 +339,5 @@ def main() -> int:
         try:
             run_script(name, arguments, is_module=is_module == "1", for_good=True)
         except Exception as error:  # noqa: BLE001 (whatever the script raises)
-            write(None, filter(None, [each.explained_failure(error) for each in seeing.values()]))
+            write(None, filter(None, [each.explain_failure(error) for each in seeing.values()]))
     return 0

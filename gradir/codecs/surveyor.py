@@ -51,8 +51,8 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
         version=str(version),
         producer=document.producer,
         totals=totals_of(nodes, sizes(nodes)),
-        roles=_by_frequency(Counter([node.role for node in nodes])),
-        ops=_by_frequency(Counter([node.op for node in nodes if node.role == "function"])),
+        roles=_sort_by_frequency(Counter([node.role for node in nodes])),
+        ops=_sort_by_frequency(Counter([node.op for node in nodes if node.role == "function"])),
         scopes=len(document.scopes),
         cuts=document.cuts,
         outputs=tuple(Output(node.id, node.outputs) for node in nodes if node.role == "output"),
@@ -65,6 +65,6 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
     )
 
 
-def _by_frequency(counts: Mapping[str, int]) -> dict[str, int]:
+def _sort_by_frequency(counts: Mapping[str, int]) -> dict[str, int]:
     """Return counts with the largest first, and equal ones by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -191,7 +191,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
             if node.saved:
                 saved.add(node, account)
             found[account] = found.get(account, 0) + bytes_beyond_slots(node)
-        for account, size in saved.by_account().items():
+        for account, size in saved.total_by_account().items():
             found[account] += size
         return {account: clamp_size(size) for account, size in found.items() if size}
 

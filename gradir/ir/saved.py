@@ -50,7 +50,7 @@ class SavedBytes(Generic[K]):
 
     >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
     >>> saved = SavedBytes({"mul:1": a, "sin:1": b})
-    >>> saved.add(a, "fc"), saved.add(b, "head"), saved.by_account()
+    >>> saved.add(a, "fc"), saved.add(b, "head"), saved.total_by_account()
     (None, None, {'fc': 8})
     """
 
@@ -85,7 +85,7 @@ class SavedBytes(Generic[K]):
             else:
                 self.bytes[self._first.setdefault(key, (account, saved.state))] += growth
 
-    def by_account(self) -> dict[K, int]:
+    def total_by_account(self) -> dict[K, int]:
         """Return the bytes of slots of any state."""
         found: dict[K, int] = {}
         for (account, _), size in self.bytes.items():

@@ -52,7 +52,7 @@ def sizes(nodes: Collection[Node]) -> dict[str, Size]:
             found[2] += bytes_beyond_slots(node)
         if node.saved:
             saved.add(node, node.scope)
-    for path, size in saved.by_account().items():
+    for path, size in saved.total_by_account().items():
         counts[path][2] += size
     return {path: Size(*map(clamp_size, found)) for path, found in counts.items()}
 

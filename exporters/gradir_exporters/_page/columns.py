@@ -176,7 +176,7 @@ class Columns:
         for number, node in enumerate(self._nodes):
             if node.saved:
                 saved.add(node, number)
-        sizes = saved.by_account()
+        sizes = saved.total_by_account()
         recorded = [bytes_beyond_slots(node) if node.ext or node.role == "module" else 0 for node in self._nodes]
         return [clamp_size(sizes.get(number, 0) + size) for number, size in enumerate(recorded)]
 

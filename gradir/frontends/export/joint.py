@@ -131,7 +131,7 @@ def _count_eager_bytes(graph: Graph) -> Iterator[tuple[str, str, int]]:
     saved = SavedBytes[str](graph.nodes)
     for node in graph.nodes.values():
         saved.add(node, node.scope)
-    return (("eager", scope, size) for scope, size in saved.by_account().items())
+    return (("eager", scope, size) for scope, size in saved.total_by_account().items())
 
 
 def _count_saved_bytes(regions: Sequence[Region], links: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:

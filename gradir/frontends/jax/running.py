@@ -193,19 +193,19 @@ class Running:
         finally:
             local.call = None
 
-    def explained(self, outputs: object) -> Explanation:
+    def explain(self, outputs: object) -> Explanation:
         """Refuse to explain an array, since JAX keeps no graph of it."""
         raise NoGraphError(outputs)
 
     waiting = None
 
-    def stopped(self, why: str, error: BaseException | None = None) -> None:
+    def capture_stopped(self, why: str, error: BaseException | None = None) -> None:
         """Return nothing, since a traced program sends nothing."""
 
-    def finished(self) -> None:
+    def finish(self) -> None:
         """Return nothing, since a traced program sends nothing."""
 
-    def explained_failure(self, error: BaseException) -> None:
+    def explain_failure(self, error: BaseException) -> None:
         """Explain no error, since errors of JAX name the operation without a derivative."""
 
     @property

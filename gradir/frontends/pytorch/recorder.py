@@ -236,7 +236,7 @@ class Recorder:
         """The outermost modules that were called."""
         return [*self._outermost.values()]
 
-    def called_anew(self) -> list[nn.Module]:
+    def take_new_modules(self) -> list[nn.Module]:
         """Return the outermost modules that were called since the last call of this method."""
         new, self._new = self._new, {}
         return [*new.values()]

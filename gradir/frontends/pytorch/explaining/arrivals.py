@@ -80,12 +80,12 @@ class Judge:
         """Return the cause of an infinite or NaN loss, if it is one."""
         if not self._is_lost:
             return None
-        fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
+        fn = self._undefined or self._births.find_first_nonfinite(next(iter(reversed(self._live.grad_fns))))
         if fn is not None:
             return self._make_finding("loss_undefined", fn, detail=traps.explain_undefined(fn))
         # Find the first step with a result that is infinite or NaN, among the results that were checked.
         nonfinite, step = self._flow.broken, None
-        values = [value for value in map(self._flow.noted, self._outputs) if value in nonfinite]
+        values = [value for value in map(self._flow.find_value, self._outputs) if value in nonfinite]
         while values:
             step = self._flow.step_of(max(values))
             values = [] if step is None else [read.value for read in step.inputs if read.value in nonfinite]
@@ -165,7 +165,7 @@ class Judge:
         if kind != "cancel" or fn is None:
             return ""
         steps = map(self._step, self._gradients.cancelling.get(fn, ()))
-        shown = list_first(self._recorded.words.called_at(step) for step in steps if step is not None)
+        shown = list_first(self._recorded.words.describe_step(step) for step in steps if step is not None)
         return f"the paths through {shown} cancel" if shown else ""
 
     def _explain_nonfinite(self, fn: GradFn | None, leaf: torch.Tensor) -> Finding:
@@ -182,7 +182,7 @@ class Judge:
         growth = self._explain_growth(fn)
         if growth is not None:
             return fn, *growth
-        first = self._births.before(fn)
+        first = self._births.find_first_nonfinite(fn)
         if first is None or not self._is_lost:
             kind, detail = traps.explain_nonfinite(
                 self._live, fn, self._gradients.find_mask(fn), first, self._describe_line
@@ -193,7 +193,7 @@ class Judge:
 
     def _describe_rows(self, fn: GradFn) -> str:
         """Return a text with the samples of a batch that a function makes NaN or infinite, unless these are all."""
-        rows, count = self._gradients.passed(fn).rows
+        rows, count = self._gradients.flow_through(fn).rows
         if not rows or count not in self._batches:
             return ""
         return f"in sample{'s' if len(rows) > 1 else ''} {list_first(map(str, rows))} of {count}"
@@ -254,7 +254,7 @@ class Judge:
         index = self._flow.maker_of(fn)
         is_compiled = index != FROM_OUTSIDE and isinstance(self._flow.steps[index].func, CompiledPart)
         # Torch gives compiled code zeros for what it computes and nothing takes.
-        is_left_out = is_compiled and not self._recorded.flowing.wanted.issuperset(self._flow.made_by(index))
+        is_left_out = is_compiled and not self._recorded.flowing.wanted.issuperset(self._flow.values_of_step(index))
         return "opaque" if is_left_out else self._zeros.kind(self._origin(fn))
 
     def _make_finding(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:

@@ -93,7 +93,7 @@ def find_last_entry(flow: Flow, ends: Set[Value], wanted: Set[Value]) -> int:
         new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
         known |= new
         enters = any(flow.outside[value.number].role == "input" for value in new)
-        is_wanted = not wanted.isdisjoint(flow.made_by(index))
+        is_wanted = not wanted.isdisjoint(flow.values_of_step(index))
         if is_wanted and (enters or _takes_numbers(step, literals)):
             last = index
     return last

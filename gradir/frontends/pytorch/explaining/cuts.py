@@ -120,7 +120,7 @@ class Flowing:
         """The first step that takes each leaf and does not write to it, unlike an initialization."""
         found: dict[Value, int] = {}
         for index, step in enumerate(self.flow.steps):
-            written = step.of_kind("inplace")
+            written = step.inputs_of_kind("inplace")
             for read in step.inputs:
                 if read.is_leaf and read not in written:
                     found.setdefault(self.root(read.value), index)
@@ -146,7 +146,7 @@ class Flowing:
         step = self.flow.step_of(leaf)
         if step is None or "inplace" not in step.kinds:
             return None
-        read = step.of_kind("inplace")[0]
+        read = step.inputs_of_kind("inplace")[0]
         if find_updated_leaves(step):
             return read.value
         return None if read.is_leaf else self._data_of.get(read.value.maker)
@@ -221,8 +221,8 @@ class Flowing:
         """Yield the assignments to ``.data`` of tensors that the loss uses, except to move or load a module first."""
         first: dict[Value, int] = {}
         for index, step in enumerate(self.flow.steps if self.flow.exchanges else ()):
-            if not self.wanted.isdisjoint(self.flow.made_by(index)):
-                written = step.of_kind("inplace")
+            if not self.wanted.isdisjoint(self.flow.values_of_step(index)):
+                written = step.inputs_of_kind("inplace")
                 for read in (read for read in step.inputs if read not in written):
                     first.setdefault(self.root(read.value), index)
         for exchange in self.flow.exchanges:
@@ -240,7 +240,7 @@ class Flowing:
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
                     known.add(read.value)
                     self._add(read.value, step)
-            for value in self.flow.made_by(step_number):
+            for value in self.flow.values_of_step(step_number):
                 self._add(value, step)
             self._find_putting(step_number, step)
             for value in last_uses.pop(step_number, ()):
@@ -355,7 +355,7 @@ class Flowing:
         last: dict[Value, int] = {}
         known: set[Value] = set()
         for step_number, step in enumerate(self.flow.steps):
-            last.update(dict.fromkeys(self.flow.made_by(step_number), step_number))
+            last.update(dict.fromkeys(self.flow.values_of_step(step_number), step_number))
             for read in (*step.inputs, *self._places.get(step_number, ())):
                 last[read.value] = step_number
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
@@ -378,7 +378,7 @@ class Flowing:
             self.compiled |= arriving
         passes = value in self.carrying or (step.inside is not None and value not in self._left_functions)
         # The inputs of each output of a compiled part are unknown, so another output may carry all gradients.
-        others = self.flow.made_by(value.maker) if is_compiled else ()
+        others = self.flow.values_of_step(value.maker) if is_compiled else ()
         carries_otherwise = any(other in self.wanted and other in self.carrying for other in others)
         is_stop = value in self.wanted and not passes and not carries_otherwise
         if arriving and is_stop:

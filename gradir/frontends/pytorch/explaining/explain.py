@@ -167,7 +167,7 @@ class Search(Losses):
 
     def tell_unregistered(self) -> None:
         """Report tensors with a gradient that are no parameters of the model."""
-        unowned = self.leaves.difference(map(id, self.owned().values()))
+        unowned = self.leaves.difference(map(id, self.module_parameters().values()))
         # A tensor may have several names, for example if a module computes others from it.
         first = {id(tensor): name for name, tensor in reversed([*self.subject.aside.items()])}
         names = [name for key, name in reversed([*first.items()]) if key in unowned]
@@ -216,7 +216,7 @@ class Search(Losses):
             self.tell_of("untied", "error", names)
         numbered = self.subject.captured if gradients else None
         terms = tuple(describe_terms(self.words, self.flowing, numbered, self._names_of_term))
-        tied, causes = self.subject.tied(), unite_causes(self.causes, self.statuses)
+        tied, causes = self.subject.find_tied_names(), unite_causes(self.causes, self.statuses)
         nodes = () if live is None else live.graph.nodes.values()
         named = {node.id: name for node in nodes for name in node.names if name in self.statuses}
         of_graph = None if live is None else OfGraph(named, self.gradients_at)
@@ -274,10 +274,10 @@ class Search(Losses):
     def explanation_of_failure(self, error: BaseException) -> Explanation:
         """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self.statuses, "error")
-        awaited = misuse.find_ddp_unused(error, self.owned())
+        awaited = misuse.find_ddp_unused(error, self.module_parameters())
         found = failures.explain_forward(self.words, describe_error(error))
         causes = [self.words.cause("ddp_unused", "error", "", awaited, None)] if awaited else found
-        return Explanation(statuses, unite_causes(causes, statuses), tied=self.subject.tied())
+        return Explanation(statuses, unite_causes(causes, statuses), tied=self.subject.find_tied_names())
 
     def _arrivals(self, live: LiveGraph, gradients: Gradients) -> dict[str, Arrival]:
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
@@ -331,7 +331,7 @@ class Search(Losses):
             affected = (name for name, tensor in self.subject.tensors.items() if id(tensor) in write.leaves)
             names = [name for name in affected if self.statuses[name] in {"reached", "wrong", "zero"}]
             self.statuses.update((name, "wrong") for name in names if self.statuses[name] == "reached")
-            detail = "; ".join([list_first(map(self.words.called_at, write.savers)), *write.how])
+            detail = "; ".join([list_first(map(self.words.describe_step, write.savers)), *write.how])
             level: Level = "error" if any(map(self.is_trained, names)) else "info"
             self.tell("overwritten", level, write.op, names, write.place, detail=detail)
         return True
@@ -340,7 +340,7 @@ class Search(Losses):
         for name, status in self.statuses.items():
             tensor = self.subject.tensors[name]
             if id(tensor) in self.leaves:
-                self.gradients[name] = gradients.of_leaf(tensor)
+                self.gradients[name] = gradients.measure_leaf(tensor)
             elif status in _WITHOUT:
                 self.gradients[name] = "none"
         self.gradients_at = gradients.norms_by_node(live)

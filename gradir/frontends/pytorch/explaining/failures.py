@@ -77,7 +77,7 @@ class _Writes:
     def find_values(self, saver: int, write: Step) -> Iterator[Value]:
         """Yield the values of a step that another one writes to, or the bases of views without a name."""
         owners = self._find_owners(write)
-        for value in (*(read.value for read in self._flow.steps[saver].inputs), *self._flow.made_by(saver)):
+        for value in (*(read.value for read in self._flow.steps[saver].inputs), *self._flow.values_of_step(saver)):
             owner = self._owners.get(value, value)
             if owner in owners:
                 yield value if value in self._flow.variables else owner
@@ -89,7 +89,7 @@ class _Writes:
         for index, step in enumerate(self._flow.steps):
             shared = step.lenders()
             if len(shared) == 1:
-                found.update(dict.fromkeys(self._flow.made_by(index), found.get(shared[0], shared[0])))
+                found.update(dict.fromkeys(self._flow.values_of_step(index), found.get(shared[0], shared[0])))
         return found
 
     @cached_property
@@ -99,14 +99,14 @@ class _Writes:
         return group_by_key((owner, index) for index, step in seen for owner in self._find_owners(step))
 
     def _find_owners(self, write: Step) -> set[Value]:
-        return {self._owners.get(read.value, read.value) for read in write.of_kind("inplace")}
+        return {self._owners.get(read.value, read.value) for read in write.inputs_of_kind("inplace")}
 
     def _find_only_written(self, saving: int, slot: Saved) -> Value | None:
         """Return the owner of the storage that a slot may have saved, if later steps wrote to one such storage only."""
         if saving == FROM_OUTSIDE:
             return None
         inputs = [read.value for read in self._flow.steps[saving].inputs]
-        values = self._flow.made_by(saving) if slot.slot.startswith("result") else inputs
+        values = self._flow.values_of_step(saving) if slot.slot.startswith("result") else inputs
         fitting = (each for each in values if slot.shape is None or self._flow.meta_of(each).shape == slot.shape)
         owners = {self._owners.get(value, value) for value in fitting}
         written = [owner for owner in owners if self._by_owner.get(owner, [FROM_OUTSIDE])[-1] > saving]
@@ -126,7 +126,7 @@ class _Writes:
 
     def _is_unseen(self, write: Step) -> bool:
         """Return whether a step writes to the ``.data`` of a tensor, which autograd does not count."""
-        return any(step.called == "data" for step in self._flow.views(write.of_kind("inplace")[0].value))
+        return any(step.called == "data" for step in self._flow.views(write.inputs_of_kind("inplace")[0].value))
 
 
 def explain_forward(words: Namer, error: str) -> Iterator[Cause]:
@@ -143,7 +143,7 @@ def explain_forward(words: Namer, error: str) -> Iterator[Cause]:
     inferred = [value for value in made if flow.steps[value.maker].mode == "inference_mode"]
     for value in inferred:
         step = flow.steps[value.maker]
-        names = [*words.names_of(read.value for read in step.inputs if read.is_leaf)] or words.called([value])
+        names = [*words.names_of(read.value for read in step.inputs if read.is_leaf)] or words.list_names([value])
         yield words.cause("inference_mode", "error", operation_name(step), names, step.place, detail=error)
     off = None if inferred else _find_without_graph(flow, failed)
     if off is not None:
@@ -171,8 +171,8 @@ def explain_backward(flowing: Flowing, live: LiveGraph, words: Namer, error: str
     writes = find_stale_writes(words.flow, live)
     for write in writes:
         leaves = find_updated_leaves(write.step)
-        names = words.names_of(map(flowing.root, leaves)) if leaves else words.called(write.values)
-        savers, later = (list_first(map(words.called_at, steps)) for steps in (write.savers.values(), write.later))
+        names = words.names_of(map(flowing.root, leaves)) if leaves else words.list_names(write.values)
+        savers, later = (list_first(map(words.describe_step, steps)) for steps in (write.savers.values(), write.later))
         detail = "; ".join([savers] * bool(savers) + [f"later writes: {later}"] * bool(later))
         kind, op = "updated" if leaves else "inplace", operation_name(write.step)
         yield words.cause(kind, "error", op, names, write.step.place, detail=detail)
@@ -196,13 +196,13 @@ def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str) 
         verb = "are" if len(carried) > 1 else "is"
         users = (step for step in steps[border + 1 :] if any(read.value in carried for read in step.inputs))
         user = next((step for step in users if step.called not in DERIVING), None)
-        again = "" if user is None else f", and {words.called_at(user)} uses {'them' if verb == 'are' else 'it'} again"
-        detail = f"{list_first(map(words.made_as, carried))} {verb} carried over from before that backward{again}"
+        again = "" if user is None else f", and {words.describe_step(user)} uses {'them' if verb == 'are' else 'it'} again"
+        detail = f"{list_first(map(words.describe_origin, carried))} {verb} carried over from before that backward{again}"
         place = steps[max(carried).maker].place or place
     else:
         carried, detail = [], "the loss was computed before that backward too"
     detail = f"{detail}; that backward ran {by}" if by else detail
-    return words.cause("freed", "error", operation, words.called(carried), place, detail=detail)
+    return words.cause("freed", "error", operation, words.list_names(carried), place, detail=detail)
 
 
 def _has_no_derivative(step: Step, error: str) -> bool:

@@ -155,7 +155,7 @@ class Gradients:
         """The functions that all gradients of others go through."""
         return Dominators(self._passed, self._consumers, self._starts)
 
-    def of_leaf(self, leaf: torch.Tensor) -> float | str:
+    def measure_leaf(self, leaf: torch.Tensor) -> float | str:
         """Return the norm of the gradient of a leaf, or ``none``, ``zero`` or ``nonfinite``."""
         size = self._arrived.get(id(leaf))
         return "none" if size is None else size.value
@@ -167,19 +167,19 @@ class Gradients:
             known = [size for size in came if size is not None]
             if known:
                 norms[live.grad_fns[fn]] = max(known, key=lambda size: (not size.is_finite, size.norm)).value
-        norms.update((id_, self.of_leaf(leaf)) for id_, leaf in live.leaves.items())
+        norms.update((id_, self.measure_leaf(leaf)) for id_, leaf in live.leaves.items())
         # An accumulator passes nothing on, so it has no hook.
         accumulators = (fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR)
-        norms.update((live.grad_fns[fn], self.of_leaf(fn.variable)) for fn in accumulators)
+        norms.update((live.grad_fns[fn], self.measure_leaf(fn.variable)) for fn in accumulators)
         return {id_: norms[id_] for id_ in live.graph.nodes if id_ in norms}
 
-    def passed(self, fn: GradFn) -> _Passed:
+    def flow_through(self, fn: GradFn) -> _Passed:
         """Return the gradients that a function received and passed on."""
         return self._passed.get(fn, _NOTHING_PASSED)
 
     def came_to(self, fn: GradFn) -> float:
         """Return the largest entry of the gradients that a function received."""
-        return max((size.largest for size in self.passed(fn).came if size is not None), default=0.0)
+        return max((size.largest for size in self.flow_through(fn).came if size is not None), default=0.0)
 
     def find_mask(self, fn: GradFn) -> GradFn | None:
         """Return the `where` or `masked_fill` that masks every entry that a function makes infinite or NaN."""

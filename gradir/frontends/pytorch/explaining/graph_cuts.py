@@ -129,7 +129,7 @@ class _Ends:
                 for slot, read in reversed(list(enumerate(step.inputs))):
                     if not read.carries:
                         found[read.value] = index, (node_id, slot if is_sure else None)
-            for value in flow.made_by(index):
+            for value in flow.values_of_step(index):
                 if value in found and value not in self._flowing.carrying:
                     for read in self._flowing.sources(value):
                         if not read.carries:

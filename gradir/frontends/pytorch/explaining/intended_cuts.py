@@ -156,7 +156,7 @@ class IntendedCuts:
         self._flowing, self._reached = flowing, reached
         self._uses: dict[Value, list[Use]] = {}
         for index, step in enumerate(flow.steps):
-            if not flowing.wanted.isdisjoint(flow.made_by(index)):
+            if not flowing.wanted.isdisjoint(flow.values_of_step(index)):
                 for slot, read in enumerate(step.inputs):
                     self._uses.setdefault(read.value, []).append(Use(index, slot))
         self._averages = set(self._find_moved_leaves())
@@ -244,10 +244,10 @@ class IntendedCuts:
         moved: dict[Value, None] = {}
         trained: set[Value] = set()
         for index, step in enumerate(self._flow.steps):
-            if step.mode == "grad" and not self._flowing.wanted.isdisjoint(self._flow.made_by(index)):
+            if step.mode == "grad" and not self._flowing.wanted.isdisjoint(self._flow.values_of_step(index)):
                 trained.update(self._flowing.root(read.value) for read in step.inputs if read.is_leaf)
             if "inplace" in step.kinds and step.called != "step":
-                target = self._flowing.leaf_of(step.of_kind("inplace")[0])
+                target = self._flowing.leaf_of(step.inputs_of_kind("inplace")[0])
                 if target is not None and any(not self._leaves_near(read) <= {target} for read in step.inputs):
                     moved[target] = None
         for exchange in self._flow.exchanges:

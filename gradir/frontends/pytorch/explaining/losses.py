@@ -107,8 +107,8 @@ class Losses:
         self.left = set(flowing.members(*(leaving.leaves for leaving in flowing.exits.values())))
         self._put = set(flowing.members(*flowing.puttings.values()))
         used = self.leaves | {id(outside.tensor()) for outside in self.flow.outside}
-        self.stale = find_left_over(subject.trained or (), self.owned(), used)
-        self.replaced = find_replaced(subject.trained or (), self.owned(), self.stale)
+        self.stale = find_left_over(subject.trained or (), self.module_parameters(), used)
+        self.replaced = find_replaced(subject.trained or (), self.module_parameters(), self.stale)
         new = [subject.tensors[name] for name in self.replaced]
         self.given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
         self.unnamed = Unnamed(subject, is_open=self.flowing.has_compiled)
@@ -147,7 +147,7 @@ class Losses:
             return "cut"
         return "unused" if self.flowing.is_whole and not self.flowing.may_be_inside(value) else "unreached"
 
-    def owned(self) -> dict[str, torch.Tensor]:
+    def module_parameters(self) -> dict[str, torch.Tensor]:
         """Return the parameters of modules, by name."""
         return {name: tensor for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
 
@@ -239,7 +239,7 @@ class Losses:
 
     @cached_property
     def _living(self) -> set[Value]:
-        living = self.flow.held()
+        living = self.flow.living_values()
         return living | {self.flowing.root(value) for value in living}
 
     def _has_only(self, leaves: Collection[Value]) -> bool:
@@ -247,7 +247,7 @@ class Losses:
         tensors = map(self.flow.tensor_of, leaves)
         if self.given is None or not self.given <= {id(tensor) for tensor in tensors}:
             return False
-        others = {name: tensor for name, tensor in self.owned().items() if self.statuses[name] == "reached"}
+        others = {name: tensor for name, tensor in self.module_parameters().items() if self.statuses[name] == "reached"}
         self.swapped = [*others] if others and not find_in_living_optimizers(others) else []
         return bool(self.swapped)
 

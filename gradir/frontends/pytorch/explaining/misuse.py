@@ -40,7 +40,7 @@ def find_loss_faults(flow: Flow, flowing: Flowing) -> Iterable[LossFault]:
     """Return the faults of the operations that compute a loss, each place once."""
     found: dict[object, LossFault] = {}
     for index, step in enumerate(flow.steps):
-        wanted = not flowing.wanted.isdisjoint(flow.made_by(index))
+        wanted = not flowing.wanted.isdisjoint(flow.values_of_step(index))
         if wanted and (fault := _find_loss_fault(flow, step, index)) is not None:
             found.setdefault((fault.kind, step.place), fault)
     return found.values()
@@ -89,7 +89,7 @@ def _undo_expansion(flow: Flow, read: Read) -> Read:
 
 def _is_measured(flow: Flow, index: int) -> bool:
     """Return whether one of the next two steps measures a difference, as in ``((output - target) ** 2).mean()``."""
-    made = set(flow.made_by(index))
+    made = set(flow.values_of_step(index))
     for after in flow.steps[index + 1 : index + 3]:
         takes = [read.value in made for read in after.inputs]
         if any(takes):
@@ -133,7 +133,7 @@ def find_selecting_step(flow: Flow, flowing: Flowing, leaf: Value) -> Step | Non
     calls = {id(step.call) for step in inside if step.call is not None}
     whole, passing = set[Value](), flowing.wanted & flowing.carrying
     for index, step in enumerate(flow.steps):
-        made = flow.made_by(index)
+        made = flow.values_of_step(index)
         if id(step.call) in calls:
             whole.update(made)
         elif not whole.isdisjoint(read.value for read in step.inputs) and not passing.isdisjoint(made):
@@ -165,7 +165,7 @@ def find_first_step_after_ddp(flow: Flow, wanted: Set[Value]) -> Step | None:
     inside = (index for index, step in enumerate(flow.steps) if any(map(_is_parallel, calls_from(step.call))))
     last = max(inside, default=len(flow.steps))
     later = enumerate(flow.steps[last + 1 :], last + 1)
-    return next((step for index, step in later if not wanted.isdisjoint(flow.made_by(index))), None)
+    return next((step for index, step in later if not wanted.isdisjoint(flow.values_of_step(index))), None)
 
 
 def _is_parallel(call: Frame) -> bool:
@@ -203,7 +203,7 @@ class Unnamed:
 
     def note(self, gradients: Gradients) -> None:
         """Record the gradients of a backward pass."""
-        self._gradients = {key: gradients.of_leaf(tensor) for key, tensor in self._tensors.items()}
+        self._gradients = {key: gradients.measure_leaf(tensor) for key, tensor in self._tensors.items()}
 
     def lacks_any(self, tensors: Iterable[torch.Tensor | None]) -> bool:
         """Return whether the optimizer has one of these tensors unnamed, and it gets no gradient."""

@@ -109,7 +109,7 @@ class Namer:
         for leaf in leaves:
             yield from self.names.get(leaf, ())
 
-    def called(self, values: Iterable[Value]) -> list[str]:
+    def list_names(self, values: Iterable[Value]) -> list[str]:
         """Return the names of values, or else their variables."""
         found = (self.names.get(value) or [self.flow.variables.get(value, "")] for value in values)
         return [name for names in found for name in names if name]
@@ -119,14 +119,14 @@ class Namer:
         source = find_lines(place, self.lines)[0]
         return "" if source is None else f"at {source.file}:{source.line}"
 
-    def called_at(self, step: Step) -> str:
+    def describe_step(self, step: Step) -> str:
         """Return the name of an operation and its line."""
         return f"{operation_name(step)} {self.line(step.place)}".rstrip()
 
-    def made_as(self, value: Value) -> str:
+    def describe_origin(self, value: Value) -> str:
         """Return the name of a value, or its operation, and its line."""
         step = self.flow.step_of(value)
-        name = ", ".join(self.called([value]))
+        name = ", ".join(self.list_names([value]))
         if step is None:
             return name or "a tensor from before the recording"
         return f"{name or f'the result of {operation_name(step)}'} {self.line(step.place)}".rstrip()
@@ -207,14 +207,14 @@ def _describe_results(words: Namer, last_steps: tuple[int, ...], read: Set[Value
     """Describe the results of the last steps; other operations read the ``read`` values without a gradient."""
     if not last_steps:
         return ""
-    results = map(words.flow.made_by, last_steps[:_MOST_RESULTS])
+    results = map(words.flow.values_of_step, last_steps[:_MOST_RESULTS])
     # The first result with a variable, or else the first one.
     named = (next((value for value in values if value in words.flow.variables), values[0]) for values in results)
-    made = [*dict.fromkeys(map(words.made_as, named))]
+    made = [*dict.fromkeys(map(words.describe_origin, named))]
     others = " and others" if len(last_steps) > _MOST_RESULTS else ""
     is_one = len(made) == 1 and not others
     listed = f"{', '.join(made)}{others} {'does' if is_one else 'do'}"
-    if any(value in read for number in last_steps for value in words.flow.made_by(number)):
+    if any(value in read for number in last_steps for value in words.flow.values_of_step(number)):
         return f"{listed}, and {'its' if is_one else 'their'} numbers go on without a gradient"
     return f"{listed}, and {'goes' if is_one else 'go'} no further"
 
@@ -223,7 +223,7 @@ def _loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
     """Return, by leaf, the newest steps that use it and whose result no other step with a gradient takes."""
     ends: dict[Value, tuple[int, ...]] = {}
     for number in range(len(flow.steps) - 1, -1, -1):
-        outputs = flow.made_by(number)
+        outputs = flow.values_of_step(number)
         after = {end for output in outputs for end in ends.pop(output, ())}
         carries = any(output in flowing.carrying or flowing.should_carry(output) for output in outputs)
         # A tensor that torch saves for a derivative is not a result of the program.

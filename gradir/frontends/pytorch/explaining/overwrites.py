@@ -121,7 +121,7 @@ def _find_backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
     for index, step in enumerate(flow.steps):
         reads = {read.value for read in step.inputs}
         if not related.isdisjoint(reads):
-            related.update(flow.made_by(index))
+            related.update(flow.values_of_step(index))
         if step.called in DERIVING:
             starts = step.mode == "grad" and step.func.__name__.startswith("ones_like")
             if starts or previous is None or (previous.called, previous.place) != (step.called, step.place):

@@ -48,7 +48,7 @@ class Roles:
         self._after: dict[Value, set[str]] = {}
         self._roles: dict[Value, set[str]] = {}
         for index in range(len(flow.steps) - 1, -1, -1):
-            made = flow.made_by(index)
+            made = flow.values_of_step(index)
             if not flowing.wanted.isdisjoint(made):
                 self._add_roles(flow.steps[index], made)
 

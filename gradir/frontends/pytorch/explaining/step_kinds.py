@@ -88,7 +88,7 @@ def find_data_leaves(flow: Flow) -> dict[int, Value]:
     """Return, by step, the leaf whose ``.data`` it gives or shares."""
     found: dict[int, Value] = {}
     for number, step in enumerate(flow.steps):
-        lent = step.of_kind("view", "inplace")
+        lent = step.inputs_of_kind("view", "inplace")
         if len(lent) != 1:
             continue
         # An embedding writes to its weight for ``max_norm``.
@@ -138,7 +138,7 @@ def takes_shape_alone(step: Step) -> bool:
 
 def find_updated_leaves(step: Step) -> list[Value]:
     """Return the leaves that a step writes to, as an optimizer does; they stay leaves."""
-    return [read.value for read in step.of_kind("inplace") if read.is_leaf]
+    return [read.value for read in step.inputs_of_kind("inplace") if read.is_leaf]
 
 
 def find_last_updates(steps: Sequence[Step], root: Callable[[Value], Value]) -> dict[Value, int]:

@@ -198,7 +198,7 @@ class Subject(NamedTuple):
     # The variables of top-level modules, by id().
     variables: Mapping[int, str]
 
-    def tied(self) -> tuple[tuple[str, ...], ...]:
+    def find_tied_names(self) -> tuple[tuple[str, ...], ...]:
         """Return the groups of names of the same tensor."""
         names = group_by_key((id(tensor), name) for name, tensor in self.tensors.items())
         return tuple(tuple(group) for group in names.values() if len(group) > 1)

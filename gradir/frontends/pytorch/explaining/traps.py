@@ -190,7 +190,7 @@ def _is_half_product(node: Node) -> bool:
 def grows(fns: Iterable[GradFn], gradients: Gradients) -> bool:
     """Return whether values or gradients in the functions of a loop grow to the end of their range."""
     for fn in fns:
-        passed = gradients.passed(fn)
+        passed = gradients.flow_through(fn)
         sizes = [size.largest for size in (*passed.came, *passed.went) if size is not None]
         if any(_LARGE < size < math.inf for size in (*sizes, *map(_largest, _factors(fn)))):
             return True
@@ -243,7 +243,7 @@ class NonfiniteOrigins:
     def __init__(self, live: LiveGraph) -> None:
         self._live = live
 
-    def before(self, fn: GradFn) -> GradFn | None:
+    def find_first_nonfinite(self, fn: GradFn) -> GradFn | None:
         """Return the first function in the forward pass that provably gave another one NaN or infinity."""
         current, seen = fn, {fn}
         while inputs := list(self._find_nonfinite_inputs(current, seen)):

@@ -136,14 +136,14 @@ class Flow:
         carries = tensor.requires_grad
         return Read(self.value_of(tensor, copied), carries, carries and tensor.is_leaf)
 
-    def noted(self, tensor: object) -> Value | None:
+    def find_value(self, tensor: object) -> Value | None:
         """Return the value of a tensor when a step made it or first took it, or ``None`` for an unknown tensor."""
         known = self._values.get(id(tensor))
         return None if known is None or known[0]() is not tensor else known[1]
 
     def read_again(self, tensor: torch.Tensor) -> Read | None:
         """Return the present value of a tensor, if the flow knows its object or its storage."""
-        if self.noted(tensor) is not None:
+        if self.find_value(tensor) is not None:
             return self.read(tensor)
         newest, carries = self.newest_in(tensor), tensor.requires_grad
         return None if newest is None else Read(newest, carries, carries and tensor.is_leaf)
@@ -161,7 +161,7 @@ class Flow:
         """Return the step that made a value."""
         return None if value.maker == FROM_OUTSIDE else self.steps[value.maker]
 
-    def made_by(self, index: int) -> list[Value]:
+    def values_of_step(self, index: int) -> list[Value]:
         """Return the values that a step made."""
         return [Value(index, number) for number in range(len(self.steps[index].outputs))]
 
@@ -169,12 +169,12 @@ class Flow:
         """Yield the steps that made a value as a view, the last first."""
         while (step := self.step_of(value)) is not None and "view" in step.kinds:
             yield step
-            value = step.of_kind("view")[0].value
+            value = step.inputs_of_kind("view")[0].value
 
     def owner_of(self, value: Value) -> Value:
         """Return the value at the base of a chain of views."""
         for step in self.views(value):
-            value = step.of_kind("view")[0].value
+            value = step.inputs_of_kind("view")[0].value
         return value
 
     def meta_of(self, value: Value) -> TensorMeta:
@@ -183,7 +183,7 @@ class Flow:
             return self.outside[value.number].meta
         return self.steps[value.maker].outputs[value.number]
 
-    def held(self) -> set[Value]:
+    def living_values(self) -> set[Value]:
         """Return the present values of all living tensors in the flow."""
         living = [known() for known, _ in [*self._values.values()]]
         return {self.value_of(tensor) for tensor in living if tensor is not None}
@@ -212,11 +212,11 @@ class Flow:
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation and record it, even if it raises."""
         is_detach = private.DETACHES_TWICE and func is _DETACH and self.steps and self.steps[-1].func is _DETACH
-        if is_detach and (last := self.noted(args[0])) == Value(len(self.steps) - 1, 0):
+        if is_detach and (last := self.find_value(args[0])) == Value(len(self.steps) - 1, 0):
             result = func(*args, **kwargs)
             self._values[id(result)] = weakref.ref(result), last
             return result
-        if func is _FROM_STORAGE and (last := self.noted(args[0])) is not None and last.maker != FROM_OUTSIDE:
+        if func is _FROM_STORAGE and (last := self.find_value(args[0])) is not None and last.maker != FROM_OUTSIDE:
             # A loaded tensor: its values may have left torch before.
             del self._values[id(args[0])]
             return func(*args, **kwargs)
@@ -321,13 +321,13 @@ class Flow:
     def record_given(self, result: object) -> None:
         """Record that a function returned tensors to the program."""
         for tensor in tensors_in(result):
-            value = self.noted(tensor)
+            value = self.find_value(tensor)
             if value is not None and value.maker != FROM_OUTSIDE and len(self.steps[value.maker].outputs) > 1:
                 self.given.add(value)
 
     def record_variable(self, result: object, frame: FrameType) -> None:
         """Record the variable in which a frame stores the result of a function."""
-        value = self.noted(result)
+        value = self.find_value(result)
         if value is None or value.maker == FROM_OUTSIDE or self._place.is_inside(frame):
             return
         code = frame.f_code

@@ -86,7 +86,7 @@ class _Forward:
 
     def _find_results(self, index: int) -> list[Value]:
         """Return the values that a step returned to the program and that no step overwrote."""
-        made = self._flow.made_by(index)
+        made = self._flow.values_of_step(index)
         # Further outputs of a kernel, such as indices, are for its backward.
         results = [value for value in made if value in self._flow.given] or made[:1]
         return [value for value in results if not (self._initial.is_overwritten(value) and self._is_made(value))]
@@ -109,7 +109,7 @@ class _Forward:
         used -= self._initial.lazy.keys()
         skipped: set[int] = set()
         for index in range(len(flow.steps) - 1, -1, -1):
-            step, made = flow.steps[index], flow.made_by(index)
+            step, made = flow.steps[index], flow.values_of_step(index)
             if used.isdisjoint(made) and shown.isdisjoint(made) and not step.failed:
                 # A step may read a number to initialise a tensor.
                 asks = _is_number_read(step) or not step.outputs
@@ -147,7 +147,7 @@ class _Forward:
     def _is_wanted(self, step: Step) -> bool:
         """Return whether an unused result may be an output: no update of a parameter or of a storage from outside."""
         is_shown = bool(step.inputs) and step.called not in _NUMBERS
-        return is_shown and all(self._is_made(read.value) for read in step.of_kind("inplace"))
+        return is_shown and all(self._is_made(read.value) for read in step.inputs_of_kind("inplace"))
 
     def _is_made(self, value: Value) -> bool:
         """Return whether an operation allocated the storage of a value, and not for a parameter or buffer."""
@@ -165,7 +165,7 @@ class _Forward:
         attrs = {name: plain_value(value, self._symbols) for name, value in step.constants}
         if step.values is not None:
             attrs["values"] = plain_value(step.values)
-        variables = map(self._flow.variables.get, self._flow.made_by(index))
+        variables = map(self._flow.variables.get, self._flow.values_of_step(index))
         self._ids[index] = self._add(
             step,
             _operation(step.func),

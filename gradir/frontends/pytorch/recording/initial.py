@@ -50,9 +50,9 @@ class Initialisation:
         self._numbers = {read.value for reads in numbers for read in reads}
         for index, step in enumerate(flow.steps):
             if lenders := step.lenders():
-                self._roots.update(dict.fromkeys(flow.made_by(index), self._root(lenders[0])))
-            self._written_at.update((self._root(read.value), index) for read in step.of_kind(INPLACE))
-            for value in (*flow.made_by(index), *(read.value for read in step.inputs)):
+                self._roots.update(dict.fromkeys(flow.values_of_step(index), self._root(lenders[0])))
+            self._written_at.update((self._root(read.value), index) for read in step.inputs_of_kind(INPLACE))
+            for value in (*flow.values_of_step(index), *(read.value for read in step.inputs)):
                 self._call_of.setdefault(self._root(value), self._calls[index])
         self._made = self._find_all_made(owned)
         scopes = {id(entry.tensor): entry.scope for entry in owned}
@@ -104,7 +104,7 @@ class Initialisation:
 
     def initialises(self, index: int) -> bool:
         """Return whether a step allocates or writes to the storage of such a tensor before its first use."""
-        return index in self.steps and any(map(self.is_of_made, self._flow.made_by(index)))
+        return index in self.steps and any(map(self.is_of_made, self._flow.values_of_step(index)))
 
     def is_of_initialising(self, found: Exit) -> bool:
         """Return whether a function reads only values that serve an initialisation."""
@@ -124,7 +124,7 @@ class Initialisation:
         carrying, carried = set[int](), set[Value]()
         used = {read.value for step in flow.steps for read in step.inputs}
         for index in range(len(flow.steps) - 1, -1, -1):
-            step, outputs = flow.steps[index], flow.made_by(index)
+            step, outputs = flow.steps[index], flow.values_of_step(index)
             if step.mode != "grad" or step.call is not self._calls[index] or plain_name(step.func) == "detach":
                 continue
             # A step that only uses the shape of a tensor passes nothing on.
@@ -165,18 +165,18 @@ class Initialisation:
         for value, tensor in flow.find_made_parameters().items():
             yield Made(tensor, "parameter", value)
         for entry in owned:
-            last = flow.noted(entry.tensor) or flow.newest_in(entry.tensor)
+            last = flow.find_value(entry.tensor) or flow.newest_in(entry.tensor)
             if last is not None:
                 yield Made(entry.tensor, "input", last)
 
     def _classify(self, index: int, step: Step) -> None:
-        outputs, call = self._flow.made_by(index), self._calls[index]
+        outputs, call = self._flow.values_of_step(index), self._calls[index]
         is_check = not step.failed and step.call is not call
         # The results of checks pass no gradient on.
         carried = {read.value.maker for read in step.inputs if read.carries}
         carries = index in self._carrying and not carried <= self.checks
         is_free = is_check or not (step.failed or step.called == "step" or carries)
-        written = {self._root(read.value) for read in step.of_kind(INPLACE)}
+        written = {self._root(read.value) for read in step.inputs_of_kind(INPLACE)}
         is_write = bool(written) and all(self._is_unused(root) and self._call_of[root] is call for root in written)
         if is_free and not is_check and not (is_write and call is None):
             is_free = all(map(self._is_initial, step.inputs, step.kinds or repeat("data"), repeat(call), repeat(index)))

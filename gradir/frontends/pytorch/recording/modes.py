@@ -288,7 +288,7 @@ class CallsMode(FunctionMode):
 
 
 def _record_departure(flow: Flow, called: str, args: Sequence[Any], frame: FrameType) -> None:
-    made = flow.noted(args[0]) if called in LEAVING and args else None
+    made = flow.find_value(args[0]) if called in LEAVING and args else None
     if made is not None and made.maker != FROM_OUTSIDE:
         flow.departures.add(args[0], flow.exit_of(LEAVING[called], args[:1], frame))
 

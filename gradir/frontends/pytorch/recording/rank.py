@@ -149,7 +149,7 @@ class Exchanged:
         every = self._exchanges.values()
         return sum(each.operations for each in every) if any(each.waits for each in every) else None
 
-    def stopped(self, why: str, modules: Modules) -> Graph | None:
+    def capture_stopped(self, why: str, modules: Modules) -> Graph | None:
         """Return a graph without nodes but with the messages of a step that stopped before its backward."""
         self.number_groups()
         for each in self._exchanges.values():

@@ -70,13 +70,13 @@ class Step(NamedTuple):
     block: Place | None = None
     values: tuple[object, ...] | None = None
 
-    def of_kind(self, *kinds: str) -> list[Read]:
+    def inputs_of_kind(self, *kinds: str) -> list[Read]:
         """Return the inputs that are of these kinds."""
         return [read for kind, read in zip(self.kinds, self.inputs, strict=False) if kind in kinds]
 
     def lenders(self) -> list[Value]:
         """Return the inputs that share their storage with an output."""
-        return [read.value for read in self.of_kind("view", "inplace")]
+        return [read.value for read in self.inputs_of_kind("view", "inplace")]
 
 
 class Exit(NamedTuple):

@@ -73,7 +73,7 @@ class Recording:
 
     def start_step(self, remaining: int = 0, *, has_ended: bool = True) -> None:
         """Record the end of a backward pass, with this number of calls up to the captured one."""
-        self._recorder.called_anew()
+        self._recorder.take_new_modules()
         # The collectives of a backward pass that raised belong to the failed step.
         if self._request.collectives and has_ended:
             self._recorder.exchanged.begin(is_dry=self._request.dry and remaining == 1)
@@ -90,7 +90,7 @@ class Recording:
         if error is not None and not _is_of_exchange(error):
             why = "raises"
         thread = sys._current_frames().get(threading.main_thread().ident or 0)
-        return self._recorder.exchanged.stopped(why, self.modules(thread))
+        return self._recorder.exchanged.capture_stopped(why, self.modules(thread))
 
     @property
     def called(self) -> Sequence[nn.Module]:
@@ -141,7 +141,7 @@ class Recording:
         optimizers = self._optimizers.find_for_backward()
         # Modules without effect on this loss are included if an optimizer has them. If there is one, modules that ran
         # since the last backward pass are included too.
-        recent = recorder.called_anew() if optimizers or frame is None else []
+        recent = recorder.take_new_modules() if optimizers or frame is None else []
         included = [*recent, *_find_trained(optimizers, recorder.called)]
         parts = recorder.called
         with suppress(CaptureError):
@@ -215,7 +215,7 @@ class RecordingProgram:
 
     _recording: Recording | None = None
 
-    def explained_failure(self, error: BaseException) -> Explanation | None:
+    def explain_failure(self, error: BaseException) -> Explanation | None:
         """Explain the error of a recorded operation, or return ``None`` if no operation raised it."""
         return None if self._recording is None else self._recording.explain_failure(error)
 
@@ -300,18 +300,18 @@ class Running(RecordingProgram):
         """The number of operations so far, if the program waits for other processes."""
         return None if self._recording is None else self._recording.waiting
 
-    def stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
+    def capture_stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
         """Return a graph without nodes, with the collectives since the last backward pass."""
         return None if self._recording is None else self._recording.capture_stopped(why, error)
 
-    def explained(self, outputs: object, frame: FrameType | None = None) -> Explanation:
+    def explain(self, outputs: object, frame: FrameType | None = None) -> Explanation:
         """Explain outputs of the program, as if it called backward on them."""
         is_scaled = self._scaling.excuses(outputs, self._scaling.remove_scale(outputs))
         found = self.recording.explain(outputs, frame)
         causes = (replace(each, level="info") if is_scaled and may_be_scale(each) else each for each in found.causes)
         return replace(found, causes=tuple(causes))
 
-    def finished(self) -> Graph | None:
+    def finish(self) -> Graph | None:
         """Return the captured graph with the collectives until the program's end, ``None`` after a step."""
         return None if self._until is None or self._until.is_over else self._until.graph
 
@@ -363,4 +363,4 @@ class _Call:
         return self._running.go_on(stepped)
 
     def explain(self) -> Explanation:
-        return self._running.explained(self._tensors, self._frame)
+        return self._running.explain(self._tensors, self._frame)

@@ -201,7 +201,7 @@ class Watching(RecordingProgram):
         self._is_after_step = False
 
     @_guard
-    def ended(self) -> None:
+    def finish(self) -> None:
         """Report the faults that are certain at the end of a training."""
         self._step_by_hand(None, None)
         self._has_ended = True
