@@ -19,7 +19,7 @@ from gradir.cli import main
 from gradir.codecs import document
 from gradir.codecs.strict import check_canonical, check_keys
 from gradir.codecs.codec import check_known
-from gradir.diffs.merging.three_way import merged
+from gradir.diffs.merging.three_way import merge_graphs
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.head import Mark
 from msgspec.structs import replace
@@ -154,7 +154,7 @@ assert all(change.subject != "graph" or change.id not in VALUES for change in gr
 for name in VALUES:
     ours, theirs = edited({"v": 1}), edited({}, **{name: OTHERS[name]})
     for sides in ((ours, theirs), (theirs, ours)):
-        found = merged(WHOLE, *sides)
+        found = merge_graphs(WHOLE, *sides)
         if name == "lane":
             (conflict,) = found.conflicts
             assert conflict.reason == "a side changed its lane: capture the merged program again"
@@ -162,14 +162,14 @@ for name in VALUES:
             assert found.graph == edited({"v": 1}, **{name: OTHERS[name]}), (name, found)
 third = {"stream": "third", "stamp": "third", "marks": (Mark("exp:1", 6),), "failure": Mark("x", 9)}
 for name, value in third.items():
-    found = merged(WHOLE, edited({}, **{name: OTHERS[name]}), edited({"v": 1}, **{name: value}))
+    found = merge_graphs(WHOLE, edited({}, **{name: OTHERS[name]}), edited({"v": 1}, **{name: value}))
     if name == "stamp":
         assert found.graph.stamp in (OTHERS[name], value)
     elif name == "failure":
         assert found.graph.failure == Mark("x", 9)
     else:
         assert [each.reason.partition(":")[0] for each in found.conflicts] == [name], (name, found)
-both = merged(WHOLE, edited({}, settings={"a": 5, "b": 2}), edited({}, settings={"a": 1, "b": 6}))
+both = merge_graphs(WHOLE, edited({}, settings={"a": 5, "b": 2}), edited({}, settings={"a": 1, "b": 6}))
 assert both.graph.settings == {"a": 5, "b": 6}
 """,
     "info": """

@@ -182,7 +182,7 @@ class Diff(Record, frozen=True, dict=True):
         Raises:
             ExportError: the renderer or option is unknown, or it cannot represent this diff.
         """
-        text: str = import_module("gradir.registry").rendered(renderer, self, options)
+        text: str = import_module("gradir.registry").render(renderer, self, options)
         return text
 
     def __str__(self) -> str:

@@ -77,7 +77,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = text.replace("import About, Cut", "import About, AttrValue, Cut")
     text = text.replace("\nfrom gradir.ir.model", "\nfrom gradir.ir.frozen import NOTHING\nfrom gradir.ir.model")
     text = text.replace("class Head", f"{MARK}class Head").replace(
-        "\n\n\ndef renamed_head", f"\n{HEAD}\n\ndef renamed_head"
+        "\n\n\ndef rename_in_head", f"\n{HEAD}\n\ndef rename_in_head"
     )
     head.write_text(text, encoding="utf-8")
     document = tree / "gradir" / "codecs" / "document.py"
