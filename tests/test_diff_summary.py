@@ -168,6 +168,31 @@ def test_a_module_of_another_name_that_a_table_lists_no_more_is_told_as_a_module
     assert sentence(found) == "head is now lm; Linear(4) lm left out; nothing else."
 
 
+@pytest.mark.parametrize("turn", [1, -1], ids=["removed", "added"])
+def test_readers_of_a_module_in_renamed_layers_are_one_line(turn: int) -> None:
+    def graph(stack: str, *, has_norm: bool) -> Graph:
+        b = Builder()
+        x = b.tensor("x", TensorMeta("float32", (4,)))
+        scopes = [Scope("")]
+        for number in range(3):
+            layer = f"{stack}.{number}"
+            scopes.append(Scope(layer, "Block"))
+            x = b.function("relu", [x], [TensorMeta("float32", (4,))], scope=layer)
+            if has_norm:
+                scopes.append(Scope(f"{layer}.norm", "Norm"))
+                x = b.function("sub", [x], [TensorMeta("float32", (4,))], scope=f"{layer}.norm")
+            x = b.function("exp", [x], [TensorMeta("float32", (4,))], scope=layer)
+        b.output(x)
+        return b.build(scopes=scopes)
+
+    before, after = (graph("blocks", has_norm=True), graph("h", has_norm=False))[::turn]
+    assert [each.text for each in of_kind(gradir.diff(before, after), "reads")] == [
+        "blocks.0/exp:1 -> h.0/exp:1  in[0]: blocks.0.norm/sub:1 -> h.0/relu:1, and so for each"
+        if turn == 1
+        else "h.0/exp:1 -> blocks.0/exp:1  in[0]: h.0/relu:1 -> blocks.0.norm/sub:1, and so for each"
+    ]
+
+
 def test_a_module_of_another_class_is_told_once_and_its_readers_of_any_size_in_one_line() -> None:
     def graph(kind: str) -> Graph:
         b = Builder()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
-    from gradir.diffs.modules import ChangedModule
+    from gradir.diffs.modules import ChangedModule, Outline
     from gradir.ir import Graph
     from gradir.review.evidence import Contents, Evidence, WholeModule
     from gradir.review.relative_changes import RelativeChanges
@@ -58,7 +58,8 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
         for whole in members:
             if whole in readers:
                 changes = [evidence.changes[at] for at in readers[whole]]
-                alike.setdefault(drop_sizes(make_relative(changes, whole.path)), []).append(whole)
+                relative = make_relative(changes, *_find_both_paths(wholes.outline, whole))
+                alike.setdefault(drop_sizes(relative), []).append(whole)
         paths = [whole.path for whole in members]
         for wholes_read in alike.values():
             yield Finding("reads", "change", *_list_paths_and_changes(wholes_read, readers), details={"of": paths})
@@ -92,6 +93,14 @@ def report_equal_modules(evidence: Evidence) -> Iterator[Finding]:
         paths = tuple(module.path for module in members)
         details = {name: True for name, is_set in (("gone", gone), ("sizes", len(groups) > 1)) if is_set}
         yield Finding("same", "change", paths, tuple(members.values()), details=details)
+
+
+def _find_both_paths(outline: Outline, whole: WholeModule) -> tuple[str, str]:
+    """Return the path of a module in the second graph and in the first, where it would stand in the one without it."""
+    parent, dot, name = whole.path.rpartition(".")
+    other_parent = outline.was(parent) if whole.added else outline.paths.get(parent)
+    other = whole.path if other_parent is None else f"{other_parent}{dot}{name}"
+    return (whole.path, other) if whole.added else (other, whole.path)
 
 
 def _make_module_finding(

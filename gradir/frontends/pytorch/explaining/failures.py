@@ -196,8 +196,12 @@ def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str) 
         verb = "are" if len(carried) > 1 else "is"
         users = (step for step in steps[border + 1 :] if any(read.value in carried for read in step.inputs))
         user = next((step for step in users if step.called not in DERIVING), None)
-        again = "" if user is None else f", and {words.describe_step(user)} uses {'them' if verb == 'are' else 'it'} again"
-        detail = f"{list_first(map(words.describe_origin, carried))} {verb} carried over from before that backward{again}"
+        again = (
+            "" if user is None else f", and {words.describe_step(user)} uses {'them' if verb == 'are' else 'it'} again"
+        )
+        detail = (
+            f"{list_first(map(words.describe_origin, carried))} {verb} carried over from before that backward{again}"
+        )
         place = steps[max(carried).maker].place or place
     else:
         carried, detail = [], "the loss was computed before that backward too"
