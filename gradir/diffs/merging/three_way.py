@@ -225,12 +225,12 @@ class _Merge:
         return Head(**found)
 
     def _check_uses(self, nodes: Mapping[str, Node]) -> None:
-        for key, node in nodes.items():
+        for node_key, node in nodes.items():
             used = [edge.src for edge in edges_into(node)]
             used += [slot.origin.id for slot in node.saved if slot.origin is not None]
-            used += [slot.storage[len(TENSOR) :] for slot in node.saved if slot.storage.startswith(TENSOR)]
+            used += [key[len(TENSOR) :] for slot in node.saved if (key := slot.storage).startswith(TENSOR)]
             if not all(map(nodes.__contains__, used)):
-                self._add("node", node.scope, _USED, key)
+                self._add("node", node.scope, _USED, node_key)
 
     def _add(self, subject: str, module: str, reason: str, key: str) -> None:
         names = self._ids if subject == "node" else self._places.paths
