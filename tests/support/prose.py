@@ -63,8 +63,8 @@ def comments(source: str) -> Iterator[str]:
 def functions(source: str) -> Iterator[str]:
     """Yield the names of the functions of a module, without properties."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not re.search(
-            "property", " ".join(map(ast.unparse, node.decorator_list))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not any(
+            "property" in ast.unparse(decorator) for decorator in node.decorator_list
         ):
             yield node.name
 
