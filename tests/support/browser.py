@@ -59,8 +59,8 @@ class Opened:
         return found.json_value()
 
     def is_shown(self) -> Opened:
-        """Wait for the first picture, and for what is read after it."""
-        self.until("timings.picture > 0")
+        """Wait for the first picture, and for the panels that are read after it."""
+        self.until("timings.details > 0")
         return self
 
     def painted(self, frame: Any = None) -> None:
