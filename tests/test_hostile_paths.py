@@ -247,9 +247,10 @@ def of_two(a: Graph, b: Graph) -> Iterator[tuple[str, Job]]:
         "conditions",
         lambda: list(outcomes(diff, sides, parse_conditions("cuts,nodes,params,saved-bytes>5%,edges>1"))),
     )
-    yield "changed part", lambda: cut_changed_part(a, b, diff)
-    yield "export dot", lambda: registry.export("dot", cut_changed_part(a, b, diff), {})
-    yield "export mermaid", lambda: registry.export("mermaid", cut_changed_part(a, b, diff), {})
+    parts: list[Graph] = []
+    yield "changed part", lambda: parts.append(cut_changed_part(a, b, diff))
+    for name in ("dot", "mermaid"):
+        yield f"export {name}", lambda name=name: registry.export(name, parts[0], {})
     yield "patch", lambda: gradir.patch(a, diff)
 
 
