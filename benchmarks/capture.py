@@ -18,7 +18,7 @@ import gradir
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from measure import interleaved, is_smoke, run_deep, table
+from measure import is_smoke, run_deep, table, time_in_turns
 
 WIDTH = 8
 
@@ -48,7 +48,7 @@ class Made(NamedTuple):
     loss: Tensor
 
 
-def mixed(blocks: int) -> Callable[[], Made]:
+def mix_models(blocks: int) -> Callable[[], Made]:
     """Graphs of stacked blocks over one model, each from a forward of its own."""
     model = nn.Sequential(*(Block() for _ in range(blocks)))
     return lambda: Made(model, model(torch.ones(2, 4, WIDTH)).sum())
@@ -79,7 +79,7 @@ def bare_walk(made: Made) -> dict[Any, Any]:
     return seen
 
 
-def captured(made: Made) -> gradir.Graph:
+def capture_made(made: Made) -> gradir.Graph:
     return gradir.capture(made.loss, model=made.model)
 
 
@@ -91,13 +91,13 @@ def torchviz(made: Made) -> object:
         return make_dot(made.loss, show_attrs=True, show_saved=True)
 
 
-def beside_torchviz(blocks: list[int], repetitions: int) -> str:
+def compare_with_torchviz(blocks: list[int], repetitions: int) -> str:
     rows = []
     for count in blocks:
-        make = mixed(count)
+        make = mix_models(count)
         nodes = len(bare_walk(make()))
-        runs = {"torchviz": torchviz, "gradir": captured, "walk": bare_walk}
-        times = {name: seconds / nodes * 1e6 for name, seconds in interleaved(make, runs, repetitions).items()}
+        runs = {"torchviz": torchviz, "gradir": capture_made, "walk": bare_walk}
+        times = {name: seconds / nodes * 1e6 for name, seconds in time_in_turns(make, runs, repetitions).items()}
         rows.append(
             [
                 f"{nodes:,}",
@@ -114,24 +114,24 @@ def growth(lengths: list[int], repetitions: int) -> str:
     rows = []
     first = 0.0
     for length in lengths:
-        cost = interleaved(chain(length), {"gradir": captured}, repetitions)["gradir"] / length * 1e6
+        cost = time_in_turns(chain(length), {"gradir": capture_made}, repetitions)["gradir"] / length * 1e6
         first = first or cost
         rows.append([f"{length:,}", f"{cost:.2f}", f"{cost / first:.2f}"])
     return table(["chain", "gradir µs a node", "against the first row"], rows)
 
 
 def recording(name: str, model: nn.Module, given: Tensor, repetitions: int) -> str:
-    def recorded(**options: bool) -> object:
+    def record(**options: bool) -> object:
         with gradir.record(model, **options):
             return model(given)
 
     runs = {
         "plain": lambda _: model(given),
-        "scopes": lambda _: recorded(),
-        "sources": lambda _: recorded(sources=True),
-        "flow": lambda _: recorded(flow=True),
+        "scopes": lambda _: record(),
+        "sources": lambda _: record(sources=True),
+        "flow": lambda _: record(flow=True),
     }
-    times = interleaved(lambda: None, runs, repetitions)
+    times = time_in_turns(lambda: None, runs, repetitions)
     rows = [
         [run, f"{times[run] * 1e3:.1f}", f"{100 * (times[run] / times['plain'] - 1):+.1f} %"]
         for run in ("plain", "scopes", "sources", "flow")
@@ -149,20 +149,20 @@ def explaining(lengths: list[int], repetitions: int) -> str:
             x = (x * weight).tanh()
         return x.sum()
 
-    def recorded(length: int) -> tuple[gradir.Recorder, Tensor]:
+    def record(length: int) -> tuple[gradir.Recorder, Tensor]:
         with gradir.record(flow=True) as rec:
             return rec, run(length)
 
     rows = []
     for length in lengths:
-        rec, loss = recorded(length)
+        rec, loss = record(length)
         runs = {
             "plain": lambda _, length=length: run(length),
-            "recorded": lambda _, length=length: recorded(length),
+            "recorded": lambda _, length=length: record(length),
             "explained": lambda _, rec=rec, loss=loss: rec.explain(loss, params={"weight": weight}, values=False),
             "graph": lambda _, rec=rec: rec.forward(),
         }
-        times = interleaved(lambda: None, runs, repetitions)
+        times = time_in_turns(lambda: None, runs, repetitions)
         rows.append([f"{length:,}", *(f"{times[name]:.2f}" for name in runs)])
     return table(["operations", "plain s", "recorded s", "explained s", "its graph s"], rows)
 
@@ -222,11 +222,11 @@ def recordings(resnet: nn.Module, size: int, gpt: nn.Module, tokens: int, repeti
 
 def main(smoke: bool) -> None:
     if smoke:
-        parts = [beside_torchviz([1], 1), growth([10, 100], 1), *recordings(resnet50(2), 32, gpt2(64, 1), 8, 1)]
+        parts = [compare_with_torchviz([1], 1), growth([10, 100], 1), *recordings(resnet50(2), 32, gpt2(64, 1), 8, 1)]
         parts.append(explaining([10, 100], 1))
     else:
         parts = [
-            beside_torchviz([30, 300, 750], 5),
+            compare_with_torchviz([30, 300, 750], 5),
             growth([1_000, 10_000, 100_000, 1_000_000], 3),
             *recordings(resnet50(64), 224, gpt2(768, 12), 256, 9),
             explaining([1_000, 10_000, 100_000], 3),

@@ -18,7 +18,7 @@ from gradir.ir import Builder, Graph, Saved, Scope, TensorMeta
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from measure import interleaved, is_smoke, table
+from measure import is_smoke, table, time_in_turns
 
 
 def layers(count: int) -> Graph:
@@ -58,7 +58,7 @@ def document(graph: Graph) -> Document:
     )
 
 
-def timed(count: int, repetitions: int) -> list[list[str]]:
+def time_codecs(count: int, repetitions: int) -> list[list[str]]:
     """Encoding and decoding one graph in milliseconds, and beside the raw codec with the collector paused."""
     graph = layers(count)
     records = document(graph)
@@ -74,7 +74,7 @@ def timed(count: int, repetitions: int) -> list[list[str]]:
             f"{name} survey": lambda _, data=data: codecs.survey(data),
         }
     gc.disable()
-    seconds = interleaved(lambda: None, runs, repetitions)
+    seconds = time_in_turns(lambda: None, runs, repetitions)
     gc.enable()
     rows = []
     for name in codecs.ENCODINGS:
@@ -103,7 +103,7 @@ def sizes(count: int) -> str:
 def main() -> None:
     """Measure and print tables."""
     smoke = is_smoke(__doc__)
-    rows = timed(20, 1) if smoke else [*timed(1_000, 9), *timed(12_500, 5)]
+    rows = time_codecs(20, 1) if smoke else [*time_codecs(1_000, 9), *time_codecs(12_500, 5)]
     print(table(["nodes", "encoding", "save ms", "load ms", "info ms", "save / raw", "load / raw"], rows), flush=True)
     print()
     print(sizes(20 if smoke else 12_500))

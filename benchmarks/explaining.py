@@ -58,7 +58,7 @@ class Costs(NamedTuple):
     both: float
 
 
-def of_transformers(kind: str) -> RealModel:
+def make_transformer(kind: str) -> RealModel:
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -72,7 +72,7 @@ def of_transformers(kind: str) -> RealModel:
     return RealModel(model, lambda: loss_of(model(**given)))
 
 
-def of_timm(name: str) -> RealModel:
+def make_timm(name: str) -> RealModel:
     import timm
 
     model = timm.create_model(name, pretrained=False)
@@ -84,7 +84,7 @@ def loss_of(outputs: Any) -> Tensor:
     return next(leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)).square().mean()
 
 
-def timed(run: Callable[[], Any]) -> tuple[float, Any]:
+def time_run(run: Callable[[], Any]) -> tuple[float, Any]:
     gc.collect()
     start = time.process_time()
     result = run()
@@ -92,15 +92,15 @@ def timed(run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def rounds_of(real: RealModel, count: int) -> Iterator[Costs]:
-    def recorded() -> tuple[gradir.Recorder, Tensor]:
+    def record() -> tuple[gradir.Recorder, Tensor]:
         with gradir.record(real.model, flow=True) as rec:
             return rec, real.loss()
 
     for _ in range(count):
-        forward, loss = timed(real.loss)
-        backward, _ = timed(loss.backward)
-        recording, (rec, loss) = timed(recorded)
-        explaining, _ = timed(lambda rec=rec, loss=loss: rec.explain(loss))
+        forward, loss = time_run(real.loss)
+        backward, _ = time_run(loss.backward)
+        recording, (rec, loss) = time_run(record)
+        explaining, _ = time_run(lambda rec=rec, loss=loss: rec.explain(loss))
         passes = forward + backward
         yield Costs(forward, recording / forward, explaining / passes, (recording + explaining) / passes)
 
@@ -123,7 +123,7 @@ def main(names: Sequence[str], count: int) -> None:
     for name in names:
         torch.manual_seed(0)
         try:
-            real = of_timm(name) if name in TIMM else of_transformers(name)
+            real = make_timm(name) if name in TIMM else make_transformer(name)
             real.loss().backward()
         except Exception as error:  # noqa: BLE001 (whatever a package raises is why)
             print(f"left out: {name}: {error}", file=sys.stderr)

@@ -25,7 +25,7 @@ from gradir.ir import Graph
 sys.path.insert(0, str(Path(__file__).parent))
 
 from capture import Block, Bottleneck
-from measure import interleaved, is_smoke, run_deep, table
+from measure import is_smoke, run_deep, table, time_in_turns
 
 FORMATS = ("plain", "tree", "dot", "nodelink", "graphml", "cytoscape", "model-explorer", "summary", "modules", "html")
 EVERYTHING = {"show_attrs": True, "show_saved": True}
@@ -41,16 +41,16 @@ class Captured(NamedTuple):
 
 def transformer(blocks: int) -> Captured:
     """Stacked transformer blocks, with scopes."""
-    return captured(nn.Sequential(*(Block() for _ in range(blocks))), torch.ones(2, 4, 8), sources=False)
+    return capture_model(nn.Sequential(*(Block() for _ in range(blocks))), torch.ones(2, 4, 8), sources=False)
 
 
 def residual(blocks: int) -> Captured:
     """Stacked blocks of a ResNet-50, with scopes and source lines: many attributes, saved slots, buffers, modules."""
     model = nn.Sequential(*(Bottleneck(8, 2, 1) for _ in range(blocks)))
-    return captured(model, torch.ones(2, 8, 4, 4), sources=True)
+    return capture_model(model, torch.ones(2, 8, 4, 4), sources=True)
 
 
-def captured(model: nn.Module, inputs: torch.Tensor, *, sources: bool) -> Captured:
+def capture_model(model: nn.Module, inputs: torch.Tensor, *, sources: bool) -> Captured:
     with gradir.record(model, sources=sources) as recorder:
         loss = model(inputs).sum()
     return Captured(model, loss, recorder.capture(loss))
@@ -62,14 +62,14 @@ def rates(graphs: Mapping[str, Graph], repetitions: int) -> str:
     for graph in graphs.values():
         runs = {name: lambda made, name=name: registry.export(name, made, {}) for name in FORMATS}
         runs["dot, everything"] = lambda made: registry.export("dot", made, EVERYTHING)
-        seconds = interleaved(lambda graph=graph: graph, runs, repetitions)
+        seconds = time_in_turns(lambda graph=graph: graph, runs, repetitions)
         columns.append({name: f"{len(graph.nodes) / taken:,.0f}" for name, taken in seconds.items()})
     heads = [f"{name}, {len(graph.nodes):,} nodes" for name, graph in graphs.items()]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     return table(["nodes a second", *heads], rows)
 
 
-def beside_torchviz(blocks: int, repetitions: int) -> str:
+def compare_with_torchviz(blocks: int, repetitions: int) -> str:
     """DOT source of the same graph, milliseconds, with the same options on both sides."""
     model, loss, graph = transformer(blocks)
     names = dict(model.named_parameters())
@@ -80,7 +80,7 @@ def beside_torchviz(blocks: int, repetitions: int) -> str:
             "graph": lambda _, options=options: graph.to("dot", **options),
             "capture": lambda _, options=options: gradir.make_dot(loss, model=model, **options).source,
         }
-        seconds = interleaved(lambda: None, runs, repetitions)
+        seconds = time_in_turns(lambda: None, runs, repetitions)
         peer = seconds.pop("torchviz")
         ours = [cell for taken in seconds.values() for cell in (f"{taken * 1e3:.0f}", f"{peer / taken:.1f}")]
         rows.append([title, f"{peer * 1e3:.0f}", *ours])
@@ -112,7 +112,7 @@ def starts(graph: Graph, repetitions: int) -> str:
             )
             for name, line in lines.items()
         }
-        seconds = interleaved(lambda: None, runs, repetitions)
+        seconds = time_in_turns(lambda: None, runs, repetitions)
     bare = seconds["python -c pass"]
     return table(
         ["command", "ms", "times a bare interpreter"],
@@ -131,7 +131,7 @@ def main() -> None:
     print(rates(graphs, 1 if smoke else 5), flush=True)
     print()
     del graphs
-    print(beside_torchviz(2 if smoke else 450, 1 if smoke else 5), flush=True)
+    print(compare_with_torchviz(2 if smoke else 450, 1 if smoke else 5), flush=True)
     print()
     print(starts(transformer(1).graph, 1 if smoke else 25))
 

@@ -45,7 +45,7 @@ def peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def of_llama(*, scanned: bool, checkpointed: bool, smoke: bool) -> dict[str, float]:
+def measure_llama(*, scanned: bool, checkpointed: bool, smoke: bool) -> dict[str, float]:
     """What a capture takes beyond the trace, in a process of its own."""
     fn, args = llama(SMALL if smoke else BILLIONS, scanned=scanned, checkpointed=checkpointed)
     # What only the first capture of a process does is not of this graph.
@@ -58,7 +58,7 @@ def of_llama(*, scanned: bool, checkpointed: bool, smoke: bool) -> dict[str, flo
     return {"nodes": len(graph.nodes), "tracing": tracing, "capture": capture, "memory": memory}
 
 
-def of_chain(equations: int) -> dict[str, float]:
+def measure_chain(equations: int) -> dict[str, float]:
     """A function of so many equations: its capture beside the trace of its gradient."""
 
     def fn(p: Any, x: Any) -> Any:
@@ -106,7 +106,7 @@ def main(*, smoke: bool) -> None:
     print()
     rows = []
     for equations in (40, 80) if smoke else (1_000, 10_000):
-        found = of_chain(equations)
+        found = measure_chain(equations)
         rows.append(
             [
                 f"{equations:,}",
@@ -122,6 +122,6 @@ def main(*, smoke: bool) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
         each = [bool(int(word)) for word in sys.argv[2:]]
-        print(json.dumps(of_llama(scanned=each[0], checkpointed=each[1], smoke=each[2])))
+        print(json.dumps(measure_llama(scanned=each[0], checkpointed=each[1], smoke=each[2])))
     else:
         main(smoke=is_smoke(__doc__))

@@ -36,7 +36,7 @@ MIXED = {
 }
 
 
-def measured(made: Script, repetitions: int) -> tuple[int, float]:
+def measure_match(made: Script, repetitions: int) -> tuple[int, float]:
     """The cost that was found, and the median of the seconds it took."""
     times = []
     for _ in range(repetitions):
@@ -47,7 +47,7 @@ def measured(made: Script, repetitions: int) -> tuple[int, float]:
     return found.cost, statistics.median(times)
 
 
-def by_id(made: Script) -> int:
+def match_ids(made: Script) -> int:
     """The cost of matching equal ids."""
     return edit_cost(made.before, made.after, {node: node for node in made.before.nodes if node in made.after.nodes})
 
@@ -60,9 +60,9 @@ def rows(size: int, seeds: int, repetitions: int) -> list[list[str]]:
     lines = []
     for name, edits in {**{edit: [edit] for edit in EDITS}, **MIXED}.items():
         made = [script(plan(size, seed), edits, seed) for seed in range(seeds)]
-        results = [measured(each, repetitions) for each in made]
+        results = [measure_match(each, repetitions) for each in made]
         ratios = [ratio(cost, each.cost) for each, (cost, _) in zip(made, results, strict=True)]
-        naive = [ratio(by_id(each), each.cost) for each in made]
+        naive = [ratio(match_ids(each), each.cost) for each in made]
         seconds = statistics.median(time for _, time in results)
         nodes = statistics.median(len(each.before.nodes) for each in made)
         lines.append(

@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["interleaved", "is_smoke", "run_deep", "table"]
+__all__ = ["is_smoke", "run_deep", "table", "time_in_turns"]
 
 T = TypeVar("T")
 
 
-def interleaved(make: Callable[[], T], runs: Mapping[str, Callable[[T], object]], repetitions: int) -> dict[str, float]:
+def time_in_turns(
+    make: Callable[[], T], runs: Mapping[str, Callable[[T], object]], repetitions: int
+) -> dict[str, float]:
     """The median seconds of each run, every repetition on an input of its own, the runs taking turns."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repetitions):

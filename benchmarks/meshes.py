@@ -27,7 +27,7 @@ class Norm(nn.Module):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.chunk(2, -1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
@@ -44,7 +44,7 @@ class Attention(nn.Module):
         shape = (batch, positions, -1, WIDTH // HEADS)
         query, key, value = (part(x).view(shape).transpose(1, 2) for part in (self.wq, self.wk, self.wv))
         mixed = nn.functional.scaled_dot_product_attention(
-            rotated(query, cos, sin), rotated(key, cos, sin), value, is_causal=True
+            rotate(query, cos, sin), rotate(key, cos, sin), value, is_causal=True
         )
         return self.wo(mixed.transpose(1, 2).reshape(batch, positions, -1))
 

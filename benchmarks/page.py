@@ -91,7 +91,7 @@ class Shown:
 
 
 @contextmanager
-def launched(playwright: Any) -> Iterator[Any]:
+def launch(playwright: Any) -> Iterator[Any]:
     """A browser of its own: what another viewer leaves behind would slow the next picture by half."""
     arguments = ["--no-sandbox", "--enable-unsafe-swiftshader"]
     browser = playwright.chromium.launch(executable_path=tools.find("Chromium"), args=arguments)
@@ -102,7 +102,7 @@ def launched(playwright: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def shown(browser: Any, address: str, serve: Callable[[Any], None] | None = None) -> Iterator[Shown]:
+def show(browser: Any, address: str, serve: Callable[[Any], None] | None = None) -> Iterator[Shown]:
     """A page in a context of its own."""
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     page = context.new_page()
@@ -115,7 +115,7 @@ def shown(browser: Any, address: str, serve: Callable[[Any], None] | None = None
     context.close()
 
 
-def served(graph: Graph) -> Callable[[Any], None]:
+def serve_explorer(graph: Graph) -> Callable[[Any], None]:
     """Model Explorer's web app with a graph, as its server answers."""
     answer = json.dumps({"graphs": json.loads(graph.to("model-explorer"))["graphs"]})
 
@@ -144,10 +144,10 @@ def first_pictures(playwright: Any, folder: Path, captured: Captured, repetition
     explorer = f"http://explorer.test/?data={quote(json.dumps({'models': [{'url': 'graphs://model/0'}]}))}"
     runs: dict[str, Callable[[], float | None]] = {"the page": lambda: _picture(playwright, page.as_uri())}
     if MODEL_EXPLORER.is_dir():
-        serve = served(graph)
+        serve = serve_explorer(graph)
         runs["Model Explorer"] = lambda: _picture(playwright, explorer, "document.querySelector('canvas.main')", serve)
     vista = folder / "vista.html"
-    if TORCHVISTA.is_dir() and _traced(captured, vista):
+    if TORCHVISTA.is_dir() and _trace(captured, vista):
         runs["torchvista"] = lambda: _picture(
             playwright, vista.as_uri(), "document.querySelector('svg g[class^=node]')"
         )
@@ -165,14 +165,14 @@ def first_pictures(playwright: Any, folder: Path, captured: Captured, repetition
 def _picture(
     playwright: Any, address: str, condition: str = "", serve: Callable[[Any], None] | None = None
 ) -> float | None:
-    with launched(playwright) as browser, shown(browser, address, serve) as page:
+    with launch(playwright) as browser, show(browser, address, serve) as page:
         if condition:
             return page.when(condition)
         page.when("window.gradir?.timings.picture")
         return float(page.page.evaluate("gradir.timings.picture"))
 
 
-def _traced(captured: Captured, path: Path) -> bool:
+def _trace(captured: Captured, path: Path) -> bool:
     """Whether torchvista could make its page of the same model, which takes it minutes for a large one."""
     if len(captured.graph.nodes) > 25_000:
         return False
@@ -193,7 +193,7 @@ def flat(count: int) -> Graph:
     return b.build()
 
 
-def grouped(count: int) -> Graph:
+def group_operations(count: int) -> Graph:
     """A module with so many operations side by side, among others."""
     b = Builder()
     value = b.tensor("x", META)
@@ -204,22 +204,22 @@ def grouped(count: int) -> Graph:
     return b.build()
 
 
-def written(folder: Path, graph: Graph) -> str:
+def write_page(folder: Path, graph: Graph) -> str:
     path = folder / "graph.html"
     path.write_text(graph.to("html"), encoding="utf-8")
     return path.as_uri()
 
 
-def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
+def measure_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
     """What a reader waits for, milliseconds, each beside its bound."""
     rows: list[tuple[str, float, str]] = []
-    with shown(browser, written(folder, flat(sizes["flat"]))) as page:
+    with show(browser, write_page(folder, flat(sizes["flat"]))) as page:
         page.when("window.gradir?.timings.picture")
         rows.append(
             (f"{sizes['flat']:,} siblings with one weight", page.page.evaluate("gradir.timings.picture"), "1,000")
         )
     for count, bound in ((20, "50"), (sizes["wide"], "100")):
-        with shown(browser, written(folder, grouped(count))) as page:
+        with show(browser, write_page(folder, group_operations(count))) as page:
             page.when("window.gradir?.timings.picture")
             page.page.locator("[role=application]").first.focus()
             page.page.keyboard.press("0")
@@ -230,7 +230,7 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
             page.page.keyboard.press("Enter")
             page.when("told.frames.length > 0 && gradir.timings.opening > 0")
             rows.append((f"opening a module of {count:,}", page.page.evaluate("gradir.timings.opening"), bound))
-    with shown(browser, written(folder, transformer(sizes["search"]).graph)) as page:
+    with show(browser, write_page(folder, transformer(sizes["search"]).graph)) as page:
         page.when("window.gradir?.timings.picture")
         page.page.wait_for_timeout(sizes["settled"])
         times = []
@@ -239,7 +239,7 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
             page.page.wait_for_timeout(sizes["settled"])
             times.append(page.page.evaluate("gradir.timings.searching"))
         rows.append(("search, the slowest of four", max(times), "30"))
-    with shown(browser, written(folder, transformer(sizes["pan"]).graph)) as page:
+    with show(browser, write_page(folder, transformer(sizes["pan"]).graph)) as page:
         page.when("window.gradir?.timings.picture")
         page.page.locator("[role=application]").first.focus()
         # Each layer by itself.
@@ -295,8 +295,8 @@ def main() -> None:
         print(table(heads, rows), flush=True)
         print()
         sizes = {"flat": 20_000, "wide": 2_000, "search": 1550, "pan": 84, "settled": 1000, "moves": 120}
-        with launched(playwright) as browser:
-            print(in_use(browser, Path(name), sizes if not smoke else SMALL))
+        with launch(playwright) as browser:
+            print(measure_use(browser, Path(name), sizes if not smoke else SMALL))
 
 
 def _cell(took: float | None, own: float) -> str:

@@ -46,7 +46,7 @@ def graph(nodes: int) -> Graph:
     return b.build(scopes=[Scope(""), Scope("h"), *(Scope(f"h.{layer}", "Block") for layer in layers)])
 
 
-def issued(layers: int, each: int, *, mixes: bool = False) -> list[Collective]:
+def issue_collectives(layers: int, each: int, *, mixes: bool = False) -> list[Collective]:
     """The collectives of a rank: of each layer some on its row, and one on its column.
 
     A rank that mixes tensors gathers the first two layers in another order.
@@ -104,11 +104,11 @@ def main() -> None:
     heads = ["run", "ranks", "nodes each", "collectives", "found", "processor s", "MiB"]
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"run.{rank}.gir") for rank in range(world)]
-        one, lists = graph(nodes), issued(count // EACH, EACH)
+        one, lists = graph(nodes), issue_collectives(count // EACH, EACH)
         for rank, path in enumerate(paths):
             write(path, one, rank, world, lists)
         rows = [cost("all alike", paths, nodes, count)]
-        mixing = issued(count // EACH, EACH, mixes=True)
+        mixing = issue_collectives(count // EACH, EACH, mixes=True)
         write(paths[-1], one, world - 1, world, mixing)
         rows.append(cost("the last mixes tensors", paths, nodes, count, "MIXED"))
         write(paths[-1], one, world - 1, world, lists[:-EACH])

@@ -25,7 +25,7 @@ import gradir
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from capture import Made, bare_walk, captured, chain, mixed, resnet50, torchviz
+from capture import Made, bare_walk, capture_made, chain, mix_models, resnet50, torchviz
 from measure import run_deep, table
 
 
@@ -57,7 +57,7 @@ def residual(channels: int) -> Callable[[], Made]:
     return lambda: Made(model, model(torch.ones(2, 3, 32, 32)).sum())
 
 
-def recorded(make: Callable[[], Made], *, sources: bool = False) -> Callable[[], Recorded]:
+def record_made(make: Callable[[], Made], *, sources: bool = False) -> Callable[[], Recorded]:
     def run() -> Recorded:
         with gradir.record(sources=sources) as recorder:
             made = make()
@@ -75,18 +75,18 @@ def capture_alone(made: Made) -> gradir.Graph:
 
 
 def cases(smoke: bool) -> dict[str, Case]:
-    small, blocks, resnet = small_modules(3 if smoke else 300), mixed(1 if smoke else 60), residual(2)
+    small, blocks, resnet = small_modules(3 if smoke else 300), mix_models(1 if smoke else 60), residual(2)
     often, seldom, length = (1, 1, 10) if smoke else (25, 4, 100_000)
     return {
-        "small modules, recorded": Case(recorded(small), capture_recorded, often),
-        "small modules, recorded with sources": Case(recorded(small, sources=True), capture_recorded, often),
-        "small modules, with the model": Case(small, captured, often),
+        "small modules, recorded": Case(record_made(small), capture_recorded, often),
+        "small modules, recorded with sources": Case(record_made(small, sources=True), capture_recorded, often),
+        "small modules, with the model": Case(small, capture_made, often),
         "small modules, alone": Case(small, capture_alone, often),
-        "small modules, the recorded forward": Case(lambda: None, lambda _: recorded(small)(), often, drawn=False),
-        "transformer blocks, recorded": Case(recorded(blocks), capture_recorded, often),
-        "transformer blocks, with the model": Case(blocks, captured, often),
-        "ResNet-50, recorded": Case(recorded(resnet), capture_recorded, often),
-        "ResNet-50, with the model": Case(resnet, captured, often),
+        "small modules, the recorded forward": Case(lambda: None, lambda _: record_made(small)(), often, drawn=False),
+        "transformer blocks, recorded": Case(record_made(blocks), capture_recorded, often),
+        "transformer blocks, with the model": Case(blocks, capture_made, often),
+        "ResNet-50, recorded": Case(record_made(resnet), capture_recorded, often),
+        "ResNet-50, with the model": Case(resnet, capture_made, often),
         f"a chain of {length:,}": Case(chain(length), capture_alone, seldom, drawn=False),
         f"a chain of {length // 10:,}": Case(chain(length // 10), capture_alone, often, drawn=False),
     }
@@ -104,7 +104,7 @@ def shortest(make: Callable[[], Any], run: Callable[[Any], object], repetitions:
     return min(times)
 
 
-def made_by(subject: Any) -> Made:
+def find_made(subject: Any) -> Made:
     return subject.made if isinstance(subject, Recorded) else subject
 
 
@@ -113,15 +113,15 @@ def turn(smoke: bool, peer: str) -> dict[str, float]:
     found = {}
     for name, (make, run, repetitions, drawn) in cases(smoke).items():
         subject = make()
-        nodes = len(bare_walk(made_by(subject or run(subject))))
+        nodes = len(bare_walk(find_made(subject or run(subject))))
         if peer != "torchviz":
             found[name] = shortest(make, run, repetitions) / nodes * 1e6
         elif drawn:
-            found[name] = shortest(lambda make=make: made_by(make()), torchviz, min(repetitions, 3)) / nodes * 1e6
+            found[name] = shortest(lambda make=make: find_made(make()), torchviz, min(repetitions, 3)) / nodes * 1e6
     return found
 
 
-def compared(interpreters: dict[str, str], smoke: bool) -> str:
+def compare(interpreters: dict[str, str], smoke: bool) -> str:
     best: dict[str, dict[str, float]] = {peer: {} for peer in interpreters}
     for _ in range(1 if smoke else 4):
         for peer, python in interpreters.items():
@@ -145,7 +145,7 @@ def main(options: argparse.Namespace) -> None:
         print(json.dumps(turn(options.smoke, options.turn)))
         return
     before = {"before": options.before} if options.before else {}
-    print(compared({**before, "now": sys.executable, "torchviz": sys.executable}, options.smoke))
+    print(compare({**before, "now": sys.executable, "torchviz": sys.executable}, options.smoke))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ SHAPES: Final = {"GPT-2": gpt2, "ResNet-50": resnet50}
 
 
 @contextmanager
-def looked_at(model: nn.Module) -> Iterator[None]:
+def watch_outputs(model: nn.Module) -> Iterator[None]:
     """Look at each output of each module for what is not finite."""
 
     def look(module: nn.Module, inputs: object, output: Any) -> None:  # noqa: ARG001 (torch's signature)
@@ -102,7 +102,7 @@ def costs(training: Training, rounds: int, count: int) -> dict[str, float]:
         "the script": nullcontext,
         "watched": lambda: gradir.watch(model, optimizer),
         "anomaly mode": torch.autograd.detect_anomaly,
-        "forward hooks": lambda: looked_at(model),
+        "forward hooks": lambda: watch_outputs(model),
     }
     found: dict[str, list[float]] = {name: [] for name in around}
     for _ in range(rounds):

@@ -121,7 +121,7 @@ def protocols_page() -> str:
         for name in chosen or [name for name in _names(module) if name not in known]:
             found = module[name].final_target if module[name].is_alias else module[name]
             if found.is_function:
-                entries.append(f"- `{_signature(found, name)}`: {' '.join(_told(found))}")
+                entries.append(f"- `{_signature(found, name)}`: {' '.join(_write_docstring(found))}")
             else:
                 entries.append("\n\n".join((_alias if found.is_attribute else _entry)(name, found)))
         sections.append(f"## gradir.{home}\n\n{what}\n\n" + "\n\n".join(entries))
@@ -136,8 +136,8 @@ def _alias(name: str, found: Any) -> Iterator[str]:
     yield f"### {name}"
     # The keys of a table say nothing without the values, which fill a screen.
     if not str(found.value).startswith("{"):
-        yield _fenced(f"{name} = {found.value}")
-    yield from _told(found)
+        yield _fence(f"{name} = {found.value}")
+    yield from _write_docstring(found)
 
 
 def _names(package: Any) -> list[str]:
@@ -160,11 +160,13 @@ def _entry(name: str, found: Any) -> Iterator[str]:
     fields = [member for member in (*members, *inherited) if member.is_attribute and "property" not in member.labels]
     typed = [field for field in fields if field.annotation is not None and not str(field.annotation).startswith("_")]
     head = f"class {name}" + (f"({', '.join(bases)})" if bases and "Error" in bases[0] else "")
-    yield _fenced("\n    ".join([f"{head}:" if typed else head, *map(_field, typed)]))
-    yield from _told(found)
+    yield _fence("\n    ".join([f"{head}:" if typed else head, *map(_field, typed)]))
+    yield from _write_docstring(found)
     properties = [member for member in members if "property" in member.labels]
-    told = [(field.name, " ".join(_told(field)).replace("\n", " ")) for field in typed]
-    told += [(f"{each.name}: {each.annotation}", " ".join(_told(each)).replace("\n", " ")) for each in properties]
+    told = [(field.name, " ".join(_write_docstring(field)).replace("\n", " ")) for field in typed]
+    told += [
+        (f"{each.name}: {each.annotation}", " ".join(_write_docstring(each)).replace("\n", " ")) for each in properties
+    ]
     yield from ["\n".join(f"- `{name}`: {text}" for name, text in told if text)] if any(dict(told).values()) else []
     for member in members:
         if member.is_function:
@@ -173,12 +175,12 @@ def _entry(name: str, found: Any) -> Iterator[str]:
 
 
 def _function(found: Any, name: str) -> Iterator[str]:
-    told = list(_told(found))
+    told = list(_write_docstring(found))
     if told and "The same as `gradir." in told[0]:
         # The function has the arguments and the errors.
         yield told[0]
         return
-    yield _fenced(_signature(found, name))
+    yield _fence(_signature(found, name))
     yield from told
 
 
@@ -228,7 +230,7 @@ def _field(field: Any) -> str:
     return f"{field.name}: {annotation}{shown}"
 
 
-def _told(found: Any) -> Iterator[str]:
+def _write_docstring(found: Any) -> Iterator[str]:
     """The docstring as Markdown."""
     sections = found.docstring.parsed if found.docstring else []
     for section in sections:
@@ -237,21 +239,21 @@ def _told(found: Any) -> Iterator[str]:
             paragraphs = section.value.split("\n\n")
             yield from (each.replace("``", "`") for each in paragraphs if not each.lstrip().startswith(">>>"))
         elif kind == "parameters":
-            yield _listed("Args", section.value, lambda item: f"`{item.name}`")
+            yield _list_items("Args", section.value, lambda item: f"`{item.name}`")
         elif kind == "raises":
             yield f"Raises {', '.join(f'`{item.annotation}`' for item in section.value)}."
         elif kind == "attributes":
-            yield _listed("Attributes", section.value, lambda item: f"`{item.name}`")
+            yield _list_items("Attributes", section.value, lambda item: f"`{item.name}`")
         elif kind != "examples":
             raise ValueError(f"{found.path}: a section of the kind {kind}")
 
 
-def _listed(title: str, items: list[Any], name: Callable[[Any], str]) -> str:
+def _list_items(title: str, items: list[Any], name: Callable[[Any], str]) -> str:
     lines = [f"- {name(item)}: {' '.join(item.description.split())}".replace("``", "`") for item in items]
     return f"{title}:\n\n" + "\n".join(lines)
 
 
-def _fenced(code: str) -> str:
+def _fence(code: str) -> str:
     return f"```python\n{code}\n```"
 
 

@@ -70,7 +70,7 @@ def commands_page() -> str:
         parsers.append(make_parser(name))
         # Has the options and help texts added that are loaded late.
         parsers[-1].format_help()
-    every = [parser for one in parsers for parser in (one, *_below(one))]
+    every = [parser for one in parsers for parser in (one, *_find_subcommands(one))]
     rows = Counter(row for parser in every for group in parser.sort_groups() for row in set(_rows(parser, group)))
     common: dict[str, set[str]] = defaultdict(set)
     for parser in every:
@@ -138,7 +138,7 @@ def _options(kind: type[Options]) -> list[str]:
     return rows
 
 
-def _below(parser: Parser) -> Iterator[Parser]:
+def _find_subcommands(parser: Parser) -> Iterator[Parser]:
     """The subcommands of a command that a user calls."""
     for group in parser.sort_groups():
         for each in group._group_actions:  # noqa: SLF001 (argparse tells of these by private names only)

@@ -100,7 +100,7 @@ def _prose(text: str, here: str, source: str) -> str:
         is_module = (package / called).is_dir() or (package / f"{called}.py").is_file()
         if called not in _anchors() and called not in _NO_NAMES and not is_module:
             LOG.warning("%s names gradir.%s, which there is not", source, called)
-    return "\n".join(line if line.startswith(("#", "    ")) else _named(line, here) for line in text.split("\n"))
+    return "\n".join(line if line.startswith(("#", "    ")) else _link_names(line, here) for line in text.split("\n"))
 
 
 def _link(link: re.Match[str], here: str, source: str) -> str:
@@ -132,7 +132,7 @@ def _target(link: str, here: str, source: str) -> str:
     return posixpath.relpath(whole, posixpath.dirname(here) or ".")
 
 
-def _named(line: str, here: str) -> str:
+def _link_names(line: str, here: str) -> str:
     """The line with links from the names of `import gradir` to the reference."""
     page = posixpath.relpath("reference.md", posixpath.dirname(here) or ".")
 

@@ -127,14 +127,14 @@ def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def tracked() -> list[str]:
+def list_tracked() -> list[str]:
     """What git tracks; nothing where this is no clone."""
     if not (ROOT / ".git").exists():
         return []
     return run(["git", "ls-files", "-z"], ROOT).split("\0")[:-1]
 
 
-def built(source: Path, folder: Path, **environment: str) -> list[Path]:
+def build(source: Path, folder: Path, **environment: str) -> list[Path]:
     """The sdist of a folder, and the wheel that is made of it."""
     folder.mkdir()
     run(
@@ -149,7 +149,7 @@ def built(source: Path, folder: Path, **environment: str) -> list[Path]:
     return [sdist, wheel]
 
 
-def unpacked(sdist: Path, folder: Path) -> Path:
+def unpack(sdist: Path, folder: Path) -> Path:
     """The source in an sdist, as somebody has it whose files are for nobody else and of another day."""
     with tarfile.open(sdist) as packed:
         # It refuses links and names that lead out of the folder.
@@ -221,17 +221,17 @@ def steps(options: argparse.Namespace, folder: Path) -> Iterator[str]:
         changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
         refuse(wrong_for_tag(options.tag, __version__, changelog, [path.name for path in (ROOT / "changes").iterdir()]))
         yield f"{options.tag} is the version and has its part of CHANGELOG.md"
-    sdist, wheel = built(ROOT, folder / "one")
+    sdist, wheel = build(ROOT, folder / "one")
     yield f"built {sdist.name} ({sdist.stat().st_size:,} bytes) and {wheel.name} ({wheel.stat().st_size:,} bytes)"
-    source = unpacked(sdist, folder / "source")
-    elsewhere = built(source, folder / "two", TZ="Pacific/Kiritimati", LC_ALL="C", PYTHONHASHSEED="7")
+    source = unpack(sdist, folder / "source")
+    elsewhere = build(source, folder / "two", TZ="Pacific/Kiritimati", LC_ALL="C", PYTHONHASHSEED="7")
     for before, again in zip((sdist, wheel), elsewhere, strict=True):
         if before.read_bytes() != again.read_bytes():
             raise WrongError(f"{before.name} has other bytes when it is built again")
     yield "built again from the sdist, with other modes, times, zone and locale: the same bytes"
     run([sys.executable, "-m", "twine", "check", "--strict", sdist, wheel], folder)
     yield "twine finds the metadata sound"
-    refuse((*wrong_in_wheel(members(wheel)), *wrong_in_sdist(members(sdist), tracked())))
+    refuse((*wrong_in_wheel(members(wheel)), *wrong_in_sdist(members(sdist), list_tracked())))
     yield f"{len(members(wheel)):,} files in the wheel, {len(members(sdist)):,} in the sdist, each where it should be"
     for what, archive in (("the wheel", wheel), ("the sdist", sdist)):
         work = folder / f"work-{archive.suffix[1:]}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["components", "published", "text"]
+__all__ = ["components", "make_document", "text"]
 
 
 def components(*records: type) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
@@ -24,7 +24,7 @@ def components(*records: type) -> tuple[list[dict[str, Any]], dict[str, dict[str
     return list(schemas), definitions
 
 
-def published(name: str, document: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+def make_document(name: str, document: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema of a document, to publish in a file of this name."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

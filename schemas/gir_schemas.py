@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from definitions import components, published
+from definitions import components, make_document
 from definitions import text as schema_text
 from report_schemas import schemas
 from schema_change import breaking_changes
@@ -49,7 +49,7 @@ def json_schema() -> dict[str, Any]:
         "required": [key for key in layout() if key in document["required"]],
         "title": f"GIR {NEWEST}, the gradir graph format",
     }
-    return published(PUBLISHED.removeprefix(f"{_FOLDER}/"), document, definitions)
+    return make_document(PUBLISHED.removeprefix(f"{_FOLDER}/"), document, definitions)
 
 
 def trouble(root: Path) -> Iterator[str]:
@@ -62,10 +62,10 @@ def trouble(root: Path) -> Iterator[str]:
     if not (root / PUBLISHED).exists() or (root / PUBLISHED).read_text(encoding="utf-8") != text:
         yield f"{PUBLISHED} is not what the model says: run 'make schema' and review the change"
     yield from _breaking(root, json.loads(text))
-    yield from _undated(root)
+    yield from _find_undated(root)
 
 
-def _undated(root: Path) -> Iterator[str]:
+def _find_undated(root: Path) -> Iterator[str]:
     """The fields that the published schema of the newest version lacks, and that are said to be no newer."""
     if not (root / PUBLISHED).exists():
         return

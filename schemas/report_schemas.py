@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, get_args
 
-from definitions import components, published, text
+from definitions import components, make_document, text
 
 from gradir import overlays
 from gradir.diffs import diff_json
@@ -30,11 +30,11 @@ def schemas() -> dict[str, str]:
 
 
 def _schemas() -> Iterator[dict[str, Any]]:
-    yield _headed(Diff, diff_json.FORMAT, diff_json.VERSION, "The difference between two GIR graphs")
-    yield _headed(Document, "gir-explanation", "1.0", "Why a gradient does not arrive")
+    yield _add_head(Diff, diff_json.FORMAT, diff_json.VERSION, "The difference between two GIR graphs")
+    yield _add_head(Document, "gir-explanation", "1.0", "Why a gradient does not arrive")
     title = "What the ranks of a training do alike, and where they part"
-    yield _headed(ranks.Ranks, ranks.FORMAT, ranks.VERSION, title)
-    overlay = _headed(overlays.Overlay, overlays.FORMAT, overlays.VERSION, "What is drawn over a GIR graph")
+    yield _add_head(ranks.Ranks, ranks.FORMAT, ranks.VERSION, title)
+    overlay = _add_head(overlays.Overlay, overlays.FORMAT, overlays.VERSION, "What is drawn over a GIR graph")
     overlay["$defs"]["Channel"] |= _LOG
     yield overlay
     lines, definitions = components(*get_args(Line))
@@ -42,10 +42,10 @@ def _schemas() -> Iterator[dict[str, Any]]:
     definitions["Head"]["required"] = [*definitions["Head"]["properties"]]
     about = "The head, then modules, steps and findings in their order, and the end."
     watch = {"title": "A line of a watched training, version 1.0", "description": about, "oneOf": lines}
-    yield published("gir-watch-1.0.schema.json", watch, definitions)
+    yield make_document("gir-watch-1.0.schema.json", watch, definitions)
 
 
-def _headed(record: type, format: str, version: str, title: str) -> dict[str, Any]:
+def _add_head(record: type, format: str, version: str, title: str) -> dict[str, Any]:
     """Return the schema of a record, with the head of a document if the record declares none."""
     _, definitions = components(record)
     document = definitions.pop(record.__name__)
@@ -54,4 +54,4 @@ def _headed(record: type, format: str, version: str, title: str) -> dict[str, An
         head = {"format": {"const": format}, "version": {"type": "string", "pattern": f"^{READABLE.pattern}$"}}
         document["properties"] = {**head, **document["properties"]}
         document["required"] = [*head, *document["required"]]
-    return published(f"{format}-{version}.schema.json", document, definitions)
+    return make_document(f"{format}-{version}.schema.json", document, definitions)

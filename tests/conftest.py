@@ -28,7 +28,7 @@ from gradir.ir import Graph
 # How long an example takes says more about the machine than about gradir. The examples are others in every run, and
 # no fixture that a property asks for changes from one to the next.
 _CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-for _name, _count in {"gradir": 20, "deep": 1000, "quick": 5}.items():
+for _name, _count in {"gradir": 10, "deep": 1000, "quick": 5}.items():
     settings.register_profile(_name, deadline=None, max_examples=_count, suppress_health_check=_CHECKS)
 settings.load_profile("gradir")
 
@@ -192,7 +192,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Start Chromium, once for all tests of a process."""
     program = tools.require("Chromium")
     pytest.importorskip("playwright.sync_api", reason="needs Playwright's client (pip install playwright)")
-    yield from browsers.launched(program, tmp_path_factory.mktemp("pages"))
+    yield from browsers.launch(program, tmp_path_factory.mktemp("pages"))
 
 
 @pytest.fixture(scope="session")
@@ -227,11 +227,11 @@ def every_captured_graph_is_as_good_as_its_word(monkeypatch: pytest.MonkeyPatch)
     from gradir.frontends.pytorch.reading import assemble
     from gradir.ir.validate import check_all, mark_valid
 
-    def checked(graph: Graph) -> None:
+    def check(graph: Graph) -> None:
         check_all(copy.copy(graph))
         mark_valid(graph)
 
-    monkeypatch.setattr(assemble, "mark_valid", checked)
+    monkeypatch.setattr(assemble, "mark_valid", check)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tensors import leaf  # noqa: E402
-from threads import in_new_thread  # noqa: E402
+from threads import call_in_thread  # noqa: E402
 from wiring import tensor_roles, wiring  # noqa: E402
 
 import gradir  # noqa: E402
@@ -145,24 +145,24 @@ class Workers(Pair):
     """Runs its children in threads of their own, one after the other."""
 
     def forward(self, x):
-        return in_new_thread(lambda: self.a(x)) + in_new_thread(lambda: self.b(x).sin())
+        return call_in_thread(lambda: self.a(x)) + call_in_thread(lambda: self.b(x).sin())
 
 
 def test_modules_in_worker_threads_are_right_where_numbers_tell() -> None:
     class Mixed(Pair):
         def forward(self, x):
-            return self.a(x) + in_new_thread(lambda: self.b(x))
+            return self.a(x) + call_in_thread(lambda: self.b(x))
 
     def run() -> Graph:
         use_up_numbers(10)
         return recorded(Mixed())
 
-    graph = in_new_thread(run)
+    graph = call_in_thread(run)
     assert wiring(graph) == SUM_OF_BOTH
 
 
 def test_modules_in_worker_threads_are_right_or_ambiguous() -> None:
-    graph = in_new_thread(lambda: recorded(Workers()))
+    graph = call_in_thread(lambda: recorded(Workers()))
     made = [node for node in graph.nodes.values() if node.role == "function" and node.op != "accumulate_grad"]
     assert sorted(node.op for node in made) == ["add", "mm", "mm", "sin", "t", "t"]
     for weight, path in (("m.a.weight", "m.a"), ("m.b.weight", "m.b")):
@@ -176,7 +176,7 @@ def test_modules_in_worker_threads_are_right_or_ambiguous() -> None:
 def test_a_thread_that_ended_lends_its_place_to_no_other() -> None:
     class OneAfterTheOther(Pair):
         def forward(self, x):
-            return in_new_thread(lambda: self.late(x)) + in_new_thread(lambda: self.b(x))
+            return call_in_thread(lambda: self.late(x)) + call_in_thread(lambda: self.b(x))
 
         def late(self, x):
             use_up_numbers(10)
@@ -186,18 +186,18 @@ def test_a_thread_that_ended_lends_its_place_to_no_other() -> None:
         use_up_numbers(20)
         return recorded(OneAfterTheOther())
 
-    graph = in_new_thread(run)
+    graph = call_in_thread(run)
     assert wiring(graph) == SUM_OF_BOTH
 
 
 def test_no_line_is_given_to_what_a_worker_thread_made() -> None:
     class Mixed(Pair):
         def forward(self, x):
-            theirs = in_new_thread(lambda: self.b(x))
+            theirs = call_in_thread(lambda: self.b(x))
             mine = x * self.a.weight
             return mine.sin() + theirs
 
-    graph = in_new_thread(lambda: recorded(Mixed(), sources=True))
+    graph = call_in_thread(lambda: recorded(Mixed(), sources=True))
     first = Mixed.forward.__code__.co_firstlineno
     lines = {node.op: node.source.line - first for node in graph.nodes.values() if node.source is not None}
     assert set(lines.items()) <= {("mul", 2), ("sin", 3), ("add", 3)}

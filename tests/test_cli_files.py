@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from diff_pairs import edited
+from diff_pairs import edit_sample
 from samples import everything, hostile
 
 import gradir
@@ -273,9 +273,9 @@ def test_keys_that_nobody_knows_are_not_lost_by_a_save_unasked(encoding: str, fi
     data = gradir.dumps(everything(), format=encoding)
     known, odd = (b'"native":', b'"Native":') if encoding == "json" else (b"\xa6native", b"\xa6Native")
     graph = gradir.loads(data.replace(known, odd))
-    patched = gradir.patch(graph, gradir.diff(graph, edited()))
+    patched = gradir.patch(graph, gradir.diff(graph, edit_sample()))
     folded, hidden = fold(graph, 1), hide_shape_ops(graph)
-    for unsaved in (graph, patched, gradir.unpatch(patched, gradir.diff(graph, edited())), folded, hidden):
+    for unsaved in (graph, patched, gradir.unpatch(patched, gradir.diff(graph, edit_sample())), folded, hidden):
         for save in (gradir.dumps, partial(gradir.save, path="out.gir"), lambda graph: graph.save("out.gir")):
             with pytest.raises(FormatError, match=r"would be lost: \$.*: .* unknown field `Native`; .*lossy"):
                 save(unsaved)

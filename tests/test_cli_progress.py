@@ -116,7 +116,7 @@ class Terminal:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr(sys, "stderr", open(there, "w", buffering=1))  # noqa: PTH123, SIM115
 
-    def until(self, text: str) -> None:
+    def wait(self, text: str) -> None:
         """Read until some text was drawn; a bar goes on drawing others."""
         end = time.monotonic() + 60
         while text not in self.said:
@@ -133,14 +133,14 @@ def test_a_bar_is_drawn_on_a_terminal_and_gone_at_the_end(
     done = 3
     with shown.show_progress():
         with stage("matching the nodes", 1000, lambda: done):
-            terminal.until("3 of 1,000 ")
+            terminal.wait("3 of 1,000 ")
             done = 2000
-            terminal.until("1,000 of 1,000 ")
+            terminal.wait("1,000 of 1,000 ")
         with stage("reading [bold]names"):
-            terminal.until("reading [bold]names")
+            terminal.wait("reading [bold]names")
         after = len(terminal.said)
     print("the end", file=sys.stderr)
-    terminal.until("the end")
+    terminal.wait("the end")
     # The line is erased, and the cursor is there again.
     left = terminal.said[terminal.said.rindex("\x1b[2K") :]
     assert left.replace("\x1b[?25h", "").replace("\x1b[2K", "").replace("\r", "") == "the end\n"
@@ -155,7 +155,7 @@ def test_what_is_short_loads_nothing_and_says_nothing(monkeypatch: pytest.Monkey
     with shown.show_progress(), stage("reading"):
         pass
     print("the end", file=sys.stderr)
-    terminal.until("the end\r\n")
+    terminal.wait("the end\r\n")
     assert terminal.said == "the end\r\n"
 
 

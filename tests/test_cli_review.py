@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from diff_pairs import edited
+from diff_pairs import edit_sample
 from msgspec.structs import replace
 from samples import everything
 
@@ -23,12 +23,12 @@ Read = pytest.CaptureFixture[str]
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     gradir.save(everything(), "a.gir")
-    gradir.save(edited(), "b.gir")
+    gradir.save(edit_sample(), "b.gir")
     return tmp_path
 
 
 def test_patch_says_that_a_diff_is_of_a_newer_version(files: Path, capfd: Read) -> None:
-    document = json.loads(encode(gradir.diff(everything(), edited()))) | {"version": "1.7"}
+    document = json.loads(encode(gradir.diff(everything(), edit_sample()))) | {"version": "1.7"}
     (files / "d.json").write_text(json.dumps(document))
     assert main(["patch", "a.gir", "d.json", "-o", "c.gir"]) == 0
     assert capfd.readouterr().err.startswith("gradir: warning: the diff has version 1.7, newer than 1.0; what this gra")
@@ -148,7 +148,7 @@ def test_ignored_fields_decide_the_exit_status(files: Path) -> None:
 def test_of_two_equal_files_one_is_loaded(files: Path, capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     everything().save("a.gir")
     everything().save("b.gir")
-    edited().save("c.gir")
+    edit_sample().save("c.gir")
     loaded, load = [], api.load
     monkeypatch.setattr(api, "load", lambda path: loaded.append(path) or load(path))
     assert main(["diff", "a.gir", "b.gir"]) == 0

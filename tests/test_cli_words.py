@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 import pytest
-from diff_pairs import edited
+from diff_pairs import edit_sample
 from samples import everything
 
 import gradir
@@ -29,8 +29,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that holds a.gir, other.gir and a.json, the diff of both, and is the working directory."""
     monkeypatch.chdir(tmp_path)
     gradir.save(everything(), "a.gir")
-    gradir.save(edited(), "other.gir")
-    Path("a.json").write_bytes(encode_diff(gradir.diff(edited(), everything())))
+    gradir.save(edit_sample(), "other.gir")
+    Path("a.json").write_bytes(encode_diff(gradir.diff(edit_sample(), everything())))
     Path("program.py").write_text("loss = None\n")
     return tmp_path
 
@@ -182,4 +182,4 @@ def test_a_diff_is_not_written_over_what_is_compared(capfd: Read) -> None:
         assert main(["diff", *words]) == 2
         assert capfd.readouterr() == ("", f"gradir: {words[-1]}: is the input file; write to another\n")
     assert gradir.load("a.txt") == everything()
-    assert gradir.load("other.txt") == edited()
+    assert gradir.load("other.txt") == edit_sample()

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tensors import leaf  # noqa: E402
-from wiring import wired  # noqa: E402
+from wiring import describe_wiring  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -190,7 +190,7 @@ def test_what_is_first_compiled_in_a_recording_is_compiled_for_all_that_follow(c
             y = double(x.exp())
             loss = y.sum()
         operations = ["exp:1(leaf:1)", "compiled_function:1(exp:1)", "sum:1(compiled_function:1)", "output(sum:1)"]
-        assert wired(rec.forward())[1:] == operations
+        assert describe_wiring(rec.forward())[1:] == operations
         assert rec.forward().nodes["compiled_function:1"].names == ("y",)
         assert rec.explain(loss, params={"x": x}).statuses == {"x": "reached"}
         double(x)
@@ -201,8 +201,8 @@ def test_what_is_first_compiled_in_a_recording_is_compiled_for_all_that_follow(c
             double(x)
     assert (known, counting.frame_count) == (2, 2)
     assert (
-        wired(outer.forward())
-        == wired(inner.forward())
+        describe_wiring(outer.forward())
+        == describe_wiring(inner.forward())
         == ["leaf:1", "compiled_function:1(leaf:1)", "output(compiled_function:1)"]
     )
 
@@ -244,7 +244,7 @@ def test_what_breaks_the_graph_is_inside_the_operation(counting: Any) -> None:
         y, same = run(x, seen)
         total = y + same
     assert counting.frame_count == 2
-    assert wired(rec.forward())[2:4] == [
+    assert describe_wiring(rec.forward())[2:4] == [
         "compiled_function:1(leaf:1, !input:1)",
         "add:1(compiled_function:1, compiled_function:1)",
     ]
@@ -336,7 +336,7 @@ def test_what_raises_is_named_and_recording_goes_on(counting: Any) -> None:
     assert torch.overrides._get_current_function_mode_stack() == []
     with gradir.record(flow=True) as rec:
         x.exp()
-    assert wired(rec.forward()) == ["leaf:1", "exp:1(leaf:1)", "output(exp:1)"]
+    assert describe_wiring(rec.forward()) == ["leaf:1", "exp:1(leaf:1)", "output(exp:1)"]
 
 
 def test_only_the_recording_thread_is_noted_and_torch_is_left_as_it_was(counting: Any) -> None:
@@ -351,7 +351,7 @@ def test_only_the_recording_thread_is_noted_and_torch_is_left_as_it_was(counting
         other.start()
         other.join()
         run(x)
-    assert wired(rec.forward()) == ["leaf:1", "compiled_function:1(leaf:1)", "output(compiled_function:1)"]
+    assert describe_wiring(rec.forward()) == ["leaf:1", "compiled_function:1(leaf:1)", "output(compiled_function:1)"]
     assert {name: value for name, value in vars(eval_frame).items() if callable(value)} == functions
 
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from diff_pairs import META, NODE_EDITS, SCOPE_EDITS, edited, pairs
+from diff_pairs import META, NODE_EDITS, SCOPE_EDITS, edit_sample, pairs
 from hypothesis import given
 from reports import node_fields, render_text
 from samples import chain, everything
@@ -35,15 +35,15 @@ def content(graph: Graph) -> bytes:
 
 
 def test_edits_of_everything_have_a_golden(golden: Callable[[str, str], None]) -> None:
-    diff = compare(everything(), edited())
+    diff = compare(everything(), edit_sample())
     golden("diff/edited.txt", render_text(diff))
     golden("diff/edited.json", msgspec.json.format(msgspec.json.encode(diff), indent=2).decode() + "\n")
-    golden("diff/edited-back.txt", render_text(compare(edited(), everything())))
+    golden("diff/edited-back.txt", render_text(compare(edit_sample(), everything())))
 
 
 def test_gradir_diff_is_compare() -> None:
-    found = msgspec.structs.replace(gradir.diff(everything(), edited()), findings=())
-    assert found == compare(everything(), edited())
+    found = msgspec.structs.replace(gradir.diff(everything(), edit_sample()), findings=())
+    assert found == compare(everything(), edit_sample())
 
 
 @given(graphs())
@@ -71,7 +71,7 @@ def test_the_nodes_of_equal_graphs_are_not_matched(monkeypatch: pytest.MonkeyPat
     for options in ({}, {"ignore": ["saved"]}, {"normalize": True}):
         assert gradir.diff(one, other, **options).to("text") == "no difference\n"
     with pytest.raises(pytest.fail.Exception, match="matched"):
-        compare(one, edited())
+        compare(one, edit_sample())
 
 
 @given(pairs())

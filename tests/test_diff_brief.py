@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from brief_text import check_text
-from diff_pairs import edited, pairs, valid_pairs
+from diff_pairs import edit_sample, pairs, valid_pairs
 from edit_scripts import plan, script
 from hypothesis import assume, given
 from msgspec.structs import replace
-from reports import UNKNOWN, all_changes, between, entries, markdown, render_details, render_text
+from reports import UNKNOWN, all_changes, attach_findings, entries, markdown, render_details, render_text
 from samples import HOSTILE_LABELS, everything, hostile
 
 import gradir
@@ -97,8 +97,8 @@ def test_each_edit_has_a_golden(name: str, golden: Golden) -> None:
 
 
 def test_edits_of_everything_have_a_golden(golden: Golden) -> None:
-    golden("diff/brief/edited.txt", gradir.diff(everything(), edited()).to("text", details=True))
-    golden("diff/brief/edited-back.txt", gradir.diff(edited(), everything()).to("text", details=True))
+    golden("diff/brief/edited.txt", gradir.diff(everything(), edit_sample()).to("text", details=True))
+    golden("diff/brief/edited-back.txt", gradir.diff(edit_sample(), everything()).to("text", details=True))
     made = script(plan(60, 3), ["insert layer", "rename prefix", "swap op"], 4)
     golden("diff/brief/renamed.txt", gradir.diff(made.before, made.after).to("text", details=True))
 
@@ -167,7 +167,7 @@ def test_what_lies_in_an_added_module_and_was_there_before_is_told_by_itself() -
 
     a = made("fc", "sin")
     b = replace(made("new.fc", "sin"), scopes={path: Scope(path) for path in ("", "new", "new.fc")})
-    found = between(compare(a, b), (a, b))
+    found = attach_findings(compare(a, b), (a, b))
     assert not [entry for entry in entries(found) if entry.kind != "same" and "new" in entry.subjects]
 
 
@@ -183,7 +183,7 @@ def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
 def test_every_change_is_told_exactly_once(pair: tuple[Graph, Graph]) -> None:
     found = compare(*pair)
     for sides in (pair, UNKNOWN):
-        assert Counter(all_changes(between(found, sides))) == Counter(found.changes)
+        assert Counter(all_changes(attach_findings(found, sides))) == Counter(found.changes)
 
 
 @given(pairs())
@@ -218,7 +218,7 @@ def test_modules_of_hostile_names_are_put_together_by_exact_ranges(path: str) ->
     a, b = made("exp"), made("sin")
     check_text(compare(a, b), (a, b))
     check_text(compare(Graph.of([]), b), (Graph.of([]), b))
-    (entry,) = entries(between(compare(a, b), (a, b)))
+    (entry,) = entries(attach_findings(compare(a, b), (a, b)))
     assert len(entry.subjects) == 6
 
 

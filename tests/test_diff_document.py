@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
-from diff_pairs import edited, pairs, valid_pairs
+from diff_pairs import edit_sample, pairs, valid_pairs
 from hypothesis import given
 from samples import everything
 
@@ -74,7 +74,7 @@ def test_a_wrong_version_of_a_diff_is_cut_short(version: str) -> None:
 
 
 def test_a_diff_of_a_newer_minor_version_is_read_with_a_warning() -> None:
-    found = gradir.diff(everything(), edited())
+    found = gradir.diff(everything(), edit_sample())
     document = json.loads(encode(found)) | {"version": "1.7", "later": [1]}
     document["script"]["nodes"][0]["after"][0]["later"] = {"a": 1}
     with pytest.warns(
@@ -89,7 +89,7 @@ def test_a_diff_of_a_newer_minor_version_is_read_with_a_warning() -> None:
     "path", [[], ["before"], ["changes", 0], ["script"], ["script", "nodes", 0], ["script", "nodes", 0, "after", 0]]
 )
 def test_what_is_ignored_in_a_diff_is_said(path: list[str | int], key: str) -> None:
-    found = gradir.diff(everything(), edited())
+    found = gradir.diff(everything(), edit_sample())
     document = holder = json.loads(encode(found))
     for part in path:
         holder = holder[part]

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reports import all_changes, between, render_details, render_text  # noqa: E402
+from reports import all_changes, attach_findings, render_details, render_text  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -55,7 +55,7 @@ def test_freezing_is_one_line_and_back_again(what: str) -> None:
         lines = render_details(diff, sides).splitlines()
         names = {line.replace("{stem,blocks}", "stem, blocks") for line in lines[1:]}
         assert names == {f"{word}: {what}"}
-        assert Counter(all_changes(between(diff, sides))) == Counter(diff.changes)
+        assert Counter(all_changes(attach_findings(diff, sides))) == Counter(diff.changes)
         assert "accumulate_grad" in render_text(diff, sides)
         assert gradir.patch(sides[0], diff) == sides[1]
 

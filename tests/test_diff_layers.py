@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import edited_gpt  # noqa: E402
-from edited_gpt import EDITS, edited, plain  # noqa: E402
+from edited_gpt import EDITS, capture_edit, plain  # noqa: E402
 from reports import all_changes, entries  # noqa: E402
 from torch import Tensor  # noqa: E402
 
@@ -26,18 +26,18 @@ def layer(node_id: str) -> str:
 
 @pytest.mark.parametrize("name", EDITS)
 def test_no_layer_is_taken_for_another(name: str) -> None:
-    for before, after in match(plain(), edited(name)).nodes.items():
+    for before, after in match(plain(), capture_edit(name)).nodes.items():
         assert layer(before) == layer(after)
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_no_line_says_that_something_became_what_it_was(name: str) -> None:
-    text = str(gradir.diff(plain(), edited(name)))
+    text = str(gradir.diff(plain(), capture_edit(name)))
     assert not re.findall(r": (\S.*) -> \1$", text, re.MULTILINE)
 
 
 def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
-    diff = gradir.diff(plain(), edited("swapped"))
+    diff = gradir.diff(plain(), capture_edit("swapped"))
     assert {(change.subject, change.kind) for change in diff.changes} == {("node", "changed"), ("graph", "changed")}
     assert "indices" not in {change.id for change in diff.changes}
     lines = diff.to("text", details=True).splitlines()
@@ -56,7 +56,7 @@ def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
 
 @pytest.mark.parametrize("name", EDITS)
 def test_what_is_told_together_is_told_of_each(name: str) -> None:
-    found = review_graphs(plain(), edited(name))
+    found = review_graphs(plain(), capture_edit(name))
     assert Counter(all_changes(found)) == Counter(found.changes)
 
 
@@ -115,5 +115,5 @@ def test_another_node_of_the_name_is_said_to_be_another() -> None:
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", EDITS)
 def test_twelve_lines_tell_an_edit_and_its_undoing(name: str, back: bool) -> None:
-    found = review_graphs(*((edited(name), plain()) if back else (plain(), edited(name))))
+    found = review_graphs(*((capture_edit(name), plain()) if back else (plain(), capture_edit(name))))
     assert sum(map(bool, str(found).splitlines())) <= 12

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from edited_gpt import GPT, edited, loss_of, plain  # noqa: E402
+from edited_gpt import GPT, capture_edit, loss_of, plain  # noqa: E402
 from reports import slots  # noqa: E402
 
 import gradir  # noqa: E402
@@ -44,9 +44,9 @@ def slots_without_gradient(edit: str, kind: str, slot: int) -> int:
 @pytest.mark.parametrize("name", LOST)
 def test_a_slot_is_lost_where_a_backward_hands_it_nothing(name: str) -> None:
     kind, slot, lost = LOST[name]
-    assert slots(review_graphs(plain(), edited(name)), "lost-inputs") == lost
+    assert slots(review_graphs(plain(), capture_edit(name)), "lost-inputs") == lost
     assert slots_without_gradient(name, kind, slot) - slots_without_gradient("", kind, slot) == len(lost)
-    assert not slots(review_graphs(edited(name), plain()), "lost-inputs")
+    assert not slots(review_graphs(capture_edit(name), plain()), "lost-inputs")
 
 
 @pytest.mark.parametrize("name", LOST)
@@ -54,7 +54,7 @@ def test_the_gate_of_the_docs_fails_and_says_where(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     paths = [str(tmp_path / side) for side in ("a.gir", "b.gir")]
-    for graph, path in zip((plain(), edited(name)), paths, strict=True):
+    for graph, path in zip((plain(), capture_edit(name)), paths, strict=True):
         graph.save(path)
     _, slot, lost = LOST[name]
     assert main(["diff", *paths, "--fail-on", "cuts,lost-inputs,params,saved-bytes>5%"]) == 1
@@ -67,7 +67,7 @@ def test_the_gate_of_the_docs_fails_and_says_where(
     assert errors == f"gradir: lost-inputs: {said}\n"
     assert main(["diff", *paths, "--fail-on", "cuts,params"]) == 0
     assert capfd.readouterr().err == f"gradir: {said}; --fail-on lost-inputs fails on that\n"
-    report = gradir.diff(plain(), edited(name)).to("markdown")
+    report = gradir.diff(plain(), capture_edit(name)).to("markdown")
     assert report.splitlines()[3] == f"**6 lost inputs:** `in[{slot}] of {where}`  "
     assert main(["diff", *paths, "--fail-on", f"lost-inputs>{len(lost)}"]) == 0
     assert main(["diff", *paths, "--fail-on", f"lost-inputs>{len(lost) - 1}"]) == 1
@@ -77,7 +77,7 @@ def test_the_gate_of_the_docs_fails_and_says_where(
     "name", ["swapped", "sdpa", "lora", "lora-alone", "norm", "tied", "autocast", "width", "length"]
 )
 def test_other_edits_lose_no_input(name: str) -> None:
-    assert not slots(review_graphs(plain(), edited(name)), "lost-inputs")
+    assert not slots(review_graphs(plain(), capture_edit(name)), "lost-inputs")
 
 
 def frozen(model: GPT) -> None:
@@ -122,5 +122,5 @@ def test_slots_of_another_operation_are_not_compared() -> None:
 
 
 def test_a_diff_that_was_read_tells_them_too() -> None:
-    diff = gradir.diff(plain(), edited("detached-residual"))
+    diff = gradir.diff(plain(), capture_edit("detached-residual"))
     assert "6 lost inputs: " in str(decode(encode(diff))).splitlines()[0]

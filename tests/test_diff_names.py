@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from brief_text import expanded
+from brief_text import expand_names
 from diff_pairs import pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,7 +83,7 @@ def test_ranges(names: list[str], text: str) -> None:
 @given(st.lists(hostile, min_size=1, max_size=12))
 def test_a_range_holds_exactly_its_names(names: list[str]) -> None:
     text = ranges(names)
-    found, rest = expanded(text)
+    found, rest = expand_names(text)
     assert rest == ""
     assert sorted(found) == sorted(set(names))
     assert text.isprintable()
@@ -92,7 +92,7 @@ def test_a_range_holds_exactly_its_names(names: list[str]) -> None:
 @given(st.lists(dotted, min_size=1, max_size=6), st.lists(components, min_size=1, max_size=6))
 def test_a_range_of_a_product_holds_exactly_its_names(before: list[str], last: list[str]) -> None:
     names = [f"{path}.{component}" for path, component in product(before, last)]
-    assert sorted(expanded(ranges(names))[0]) == sorted(set(names))
+    assert sorted(expand_names(ranges(names))[0]) == sorted(set(names))
 
 
 def test_a_range_of_many_names_is_short() -> None:
@@ -105,7 +105,7 @@ def test_a_range_of_many_names_is_short() -> None:
 def test_a_range_of_deep_names_is_read_a_few_times_only() -> None:
     names = [".".join([start, *"a" * 2_000]) for start in ("x", "y.z")]
     text = ranges(names)
-    assert sorted(expanded(text)[0]) == sorted(names)
+    assert sorted(expand_names(text)[0]) == sorted(names)
     assert text.endswith("}.a.a.a.a"), "what the names end with is compared to a depth that no model has"
 
 

@@ -11,7 +11,17 @@ from diff_pairs import valid_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from reports import all_changes, between, headline, markdown, notes, of_kind, render_details, render_text, table
+from reports import (
+    all_changes,
+    attach_findings,
+    findings_of_kinds,
+    headline,
+    markdown,
+    notes,
+    render_details,
+    render_text,
+    table,
+)
 from samples import HOSTILE_LABELS
 
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
@@ -40,7 +50,7 @@ def linear(*frozen: str, roles: bool = True) -> Graph:
 
 
 def notes_of(a: Graph, b: Graph) -> list[str]:
-    return notes(between(compare(a, b), (a, b)))
+    return notes(attach_findings(compare(a, b), (a, b)))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +99,7 @@ def test_figures_are_left_out_where_the_graphs_do_not_show_them() -> None:
 
 
 def _frozen(a: Graph, b: Graph) -> list[str]:
-    return [finding.text for finding in of_kind(between(compare(a, b), (a, b)), "frozen")]
+    return [finding.text for finding in findings_of_kinds(attach_findings(compare(a, b), (a, b)), "frozen")]
 
 
 def test_a_module_with_others_in_it_is_frozen_only_where_all_of_it_is() -> None:
@@ -156,10 +166,10 @@ def test_a_node_with_two_answers_has_none() -> None:
     changes = tuple(Change("changed", "node", f"exp:{at}", fields=fields) for at in range(9))
     sides = Graph.of([]), Graph.of([Node("x")])
     script = compare(*sides).script
-    assert notes(between(Diff(Totals(), Totals(), changes, script=script), sides)) == []
+    assert notes(attach_findings(Diff(Totals(), Totals(), changes, script=script), sides)) == []
     gone = FieldChange(("out", 0, "dtype"), "float32"), FieldChange(("out", 1, "shape"), ("s0",), (2,))
     changes = tuple(replace(change, fields=gone) for change in changes)
-    assert notes(between(Diff(Totals(), Totals(), changes, script=script), sides)) == []
+    assert notes(attach_findings(Diff(Totals(), Totals(), changes, script=script), sides)) == []
 
 
 @given(valid_pairs)
@@ -167,7 +177,7 @@ def test_a_count_of_changed_nodes_is_that_of_the_headline(pair: tuple[Graph, Gra
     found = compare(*pair)
     changed = re.search(r"~(\d+)[^;]* nodes", headline(found, pair))
     assert changed
-    for text in (each.text for each in of_kind(between(found, pair), "uniform")):
+    for text in (each.text for each in findings_of_kinds(attach_findings(found, pair), "uniform")):
         assert re.match(rf"(all|\d+ of) {changed[1]} changed nodes: ", text)
 
 
@@ -232,7 +242,7 @@ def test_equal_edits_below_a_renamed_module_are_told_once() -> None:
 
     a, b = stack("blocks", "gelu"), stack("layers", "silu")
     found = compare(a, b)
-    assert Counter(all_changes(between(found, (a, b)))) == Counter(found.changes)
+    assert Counter(all_changes(attach_findings(found, (a, b)))) == Counter(found.changes)
     headings = [line for line in render_details(found, (a, b)).splitlines()[1:] if line[:1] not in {"", " "}]
     same = "the same 2 changes in each of 4 modules, here in layers.0.act"
     assert headings == ["(whole graph)", f"layers.{{0..3}}.act: {same}"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from diff_pairs import META
-from edit_scripts import Plan, drawn, plan, script
+from edit_scripts import Plan, draw_plan, plan, script
 from reports import node_fields, render_text
 
 import gradir
@@ -108,8 +108,8 @@ def test_a_node_in_another_module_has_moved() -> None:
 def test_references_before_have_the_names_of_the_first_graph() -> None:
     seed = plan(40, 3)
     layers = (replace(seed.layers[0], kind="mlp"), replace(seed.layers[0], uid="u1", kind="mlp"))
-    without = drawn(Plan(layers, prefix="blocks")).graph
-    inserted = drawn(Plan((layers[0], replace(layers[0], uid="new", kind="conv"), layers[1]))).graph
+    without = draw_plan(Plan(layers, prefix="blocks")).graph
+    inserted = draw_plan(Plan((layers[0], replace(layers[0], uid="new", kind="conv"), layers[1]))).graph
     changed = [change for change in compare(inserted, without).changes if change.fields and change.subject == "node"]
     assert changed
     for change in changed:

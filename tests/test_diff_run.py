@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("forked_python")
 
-from unseen_edits import MODEL, edited  # noqa: E402
+from unseen_edits import MODEL, edit_model  # noqa: E402
 
 from gradir import capturing, claims  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
@@ -98,7 +98,10 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     ("other", "said"),
     [
         (RENAMED, ["4 of 4 parameters of b.py:loss paired", "  output: equal", "  gradients of 4 parameters: equal"]),
-        (edited("the diagonal of the mask"), ["4 of 4 parameters of b.py:loss paired", "  output: differs by up to "]),
+        (
+            edit_model("the diagonal of the mask"),
+            ["4 of 4 parameters of b.py:loss paired", "  output: differs by up to "],
+        ),
         (WIDER, ["4 of 6 parameters of b.py:loss paired", "  2 of b.py:loss keep their own values: 2.bias, 2.weight"]),
     ],
 )

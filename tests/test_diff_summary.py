@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from diff_pairs import valid_pairs
 from hypothesis import given
-from reports import of_kind
+from reports import findings_of_kinds
 
 import gradir
 from gradir.ir import Builder, Cut, Graph, Node, Scope, Source, TensorMeta
@@ -33,9 +33,9 @@ SENTENCES = {
 @pytest.mark.parametrize("name", SENTENCES)
 def test_it_says_what_was_done(name: str) -> None:
     pytest.importorskip("torch")
-    from edited_gpt import edited, plain
+    from edited_gpt import capture_edit, plain
 
-    assert gradir.diff(plain(), edited(name)).findings[0].text == SENTENCES[name]
+    assert gradir.diff(plain(), capture_edit(name)).findings[0].text == SENTENCES[name]
 
 
 @pytest.mark.parametrize(("size", "padding"), [((7, 7), (3, 3)), ((3, 5), (1, 2))])
@@ -186,7 +186,7 @@ def test_readers_of_a_module_in_renamed_layers_are_one_line(turn: int) -> None:
         return b.build(scopes=scopes)
 
     before, after = (graph("blocks", has_norm=True), graph("h", has_norm=False))[::turn]
-    assert [each.text for each in of_kind(gradir.diff(before, after), "reads")] == [
+    assert [each.text for each in findings_of_kinds(gradir.diff(before, after), "reads")] == [
         "blocks.0/exp:1 -> h.0/exp:1  in[0]: blocks.0.norm/sub:1 -> h.0/relu:1, and so for each"
         if turn == 1
         else "h.0/exp:1 -> blocks.0/exp:1  in[0]: h.0/relu:1 -> blocks.0.norm/sub:1, and so for each"
@@ -207,7 +207,7 @@ def test_a_module_of_another_class_is_told_once_and_its_readers_of_any_size_in_o
 
     found = gradir.diff(graph("Norm"), graph("Identity"))
     assert found.findings[0].text == "Norm became Identity in h.{0,1}.norm; nothing else."
-    assert [each.text.partition("  ")[2] for each in of_kind(found, "reads")] == [
+    assert [each.text.partition("  ")[2] for each in findings_of_kinds(found, "reads")] == [
         "in[0]: h.0.norm/sub:1 -> h.0.in, and so for each"
     ]
 
@@ -233,7 +233,7 @@ def test_operations_that_gave_way_to_others_of_their_kinds_did_not_become_them()
 @given(valid_pairs)
 def test_every_form_has_it(pair: tuple[Graph, Graph]) -> None:
     found = gradir.diff(*pair)
-    for told in of_kind(found, "summary"):
+    for told in findings_of_kinds(found, "summary"):
         assert told.text.isprintable()
         assert str(found).splitlines()[0] == told.text
         assert found.to("markdown").splitlines()[2].startswith("**In short:** `")
@@ -334,6 +334,6 @@ def test_a_long_sentence_counts_the_rest() -> None:
 
 def test_there_is_none_where_a_single_change_says_it_all_or_one_graph_is_empty() -> None:
     one, other = (Graph.of([Node("f:1", op=op)]) for op in ("exp", "sin"))
-    assert not of_kind(gradir.diff(one, other), "summary")
-    assert not of_kind(gradir.diff(one, one), "summary")
-    assert not of_kind(gradir.diff(Graph.of([]), Graph.of([Node(f"x{n}") for n in range(9)])), "summary")
+    assert not findings_of_kinds(gradir.diff(one, other), "summary")
+    assert not findings_of_kinds(gradir.diff(one, one), "summary")
+    assert not findings_of_kinds(gradir.diff(Graph.of([]), Graph.of([Node(f"x{n}") for n in range(9)])), "summary")

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 import pytest
-from diff_pairs import edited, pairs
+from diff_pairs import edit_sample, pairs
 from hypothesis import given
 from reports import render_text
 from samples import HOSTILE_LABELS, everything, hostile
@@ -49,7 +49,7 @@ def test_colour_only_decorates(pair: tuple[Graph, Graph]) -> None:
 
 
 def test_colour_marks_the_kind_of_each_change() -> None:
-    ansi = render_text(compare(everything(), edited()), palette=ANSI)
+    ansi = render_text(compare(everything(), edit_sample()), palette=ANSI)
     assert "\x1b[32m+ fc/relu:1" in ansi
     assert "\x1b[31m- output:1.var" in ansi
     assert "\x1b[33m~ mul:1" in ansi

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from reports import of_kind
+from reports import findings_of_kinds
 
 import gradir
 from gradir.ir import Graph, Node, Producer, Ref
@@ -105,9 +105,9 @@ def test_a_list_of_very_many_modules_ends_with_their_number() -> None:
 @given(st.lists(st.sampled_from("abcdef"), max_size=40), st.lists(st.sampled_from("defghi"), max_size=40))
 def test_it_is_the_same_in_both_directions_and_never_of_a_graph_and_itself(a: list[str], b: list[str]) -> None:
     there, back = (
-        of_kind(review_graphs(*sides), "two-models") for sides in ((chain(a), chain(b)), (chain(b), chain(a)))
+        findings_of_kinds(review_graphs(*sides), "two-models") for sides in ((chain(a), chain(b)), (chain(b), chain(a)))
     )
     assert all(0 <= found.count <= min(len(a), len(b)) for found in (*there, *back))
     if there and back:
         assert there[0].count == back[0].count
-    assert not of_kind(review_graphs(chain(a), chain(a)), "two-models")
+    assert not findings_of_kinds(review_graphs(chain(a), chain(a)), "two-models")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import between, of_kind
+from reports import attach_findings, findings_of_kinds
 
 import gradir
 from gradir.cli import main
@@ -52,27 +52,27 @@ def test_what_the_model_owned_is_named_in_every_form() -> None:
     ],
 )
 def test_what_had_no_owner_before_is_no_news(a: Sizes, b: Sizes) -> None:
-    assert not of_kind(review_graphs(graph(a), graph(b)), "unowned")
+    assert not findings_of_kinds(review_graphs(graph(a), graph(b)), "unowned")
 
 
 def test_without_modules_nothing_is_known() -> None:
     a, b = [(3, True)], [(3, False)]
-    assert not of_kind(review_graphs(graph(a, ()), graph(b)), "unowned")
-    assert not of_kind(review_graphs(graph(a), graph(b, ())), "unowned")
-    assert of_kind(review_graphs(graph(a), graph(b)), "unowned")[0].count == 1
+    assert not findings_of_kinds(review_graphs(graph(a, ()), graph(b)), "unowned")
+    assert not findings_of_kinds(review_graphs(graph(a), graph(b, ())), "unowned")
+    assert findings_of_kinds(review_graphs(graph(a), graph(b)), "unowned")[0].count == 1
 
 
 @pytest.mark.parametrize(("sizes", "count"), [([3, 4], 0), ([3, 3], 1), ([5], 1)])
 def test_what_no_match_is_known_of_is_told_by_its_size(sizes: list[int], count: int) -> None:
     sides = graph([(3, False), (4, False)]), graph([(2, True), *((size, False) for size in sizes)])
-    evidence = Evidence.of(between(compare(*sides), sides))
+    evidence = Evidence.of(attach_findings(compare(*sides), sides))
     assert evidence.changes
     assert sum(found.count for found in report_unowned(dataclasses.replace(evidence, matched={}))) == count
 
 
 @given(*[st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=6)] * 2)
 def test_there_are_at_least_as_many_as_are_more_and_at_most_all(a: Sizes, b: Sizes) -> None:
-    found = of_kind(review_graphs(graph(a), graph(b)), "unowned")
+    found = findings_of_kinds(review_graphs(graph(a), graph(b)), "unowned")
     had, has = (sum(not owned for _, owned in sizes) for sizes in (a, b))
     count = sum(each.count for each in found)
     assert has - had <= count <= has

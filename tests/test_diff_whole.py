@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from edited_gpt import edited, loss_of, plain  # noqa: E402
+from edited_gpt import capture_edit, loss_of, plain  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
-from reports import all_changes, changes_in, entries, notes, of_kind, slots  # noqa: E402
+from reports import all_changes, changes_in, entries, findings_of_kinds, notes, slots  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
@@ -30,16 +30,16 @@ HEADLINES = {
 @pytest.mark.parametrize("name", HEADLINES)
 @pytest.mark.parametrize("back", [False, True])
 def test_it_is_a_headline_and_a_list_on_demand(name: str, back: bool) -> None:
-    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
     assert Counter(all_changes(found)) == Counter(found.changes)
     diff = found
     assert len(str(diff).splitlines()) <= 8
     lines = diff.to("text", details=True).splitlines()
     if not back:
-        start = 1 + len(of_kind(found, "summary"))
+        start = 1 + len(findings_of_kinds(found, "summary"))
         assert lines[start : start + len(HEADLINES[name])] == HEADLINES[name]
-    (following,) = of_kind(found, "following")
+    (following,) = findings_of_kinds(found, "following")
     assert following.text in lines
     assert following.count == len(following.changes[0])
     full = diff.to("text", full=True)
@@ -76,9 +76,9 @@ def test_a_size_that_is_four_times_as_large_where_others_doubled_is_told() -> No
 
 
 def test_beside_an_edit_that_adds_much_it_is_a_headline_too() -> None:
-    found = review_graphs(plain(), edited("lora-autocast"))
+    found = review_graphs(plain(), capture_edit("lora-autocast"))
     assert Counter(all_changes(found)) == Counter(found.changes)
-    following = [change for each in of_kind(found, "following") for change in changes_in(found, each)[0]]
+    following = [change for each in findings_of_kinds(found, "following") for change in changes_in(found, each)[0]]
     assert {change.what for change in following if change.kind != "changed"} == {"to_copy"}
     diff = found
     lines = str(diff).splitlines()
@@ -91,7 +91,7 @@ def test_beside_an_edit_that_adds_much_it_is_a_headline_too() -> None:
 
 
 def test_what_else_changed_stands_below_it() -> None:
-    lines = str(gradir.diff(plain(), edited("width"))).splitlines()
+    lines = str(gradir.diff(plain(), capture_edit("width"))).splitlines()
     assert lines[-2:] == [
         "  ~ blocks.0.attn/div:1  div float32[2, 2, 16, 16]",
         "      attrs.other: 2.8284271247461903 -> 4.0",
@@ -113,7 +113,7 @@ def test_an_edit_beside_it_is_not_hidden() -> None:
     for edit in ("detached-residual", "detached-value", "added-constant"):
         _, loss, recorder = loss_of(edit, size=(2, 24))
         both = review_graphs(plain(), recorder.capture(loss))
-        alone = review_graphs(plain(), edited(edit))
+        alone = review_graphs(plain(), capture_edit(edit))
         assert slots(both, "lost-inputs") == slots(alone, "lost-inputs")
         assert sum(not field_is_a_size(change) for change in both.changes) == len(alone.changes)
         told = {change.id for entry in entries(both) for each in changes_in(both, entry) for change in each}
@@ -171,7 +171,7 @@ def test_a_change_of_a_part_is_listed_as_ever() -> None:
     a = steps(4, total=20)
     some = {key: node for key, node in steps(8, total=20).nodes.items() if key in {f"f:{n}" for n in range(1, 9)}}
     found = review_graphs(a, Graph.of([*(some.get(key, node) for key, node in a.nodes.items())], a.scopes.values()))
-    assert not of_kind(found, "following")
+    assert not findings_of_kinds(found, "following")
     assert len(found.changes) == 8
     without = decode(encode(gradir.diff(steps(4), steps(8))))
     assert str(without).count("  ~ ") == len(without.changes), "a diff that was read tells every change"

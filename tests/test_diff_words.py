@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from edited_gpt import EDITS, edited, plain  # noqa: E402
+from edited_gpt import EDITS, capture_edit, plain  # noqa: E402
 from reports import changes_in, entries, notes  # noqa: E402
 
 import gradir  # noqa: E402
@@ -20,7 +20,7 @@ UNSEEN = {"none", "other-triangle", "other-fill"}
 
 
 def test_a_reduction_is_told_by_its_name_and_kept_as_its_number() -> None:
-    diff = gradir.diff(plain(), edited("reduction"))
+    diff = gradir.diff(plain(), capture_edit("reduction"))
     assert str(diff).splitlines()[-1] == "      attrs.reduction: mean -> sum"
     assert diff.to("text", full=True).splitlines()[-1] == "      attrs.reduction: mean -> sum"
     assert '"before":1,"after":2' in re.sub(r"\s", "", diff.to("json"))
@@ -44,21 +44,21 @@ def test_what_a_number_means_depends_on_the_framework_and_the_operation(
 
 
 def test_tied_weights_are_called_tied() -> None:
-    a, b = plain(), edited("tied")
+    a, b = plain(), capture_edit("tied")
     for pair, told in (((a, b), "tied: {tokens,head}.weight"), ((b, a), "untied: {tokens,head}.weight")):
         found = gradir.diff(*pair)
         assert str(found).startswith(f"{told}; "), "once, in the sentence"
         assert str(found).count(told) == 1
         assert found.to("text", details=True).splitlines()[2] == told
     assert "**Tied:** `{tokens,head}.weight`  \n" in gradir.diff(a, b).to("markdown")
-    assert not any(note.startswith("tied") for note in notes(review_graphs(a, edited("wrapped-all"))))
+    assert not any(note.startswith("tied") for note in notes(review_graphs(a, capture_edit("wrapped-all"))))
 
 
 @pytest.mark.parametrize(
     ("name", "back"), [(name, bool(place % 2)) for place, name in enumerate(EDITS) if name not in UNSEEN]
 )
 def test_a_comment_has_a_picture_or_says_why_not_and_is_no_book(name: str, back: bool) -> None:
-    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
     report = found.to("markdown")
     assert len(report) < 60_000
@@ -87,9 +87,9 @@ def test_a_picture_that_is_too_large_is_said_to_be() -> None:
 
 @pytest.mark.parametrize("name", sorted(UNSEEN))
 def test_what_cannot_be_seen_is_no_difference(name: str) -> None:
-    assert not gradir.diff(plain(), edited(name))
+    assert not gradir.diff(plain(), capture_edit(name))
 
 
 def test_that_a_constant_is_added_is_seen_and_not_which() -> None:
-    assert gradir.diff(plain(), edited("added-constant"))
-    assert not gradir.diff(edited("added-constant"), edited("other-constant"))
+    assert gradir.diff(plain(), capture_edit("added-constant"))
+    assert not gradir.diff(capture_edit("added-constant"), capture_edit("other-constant"))

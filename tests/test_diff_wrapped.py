@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 
-from edited_gpt import GPT, edited, plain  # noqa: E402
-from reports import changes_in, entries, headline, listed, notes, of_kind  # noqa: E402
+from edited_gpt import GPT, capture_edit, plain  # noqa: E402
+from reports import change_lines, changes_in, entries, findings_of_kinds, headline, notes  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
@@ -31,13 +31,13 @@ def names_of(diff: Diff) -> Correspondence:
 
 
 def renamed(name: str) -> list[tuple[str, str, int]]:
-    changes = gradir.diff(plain(), edited(name)).changes
+    changes = gradir.diff(plain(), capture_edit(name)).changes
     return [(change.was, change.id, change.nodes) for change in changes if change.subject == "module"]
 
 
 def test_one_wrapped_module_is_the_one_that_is_named() -> None:
     assert renamed("wrapped-one") == [("blocks.3.mlp.up", "blocks.3.mlp.up.base", 8)]
-    back = gradir.diff(edited("wrapped-one"), plain()).changes
+    back = gradir.diff(capture_edit("wrapped-one"), plain()).changes
     assert [(change.was, change.id) for change in back if change.subject == "module"] == [
         ("blocks.3.mlp.up.base", "blocks.3.mlp.up")
     ]
@@ -46,7 +46,7 @@ def test_one_wrapped_module_is_the_one_that_is_named() -> None:
 def test_all_wrapped_modules_are_one_line_and_some_of_them_too() -> None:
     assert renamed("wrapped-all") == [("blocks.*.mlp.up", "blocks.*.mlp.up.base", 48)]
     assert renamed("wrapped-some") == [(f"blocks.{n}.mlp.up", f"blocks.{n}.mlp.up.base", 8) for n in (1, 3, 5)]
-    lines = str(gradir.diff(plain(), edited("wrapped-some"))).splitlines()
+    lines = str(gradir.diff(plain(), capture_edit("wrapped-some"))).splitlines()
     where = "blocks.{1,3,5}.mlp.up"
     assert f"  > 3 modules {where} -> {where}.base, each wrapped by Wrapped  24 nodes" in lines
     assert sum(line.startswith("  >") for line in lines) == 1
@@ -61,7 +61,7 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
             "(101 parameters, 22,272 elements)",
         ),
     ):
-        found = review_graphs(plain(), edited(name))
+        found = review_graphs(plain(), capture_edit(name))
         assert notes(found) == [frozen]
         for entry in entries(found):
             if entry.kind == "same" and entry.subjects[0].endswith((".q", ".v", ".base")):
@@ -70,7 +70,7 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
 
 
 def test_the_adapter_that_counts_a_tensor_of_both_is_told_with_the_other() -> None:
-    lines = str(gradir.diff(plain(), edited("lora"))).splitlines()
+    lines = str(gradir.diff(plain(), capture_edit("lora"))).splitlines()
     assert [line for line in lines if line.startswith("  + ") and "modules blocks.{0..5}.attn" in line][1:] == [
         "  + 12 modules blocks.{0..5}.attn.{q,v}.a  Linear(in_features=16, out_features=2, bias=False)  "
         "each 6 nodes, 1 parameter (32), saved 0 B to 2.0 kB",
@@ -108,7 +108,7 @@ WRAPPED = {
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", WRAPPED)
 def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -> None:
-    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
     told = {change_line(change).text for change in found.changes if change.subject == "module"}
     pairs = [pair.split(" -> ") for pair in WRAPPED[name]]
@@ -122,7 +122,7 @@ def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -
     assert others == {("removed" if back else "added", "scope", kind)}
     count = f"{len(pairs)} module{'s'[: len(pairs) > 1]} {'un' * back}wrapped"
     assert headline(found, graphs).endswith(f"; {count}")
-    (each,) = of_kind(found, "unwrapped" if back else "wrapped")
+    (each,) = findings_of_kinds(found, "unwrapped" if back else "wrapped")
     assert each.details == {"class": [kind]}
     assert f"wrapped {'from' if back else 'by'} {kind}" in str(found)
     assert f"**{'Unwrapped' if back else 'Wrapped'}:** `> {each.text}`  \n" in found.to("markdown")
@@ -131,9 +131,9 @@ def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", WRAPPED)
 def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bool) -> None:
-    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
-    changes = listed(found)
+    changes = change_lines(found)
     assert "renamed" not in {change.kind for change in changes}
     moved = [change for change in changes if change.kind == "moved"]
     assert len(moved) == len(WRAPPED[name])
@@ -146,8 +146,8 @@ def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bo
 
 @pytest.mark.parametrize("name", ["sdpa", "norm", "lora", "lora-alone", "lora-one", "swapped", "autocast"])
 def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) -> None:
-    for graphs in ((plain(), edited(name)), (edited(name), plain())):
-        changes = listed(review_graphs(*graphs))
+    for graphs in ((plain(), capture_edit(name)), (capture_edit(name), plain())):
+        changes = change_lines(review_graphs(*graphs))
         assert changes
         assert "renamed" not in {change.kind for change in changes}
 
@@ -155,7 +155,7 @@ def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) ->
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", ["lora", "lora-up", "lora-autocast"])
 def test_what_a_frozen_module_computes_is_no_other_operation(name: str, back: bool) -> None:
-    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
     base = ".mlp.up" if name == "lora-up" else ".attn.q"
     inside = {f"blocks.0{base}.base/{op}" for op in ("view:1", "addmm:1", "view:2")}
@@ -183,17 +183,17 @@ def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
     found = review_graphs(graph("fc", "addmm"), graph("fc.base", "bmm"))
     scopes = [change for change in found.changes if (change.subject, change.kind) == ("scope", "renamed")]
     assert [change_line(change).text for change in scopes] == ["> scope fc -> fc.base, wrapped  Linear"]
-    assert {change.kind for change in listed(found) if change.text.startswith("scope ")} == {"added", "moved"}
+    assert {change.kind for change in change_lines(found) if change.text.startswith("scope ")} == {"added", "moved"}
 
 
 def test_of_renamed_modules_the_page_marks_those_alone() -> None:
     from gradir_exporters._page.marks import STATUSES, node_statuses
 
-    found = review_graphs(plain(), edited("wrapped-attention"))
+    found = review_graphs(plain(), capture_edit("wrapped-attention"))
     union = United(found).graph
     nodes = [*union.nodes.values()]
     numbers = {key: number for number, key in enumerate(union.nodes)}
-    marks = node_statuses(nodes, numbers, listed(found), whole_tree(union))
+    marks = node_statuses(nodes, numbers, change_lines(found), whole_tree(union))
     moved = {node.scope for node, mark in zip(nodes, marks, strict=True) if STATUSES[mark] == "moved"}
     assert moved
     assert all(scope.split(".")[2:4] == ["attn", "base"] for scope in moved)
@@ -290,7 +290,7 @@ def test_without_a_table_of_modules_each_tensor_of_a_torn_module_is_named(before
 
 @pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])
 def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
-    for found in (review_graphs(plain(), edited(name)), review_graphs(edited(name), plain())):
+    for found in (review_graphs(plain(), capture_edit(name)), review_graphs(capture_edit(name), plain())):
         for old, new in names_of(found).matched.items():
             before, after, *_ = sides_of(found)
             one, other = sorted((before.nodes[old].scope, after.nodes[new].scope), key=len)
@@ -301,5 +301,5 @@ def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
 
 
 def test_the_page_marks_a_module_whose_name_is_an_index_now() -> None:
-    found = gradir.diff(edited("wrapped-one"), edited("one-in-sequential"))
-    assert [each.scopes for each in listed(found)] == [["blocks.3.mlp.up.0"], ["blocks.3.mlp.up"]]
+    found = gradir.diff(capture_edit("wrapped-one"), capture_edit("one-in-sequential"))
+    assert [each.scopes for each in change_lines(found)] == [["blocks.3.mlp.up.0"], ["blocks.3.mlp.up"]]

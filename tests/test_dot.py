@@ -16,7 +16,7 @@ import graphviz
 import msgspec
 import pydot
 import pytest
-from dot_pictures import Picture, assert_same_graph, drawn_text, export, intended, run_dot
+from dot_pictures import Picture, assert_same_graph, expect_text, export, read_drawn_text, run_dot
 from gradir_exporters._dot_labels import display_text
 from gradir_exporters.dot import DotExporter, DotOptions, to_graphviz, to_pydot
 from graphviz import quoting
@@ -111,7 +111,7 @@ def test_pydot_object_draws_the_same(sample: Callable[[], Graph], dot_program: s
 
 @given(text=st.one_of(printable, tricky))
 def test_escaping_agrees_with_graphviz(text: str) -> None:
-    safe = graphviz.escape(intended(text).replace("&", "&amp;"))
+    safe = graphviz.escape(expect_text(text).replace("&", "&amp;"))
     quoted = quoting.quote(safe)
     assert f'"{display_text(text)}"' == (quoted if quoted.startswith('"') else f'"{quoted}"')
 
@@ -121,7 +121,7 @@ def test_dot_draws_any_text(texts: list[str], dot_program: str) -> None:
     nodes = [Node(f"x{n}", native=text, names=("name",)) for n, text in enumerate(texts)]
     picture = Picture(run_dot(dot_program, export(Graph.of(nodes)), "json"))
     for number, text in enumerate(texts):
-        assert drawn_text(picture.nodes[f"n{number}"]) == ["name", *([intended(text)] if text else [])]
+        assert read_drawn_text(picture.nodes[f"n{number}"]) == ["name", *([expect_text(text)] if text else [])]
 
 
 def test_hostile_labels_are_drawn_literally(dot_program: str) -> None:
@@ -134,18 +134,20 @@ def test_hostile_labels_are_drawn_literally(dot_program: str) -> None:
     for label, name in labels.items():
         node = graph.nodes[list(graph.nodes)[int(name[1:])]]
         shown = [
-            *([intended(label)] if label else []),
-            intended(f"{node.op}(·, None)"),
-            intended(f"{label}[{label}, 1]"),
+            *([expect_text(label)] if label else []),
+            expect_text(f"{node.op}(·, None)"),
+            expect_text(f"{label}[{label}, 1]"),
         ]
-        assert drawn_text(picture.nodes[name]) == shown
-        saved = drawn_text(picture.nodes[f"{name}s0"])
+        assert read_drawn_text(picture.nodes[name]) == shown
+        saved = read_drawn_text(picture.nodes[f"{name}s0"])
         assert [line for line in saved if line] == [
-            line for line in map(intended, (f"{label} ({label})", f"{label}[{label}]")) if line
+            line for line in map(expect_text, (f"{label} ({label})", f"{label}[{label}]")) if line
         ]
-    frames = {"".join(drawn_text(cluster)) for cluster in picture.clusters.values()}
+    frames = {"".join(read_drawn_text(cluster)) for cluster in picture.clusters.values()}
     assert {
-        intended(f"{label} ({label})") for label in HOSTILE_LABELS if label and "." not in label and "\0" not in label
+        expect_text(f"{label} ({label})")
+        for label in HOSTILE_LABELS
+        if label and "." not in label and "\0" not in label
     } <= frames
 
 
@@ -217,7 +219,7 @@ def test_texts_too_long_for_dot_are_cut(dot_program: str) -> None:
     attrs = {f"key{n}" + "&" * 3000: "&" * 3000 for n in range(300)}
     node = Node("i" * 20_000, native="\\" * 20_000, names=("&" * 20_000,), scope="s" * 20_000, attrs=attrs)
     picture = Picture(run_dot(dot_program, export(Graph.of([node]), show_attrs=True, max_attr_chars=2000), "json"))
-    lines = drawn_text(picture.nodes["n0"])
+    lines = read_drawn_text(picture.nodes["n0"])
     assert lines[:2] == ["&" * 197 + "...", "\\" * 197 + "..."]
     assert lines[3] == f"{'key0':&<57}...: {'&' * 1997}..."
     assert lines[-1].rstrip() == "... and 200 more"
@@ -294,7 +296,7 @@ def test_a_legend_names_the_colours_that_are_there(theme: str, dot_program: str)
     drawn = json.loads(run_dot(dot_program, source, "json"))
     boxes = ["parameter", "leaf", "function", "buffer", "saved tensor", "output", "parameters not in the graph"]
     lines = ["──► data", "· · ► to its view", "─── to a tensor it saved", "- - - to where it is saved"]
-    assert drawn_text(drawn) == ["legend", *boxes, *lines, "None: an input that nothing flows through"]
+    assert read_drawn_text(drawn) == ["legend", *boxes, *lines, "None: an input that nothing flows through"]
     small = Graph.of([Node("x", role="leaf")]).to("dot", theme=theme, legend=True)
     assert list(legend_of(small)) == ["legend", "leaf"]
     assert "legend" not in Graph.of([]).to("dot", theme=theme, legend=True)
@@ -322,7 +324,7 @@ def test_a_legend_lies_below_and_moves_nothing(direction: str, dot_program: str)
 
     (document, places), (_, without) = drawn(True), drawn(False)
     assert places == pytest.approx(without)
-    assert drawn_text(document) == ["a < b", "legend", "leaf", "function", "output"]
+    assert read_drawn_text(document) == ["a < b", "legend", "leaf", "function", "output"]
     lowest = min(float(box["pos"].split(",")[1]) for box in document["objects"])
     texts = [operation for operation in document["_ldraw_"] if operation["op"] == "T"]
     assert all(operation["pt"][1] < lowest for operation in texts)
@@ -333,7 +335,7 @@ def test_a_legend_names_roles_that_gradir_does_not_know(dot_program: str) -> Non
     graph = Graph.of([Node("x", role='re"mark\\N<b>&amp;'), Node("y", role="note"), Node("z", role="leaf")])
     source = graph.to("dot", legend=True)
     drawn = json.loads(run_dot(dot_program, source, "json"))
-    assert drawn_text(drawn) == ["legend", "leaf", 'note, re"mark\\N<b>&amp;']
+    assert read_drawn_text(drawn) == ["legend", "leaf", 'note, re"mark\\N<b>&amp;']
     assert 'bgcolor="#ecd3e3"' in legend_of(source)['note, re"mark\\N<b>&amp;']
     assert {box["name"]: box for box in drawn["objects"]}["n0"]["fillcolor"] == "#ecd3e3"
 

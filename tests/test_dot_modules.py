@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dot_pictures import Picture, drawn_text, export, run_dot
+from dot_pictures import Picture, export, read_drawn_text, run_dot
 from gradir_exporters.dot import to_pydot
 from samples import chain
 
@@ -56,7 +56,7 @@ def test_frames_say_class_and_nest_by_path(dot_program: str) -> None:
     nodes = [Node("f", scope="h.0.mlp"), Node("g", scope="h.10"), Node("k", scope="h.1.")]
     graph = Graph.of(nodes, [Scope("h.0", "Block"), Scope("mlp", "Wrong")])
     picture = Picture(run_dot(dot_program, export(graph), "json"))
-    texts = [[drawn_text(picture.clusters[name]) for name in picture.frames(f"n{number}")] for number in range(3)]
+    texts = [[read_drawn_text(picture.clusters[name]) for name in picture.frames(f"n{number}")] for number in range(3)]
     assert texts[0] == [["h"], ["0 (Block)"], ["mlp"]]
     assert texts[1] == [["h"], ["10"]]
     assert texts[2][:2] == [["h"], ["1"]]

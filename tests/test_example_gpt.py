@@ -12,7 +12,7 @@ from tools import require
 
 pytest.importorskip("torch")
 
-from example_files import GPT_SPECS, attribute, captured, ids
+from example_files import GPT_SPECS, attribute, capture_example, ids
 
 import gradir
 
@@ -39,7 +39,7 @@ def layer_of(node: gradir.Node) -> int | None:
 
 @pytest.mark.parametrize("spec", GPT_SPECS)
 def test_gpt_layers(spec: str) -> None:
-    graph = captured(spec)
+    graph = capture_example(spec)
     assert len(ids(graph, "function")) >= 500
     counts: dict[int | None, Counter[str]] = {layer: Counter() for layer in (None, *range(12))}
     for node in graph.nodes.values():
@@ -58,7 +58,7 @@ def test_gpt_layers(spec: str) -> None:
 
 @pytest.mark.parametrize("spec", GPT_SPECS)
 def test_gpt_layers_meet_in_the_residual_stream_only(spec: str) -> None:
-    graph = captured(spec)
+    graph = capture_example(spec)
     crossing = {
         (edge.src, edge.dst)
         for edge in graph.edges
@@ -72,7 +72,7 @@ def test_gpt_layers_meet_in_the_residual_stream_only(spec: str) -> None:
 
 
 def test_gpt_ties_its_head_to_its_embedding() -> None:
-    graph = captured("gpt.py:loss")
+    graph = capture_example("gpt.py:loss")
     model, _ = attribute("gpt.py:loss")()
     assert sorted(ids(graph, "parameter")) == sorted(name for name, _ in model.named_parameters())
     assert graph.nodes["wte.weight"].names == ("wte.weight", "lm_head.weight")
@@ -84,7 +84,7 @@ def changed_records(spec: str, tmp_path: Path) -> list[str]:
     """The id or path of every line that git shows as changed between the GPT example and another."""
     git = require("git")
     for name, file in (("gpt.py:loss", "before.gir"), (spec, "after.gir")):
-        captured(name).save(tmp_path / file)
+        capture_example(name).save(tmp_path / file)
     line = [git, "diff", "--no-index", "--no-ext-diff", "--no-color", "-U0", "before.gir", "after.gir"]
     text = subprocess.run(line, cwd=tmp_path, capture_output=True, check=False).stdout.decode()
     body = [line for line in text.splitlines() if re.match(r"[+-](?![+-]{2} )", line)]

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from example_files import EXAMPLES, GRAPHS, attribute, captured, ids
+from example_files import EXAMPLES, GRAPHS, attribute, capture_example, ids
 
 import gradir
 
@@ -38,7 +38,7 @@ def capture_to(file: Path, spec: str, *inputs: str) -> bytes:
 
 @pytest.mark.parametrize("spec", GRAPHS)
 def test_accumulators(spec: str) -> None:
-    graph = captured(spec)
+    graph = capture_example(spec)
     leaves = [*ids(graph, "leaf"), *ids(graph, "parameter")]
     accumulators = {node.id: node for node in graph.nodes.values() if node.op == "accumulate_grad"}
     assert {leaf + ACCUMULATOR for leaf in leaves} == set(accumulators)
@@ -51,7 +51,7 @@ def test_accumulators(spec: str) -> None:
     "spec", ["arithmetic.py:product", "dcgan.py:generator_step", "recurrent.py:loss", "gpt.py:loss"]
 )
 def test_the_command_line_writes_the_same_bytes(spec: str, tmp_path: Path) -> None:
-    assert capture_to(tmp_path / "a.gir", f"{EXAMPLES / spec}") == gradir.dumps(captured(spec))
+    assert capture_to(tmp_path / "a.gir", f"{EXAMPLES / spec}") == gradir.dumps(capture_example(spec))
 
 
 CAPTURES = """
@@ -121,7 +121,7 @@ def test_names_given_in_python() -> None:
 
 
 def test_a_leaf_keeps_its_role_and_a_parameter_gets_its_own() -> None:
-    graph = captured("gradient_penalty.py:penalty")
+    graph = capture_example("gradient_penalty.py:penalty")
     assert ids(graph, "leaf") == ["leaf:1"]
     assert ids(graph, "parameter") == ["2.weight", "0.bias", "0.weight"]
     # A constant added to a function has no part in its slope.
@@ -130,13 +130,13 @@ def test_a_leaf_keeps_its_role_and_a_parameter_gets_its_own() -> None:
 
 def test_the_discriminator_step_cuts_the_generator_off() -> None:
     gan = attribute("dcgan.py:GAN")()
-    cut = [cut.names[0] for cut in captured("dcgan.py:discriminator_step").cuts]
+    cut = [cut.names[0] for cut in capture_example("dcgan.py:discriminator_step").cuts]
     assert cut == [f"generator.{name}" for name, _ in gan.generator.named_parameters()]
-    assert captured("dcgan.py:generator_step").cuts == ()
+    assert capture_example("dcgan.py:generator_step").cuts == ()
 
 
 def test_resnet() -> None:
-    graph = captured("resnet.py:loss")
+    graph = capture_example("resnet.py:loss")
     counts = Counter(node.op for node in graph.nodes.values() if node.role == "function")
     assert counts == {
         "accumulate_grad": 62,
@@ -179,7 +179,7 @@ def taken(graph: gradir.Graph, consumer: str) -> list[str]:
 
 
 def test_a_level_up_of_the_unet_reads_the_level_down_that_it_mirrors() -> None:
-    graph = captured("unet.py:loss")
+    graph = capture_example("unet.py:loss")
     for level, mirrored in enumerate((2, 1, 0)):
         assert taken(graph, f"cat:{level + 1}") == [f"widen.{level}/convolution:1", f"down.{mirrored}/relu:2"]
         assert f"cat:{level + 1}" in taken(graph, f"up.{level}.conv1/convolution:1")
@@ -187,7 +187,7 @@ def test_a_level_up_of_the_unet_reads_the_level_down_that_it_mirrors() -> None:
 
 
 def test_the_recurrent_cell_is_called_fifty_times_with_the_same_weights() -> None:
-    graph = captured("recurrent.py:loss")
+    graph = capture_example("recurrent.py:loss")
     assert graph.scopes["cell"].calls == 50
     counts = Counter(node.op for node in graph.nodes.values() if node.scope == "cell")
     assert counts["unsafe_split"] == 50
@@ -198,7 +198,7 @@ def test_the_recurrent_cell_is_called_fifty_times_with_the_same_weights() -> Non
 
 
 def test_every_expert_reads_the_trunk_and_is_weighed_by_the_gate() -> None:
-    graph = captured("mixture.py:loss")
+    graph = capture_example("mixture.py:loss")
     (stack,) = (node for node in graph.nodes.values() if node.op == "stack")
     assert len(stack.inputs) == 24
     for expert, ref in enumerate(stack.inputs):

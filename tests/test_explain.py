@@ -16,7 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from marked_lines import marked  # noqa: E402
+from marked_lines import find_marked_line  # noqa: E402
 from tensors import leaf_of  # noqa: E402
 from torch.overrides import _get_current_function_mode_stack  # noqa: E402
 
@@ -284,7 +284,7 @@ def test_a_cause_has_its_kind_line_names_and_level(name: str) -> None:
     assert bool(found) is (program.level != "none")
     assert [(cause.kind, cause.names) for cause in found.causes] == [(program.kind, program.names)]
     (cause,) = found.causes
-    line = marked(program.fn)
+    line = find_marked_line(program.fn)
     if line is not None:
         assert cause.source is not None
         assert (Path(cause.source.file).name, cause.source.line) == ("test_explain.py", line)
@@ -321,7 +321,7 @@ def test_a_backward_that_raises_is_told_without_running_it() -> None:
 
 
 def test_the_text_says_where_and_what_to_do() -> None:
-    line = marked(PROGRAMS["detach"].fn)
+    line = find_marked_line(PROGRAMS["detach"].fn)
     place = f"tests/test_explain.py:{line} in detach"
     *texts, below, advice = str(explained("detach")).splitlines()
     assert texts == [

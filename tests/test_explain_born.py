@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from marked_lines import marked  # noqa: E402
+from marked_lines import find_marked_line  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
@@ -96,7 +96,7 @@ def test_the_first_operation_that_gives_nan_is_told(run: Run, kind: str, op: str
     assert any(not parameter.grad.isfinite().all() for parameter in model.parameters())
     causes = [cause for cause in found.causes if cause.level == "error"]
     assert {(cause.kind, cause.op, cause.detail) for cause in causes} == {(kind, op, detail)}
-    assert {cause.source.line for cause in causes if cause.source} == {marked(run)}
+    assert {cause.source.line for cause in causes if cause.source} == {find_marked_line(run)}
 
 
 def test_the_advice_for_a_spread_of_one_entry_gives_a_finite_gradient() -> None:

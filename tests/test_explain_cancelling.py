@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from marked_lines import marked  # noqa: E402
+from marked_lines import find_marked_line  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributions import MultivariateNormal, Normal  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
@@ -93,7 +93,9 @@ def test_paths_that_cancel_are_told_where_they_meet(model: nn.Module, loss_of: L
     found = explained(model, loss_of)
     cancelling = [cause for cause in found.causes if cause.kind == "cancel"]
     assert {name for cause in cancelling for name in cause.names} == names
-    assert {(cause.level, cause.source and cause.source.line) for cause in cancelling} == {("error", marked(loss_of))}
+    assert {(cause.level, cause.source and cause.source.line) for cause in cancelling} == {
+        ("error", find_marked_line(loss_of))
+    }
     assert all(": the paths through " in cause.text and f" at {HERE}:" in cause.text for cause in cancelling)
     assert not any("normalisation" in cause.advice for cause in cancelling)
 
@@ -137,4 +139,4 @@ def test_a_bias_that_a_softmax_removes_is_told_at_the_softmax() -> None:
     (cause,) = explained(model, loss_of).causes
     assert (cause.kind, cause.level, cause.names) == ("rounding", "note", ("k.bias",))
     assert cause.source is not None
-    assert (cause.source.line, cause.detail) == (marked(loss_of), "by softmax")
+    assert (cause.source.line, cause.detail) == (find_marked_line(loss_of), "by softmax")

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from marked_lines import marked  # noqa: E402
+from marked_lines import find_marked_line  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -66,7 +66,7 @@ def test_a_reentrant_checkpoint_without_an_input_that_requires_grad_is_named(mod
     (cause,) = found.causes
     assert (cause.kind, cause.level, cause.names) == ("checkpoint", "error", BLOCK)
     assert cause.source is not None
-    assert (cause.source.line, cause.source.function) == (marked(of_nothing), "of_nothing")
+    assert (cause.source.line, cause.source.function) == (find_marked_line(of_nothing), "of_nothing")
     assert "use_reentrant=False" in cause.advice
     with gradir.record(model, flow=True) as rec:
         loss = of_nothing(model)
@@ -107,7 +107,9 @@ def test_of_several_such_checkpoints_each_is_told_at_its_line() -> None:
         model.zero_grad()
         causes = explained(model, run).causes
         assert {(cause.kind, cause.level) for cause in causes} == {("checkpoint", "error")}
-        assert [(cause.source.line - marked(run), cause.names) for cause in causes if cause.source] == expected
+        assert [
+            (cause.source.line - find_marked_line(run), cause.names) for cause in causes if cause.source
+        ] == expected
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
@@ -150,7 +152,7 @@ def test_a_function_that_says_it_has_no_derivative_is_named(model: nn.ModuleDict
     (cause,) = found.causes
     assert (cause.kind, cause.level, cause.op, cause.names) == ("nondifferentiable", "error", "Marked", BLOCK)
     assert cause.source is not None
-    assert cause.source.line == marked(signs)
+    assert cause.source.line == find_marked_line(signs)
 
 
 class Largest(torch.autograd.Function):
@@ -257,7 +259,10 @@ def test_a_function_that_gives_nothing_back_is_named_with_the_line_that_returns(
     (cause,) = (cause for cause in found.causes if cause.kind == kind)
     assert (cause.names, cause.op, cause.level) == (names, function.__name__, "error")
     assert cause.source is not None
-    assert (cause.source.line, cause.source.function) == (marked(function.backward), f"{function.__name__}.backward")
+    assert (cause.source.line, cause.source.function) == (
+        find_marked_line(function.backward),
+        f"{function.__name__}.backward",
+    )
     loss.backward()
     gradients = [model.get_parameter(name).grad for name in names]
     assert all(gradient is None if kind == "withheld" else not gradient.any() for gradient in gradients)
@@ -303,7 +308,7 @@ def test_a_function_whose_zeros_may_depend_on_its_input_is_no_alarm(model: nn.Mo
     (cause,) = (cause for cause in found.causes if cause.kind == "zero")
     assert (cause.op, cause.names, cause.level) == ("Clipped", BLOCK, "info")
     assert cause.source is not None
-    assert cause.source.line == marked(Clipped.backward)
+    assert cause.source.line == find_marked_line(Clipped.backward)
 
 
 @pytest.mark.parametrize(

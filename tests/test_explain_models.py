@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from explained_models import Model, named  # noqa: E402
+from explained_models import Model, name_causes  # noqa: E402
 from tensors import leaf_of as leaf  # noqa: E402
 
 import gradir  # noqa: E402
@@ -108,14 +108,14 @@ def test_a_number_that_is_only_printed_cuts_nothing() -> None:
         for look in (lambda out: out.sum().item(), lambda out: out.tolist(), lambda out: bool(out.sum() > 0)):
             with gradir.record(model, flow=True) as rec:
                 loss = run(look)
-            assert named(rec.explain(loss)) == [("unused", "info", watched)]
+            assert name_causes(rec.explain(loss)) == [("unused", "info", watched)]
     with gradir.record(model, flow=True) as rec:
         factor = model["watched"](x).sum().item()
         loss = model["used"](x).sum() * factor
-    assert named(rec.explain(loss)) == [("exit", "error", watched)]
+    assert name_causes(rec.explain(loss)) == [("exit", "error", watched)]
     with gradir.record(model, flow=True) as rec:
         loss = model["used"](x).sum() * torch.tensor(model["watched"](x).tolist()).sum()
-    assert named(rec.explain(loss)) == [("exit", "error", watched)]
+    assert name_causes(rec.explain(loss)) == [("exit", "error", watched)]
 
 
 def test_a_gradient_penalty_without_create_graph_cuts_all_that_one_with_it_reaches() -> None:
@@ -132,7 +132,7 @@ def test_a_gradient_penalty_without_create_graph_cuts_all_that_one_with_it_reach
     loss.backward()
     reached = tuple(name for name, parameter in model.named_parameters() if parameter.grad is not None)
     assert reached == ("0.weight", "0.bias", "2.weight")
-    assert named(found) == [("unused", "info", ("2.bias",))]
+    assert name_causes(found) == [("unused", "info", ("2.bias",))]
     with gradir.record(model, flow=True) as rec:
         loss = penalty(create_graph=False)
     first, second = rec.explain(loss).causes
@@ -309,7 +309,7 @@ def test_a_buffer_that_learns_is_not_registered_as_a_parameter() -> None:
     model = Scaled()
     with gradir.record(model, flow=True) as rec:
         loss = model(torch.ones(1, 2)).sum()
-    assert named(rec.explain(loss)) == [("not_registered", "error", ("scale",))]
+    assert name_causes(rec.explain(loss)) == [("not_registered", "error", ("scale",))]
 
 
 def test_a_derivative_without_its_graph_is_told_where_another_term_reaches_all() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from explained_models import Model, named  # noqa: E402
+from explained_models import Model, name_causes  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -69,7 +69,7 @@ def test_parameters_that_were_replaced_after_the_optimizer_was_made_are_named() 
             loss = model(torch.ones(1, 3)).sum()
         loss.backward(retain_graph=True)
         before = head.weight.clone()
-        assert named(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
+        assert name_causes(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
         optimizer.step()
         assert torch.equal(head.weight, before)
 
@@ -123,7 +123,10 @@ def test_a_model_that_was_made_anew_after_its_optimizer_is_named() -> None:
     with gradir.record(model, flow=True) as rec:
         loss = model.head(model.stem(torch.ones(1, 3)).detach()).sum()
     stem = ("stem.weight", "stem.bias")
-    assert named(rec.explain(loss, optimizer=optimizer)) == [("detach", "error", stem), ("replaced", "error", HEAD)]
+    assert name_causes(rec.explain(loss, optimizer=optimizer)) == [
+        ("detach", "error", stem),
+        ("replaced", "error", HEAD),
+    ]
 
 
 def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
@@ -145,13 +148,13 @@ def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
         torch.optim.SGD([*model.stem.parameters(), *other.head.parameters()], 0.1),
     ):
         # The head is lacking, and was not replaced.
-        assert named(rec.explain(loss, optimizer=optimizer)) == [("not_in_optimizer", "error", HEAD)]
+        assert name_causes(rec.explain(loss, optimizer=optimizer)) == [("not_in_optimizer", "error", HEAD)]
     optimizer = torch.optim.SGD([p for p in frozen.parameters() if p.requires_grad], 0.1)
     assert rec.explain(loss, model=frozen, optimizer=optimizer).level == "info"
     frozen.head = nn.Linear(3, 2)
     with gradir.record(frozen, flow=True) as rec:
         loss = frozen(x).sum()
-    assert named(rec.explain(loss, optimizer=optimizer))[-1] == ("replaced", "error", HEAD)
+    assert name_causes(rec.explain(loss, optimizer=optimizer))[-1] == ("replaced", "error", HEAD)
     # Of two heads of the same shape the one that another task trains.
     with gradir.record({"stem": model.stem, "head": model.head}, flow=True) as rec:
         loss = model(x).sum()
@@ -167,7 +170,7 @@ def test_parameters_in_groups_of_their_own_may_have_been_replaced_too() -> None:
     model.head = nn.Linear(3, 2)
     with gradir.record(model, flow=True) as rec:
         loss = model(torch.ones(1, 3)).sum()
-    assert named(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
+    assert name_causes(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
 
 
 def test_an_optimizer_of_nothing_that_the_loss_is_computed_of_is_an_error() -> None:
@@ -175,7 +178,7 @@ def test_an_optimizer_of_nothing_that_the_loss_is_computed_of_is_an_error() -> N
     with gradir.record({"model": model, "other": other}, flow=True) as rec:
         loss = other(torch.ones(1, 2)).sum()
     mistaken = rec.explain(loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    assert named(mistaken)[0] == ("unused", "error", ("model.weight", "model.bias"))
+    assert name_causes(mistaken)[0] == ("unused", "error", ("model.weight", "model.bias"))
     both = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
     assert rec.explain(loss, optimizer=both).level == "info"
     loss.backward()
@@ -387,7 +390,7 @@ def test_several_optimizers_have_their_parameters_together(several: Callable[...
     with gradir.record(model, flow=True) as rec:
         cut = model.head(model.stem(torch.ones(1, 3)).detach()).sum()
     found = rec.explain(cut, optimizer=several([head, stem]))
-    assert named(found) == [("detach", "error", ("stem.weight", "stem.bias"))]
+    assert name_causes(found) == [("detach", "error", ("stem.weight", "stem.bias"))]
     assert rec.explain(cut, optimizer=several([head])).level == "info"
     with pytest.raises(gradir.CaptureError, match=r"optimizer is no optimizer of torch\.optim but Linear"):
         rec.explain(cut, optimizer=several([head, model.head]))

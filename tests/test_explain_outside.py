@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from threads import in_new_thread  # noqa: E402
+from threads import call_in_thread  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
@@ -230,7 +230,7 @@ def begun_before(model: Three) -> Recorded:
 
 def in_another_thread(model: Three) -> Recorded:
     with gradir.record(model, flow=True) as rec:
-        hidden = in_new_thread(lambda: model.a(x) + model.c(x).detach())
+        hidden = call_in_thread(lambda: model.a(x) + model.c(x).detach())
         loss = model.b(hidden).sum()
     return rec, loss
 
@@ -250,7 +250,7 @@ def by_two_threads_one_after_the_other(model: Three) -> Recorded:
         with rec:
             return model.a(x) + model.c(x).detach()
 
-    hidden = in_new_thread(first)
+    hidden = call_in_thread(first)
     with rec:
         loss = model.b(hidden).sum()
     return rec, loss

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from marked_lines import marked  # noqa: E402
+from marked_lines import find_marked_line  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
@@ -86,7 +86,7 @@ def test_what_is_computed_and_put_into_a_parameter_is_cut(model: nn.ModuleDict, 
     (cause,) = (cause for cause in found.causes if cause.kind == "put")
     assert (cause.level, cause.names, found.level) == ("error", HYPER, "error")
     assert cause.source is not None
-    assert cause.source.line == marked(loss_of)
+    assert cause.source.line == find_marked_line(loss_of)
 
 
 def test_what_the_optimizer_does_not_train_is_no_alarm(model: nn.ModuleDict) -> None:
@@ -167,7 +167,7 @@ def test_a_parameter_that_is_made_of_a_value_is_told_where_it_is_made(model: nn.
     (cause,) = (cause for cause in found.causes if cause.kind == "new_leaf")
     assert (cause.level, cause.names) == ("error", HYPER)
     assert cause.source is not None
-    assert cause.source.line == marked(loss_of)
+    assert cause.source.line == find_marked_line(loss_of)
 
 
 def by_another_function(m: Any) -> torch.Tensor:
@@ -181,7 +181,7 @@ def made_into_a_leaf(weight: torch.Tensor) -> torch.Tensor:
 def test_where_no_call_is_seen_the_use_is_told(model: nn.ModuleDict) -> None:
     (cause,) = (cause for cause in explained(model, by_another_function).causes if cause.kind == "new_leaf")
     assert cause.source is not None
-    assert cause.source.line == marked(by_another_function)
+    assert cause.source.line == find_marked_line(by_another_function)
 
 
 class Scaled(nn.Linear):

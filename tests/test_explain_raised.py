@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from marked_lines import marked  # noqa: E402
+from marked_lines import find_marked_line  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
@@ -74,7 +74,7 @@ def test_an_error_of_the_forward_has_the_line_that_raised(run: Run, kind: type[n
     (cause,) = found.causes
     assert (cause.kind, cause.level, cause.op, set(found.statuses.values())) == ("raised", "error", op, {"error"})
     assert cause.source is not None
-    assert cause.source.line == marked(at)
+    assert cause.source.line == find_marked_line(at)
     assert cause.text.startswith(f"{op or 'the program'} raised: {type(raised.value).__name__}: ")
     assert cause.advice
 
@@ -117,7 +117,7 @@ def test_an_operation_without_a_derivative_is_told_with_its_line(run: Run) -> No
     (cause,) = rec.explain(loss).causes
     assert (cause.kind, cause.op, cause.level) == ("raised", "the backward", "error")
     assert cause.source is not None
-    assert cause.source.line == marked(run)
+    assert cause.source.line == find_marked_line(run)
 
 
 def divided_by_its_sum(x: torch.Tensor) -> torch.Tensor:
@@ -164,7 +164,7 @@ def test_a_loss_that_is_no_number_is_told_at_the_operation_that_made_it_so(run: 
     (cause,) = found.causes
     assert (cause.kind, cause.op, cause.level) == ("undefined", op, "error")
     assert cause.source is not None
-    assert cause.source.line == marked(run)
+    assert cause.source.line == find_marked_line(run)
     assert cause.detail
 
 

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from explained_models import Model  # noqa: E402
-from steps import measured, steps  # noqa: E402
+from steps import measure_memory, steps  # noqa: E402
 from tensors import leaf_of as leaf  # noqa: E402
 
 import gradir  # noqa: E402
@@ -57,7 +57,7 @@ def test_a_long_chain_of_leaves_takes_no_set_for_each_step() -> None:
         lost = total.detach()
         loss = lost * weights[0]
     (flow,) = rec._flows.values()
-    flowing, used = measured(lambda: Flowing(flow, [loss]))
+    flowing, used = measure_memory(lambda: Flowing(flow, [loss]))
     assert [len(flowing.members(stop.leaves)) for stop in flowing.stops] == [length]
     assert used < 7_500_000
 

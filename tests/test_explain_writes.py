@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from marked_lines import marked  # noqa: E402
+from marked_lines import find_marked_line  # noqa: E402
 from tensors import leaf_of as leaf  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -86,13 +86,13 @@ def test_the_first_write_that_broke_a_saved_tensor_is_blamed(program: Program) -
     cause = next(cause for cause in explained(program).causes if cause.level == "error")
     assert cause.kind == "inplace"
     assert cause.source is not None
-    assert cause.source.line == marked(program)
+    assert cause.source.line == find_marked_line(program)
 
 
 def test_the_writes_that_follow_are_mentioned() -> None:
     (cause,) = explained(two_writes).causes
     assert cause.op == "add_"
-    line = marked(two_writes)
+    line = find_marked_line(two_writes)
     assert cause.text == (
         f"add_ writes to hidden, which an earlier operation saved for its derivative: exp at {HERE}:{line - 1}; "
         f"later writes: mul_ at {HERE}:{line + 1}"
@@ -136,7 +136,7 @@ SAVED = "which an earlier operation saved for its derivative:"
 )
 def test_what_saved_a_tensor_is_said_beside_the_write(program: Program, names: tuple[str, ...], text: str) -> None:
     (cause,) = explained(program).causes
-    line = marked(program)
+    line = find_marked_line(program)
     assert cause.text == re.sub(r"HERE:(-?\d+)", lambda found: f"{HERE}:{line + int(found[1])}", text)
     assert cause.names == names
 
@@ -219,7 +219,7 @@ def test_what_is_carried_over_from_before_a_backward_is_named(
     program: Program, names: tuple[str, ...], detail: str
 ) -> None:
     cause = explained(program, "backward through the graph a second time", values=True).causes[-1]
-    line = marked(program)
+    line = find_marked_line(program)
     assert cause.detail == re.sub(r"HERE:(-?\d+)", lambda found: f"{HERE}:{line + int(found[1])}", detail)
     assert (cause.kind, cause.level, cause.names) == ("freed", "error", names)
 
@@ -291,9 +291,9 @@ def test_a_step_between_two_backwards_of_a_graph_is_named(
     (cause,) = found.causes
     assert (cause.kind, cause.level, cause.op) == ("updated", "error", "step")
     assert "2.weight" in cause.names
-    assert cause.detail == f"linear at {HERE}:{marked(stepping) - 2}"
+    assert cause.detail == f"linear at {HERE}:{find_marked_line(stepping) - 2}"
     assert cause.source is not None
-    assert cause.source.line == marked(stepping)
+    assert cause.source.line == find_marked_line(stepping)
     assert cause.advice.startswith("compute the loss anew after an optimizer's step")
 
 
@@ -309,4 +309,4 @@ def test_an_update_by_hand_is_told_as_one() -> None:
     assert (cause.kind, cause.names) == ("updated", ("a",))
     assert cause.text.startswith(f"sub_ changes a, {SAVED} ")
     assert cause.source is not None
-    assert cause.source.line == marked(updating)
+    assert cause.source.line == find_marked_line(updating)

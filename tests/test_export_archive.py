@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", minversion="2.8")
 
-from exported_models import exported  # noqa: E402
+from exported_models import export_model  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import capturing  # noqa: E402
@@ -38,7 +38,7 @@ def read(data: bytes, name: str) -> gradir.Graph:
 
 @cache
 def saved(name: str) -> tuple[bytes, gradir.Graph]:
-    program, file = exported(name), io.BytesIO()
+    program, file = export_model(name), io.BytesIO()
     torch.export.save(program, file)
     return file.getvalue(), gradir.capture(program)
 

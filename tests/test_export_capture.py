@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", minversion="2.8")
 
 import fx_oracle  # noqa: E402
-from exported_models import MODELS, exported  # noqa: E402
+from exported_models import MODELS, export_model  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import claims  # noqa: E402
@@ -25,7 +25,7 @@ from gradir.frontends.export.program import Body, Call, Input, Named, Part, Prog
 from gradir.ir import TensorMeta  # noqa: E402
 from gradir.ir.validate import check_all  # noqa: E402
 
-program = cache(exported)
+program = cache(export_model)
 BODIES = frozenset({"cond", "scan", "while_loop"})
 
 

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", minversion="2.10")
 
-from exported_models import MODELS, exported  # noqa: E402
+from exported_models import MODELS, export_model  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
@@ -345,7 +345,7 @@ def test_a_compiled_graph_has_no_cond_of_eager_and_misses_no_gradient_of_eager(p
 
 
 def test_a_program_that_was_exported_has_a_joint_graph_on_its_example_inputs():
-    assert reached(gradir.capture(exported("mlp"), graph="joint")) == reached(joint("mlp"))
+    assert reached(gradir.capture(export_model("mlp"), graph="joint")) == reached(joint("mlp"))
 
 
 LOSING = """class Net(torch.nn.Module):
@@ -403,7 +403,7 @@ def test_what_has_no_joint_graph_is_refused_in_one_line():
 
 def test_an_old_torch_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1"))
-    for target in (MODELS["mlp"]()[0], exported("mlp")):
+    for target in (MODELS["mlp"]()[0], export_model("mlp")):
         with pytest.raises(CaptureError, match=r"need torch 2\.10 or later, and this is 2\.9\.1"):
             gradir.capture(target, graph="joint")
 

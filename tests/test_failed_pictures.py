@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from dot_pictures import Picture, drawn_text, intended, run_dot
+from dot_pictures import Picture, expect_text, read_drawn_text, run_dot
 from gradir_exporters._box_words import failure_lines
 from gradir_exporters._mermaid_picture import shorten_text
 from gradir_exporters.dot import to_pydot
 from hostile_texts import HOSTILE_TEXTS
-from mermaid_pictures import parsed
-from page_graphs import failed
+from mermaid_pictures import parse_mermaid
+from page_graphs import failing_graph
 
 import gradir
 from gradir.ir import Graph, Node, Ref, Source, TensorMeta
@@ -35,25 +35,25 @@ def boxes(dot_program: str, source: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_dot_draws_a_red_border_with_the_error_and_the_line(dot_program: str, theme: str) -> None:
-    source = failed().to("dot", theme=theme, legend=True)
+    source = failing_graph().to("dot", theme=theme, legend=True)
     found = boxes(dot_program, source)
     (box,) = [box for box in found.values() if box.get("class") == "function failed"]
-    assert drawn_text(box) == ["add", ERROR, "net.py:9"]
+    assert read_drawn_text(box) == ["add", ERROR, "net.py:9"]
     assert (box["color"], box["penwidth"]) == ("#cf222e", "3")
     assert source.count("× raised here") == 1
-    (built,) = to_pydot(failed(), theme=theme).get_node(box["name"])
+    (built,) = to_pydot(failing_graph(), theme=theme).get_node(box["name"])
     assert built.get_color() == '"#cf222e"'
 
 
 def test_mermaid_reads_the_border_the_error_and_the_line(mermaid_node: str) -> None:
-    (found,) = parsed(mermaid_node, [failed().to("mermaid", legend=True)])
+    (found,) = parse_mermaid(mermaid_node, [failing_graph().to("mermaid", legend=True)])
     marked = {vertex["text"]: vertex["classes"] for vertex in found["vertices"] if "failed" in vertex["classes"]}
     assert marked == {f"add\n{ERROR}\nnet.py:9": ["function", "failed"], "× raised here": ["function", "failed"]}
 
 
 @pytest.mark.parametrize("to", ["dot", "mermaid"])
 def test_a_value_that_nothing_read_is_no_output(to: str) -> None:
-    graph = failed()
+    graph = failing_graph()
     left = Node("output", "output", inputs=(Ref("relu:1", 0),), outputs=(TensorMeta("float32", (4, 8)),))
     text = msgspec.structs.replace(graph, nodes={**graph.nodes, "output": left}).to(to)
     assert text.count(UNREAD) == 1
@@ -62,13 +62,16 @@ def test_a_value_that_nothing_read_is_no_output(to: str) -> None:
 
 
 def test_a_tree_says_it_on_the_line_of_the_operation() -> None:
-    assert failed().to("tree").splitlines()[0] == f"add:1 {ERROR} at net.py:9"
+    assert failing_graph().to("tree").splitlines()[0] == f"add:1 {ERROR} at net.py:9"
 
 
 def test_a_table_of_modules_says_below_which_operation_it_was() -> None:
-    assert failed().to("summary").splitlines()[-1] == f"raised here: add:1 {ERROR} at net.py:9"
-    assert failed().to("summary", style="markdown").splitlines()[-1] == f"- raised here: `add:1 {ERROR} at net.py:9`"
-    totals = json.loads(failed().to("summary", style="json"))["totals"]
+    assert failing_graph().to("summary").splitlines()[-1] == f"raised here: add:1 {ERROR} at net.py:9"
+    assert (
+        failing_graph().to("summary", style="markdown").splitlines()[-1]
+        == f"- raised here: `add:1 {ERROR} at net.py:9`"
+    )
+    totals = json.loads(failing_graph().to("summary", style="json"))["totals"]
     assert totals["raised"] == f"add:1 {ERROR} at net.py:9"
 
 
@@ -110,10 +113,10 @@ def test_hostile_errors_are_shown_as_they_are(dot_program: str, mermaid_node: st
     expected = [["f", *failure_lines(node)] for node in nodes]
     graph = Graph.of(nodes)
     found = boxes(dot_program, graph.to("dot"))
-    assert [drawn_text(found[f"n{number}"]) for number in range(len(nodes))] == [
-        [intended(line) for line in lines] for lines in expected
+    assert [read_drawn_text(found[f"n{number}"]) for number in range(len(nodes))] == [
+        [expect_text(line) for line in lines] for lines in expected
     ]
-    (chart,) = parsed(mermaid_node, [graph.to("mermaid")])
+    (chart,) = parse_mermaid(mermaid_node, [graph.to("mermaid")])
     assert "error" not in chart, chart
     assert [vertex["text"] for vertex in chart["vertices"]] == [shorten_text("\n".join(lines)) for lines in expected]
     assert all((vertex["elements"], vertex["classes"]) == (0, ["function", "failed"]) for vertex in chart["vertices"])
@@ -143,7 +146,7 @@ def test_a_box_that_stands_for_several_says_which_error_it_holds() -> None:
 
 
 def test_the_border_stays_in_parts_below_overlays_and_in_diffs() -> None:
-    graph = failed()
+    graph = failing_graph()
     overlay = Overlay((Channel("a", {"add:1": 2.0}),))
     for exporter, border in (("dot", 'failed" '), ("mermaid", " failed\n")):
         for text in (

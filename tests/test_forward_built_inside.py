@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wiring import forward, wired  # noqa: E402
+from wiring import describe_wiring, forward  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -158,7 +158,7 @@ def run(model: nn.Module) -> torch.Tensor:
 
 def told(graph: gradir.Graph) -> list[object]:
     nodes = [(node.role, node.names, node.scope, node.outputs) for node in graph.nodes.values()]
-    return [*wired(graph), nodes, graph.scopes]
+    return [*describe_wiring(graph), nodes, graph.scopes]
 
 
 @pytest.fixture(params=BUILDERS.values(), ids=BUILDERS)
@@ -217,7 +217,7 @@ def test_a_parametrization_that_is_computed_and_not_used_is_of_the_forward() -> 
         assert isinstance(model.weight, torch.Tensor)
 
     models: list[nn.Module] = []
-    assert wired(forward(idle))[-1] == "output(0/add:1)"
+    assert describe_wiring(forward(idle))[-1] == "output(0/add:1)"
 
 
 class Counting(nn.Module):
@@ -238,7 +238,7 @@ class Counting(nn.Module):
 
 def test_buffers_that_each_forward_computes_are_computed_in_its_graph() -> None:
     model = Counting()
-    from_outside = wired(forward(lambda: run(model), model))
+    from_outside = describe_wiring(forward(lambda: run(model), model))
     assert {"mul:1(arange:1)", "zero_:1(!cache)", "mul:2(add_:1, mul:1)"} <= set(from_outside)
 
 
@@ -259,7 +259,7 @@ class Fitted(nn.Module):
 
 def test_what_a_forward_fits_to_its_input_is_of_the_forward() -> None:
     model = Fitted()
-    assert wired(forward(lambda: run(model), model)) == [
+    assert describe_wiring(forward(lambda: run(model), model)) == [
         "ones:1",
         "mean:1(ones:1)",
         "scale",
@@ -281,7 +281,7 @@ def test_what_a_parameter_is_copied_from_is_of_its_initialisation() -> None:
         run(model)
 
     models: list[nn.Module] = []
-    assert wired(forward(build)) == [
+    assert describe_wiring(forward(build)) == [
         "ones:1",
         "weight",
         "t:1(~weight)",

@@ -13,9 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from steps import measured  # noqa: E402
+from steps import measure_memory  # noqa: E402
 from tensors import leaf, since  # noqa: E402
-from wiring import forward, tensor_roles, wired  # noqa: E402
+from wiring import describe_wiring, forward, tensor_roles  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
@@ -39,7 +39,7 @@ def test_every_operation_is_there_with_its_module_line_and_variable() -> None:
         hidden = model(torch.ones(1, 3))
         best = hidden.argmax()
     graph = rec.forward()
-    assert wired(graph) == [
+    assert describe_wiring(graph) == [
         "ones:1",
         "0.weight",
         "0/t:1(~0.weight)",
@@ -57,7 +57,7 @@ def test_every_operation_is_there_with_its_module_line_and_variable() -> None:
 
 
 def test_several_outputs_are_told_apart() -> None:
-    assert wired(forward(lambda: sum(torch.arange(6.0).split([1, 2, 3])[2:]))) == [
+    assert describe_wiring(forward(lambda: sum(torch.arange(6.0).split([1, 2, 3])[2:]))) == [
         "arange:1",
         "split_with_sizes:1(~arange:1)",
         "add:1(split_with_sizes:1.2)",
@@ -77,7 +77,7 @@ def test_batch_norm_and_dropout_have_their_buffers_and_their_sample() -> None:
         "0.running_mean": "buffer",
         "0.running_var": "buffer",
     }
-    assert "1/bernoulli_:1(!1/empty_like:1)" in wired(graph)
+    assert "1/bernoulli_:1(!1/empty_like:1)" in describe_wiring(graph)
     assert len(graph.outputs) == 1
 
 
@@ -89,7 +89,7 @@ def test_a_float_dtype_of_autocast_is_a_copy() -> None:
             return model(torch.ones(1, 2))
 
     graph = forward(run, model)
-    assert "_to_copy:1(bias)" in wired(graph)
+    assert "_to_copy:1(bias)" in describe_wiring(graph)
     assert graph.nodes["addmm:1"].tensor.dtype == "bfloat16"
 
 
@@ -112,7 +112,7 @@ def test_what_a_custom_function_runs_is_there() -> None:
             return x * 2
 
     x = leaf(2)
-    assert wired(forward(lambda: Doubled.apply(x).sum())) == [
+    assert describe_wiring(forward(lambda: Doubled.apply(x).sum())) == [
         "leaf:1",
         "mul:1(leaf:1)",
         "sum:1(mul:1)",
@@ -127,7 +127,7 @@ def test_functions_that_read_numbers_are_ends() -> None:
         y.numpy()
         y.tolist()
 
-    assert wired(forward(run)) == [
+    assert describe_wiring(forward(run)) == [
         "ones:1",
         "mul:1(ones:1)",
         "select:1(~mul:1)",
@@ -158,7 +158,7 @@ def test_a_tensor_that_is_decided_by_or_an_index_is_no_result() -> None:
 
 
 def outputs(graph: gradir.Graph) -> list[str]:
-    return [ref.partition("(")[2][:-1] for ref in wired(graph) if ref.startswith("output")]
+    return [ref.partition("(")[2][:-1] for ref in describe_wiring(graph) if ref.startswith("output")]
 
 
 def captured(run: Callable[[], object]) -> gradir.Graph:
@@ -236,9 +236,14 @@ def test_a_tensor_that_is_shared_as_another_object_is_the_same_tensor() -> None:
         pass
 
     x = torch.ones(2).as_subclass(Named)
-    assert wired(forward(lambda: x.mul(2).sum())) == ["input:1", "mul:1(input:1)", "sum:1(mul:1)", "output(sum:1)"]
+    assert describe_wiring(forward(lambda: x.mul(2).sum())) == [
+        "input:1",
+        "mul:1(input:1)",
+        "sum:1(mul:1)",
+        "output(sum:1)",
+    ]
     w = leaf(2)
-    assert wired(forward(lambda: nn.Parameter(w * 2).sum())) == [
+    assert describe_wiring(forward(lambda: nn.Parameter(w * 2).sum())) == [
         "leaf:1",
         "mul:1(leaf:1)",
         "parameter:1(~mul:1)",
@@ -254,7 +259,7 @@ def test_a_parameter_in_another_memory_is_still_the_parameter() -> None:
         w.data = torch.zeros(2)
         return w * 2
 
-    assert "mul:1(parameter:1)" in wired(forward(run))
+    assert "mul:1(parameter:1)" in describe_wiring(forward(run))
 
 
 def test_a_functional_call_takes_what_it_is_given() -> None:
@@ -262,7 +267,7 @@ def test_a_functional_call_takes_what_it_is_given() -> None:
     graph = forward(
         lambda: torch.func.functional_call(model, {"weight": torch.zeros(1, 2)}, (torch.ones(1, 2),)), model
     )
-    assert "t:1(~zeros:1)" in wired(graph)
+    assert "t:1(~zeros:1)" in describe_wiring(graph)
     assert "weight" not in graph.nodes
 
 
@@ -310,8 +315,8 @@ def test_recorders_in_each_other_and_one_that_is_entered_again() -> None:
             y = x * 2
     with outer:
         y.sum()
-    assert wired(outer.forward()) == ["ones:1", "mul:1(ones:1)", "sum:1(mul:1)", "output(sum:1)"]
-    assert wired(inner.forward()) == ["input:1", "mul:1(input:1)", "output(mul:1)"]
+    assert describe_wiring(outer.forward()) == ["ones:1", "mul:1(ones:1)", "sum:1(mul:1)", "output(sum:1)"]
+    assert describe_wiring(inner.forward()) == ["input:1", "mul:1(input:1)", "output(mul:1)"]
 
 
 def test_what_another_thread_makes_comes_from_outside() -> None:
@@ -323,7 +328,7 @@ def test_what_another_thread_makes_comes_from_outside() -> None:
         thread.join()
         made[0].sum()
 
-    assert wired(forward(run)) == ["input:1", "sum:1(input:1)", "output(sum:1)"]
+    assert describe_wiring(forward(run)) == ["input:1", "sum:1(input:1)", "output(sum:1)"]
 
 
 @pytest.fixture
@@ -344,7 +349,7 @@ def test_compiled_code_is_compiled_whole_and_runs_on() -> None:
     with gradir.record(flow=True) as rec:
         loss = compiled(x * 2).sum()
     assert [node.op for node in rec.capture(loss).nodes.values()][-3:] == ["compiled_function", "sum", ""]
-    assert "mul:1(leaf:1)" in wired(rec.forward())
+    assert "mul:1(leaf:1)" in describe_wiring(rec.forward())
     with gradir.record(flow=True):
         compiled(x)
     assert counter.frame_count == 1
@@ -354,7 +359,7 @@ def test_compiled_code_is_compiled_whole_and_runs_on() -> None:
 def test_an_operation_that_takes_functions_is_one() -> None:
     x = torch.ones(2)
     graph = forward(lambda: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))
-    assert wired(graph)[-2:] == ["cond:1(gt:1, input:1)", "output(cond:1)"]
+    assert describe_wiring(graph)[-2:] == ["cond:1(gt:1, input:1)", "output(cond:1)"]
 
 
 @pytest.mark.parametrize("around", [False, True])
@@ -368,13 +373,13 @@ def test_tensors_without_data(around: bool) -> None:
 
     with fake if around else contextlib.nullcontext():
         graph = forward(run)
-    assert wired(graph)[-2:] == ["relu_:1(!addmm:1)", "output(relu_:1)"]
+    assert describe_wiring(graph)[-2:] == ["relu_:1(!addmm:1)", "output(relu_:1)"]
     assert [node.role for node in graph.nodes.values()].count("parameter") == 2
 
 
 def test_sparse_tensors_and_tensors_that_wrap_others() -> None:
     sparse = torch.eye(2).to_sparse()
-    assert wired(forward(lambda: (sparse + sparse).coalesce().values())) == [
+    assert describe_wiring(forward(lambda: (sparse + sparse).coalesce().values())) == [
         "input:1",
         "add:1(input:1, input:1)",
         "values:1(~add:1)",
@@ -390,7 +395,7 @@ def test_no_tensor_and_no_memory_is_kept_alive() -> None:
         del y
     gc.collect()
     assert [reference() for reference in kept] == [None, None, None]
-    assert wired(rec.forward())[:2] == ["ones:1", "mul:1(ones:1)"]
+    assert describe_wiring(rec.forward())[:2] == ["ones:1", "mul:1(ones:1)"]
 
 
 def test_memory_that_is_used_again_leads_no_edge_astray() -> None:
@@ -419,7 +424,7 @@ def test_a_deep_forward_takes_memory_that_grows_with_it() -> None:
         return rec.forward()
 
     def peak(length: int) -> int:
-        graph, memory = measured(lambda: recorded(length))
+        graph, memory = measure_memory(lambda: recorded(length))
         assert len(graph.nodes) == length + 2
         return memory
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tensors import leaf  # noqa: E402
-from wiring import forward, wired  # noqa: E402
+from wiring import describe_wiring, forward  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -24,7 +24,7 @@ def test_what_is_written_through_a_view_is_a_new_value_of_all_that_share_the_mem
         half.add_(1)
         return y * 2
 
-    assert wired(forward(run)) == [
+    assert describe_wiring(forward(run)) == [
         "ones:1",
         "split:1(~ones:1)",
         "add_:1(!split:1)",
@@ -41,7 +41,7 @@ def test_a_leaf_and_an_out_argument_are_written_in_place() -> None:
             w.mul_(2)
         torch.add(w.detach(), 1, out=out)
 
-    assert wired(forward(run)) == [
+    assert describe_wiring(forward(run)) == [
         "leaf:1",
         "mul_:1(!leaf:1)",
         "detach:1(~mul_:1)",
@@ -59,7 +59,7 @@ def test_what_ends_in_place_is_an_output_and_an_update_of_a_tensor_from_outside_
         (torch.ones(2) * 2).relu_()
 
     graph = forward(run)
-    assert wired(graph)[-1] == "output(relu_:1)"
+    assert describe_wiring(graph)[-1] == "output(relu_:1)"
     assert len(graph.outputs) == 1
 
 
@@ -81,7 +81,7 @@ def test_how_what_nothing_uses_is_initialised_is_not_of_the_forward() -> None:
         model(torch.ones(1, 2))
 
     models: list[nn.Module] = []
-    assert wired(forward(run)) == [
+    assert describe_wiring(forward(run)) == [
         "ones:1",
         "used.weight",
         "used/t:1(~used.weight)",
@@ -165,7 +165,10 @@ def test_a_model_that_is_built_inside_has_the_forward_of_one_from_outside(build,
         return (given[0] if isinstance(given, tuple) else given).sum()
 
     def told(graph: gradir.Graph) -> list[object]:
-        return [*wired(graph), [(node.role, node.names, node.scope, node.outputs) for node in graph.nodes.values()]]
+        return [
+            *describe_wiring(graph),
+            [(node.role, node.names, node.scope, node.outputs) for node in graph.nodes.values()],
+        ]
 
     outside = build()
     with torch.set_grad_enabled(is_training):
@@ -186,7 +189,7 @@ def test_what_follows_from_a_parameter_before_its_first_use_is_of_the_forward() 
         return model(torch.ones(1, 2)).sum() + penalty * 0
 
     models: list[nn.Module] = []
-    assert wired(forward(run)) == [
+    assert describe_wiring(forward(run)) == [
         "weight",
         "pow:1(weight)",
         "sum:1(pow:1)",
@@ -210,11 +213,11 @@ def test_a_term_that_was_never_added_and_an_initialisation_that_raises_are_of_th
         loss.exp()
 
     models: list[nn.Module] = []
-    assert wired(forward(run))[-2:] == ["output:0(sum:2)", "output:1(exp:1)"]
+    assert describe_wiring(forward(run))[-2:] == ["output:0(sum:2)", "output:1(exp:1)"]
     weight = nn.Parameter(torch.empty(2, 3))
     with pytest.raises(RuntimeError), gradir.record(flow=True) as rec, torch.no_grad():
         weight.copy_(torch.ones(4) * 2)
-    assert wired(rec.forward()) == ["ones:1", "mul:1(ones:1)", "parameter:1", "copy_:1(!parameter:1, mul:1)"]
+    assert describe_wiring(rec.forward()) == ["ones:1", "mul:1(ones:1)", "parameter:1", "copy_:1(!parameter:1, mul:1)"]
 
 
 def test_an_update_of_what_was_made_inside_is_of_the_forward_and_no_output() -> None:
@@ -226,7 +229,7 @@ def test_an_update_of_what_was_made_inside_is_of_the_forward_and_no_output() -> 
             model.weight.view(-1).sub_(step.view(-1))
 
     models: list[nn.Module] = []
-    assert wired(forward(run))[-3:] == [
+    assert describe_wiring(forward(run))[-3:] == [
         "view:1(~weight)",
         "view:2(~detach:1)",
         "sub_:1(!view:1, view:2)",
@@ -241,7 +244,7 @@ def test_what_is_made_of_a_tensor_from_outside_and_kept_is_an_output() -> None:
         model(torch.ones(1, 2))
         model.last = outside.exp()
 
-    assert [line for line in wired(forward(run, model)) if line.startswith("output")] == [
+    assert [line for line in describe_wiring(forward(run, model)) if line.startswith("output")] == [
         "output:0(mm:1)",
         "output:1(exp:1)",
     ]

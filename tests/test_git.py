@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from git_places import FACT, Run, changed, runner
+from git_places import FACT, Run, change_eps, runner
 from samples import everything
 from tools import needs
 
@@ -97,7 +97,7 @@ def test_every_encoding_and_a_broken_file_are_shown(run: Run, repository: Path) 
     assert shown.count("+function fc/addmm:1 = addmm(-, x, fc/t:1) float32[2, 4] alpha=1") == 2
     assert "+<<<<<<< ours\n" in shown
     for name in ("a.gir", "a.gir.gz"):
-        gradir.save(changed(), repository / name, format="msgpack")
+        gradir.save(change_eps(), repository / name, format="msgpack")
     assert run("git", "diff").count(FACT) == 2
 
 
@@ -151,7 +151,7 @@ def program(run: Run, repository: Path, tmp_path: Path) -> Program:
 
 
 def commit_both(run: Run, repository: Path, name: str, encoding: str = "msgpack") -> None:
-    for graph in (everything(), changed()):
+    for graph in (everything(), change_eps()):
         gradir.save(graph, repository / name, format=encoding)
         run("git", "add", name)
         run("git", "commit", "-q", "-m", name)

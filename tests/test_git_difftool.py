@@ -9,7 +9,7 @@ import venv
 from pathlib import Path
 
 import pytest
-from git_places import FACT, Run, changed, runner
+from git_places import FACT, Run, change_eps, runner
 from samples import everything
 from tools import needs
 
@@ -58,7 +58,7 @@ def test_a_file_that_git_is_told_of_but_not_given_is_an_added_graph(run: Run, re
 def test_a_deleted_file_is_a_removed_graph(keep: list[str], run: Run) -> None:
     run("git", "rm", "-q", *keep, "model.gir")
     shown = run(*TOOL, "HEAD", *keep)
-    assert shown.startswith(f"model.gir (deleted)\n\n+0 -1 ~0 cuts; +0 -{len(changed().nodes)} ~0 nodes")
+    assert shown.startswith(f"model.gir (deleted)\n\n+0 -1 ~0 cuts; +0 -{len(change_eps().nodes)} ~0 nodes")
     assert "  - module fc  Linear" in shown
     assert "  + " not in shown
 
@@ -78,7 +78,7 @@ def test_each_of_several_files_is_named(run: Run, repository: Path) -> None:
         gradir.save(everything(), repository / name)
     commit(run, "more")
     for name in odd:
-        gradir.save(changed(), repository / name)
+        gradir.save(change_eps(), repository / name)
     run("git", "rm", "-q", "model.gir")
     gradir.save(everything(), repository / "new.gir", format="msgpack")
     run("git", "add", "new.gir")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from git_places import Run, changed, runner
+from git_places import Run, change_eps, runner
 from msgspec.structs import replace
 from samples import everything
 from tools import needs
@@ -40,7 +40,7 @@ def test_a_revision_is_compared_from_a_folder_below(run: Run, repository: Path, 
     gradir.save(everything(), below / "other.gir")
     run("git", "add", ".")
     run("git", "commit", "-q", "-m", "below")
-    gradir.save(changed(), below / "other.gir")
+    gradir.save(change_eps(), below / "other.gir")
     inside = runner(below, environment)
     assert "attrs.eps" in inside("gradir", "diff", "HEAD", "other.gir", status=1)
     assert "attrs.eps" in inside("gradir", "diff", "HEAD~2", "HEAD", "../model.gir", status=1)
@@ -135,7 +135,7 @@ def test_what_git_filters_is_compared_as_it_is_checked_out(run: Run, repository:
 def test_the_index_is_compared(run: Run, repository: Path, environment: dict[str, str]) -> None:
     gradir.save(everything(), repository / "model.gir")
     run("git", "add", "model.gir")
-    gradir.save(changed(), repository / "model.gir")
+    gradir.save(change_eps(), repository / "model.gir")
     (repository / "below").mkdir()
     below = runner(repository / "below", environment)
     for index in (":model.gir", ":0:model.gir", ":./model.gir"):
@@ -150,7 +150,7 @@ def test_the_index_is_compared(run: Run, repository: Path, environment: dict[str
 def test_the_sides_of_a_conflict_are_compared(run: Run, repository: Path) -> None:
     run("gradir", "git", "install")
     run("git", "checkout", "-q", "-b", "other", "HEAD~1")
-    gradir.save(replace(changed(eps=0.25), cuts=()), repository / "model.gir")
+    gradir.save(replace(change_eps(eps=0.25), cuts=()), repository / "model.gir")
     run("git", "commit", "-q", "-a", "-m", "other")
     run("git", "merge", "main", status=1)
     for stage, revision in enumerate(["main~1", "other", "main"], start=1):

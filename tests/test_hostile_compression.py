@@ -11,7 +11,7 @@ import zlib
 import pytest
 import zstandard
 from bombs import bombs
-from hostile_forms import FORMS, PROMISED_PER_BYTE, encoded, peak_of
+from hostile_forms import FORMS, PROMISED_PER_BYTE, encode_form, peak_of
 from samples import chain, everything
 
 import gradir
@@ -134,7 +134,7 @@ def test_a_compressed_graph_of_one_repeated_layer_is_read() -> None:
     """The limits are not in the way of graphs, however well they compress."""
     graph = chain(20_000)
     for form in FORMS:
-        assert gradir.loads(encoded(graph, form)) == graph
+        assert gradir.loads(encode_form(graph, form)) == graph
 
 
 def test_compression_is_deterministic_and_names_nothing() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgpack
 import pytest
 from bombs import bombs
-from hostile_forms import FORMS, encoded, peak_of, read, result_of
+from hostile_forms import FORMS, encode_form, peak_of, read, result_of
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -67,7 +67,7 @@ def check_law(graph: Graph) -> None:
 
 @given(graphs(), st.sampled_from(FORMS))
 def test_a_loaded_graph_can_be_saved_in_every_form(graph: Graph, form: tuple[str, str | None]) -> None:
-    check_law(gradir.loads(encoded(graph, form)))
+    check_law(gradir.loads(encode_form(graph, form)))
 
 
 @pytest.mark.parametrize("name", bombs(10))
@@ -80,7 +80,7 @@ def test_a_bomb_that_loads_can_be_saved_in_every_form(name: str) -> None:
 @many
 @given(st.data(), st.sampled_from([everything(), hostile(), chain(30)]), st.sampled_from(FORMS))
 def test_damaged_files(data: st.DataObject, graph: Graph, form: tuple[str, str | None]) -> None:
-    found = read(data.draw(edited(encoded(graph, form))))
+    found = read(data.draw(edited(encode_form(graph, form))))
     if found is None:
         return
     check_law(found)
@@ -115,14 +115,14 @@ def test_any_bytes(data: bytes) -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(filter(None, form)))
 def test_every_truncation(form: tuple[str, str | None]) -> None:
-    data = encoded(everything(), form).rstrip(b"\n")
+    data = encode_form(everything(), form).rstrip(b"\n")
     for end in range(len(data)):
         assert read(data[:end]) is None, end
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form[1]], ids="-".join)
 def test_a_flipped_bit_of_any_byte_of_a_compressed_file_is_noticed_or_harmless(form: tuple[str, str]) -> None:
-    data = bytearray(encoded(everything(), form))
+    data = bytearray(encode_form(everything(), form))
     for at in range(0, len(data) * 8, 5):
         data[at // 8] ^= 1 << at % 8
         found = read(bytes(data))

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from git_places import changed, runner
+from git_places import change_eps, runner
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
@@ -91,7 +91,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[st
         runner(root, environment)("git", "init", "-q")
     monkeypatch.chdir(root)
     gradir.save(everything(), NAME)
-    gradir.save(changed(), "b.gir")
+    gradir.save(change_eps(), "b.gir")
     gradir.save(
         graph_of("".join(map(HOSTILE_TEXTS.__getitem__, ("controls", "newlines", "right to left")))), "hostile.gir"
     )

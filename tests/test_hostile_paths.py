@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plugins import BUILT_IN
-from reports import changed_part, markdown, outcomes, render_details, render_text
-from steps import measured
+from reports import cut_changed_part, markdown, outcomes, render_details, render_text
+from steps import measure_memory
 
 import gradir
 from gradir import codecs, passes, registry
@@ -247,9 +247,10 @@ def of_two(a: Graph, b: Graph) -> Iterator[tuple[str, Job]]:
         "conditions",
         lambda: list(outcomes(diff, sides, parse_conditions("cuts,nodes,params,saved-bytes>5%,edges>1"))),
     )
-    yield "changed part", lambda: changed_part(a, b, diff)
-    yield "export dot", lambda: registry.export("dot", changed_part(a, b, diff), {})
-    yield "export mermaid", lambda: registry.export("mermaid", changed_part(a, b, diff), {})
+    parts: list[Graph] = []
+    yield "changed part", lambda: parts.append(cut_changed_part(a, b, diff))
+    for name in ("dot", "mermaid"):
+        yield f"export {name}", lambda name=name: registry.export(name, parts[0], {})
     yield "patch", lambda: gradir.patch(a, diff)
 
 
@@ -268,7 +269,7 @@ def peak_of(job: Job) -> int:
             except GradirError as refusal:
                 assert_one_line(refusal)
 
-    return measured(run)[1]
+    return measure_memory(run)[1]
 
 
 def promised(name: str) -> int:

@@ -19,7 +19,7 @@ from hostile_texts import HOSTILE_TEXTS, graph_of
 from hypothesis import given
 from hypothesis import strategies as st
 from networkx.algorithms import isomorphism
-from page_graphs import changed, layered
+from page_graphs import change_layers, layers_graph
 from page_reader import page_blocks, page_data
 from samples import chain, everything, hostile
 from strategies import graphs, stacks
@@ -278,8 +278,8 @@ def test_a_folded_module_says_its_class(told: Told) -> None:
 
 
 def test_a_review_has_the_changes_of_the_report(told: Told) -> None:
-    before = layered()
-    found = told(gradir.diff(before, changed(before)).to("html"))
+    before = layers_graph()
+    found = told(gradir.diff(before, change_layers(before)).to("html"))
     ids = [node["details"]["id"] for node in found["nodes"]]
     # The output, which only takes from another node now, stands behind the cause.
     layers, added, output = found["changes"]

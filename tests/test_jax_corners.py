@@ -88,12 +88,12 @@ def devices_in_a_loop(w: Any, x: Any) -> Any:
 )
 def test_the_graph_holds_what_jax_keeps(fn: Callable[..., Any], args: tuple[Any, ...], held: int | None) -> None:
     assert not gradir.verify(fn, *args).mismatches
-    assert held is None or jax_told.held_bytes(gradir.capture(fn, *args)) == held
+    assert held is None or jax_told.sum_held_bytes(gradir.capture(fn, *args)) == held
 
 
 def test_an_output_that_nothing_reads_keeps_nothing() -> None:
     def held(read: Callable[[Any], Any]) -> int:
-        return jax_told.held_bytes(gradir.capture(lambda w: read(jnp.linalg.eigh(w)).sum(), W))
+        return jax_told.sum_held_bytes(gradir.capture(lambda w: read(jnp.linalg.eigh(w)).sum(), W))
 
     assert held(lambda found: found[0]) < held(lambda found: found[1])
 

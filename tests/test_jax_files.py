@@ -12,7 +12,7 @@ import pytest
 for package in ("jax", "flax", "equinox"):
     pytest.importorskip(package)
 
-from jax_captures import captured, captured_anew  # noqa: E402
+from jax_captures import capture_case, capture_case_anew  # noqa: E402
 from jax_cases import CASES  # noqa: E402
 from jax_models import MODELS  # noqa: E402
 from plugins import BUILT_IN  # noqa: E402
@@ -36,7 +36,7 @@ SOME = (
 @pytest.mark.parametrize("exporter", BUILT_IN)
 @pytest.mark.parametrize("name", SOME)
 def test_every_exporter_writes_it_the_same_twice(name: str, exporter: str) -> None:
-    graph = captured(name)
+    graph = capture_case(name)
     text = graph.to(exporter)
     assert text == graph.to(exporter)
     assert text == gradir.loads(gradir.dumps(graph)).to(exporter)
@@ -45,8 +45,8 @@ def test_every_exporter_writes_it_the_same_twice(name: str, exporter: str) -> No
 @pytest.mark.parametrize("exporter", ["dot", "mermaid", "tree", "plain", "graphml", "nodelink", "cytoscape"])
 @pytest.mark.parametrize("name", SOME[1:])
 def test_what_shows_nodes_shows_every_operation(name: str, exporter: str) -> None:
-    text = captured(name).to(exporter)
-    for op in {node.op for node in captured(name).nodes.values() if node.role == "function"}:
+    text = capture_case(name).to(exporter)
+    for op in {node.op for node in capture_case(name).nodes.values() if node.role == "function"}:
         assert op in text
 
 
@@ -68,13 +68,13 @@ def test_what_shows_nodes_shows_every_operation(name: str, exporter: str) -> Non
 )
 @pytest.mark.parametrize("name", SOME)
 def test_every_pass_runs_and_what_comes_out_is_a_graph(name: str, options: dict[str, object]) -> None:
-    graph = captured(name)
+    graph = capture_case(name)
     for exporter in ("dot", "summary"):
         assert graph.to(exporter, **options) == graph.to(exporter, **options)
 
 
 def test_hidden_shape_operations_are_those_of_jax_too() -> None:
-    graph = captured("flow.mlp")
+    graph = capture_case("flow.mlp")
     text = graph.to("plain", hide_shape_ops=True)
     assert "broadcast_in_dim" in graph.to("plain")
     assert "broadcast_in_dim" not in text
@@ -82,21 +82,21 @@ def test_hidden_shape_operations_are_those_of_jax_too() -> None:
 
 
 def test_the_summary_counts_what_is_held_and_what_is_made_anew() -> None:
-    text = captured("checkpoints.checkpoint").to("summary")
+    text = capture_case("checkpoints.checkpoint").to("summary")
     assert "recomputed" in text
 
 
 def test_modules_of_a_model_are_a_table() -> None:
-    text = captured("linen gpt with tied embeddings").to("summary")
+    text = capture_case("linen gpt with tied embeddings").to("summary")
     for word in ("GPT", "h_0", "MultiHeadDot", "DenseGeneral", "Embed"):
         assert word in text
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_a_graph_is_no_different_from_itself_and_is_from_another(name: str) -> None:
-    graph = captured(name)
+    graph = capture_case(name)
     assert not gradir.diff(graph, gradir.loads(gradir.dumps(graph)))
-    assert gradir.diff(graph, captured("flow.mlp"))
+    assert gradir.diff(graph, capture_case("flow.mlp"))
 
 
 def test_a_layer_more_is_the_difference() -> None:
@@ -139,9 +139,9 @@ def test_another_process_with_another_hash_seed_writes_the_same_bytes(monkeypatc
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
     monkeypatch.chdir(ROOT)
-    assert done.stdout == b"".join(gradir.dumps(captured(name)) for name in (*CASES, *models))
+    assert done.stdout == b"".join(gradir.dumps(capture_case(name)) for name in (*CASES, *models))
 
 
 @pytest.mark.parametrize("name", [*SOME, "plain small llama"])
 def test_a_second_capture_writes_the_same_bytes(name: str) -> None:
-    assert gradir.dumps(captured_anew(name)) == gradir.dumps(captured(name))
+    assert gradir.dumps(capture_case_anew(name)) == gradir.dumps(capture_case(name))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from samples import everything
-from steps import measured
+from steps import measure_memory
 
 import gradir
 from gradir import codecs
@@ -159,4 +159,4 @@ def test_any_amount_of_white_space_may_stand_before_json() -> None:
     for end in (b"", b"x", b"\x87\xa6format"):
         with pytest.raises(FormatError, match="not a GIR document"):
             gradir.loads(space + end)
-    assert measured(lambda: codecs.encoding_of(space + b"{"))[1] < 2 * len(space)
+    assert measure_memory(lambda: codecs.encoding_of(space + b"{"))[1] < 2 * len(space)

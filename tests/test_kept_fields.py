@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from kept_fields import KEPT, PASSES, Operation, lost_fields, named_nodes, operations, public_operations, whole
+from kept_fields import (
+    KEPT,
+    PASSES,
+    Operation,
+    find_lost_fields,
+    find_named_nodes,
+    operations,
+    public_operations,
+    whole,
+)
 from msgspec.structs import replace
 
 from gradir.ir import Graph
@@ -30,19 +39,19 @@ def test_the_graph_holds_no_default() -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_keeps_each_field_or_declares_that_it_drops_it(name: str) -> None:
     assert OPERATIONS[name].run(WHOLE) is not WHOLE
-    assert not lost_fields(WHOLE, OPERATIONS[name])
+    assert not find_lost_fields(WHOLE, OPERATIONS[name])
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_the_head_of_a_result_names_nodes_of_the_result(name: str) -> None:
     made = OPERATIONS[name].run(WHOLE)
-    names = {node for field in Head.__struct_fields__ for node in named_nodes(getattr(made, field))}
+    names = {node for field in Head.__struct_fields__ for node in find_named_nodes(getattr(made, field))}
     assert names <= {"", *made.nodes}
 
 
 def test_what_is_declared_to_be_dropped_is() -> None:
     for name, operation in OPERATIONS.items():
-        assert lost_fields(WHOLE, Operation(operation.run)) == operation.drops, name
+        assert find_lost_fields(WHOLE, Operation(operation.run)) == operation.drops, name
 
 
 def test_every_operation_is_tried() -> None:
@@ -53,15 +62,15 @@ def test_every_operation_is_tried() -> None:
 @pytest.mark.parametrize("field", KEPT)
 def test_the_law_notices_a_field_that_is_lost(field: str) -> None:
     default = getattr(Graph.of([]), field)
-    assert lost_fields(WHOLE, Operation(lambda graph: replace(graph, **{field: default}))) == {field}
-    assert not lost_fields(WHOLE, Operation(lambda graph: replace(graph, **{field: default}), frozenset({field})))
+    assert find_lost_fields(WHOLE, Operation(lambda graph: replace(graph, **{field: default}))) == {field}
+    assert not find_lost_fields(WHOLE, Operation(lambda graph: replace(graph, **{field: default}), frozenset({field})))
 
 
 def test_the_law_notices_a_graph_that_is_made_by_hand() -> None:
     def run(graph: Graph) -> Graph:
         return Graph.of(graph.nodes.values(), graph.scopes.values(), graph.cuts, graph.producer)
 
-    assert lost_fields(WHOLE, Operation(run)) == {*Head.__struct_fields__, "read_from", "unknown"} - {
+    assert find_lost_fields(WHOLE, Operation(run)) == {*Head.__struct_fields__, "read_from", "unknown"} - {
         "cuts",
         "producer",
     }

@@ -10,7 +10,7 @@ import pytest
 from dot_pictures import Picture, run_dot
 from hypothesis import given
 from mermaid_pictures import export as mermaid
-from mermaid_pictures import parsed
+from mermaid_pictures import parse_mermaid
 from msgspec.structs import replace
 from samples import everything, hostile
 from strategies import graphs
@@ -155,7 +155,7 @@ def test_a_line_says_the_dtype_where_it_is_another_than_that_of_most() -> None:
 def test_mermaid_reads_layers(mermaid_node: str) -> None:
     sources = [mermaid(layers(sample())) for sample in (net, everything, hostile, partial(net, calls=3))]
     assert '-->|"[2, 3]"|' in sources[0]
-    for read, sample in zip(parsed(mermaid_node, sources), (net, everything, hostile, net), strict=True):
+    for read, sample in zip(parse_mermaid(mermaid_node, sources), (net, everything, hostile, net), strict=True):
         assert len(read["vertices"]) >= len([node for node in layers(sample()).nodes.values() if is_layer(node)])
 
 

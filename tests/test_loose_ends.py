@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from marked_lines import marked  # noqa: E402
+from marked_lines import find_marked_line  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
@@ -28,7 +28,11 @@ def told(model: nn.Module, run: Any) -> list[tuple[tuple[str, ...], int | None, 
     with gradir.record(model, flow=True) as rec:
         loss = run(model)
     return [
-        (cause.names, cause.source.line - marked(run) if cause.source else None, cause.detail.split(" at ")[0])
+        (
+            cause.names,
+            cause.source.line - find_marked_line(run) if cause.source else None,
+            cause.detail.split(" at ")[0],
+        )
         for cause in rec.explain(loss).causes
         if cause.kind == "unused"
     ]
@@ -129,7 +133,7 @@ def test_of_several_the_newest_are_named_and_no_more(model: nn.ModuleDict) -> No
     with gradir.record(model, flow=True) as rec:
         loss = several(model)
     (cause,) = rec.explain(loss).causes
-    here = marked(several)
+    here = find_marked_line(several)
     lines = ", ".join(f"{name} at test_loose_ends.py:{here + at}" for name, at in (("d", 4), ("c", 3), ("b", 2)))
     assert cause.text.replace("tests/", "").endswith(f": {lines} and others do, and go no further")
     assert cause.source is not None

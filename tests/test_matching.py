@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from edit_scripts import EDITS, Plan, Script, drawn, plan, script, true_cost
+from edit_scripts import EDITS, Plan, Script, draw_plan, plan, script, true_cost
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import chain, everything, hostile
@@ -135,7 +135,7 @@ def test_what_a_matching_costs_follows_from_what_another_costs() -> None:
 
 def test_the_scripts_have_true_costs_by_hand() -> None:
     before = Plan(plan(60, 1).layers[:2])
-    same = drawn(before)
+    same = draw_plan(before)
     assert true_cost(same, same) == 0
     assert script(before, ["rename prefix"], 0).cost == 1
     swapped = script(before, ["swap op"], 0)
@@ -155,7 +155,7 @@ def test_a_renamed_prefix_is_one_edit() -> None:
 
 def test_a_new_layer_renumbers_the_others_for_nothing() -> None:
     layers = plan(200, 3).layers
-    before, after = drawn(Plan(layers)), drawn(Plan((*layers[:2], replace(layers[0], uid="new"), *layers[2:])))
+    before, after = draw_plan(Plan(layers)), draw_plan(Plan((*layers[:2], replace(layers[0], uid="new"), *layers[2:])))
     found = match(before.graph, after.graph)
     assert found.nodes.keys() == before.graph.nodes.keys()
     assert found.cost <= true_cost(before, after) < len(after.graph.nodes) - len(before.graph.nodes) + 6

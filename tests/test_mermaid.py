@@ -11,7 +11,7 @@ from gradir_exporters._mermaid_picture import Picture, escape_label, shorten_tex
 from gradir_exporters.mermaid import MermaidOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mermaid_pictures import META, PLAIN, boxes_in, export, groups_in, parsed
+from mermaid_pictures import META, PLAIN, boxes_in, export, groups_in, parse_mermaid
 from msgspec.structs import replace
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
@@ -30,7 +30,7 @@ Parse = Callable[[list[str]], list[dict[str, Any]]]
 def parse(mermaid_node: str) -> Parse:
     """What Mermaid's own parser makes of sources, all in one process."""
 
-    return partial(parsed, mermaid_node)
+    return partial(parse_mermaid, mermaid_node)
 
 
 def samples_of(strategy: st.SearchStrategy[Graph], count: int) -> list[Graph]:

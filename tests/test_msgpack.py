@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 from bombs import bombs
-from documented_writer import packed
+from documented_writer import write_msgpack
 from hostile_forms import peak_of, read
 from hypothesis import given
 from msgspec.structs import replace
@@ -79,7 +79,7 @@ def test_another_reader_reads_floats_as_json_spells_them() -> None:
 
 @given(graphs())
 def test_another_writer_writes_the_same_bytes(graph: Graph) -> None:
-    assert packed(json.loads(gradir.dumps(graph))) == dumped(graph)
+    assert write_msgpack(json.loads(gradir.dumps(graph))) == dumped(graph)
 
 
 @given(graphs())

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 
 import pytest
-from document_trees import json_bytes, msgpack_bytes, parsed_json, parsed_msgpack
-from mutant_checks import checked, quietly
+from document_trees import json_bytes, msgpack_bytes, parse_json, parse_msgpack
+from mutant_checks import check_mutant, quietly
 from mutant_sources import good_document, graphs
-from mutation import KINDS, mutant, mutated
+from mutation import KINDS, mutant, mutate
 
 COUNT = 1_000
 
@@ -22,7 +22,7 @@ def test_of_a_mutant_comes_a_graph_or_one_clear_error(kind: str) -> None:
 
 def outcome(kind: str, seed: int) -> bool:
     try:
-        return checked(mutant(kind, seed), seed)
+        return check_mutant(mutant(kind, seed), seed)
     except Exception as error:
         raise AssertionError(f"python tests/fuzz/mutants.py --show {kind}:{seed}") from error
 
@@ -35,7 +35,7 @@ def test_a_seed_gives_one_mutant(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "parsed", "spelled"), [("json", parsed_json, json_bytes), ("msgpack", parsed_msgpack, msgpack_bytes)]
+    ("encoding", "parsed", "spelled"), [("json", parse_json, json_bytes), ("msgpack", parse_msgpack, msgpack_bytes)]
 )
 def test_a_tree_is_its_document(encoding: str, parsed: Callable[..., object], spelled: Callable[..., bytes]) -> None:
     for number in range(len(graphs())):
@@ -47,5 +47,5 @@ def test_any_bytes_can_be_mutated() -> None:
     chance = random.Random(0)
     data = good_document(0, "msgpack")
     for _ in range(300):
-        data = mutated(data, chance)
+        data = mutate(data, chance)
     assert isinstance(data, bytes)

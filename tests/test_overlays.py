@@ -12,12 +12,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-from dot_pictures import Picture, drawn_text, run_dot
+from dot_pictures import Picture, read_drawn_text, run_dot
 from gradir_exporters._palette import FILLS
 from gradir_exporters.dot import to_pydot
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from mermaid_pictures import parsed
+from mermaid_pictures import parse_mermaid
 from page_reader import page_data
 from plugins import BUILT_IN
 from samples import HOSTILE_LABELS, chain, hostile
@@ -288,7 +288,7 @@ def test_graphviz_draws_the_colours_and_the_legend(dot_program: str) -> None:
         "float32[3]": "#ffffff",
     }
     legend = ["none", "1e-08 to 6.58e-07", "0.188 to 12.3", "! zero", "x nonfinite", "nothing said"]
-    assert drawn_text(picture.document) == ["gradient (norm)", *legend]
+    assert read_drawn_text(picture.document) == ["gradient (norm)", *legend]
     (box,) = to_pydot(apply_overlay(network(), OVERLAY)).get_node("n0")
     assert box.get_fillcolor() == f'"{FILLS["quiet"][0]}"'
 
@@ -301,7 +301,7 @@ def test_mermaid_reads_what_is_drawn_over_a_graph(mermaid_node: str) -> None:
         gradir.export(network(), "mermaid", overlay=OVERLAY, depth=1),
         gradir.export(hostile_graph, "mermaid", overlay=names),
     ]
-    for result in parsed(mermaid_node, sources):
+    for result in parse_mermaid(mermaid_node, sources):
         assert "error" not in result, result
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, Opened, drawing
-from page_graphs import layered
+from page_graphs import layers_graph
 
 from gradir.overlays import Channel, Overlay
 from gradir.watches.model import Step, Watch
@@ -28,7 +28,7 @@ OVERLAY = Overlay((Channel("gradient", {**NORMS, "head/mm:1": "zero"}, "norm", l
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Opened]:
-    with browser.opened(layered().to("html")) as opened:
+    with browser.open(layers_graph().to("html")) as opened:
         drawing(opened).press("e")
         yield opened
 
@@ -130,7 +130,7 @@ def test_hostile_texts_of_a_file_are_text(page: Opened) -> None:
 
 
 def test_bytes_have_a_continuous_scale(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), "#open=*&colour=saved&on=") as page:
+    with browser.open(layers_graph().to("html"), "#open=*&colour=saved&on=") as page:
         found = {name: fill for name, fill in fills(page).items() if name.startswith("h.0.")}
         assert {found["h.0.attn/softmax:1"], found["h.0.mlp/gelu:1"]} == {"scale-0", found["h.0.mlp/gelu:1"]}
         assert found["h.0.mlp/gelu:1"] not in {"scale-0", "scale-40"}

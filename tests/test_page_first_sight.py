@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser
-from example_files import recorded
+from example_files import record_example
 from first_sight import DESKTOP, PHONE, assert_readable
 
 import gradir
@@ -20,11 +20,11 @@ OWN = "../docs/gallery/models.py"
 
 
 def page_of(spec: str, *options: str) -> str:
-    return recorded(spec, "--sources", *options).to("html")
+    return record_example(spec, "--sources", *options).to("html")
 
 
 def review_of(spec: str) -> str:
-    return gradir.diff(recorded("gpt.py:loss"), recorded(spec)).to("html")
+    return gradir.diff(record_example("gpt.py:loss"), record_example(spec)).to("html")
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -50,7 +50,7 @@ PAGES: dict[str, Callable[[], str]] = {
 @pytest.mark.parametrize("name", PAGES)
 def test_no_word_at_first_sight_is_too_small(browser: Browser, name: str) -> None:
     pytest.importorskip("transformers" if name in {"ResNet-50", "GPT-2", "T5"} else "torch")
-    with browser.opened(PAGES[name](), viewport=DESKTOP) as page:
+    with browser.open(PAGES[name](), viewport=DESKTOP) as page:
         assert_readable(page)
         page.page.set_viewport_size(PHONE)
         page.page.reload()
@@ -59,7 +59,7 @@ def test_no_word_at_first_sight_is_too_small(browser: Browser, name: str) -> Non
 
 def test_a_model_of_two_stacks_shows_the_blocks_of_the_larger_one(browser: Browser) -> None:
     pytest.importorskip("transformers")
-    with browser.opened(PAGES["T5"](), viewport=DESKTOP) as page:
+    with browser.open(PAGES["T5"](), viewport=DESKTOP) as page:
         assert page.ask("opened") == ["", "decoder"]
         titles = {each["label"][0] for each in page.ask("boxes")}
         assert {"encoder: T5Stack", "block.1\u20135: T5Block \u00d75 (2 of 3)"} <= titles

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser import DRAWING, Browser
-from page_graphs import layered
+from page_graphs import layers_graph
 
 import gradir
 
@@ -34,11 +34,11 @@ def zoom(frame: Any) -> float:
 def test_the_wheel_scrolls_the_document_around_and_ctrl_zooms(
     browser: Browser, tmp_path: Path, is_review: bool
 ) -> None:
-    graph = layered()
-    html = gradir.diff(graph, layered(5)).to("html") if is_review else graph.to("html")
+    graph = layers_graph()
+    html = gradir.diff(graph, layers_graph(5)).to("html") if is_review else graph.to("html")
     document = tmp_path / "around.html"
     document.write_text(AROUND.format(page=escape(html)), encoding="utf-8")
-    with browser.visited(document, viewport={"width": 1280, "height": 800}) as opened:
+    with browser.visit(document, viewport={"width": 1280, "height": 800}) as opened:
         outer = opened.page
         frame = outer.frames[1]
         frame.wait_for_function("() => window.gradir && window.gradir.timings.picture > 0")
@@ -61,8 +61,8 @@ def test_the_wheel_scrolls_the_document_around_and_ctrl_zooms(
 
 def test_one_finger_scrolls_the_document_around_and_two_move_the_drawing(browser: Browser, tmp_path: Path) -> None:
     document = tmp_path / "around.html"
-    document.write_text(AROUND.format(page=escape(layered().to("html"))), encoding="utf-8")
-    with browser.visited(document, viewport={"width": 390, "height": 844}, has_touch=True) as opened:
+    document.write_text(AROUND.format(page=escape(layers_graph().to("html"))), encoding="utf-8")
+    with browser.visit(document, viewport={"width": 390, "height": 844}, has_touch=True) as opened:
         outer = opened.page
         frame = outer.frames[1]
         frame.wait_for_function("() => window.gradir && window.gradir.timings.picture > 0")
@@ -92,9 +92,9 @@ def test_one_finger_scrolls_the_document_around_and_two_move_the_drawing(browser
 
 
 def test_in_a_window_of_its_own_the_wheel_zooms(browser: Browser) -> None:
-    with browser.opened(layered().to("html")) as page:
+    with browser.open(layers_graph().to("html")) as page:
         place = page.page.locator(DRAWING).first.bounding_box()
         page.page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
         before = page.ask("view")["k"]
         page.page.mouse.wheel(0, -240)
-        page.until(f"view.k > {before}")
+        page.wait(f"view.k > {before}")

@@ -10,7 +10,7 @@ import pytest
 from browser import Browser, Opened, details, drawing
 from first_sight import DESKTOP, LEAST, PHONE
 from msgspec.structs import replace
-from page_graphs import failed, layered
+from page_graphs import failing_graph, layers_graph
 
 from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.cuts import FLOW
@@ -66,7 +66,7 @@ def box(opened: Opened, name: str) -> Any:
 
 
 def test_a_module_without_a_node_is_drawn_where_it_gets_no_gradient(browser: Browser) -> None:
-    with browser.opened(adversarial(flow=False).to("html"), viewport=DESKTOP) as page:
+    with browser.open(adversarial(flow=False).to("html"), viewport=DESKTOP) as page:
         gen = box(page, "gen")
         assert gen["isLost"]
         assert gen["fill"] == "lost"
@@ -86,7 +86,7 @@ def test_the_line_of_a_cut_gives_way_to_a_frame_beside_it(browser: Browser, call
     graph = adversarial(flow=True)
     lost, place = graph.cuts
     graph = replace(graph, cuts=(lost, replace(place, into=f"disc.0/mm:{call}", source=Source("adversary.py", 12))))
-    with browser.opened(graph.to("html"), "#open=disc,disc#2", viewport=DESKTOP) as page:
+    with browser.open(graph.to("html"), "#open=disc,disc#2", viewport=DESKTOP) as page:
         with drawing(page).page.expect_download() as download:
             page.press("s")
         svg = Path(download.value.path()).read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ def test_what_gets_no_gradient_is_in_sight_on_a_phone(browser: Browser) -> None:
     b.output(b.function("add", found, [META]))
     graph = b.build(scopes=[Scope(""), *(Scope(name, "Linear", calls=1) for name in (*heads, "gen"))])
     lost = Cut("unreached", ("gen.weight",), "gen", SQUARE)
-    with browser.opened(replace(graph, cuts=(lost,)).to("html"), viewport=PHONE) as page:
+    with browser.open(replace(graph, cuts=(lost,)).to("html"), viewport=PHONE) as page:
         view, gen = page.ask("view"), box(page, "gen")
         assert view["x"] > min(each["x"] for each in page.ask("boxes")), "not all is in sight"
         assert gen["x"] + gen["width"] <= view["x"] + view["width"] / view["k"]
@@ -110,7 +110,7 @@ def test_what_gets_no_gradient_is_in_sight_on_a_phone(browser: Browser) -> None:
 
 @pytest.mark.parametrize("link", ["", "#open=disc#2", "#open=gen,disc#2.0"])
 def test_a_dashed_line_leads_to_where_a_lost_module_would_feed(browser: Browser, link: str) -> None:
-    with browser.opened(adversarial(flow=True).to("html"), link) as page:
+    with browser.open(adversarial(flow=True).to("html"), link) as page:
         ends = [(edge["from"], edge["to"]) for edge in page.ask("edges") if edge["from"].startswith("gen")]
         (tail, head), *others = ends
         assert not others
@@ -123,7 +123,7 @@ def test_a_lost_module_within_a_closed_one_is_told_there(browser: Browser) -> No
     graph = adversarial(flow=False)
     scopes = [*graph.scopes.values(), Scope("disc.aux", "Linear", own=64, total=64, trainable=64)]
     cut = Cut("unreached", ("disc.aux.weight",), "disc.aux", SQUARE)
-    with browser.opened(Graph.of([*graph.nodes.values()], scopes, cuts=[cut]).to("html"), "#open=") as page:
+    with browser.open(Graph.of([*graph.nodes.values()], scopes, cuts=[cut]).to("html"), "#open=") as page:
         assert [stub["box"] for stub in page.ask("stubs")] == ["disc"]
         drawing(page).open("disc")
         assert not page.ask("stubs")
@@ -136,14 +136,14 @@ def test_very_many_lost_modules_are_told_of_the_one_around_them(browser: Browser
     scopes = [*graph.scopes.values(), *(Scope(path, "Linear", own=64, total=64) for path in paths)]
     cuts = [Cut("unreached", (f"{path}.weight",), path, SQUARE) for path in paths]
     for link in ("#open=", "#open=disc"):
-        with browser.opened(Graph.of([*graph.nodes.values()], scopes, cuts=cuts).to("html"), link) as page:
+        with browser.open(Graph.of([*graph.nodes.values()], scopes, cuts=cuts).to("html"), link) as page:
             assert [stub["box"] for stub in page.ask("stubs")] == ["disc"] * 90
             assert not any(each["isLost"] for each in page.ask("boxes"))
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["", "with a buffer"])
 def test_two_calls_of_a_module_have_a_frame_each(browser: Browser, kept: bool) -> None:
-    with browser.opened(adversarial(flow=False, kept=kept).to("html"), "#open=disc,disc#2") as page:
+    with browser.open(adversarial(flow=False, kept=kept).to("html"), "#open=disc,disc#2") as page:
         assert {frame["name"] for frame in page.ask("frames")} == {"disc", "disc#2"}
         lines = {(edge["from"], edge["to"]) for edge in page.ask("edges")}
         assert {("disc.0", "disc.1"), ("disc#2.0", "disc#2.1")} <= lines
@@ -152,7 +152,7 @@ def test_two_calls_of_a_module_have_a_frame_each(browser: Browser, kept: bool) -
 
 
 def test_a_layer_is_one_box_and_shapes_stand_on_the_lines(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), viewport=DESKTOP) as page:
+    with browser.open(layers_graph().to("html"), viewport=DESKTOP) as page:
         assert page.ask("switches")["layers"]
         drawing(page).open("h.0")
         assert box(page, "h.0.attn")["label"] == ["attn: ATTN", "weight [8, 8]"]
@@ -161,15 +161,15 @@ def test_a_layer_is_one_box_and_shapes_stand_on_the_lines(browser: Browser) -> N
         page.open("h.0.attn")
         assert {name for name in page.names() if name.startswith("h.0.attn")} == {"h.0.attn/mm:1", "h.0.attn/softmax:1"}
         page.page.get_by_role("button", name="Operations").click()
-        page.until("boxes.some(({name}) => name === 'h.0.attn/view:1')")
+        page.wait("boxes.some(({name}) => name === 'h.0.attn/view:1')")
         assert "float32 [4, 8]" in box(page, "h.0.attn/mm:1")["label"]
         assert {edge["words"] for edge in page.ask("edges")} == {""}
         page.page.get_by_role("button", name="Operations").click()
-        page.until("boxes.every(({name}) => !name.startsWith('h.0.attn/'))")
+        page.wait("boxes.every(({name}) => !name.startsWith('h.0.attn/'))")
 
 
 def test_hidden_operations_leave_their_lines_connected(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), "#open=*&on=layers,shapes,accumulators,inline") as page:
+    with browser.open(layers_graph().to("html"), "#open=*&on=layers,shapes,accumulators,inline") as page:
         lines = {(edge["from"], edge["to"]) for edge in page.ask("edges")}
         assert ("h.0/add:1", "h.0.mlp/mm:1") in lines
         assert not any("view" in end for line in lines for end in line)
@@ -178,7 +178,7 @@ def test_hidden_operations_leave_their_lines_connected(browser: Browser) -> None
 def test_a_class_of_module_has_one_colour(browser: Browser) -> None:
     fills = []
     for layers in (2, 3):
-        with browser.opened(layered(layers).to("html"), "#open=h.0", color_scheme="dark") as page:
+        with browser.open(layers_graph(layers).to("html"), "#open=h.0", color_scheme="dark") as page:
             assert page.ask("colour") == "class"
             fills.append([box(page, name)["fill"] for name in ("h.0.attn", "h.0.mlp", "head")])
     assert fills[0] == fills[1]
@@ -186,21 +186,21 @@ def test_a_class_of_module_has_one_colour(browser: Browser) -> None:
 
 
 def test_inputs_are_drawn_where_the_file_knows_them(browser: Browser) -> None:
-    with browser.opened(adversarial(flow=False).to("html")) as page:
+    with browser.open(adversarial(flow=False).to("html")) as page:
         assert {"real", "fake"} <= {*page.names()}
 
 
 def test_what_holds_most_of_the_graph_is_opened_first(browser: Browser) -> None:
-    with browser.opened(layered(40).to("html"), viewport=DESKTOP) as page:
+    with browser.open(layers_graph(40).to("html"), viewport=DESKTOP) as page:
         assert page.ask("opened") == ["", "h", "h.0"]
         captions = [frame["caption"] for frame in page.ask("frames")]
         assert captions == ["h: ModuleList", "0\u201339: Block \u00d740"]
 
 
 def test_all_ways_to_the_loss_are_lit_and_what_they_share_the_most(browser: Browser) -> None:
-    with browser.opened(two_ways().to("html"), "#node=first:1") as page:
+    with browser.open(two_ways().to("html"), "#node=first:1") as page:
         drawing(page).press("l")
-        page.until("trail === 'path'")
+        page.wait("trail === 'path'")
         lit = {each["name"]: (each["lit"], each["isShared"]) for each in page.ask("boxes")}
         assert {name for name, (is_lit, _) in lit.items() if is_lit} == {
             "first:1",
@@ -220,7 +220,7 @@ def test_a_far_line_goes_round_the_boxes(browser: Browser) -> None:
     for _ in range(40):
         value = b.function("tanh", [b.function("mul", [value, mask], [META])], [META])
     b.output(value)
-    with browser.opened(b.build().to("html"), "#on=layers") as page:
+    with browser.open(b.build().to("html"), "#on=layers") as page:
         crossed = page.page.evaluate("""
         () => {
           const {boxes, edges} = told;
@@ -242,9 +242,9 @@ def test_a_far_line_goes_round_the_boxes(browser: Browser) -> None:
 
 
 def test_what_failed_tells_the_shapes_of_its_inputs(browser: Browser) -> None:
-    graph = failed()
+    graph = failing_graph()
     left = Node("output", "output", inputs=(Ref("relu:1", 0),), outputs=(META,))
-    with browser.opened(replace(graph, nodes={**graph.nodes, "output": left}).to("html"), viewport=DESKTOP) as page:
+    with browser.open(replace(graph, nodes={**graph.nodes, "output": left}).to("html"), viewport=DESKTOP) as page:
         label = box(page, "add:1")["label"]
         assert label[0] == "add"
         unread = box(page, "output")
@@ -256,8 +256,8 @@ def test_what_failed_tells_the_shapes_of_its_inputs(browser: Browser) -> None:
 
 
 def test_the_view_follows_what_is_opened(browser: Browser) -> None:
-    with browser.opened(
-        layered(6).to("html"), "#open=h&on=layers,shapes,accumulators,inline", viewport=DESKTOP
+    with browser.open(
+        layers_graph(6).to("html"), "#open=h&on=layers,shapes,accumulators,inline", viewport=DESKTOP
     ) as page:
         drawing(page)
         for name in ("h.5", "h.5.mlp", "h.0"):
@@ -272,20 +272,20 @@ def test_the_view_follows_what_is_opened(browser: Browser) -> None:
 
 
 def test_back_undoes_opening_and_selection(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), "#open=h") as page:
+    with browser.open(layers_graph().to("html"), "#open=h") as page:
         drawing(page).open("h.1")
         page.click("h.1.attn")
         assert page.ask("selection")["name"] == "h.1.attn"
         page.page.go_back()
-        page.until("selection.name === 'h.1'")
+        page.wait("selection.name === 'h.1'")
         page.page.go_back()
         page.page.go_back()
-        page.until("frames.every(({name}) => name !== 'h.1')")
+        page.wait("frames.every(({name}) => name !== 'h.1')")
         assert page.ask("opened") == ["h"]
 
 
 def test_a_switch_turns_the_direction(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), "#open=h.0.mlp") as page:
+    with browser.open(layers_graph().to("html"), "#open=h.0.mlp") as page:
         down = page.ask("boxes")
         drawing(page).press("j")
         across = {each["name"]: each for each in page.ask("boxes")}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from browser import Browser, details, drawing
 from msgspec.structs import replace
-from page_graphs import WEIGHT, changed, layered
+from page_graphs import WEIGHT, change_layers, layers_graph
 
 import gradir
 from gradir.cli import main
@@ -32,11 +32,11 @@ def activated(op: str, name: str) -> Graph:
 def test_title_tab_outline_and_saved_file_name_the_model_and_the_file(
     browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gradir.save(layered(), tmp_path / "model.gir")
+    gradir.save(layers_graph(), tmp_path / "model.gir")
     for name in ("export", "view"):
         assert main([name, str(tmp_path / "model.gir"), "-o", str(tmp_path / "page.html")]) == 0
         written = (tmp_path / "page.html").read_text(encoding="utf-8")
-        with browser.opened(written) as page:
+        with browser.open(written) as page:
             assert page.page.title() == page.text("h1") == "Model: model.gir"
             assert page.text("[role=treeitem] >> nth=0").startswith("▾Model: model.gir")
             drawing(page)
@@ -48,36 +48,36 @@ def test_title_tab_outline_and_saved_file_name_the_model_and_the_file(
 
 
 def test_a_page_without_a_file_is_called_by_the_class(browser: Browser) -> None:
-    with browser.opened(layered().to("html")) as page:
+    with browser.open(layers_graph().to("html")) as page:
         assert page.page.title() == "Model"
-    with browser.opened(replace(layered(), scopes={}).to("html")) as page:
+    with browser.open(replace(layers_graph(), scopes={}).to("html")) as page:
         assert page.page.title() == "Graph"
-    with browser.opened(layered().to("html", title="my own", file="model.gir")) as page:
+    with browser.open(layers_graph().to("html", title="my own", file="model.gir")) as page:
         assert page.page.title() == "my own"
 
 
 def test_hostile_names_of_files_and_classes_are_text(browser: Browser) -> None:
-    graph = replace(layered(), scopes={**layered().scopes, "": Scope("", HOSTILE)})
-    with browser.opened(graph.to("html", file=HOSTILE)) as page:
+    graph = replace(layers_graph(), scopes={**layers_graph().scopes, "": Scope("", HOSTILE)})
+    with browser.open(graph.to("html", file=HOSTILE)) as page:
         assert page.page.title().count("<img src=x") == 2
         assert page.page.locator("img").count() == 0
         assert not {"\u202e", "\x1b"} & {*page.page.title(), *page.text("body")}
-    review = gradir.diff(graph, changed(graph)).to("html", before=HOSTILE, after="b")
-    with browser.opened(review) as page:
+    review = gradir.diff(graph, change_layers(graph)).to("html", before=HOSTILE, after="b")
+    with browser.open(review) as page:
         drawing(page).press("b")
         assert page.page.locator("img").count() == 0
         assert not {"\u202e", "\x1b"} & {*page.page.title(), *page.text("body")}
 
 
 def test_a_review_names_both_sides(browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder, graph in (("old", layered()), ("new", changed(layered()))):
+    for folder, graph in (("old", layers_graph()), ("new", change_layers(layers_graph()))):
         (tmp_path / folder).mkdir()
         gradir.save(graph, tmp_path / folder / "model.gir")
     files = [str(tmp_path / folder / "model.gir") for folder in ("old", "new")]
     assert main(["diff", *files, "-o", str(tmp_path / "review.html")]) == 1
     written = (tmp_path / "review.html").read_text(encoding="utf-8")
     assert str(tmp_path) not in written
-    with browser.opened(written) as page:
+    with browser.open(written) as page:
         assert page.page.title() == page.text("h1") == "Model: old/model.gir → new/model.gir"
         words = {entry["words"] for entry in page.ask("legend")}
         assert {"added: only in new/model.gir", "removed: only in old/model.gir"} <= words
@@ -107,7 +107,7 @@ def test_names_have_no_more_folders_than_tell_them_apart(names: list[str], short
 
 def test_a_removed_module_has_the_class_that_it_had(browser: Browser) -> None:
     review = gradir.diff(activated("relu", "ReLU"), activated("gelu", "GELU")).to("html")
-    with browser.opened(review) as page:
+    with browser.open(review) as page:
         drawing(page).press("0")
         words = {box["label"][0] for box in page.ask("boxes") if box["name"].startswith("act")}
         assert words
@@ -118,7 +118,7 @@ def test_a_removed_module_has_the_class_that_it_had(browser: Browser) -> None:
     gone, came = activated("relu", "ReLU"), activated("gelu", "GELU")
     # With other operations around them nothing of the one is matched with the other.
     apart = {key: replace(node, op="sin" if node.op == "exp" else node.op) for key, node in came.nodes.items()}
-    with browser.opened(gradir.diff(gone, replace(came, nodes=apart)).to("html")) as page:
+    with browser.open(gradir.diff(gone, replace(came, nodes=apart)).to("html")) as page:
         drawing(page).press("0")
         for box in page.ask("boxes"):
             if box["name"].startswith("act") and box["status"] in {"removed", "added"}:
@@ -143,22 +143,22 @@ def figures(text: str) -> dict[str, int]:
 def test_the_numbers_are_those_of_the_command_line(browser: Browser) -> None:
     from gradir.cli.programs import summarize_graph
 
-    graph = layered(flow=True)
+    graph = layers_graph(flow=True)
     more = Cut("unreached", ("h.0.other",), "h.0", WEIGHT)
     graph = replace(graph, cuts=(*graph.cuts, more))
     expected = told(summarize_graph(graph))
     assert expected["cuts"] == 1
     assert expected["parameters without gradient"] == 2
-    with browser.opened(graph.to("html")) as page:
+    with browser.open(graph.to("html")) as page:
         found = figures(details(page))
         assert found | expected == found
         assert found["modules"] == len(graph.scopes)
 
 
 def test_a_review_has_the_numbers_of_both_sides(browser: Browser) -> None:
-    before = layered()
-    diff = gradir.diff(before, changed(before))
-    with browser.opened(diff.to("html", before="a.gir", after="b.gir")) as page:
+    before = layers_graph()
+    diff = gradir.diff(before, change_layers(before))
+    with browser.open(diff.to("html", before="a.gir", after="b.gir")) as page:
         rows = page.page.locator(".sides tr").all_inner_texts()
         cells = {row.split("\t")[0]: row.split("\t")[1:] for row in rows}
         assert cells["how many"] == ["a.gir", "b.gir"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from browser import PAINTED, Browser, Opened
 from msgspec.structs import replace
-from page_graphs import changed, failed, layered
+from page_graphs import change_layers, failing_graph, layers_graph
 
 import gradir
 from gradir.ir import Builder, Graph, Ref, TensorMeta
@@ -29,7 +29,7 @@ def chain(length: int) -> Graph:
 
 
 def test_a_narrow_window_has_room_for_one_panel(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), viewport=NARROW) as page:
+    with browser.open(layers_graph().to("html"), viewport=NARROW) as page:
         panels = page.page.locator("aside:visible")
         assert panels.count() == 0
         page.page.get_by_role("button", name="Details").click()
@@ -46,7 +46,7 @@ def test_a_narrow_window_has_room_for_one_panel(browser: Browser) -> None:
 
 def test_the_first_picture_has_text(browser: Browser) -> None:
     """Where a whole chain would be too small to read, its beginning is seen."""
-    with browser.opened(chain(16).to("html"), viewport={"width": 650, "height": 420}) as page:
+    with browser.open(chain(16).to("html"), viewport={"width": 650, "height": 420}) as page:
         view, boxes = page.ask("view"), page.ask("boxes")
         assert 12 * view["k"] >= 5
         first = min(boxes, key=lambda box: box["y"])
@@ -55,8 +55,8 @@ def test_the_first_picture_has_text(browser: Browser) -> None:
 
 
 def test_a_link_opens_both_sides_with_all_that_belongs_to_them(browser: Browser) -> None:
-    before = layered()
-    with browser.opened(gradir.diff(before, changed(before)).to("html"), "#open=h.0.mlp&sides=1") as page:
+    before = layers_graph()
+    with browser.open(gradir.diff(before, change_layers(before)).to("html"), "#open=h.0.mlp&sides=1") as page:
         drawings = page.page.locator(".drawing")
         assert page.page.locator(".stage > p").all_inner_texts() == ["before", "after"]
         place = page.ask("place(it)", "h.0.mlp/gelu:1")
@@ -67,7 +67,7 @@ def test_a_link_opens_both_sides_with_all_that_belongs_to_them(browser: Browser)
 
 
 def test_a_link_of_another_graph_asks_for_nothing_that_is_not_there(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), "#colour=overlay:gradient&sides=1") as page:
+    with browser.open(layers_graph().to("html"), "#colour=overlay:gradient&sides=1") as page:
         assert page.ask("colour") == "class"
         assert page.page.locator("header select").input_value() == "class"
         assert page.ask("sides") is False
@@ -75,25 +75,25 @@ def test_a_link_of_another_graph_asks_for_nothing_that_is_not_there(browser: Bro
 
 
 def test_after_a_search_keys_are_for_the_drawing(browser: Browser) -> None:
-    with browser.opened(layered().to("html")) as page:
+    with browser.open(layers_graph().to("html")) as page:
         for down in (False, True):
             page.press("/")
             page.page.keyboard.type("h.2.mlp/gelu")
-            page.until("hits[0] === 'h.2.mlp/gelu:1'")
+            page.wait("hits[0] === 'h.2.mlp/gelu:1'")
             page.press(*["ArrowDown"] * down, "Enter")
-            page.until("selection.kind === 'node'")
+            page.wait("selection.kind === 'node'")
             assert page.page.evaluate("document.activeElement.getAttribute('role')") == "application"
             page.press("a")
             assert page.ask("trail") == "ancestors"
             page.press("Escape", "Escape", "/", "Control+a", "Delete")
             # In the field a slash is a slash.
-            page.until("hits.length === 0")
+            page.wait("hits.length === 0")
             page.press("Escape", "Escape")
             assert page.page.evaluate("document.activeElement.getAttribute('role')") == "application"
 
 
 def test_what_is_followed_and_switched_is_said(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), "#node=h.2.attn%2Fsoftmax:1&open=*") as page:
+    with browser.open(layers_graph().to("html"), "#node=h.2.attn%2Fsoftmax:1&open=*") as page:
         page.page.locator("[role=application]").focus()
         page.press("d")
         boxes = page.ask("boxes")
@@ -106,7 +106,7 @@ def test_what_is_followed_and_switched_is_said(browser: Browser) -> None:
 
 
 def test_a_cut_is_marked_beside_the_lines_that_are_none(browser: Browser) -> None:
-    with browser.opened(layered(flow=True).to("html"), "#open=*") as page:
+    with browser.open(layers_graph(flow=True).to("html"), "#open=*") as page:
         boxes = {box["name"]: box for box in page.ask("boxes")}
         (stub,) = [stub for stub in page.ask("stubs") if stub["cut"] == 0]
         box = boxes[stub["box"]]
@@ -115,14 +115,14 @@ def test_a_cut_is_marked_beside_the_lines_that_are_none(browser: Browser) -> Non
 
 
 def test_the_legend_tells_of_what_failed(browser: Browser) -> None:
-    with browser.opened(failed().to("html")) as page:
+    with browser.open(failing_graph().to("html")) as page:
         assert "the operation that failed" in page.text(".legend")
-    with browser.opened(layered().to("html")) as page:
+    with browser.open(layers_graph().to("html")) as page:
         assert "failed" not in page.text(".legend")
 
 
 def test_saved_bytes_are_seen_in_the_table_without_scrolling(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), viewport={"width": 1280, "height": 800}) as page:
+    with browser.open(layers_graph().to("html"), viewport={"width": 1280, "height": 800}) as page:
         page.page.locator("[role=application]").focus()
         page.press("m")
         saved = page.page.get_by_role("columnheader", name="Saved").bounding_box()
@@ -131,7 +131,7 @@ def test_saved_bytes_are_seen_in_the_table_without_scrolling(browser: Browser) -
 
 
 def test_paper_has_the_drawing_alone(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), color_scheme="light") as page:
+    with browser.open(layers_graph().to("html"), color_scheme="light") as page:
         page.page.emulate_media(media="print")
         assert page.page.locator("aside:visible, .tools:visible, .minimap:visible, .finder:visible").count() == 0
         assert page.page.locator("canvas:visible, .legend:visible, h1:visible").count() >= 3
@@ -139,7 +139,7 @@ def test_paper_has_the_drawing_alone(browser: Browser) -> None:
 
 def test_paper_is_white_in_the_dark(browser: Browser) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
-    with browser.opened(layered().to("html"), color_scheme="dark") as page:
+    with browser.open(layers_graph().to("html"), color_scheme="dark") as page:
         assert page.page.evaluate(ground) == "rgb(13, 17, 23)"
         view = page.ask("view")
         page.page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -165,15 +165,15 @@ def test_paper_is_white_in_the_dark(browser: Browser) -> None:
 
 
 def test_the_legend_tells_what_is_drawn(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), "#open=") as page:
+    with browser.open(layers_graph().to("html"), "#open=") as page:
         assert page.page.locator(".legend li").all_inner_texts() == [
             "function",
             "\u25cf\nleaf",
             "\u25ce\noutput",
             "closed module",
         ]
-    before = layered()
-    with browser.opened(gradir.diff(before, changed(before)).to("html"), "#open=&colour=changes") as page:
+    before = layers_graph()
+    with browser.open(gradir.diff(before, change_layers(before)).to("html"), "#open=&colour=changes") as page:
         closed = page.page.locator(".legend li").all_inner_texts()
         page.page.locator("[role=application]").focus()
         page.press("e")
@@ -186,14 +186,14 @@ def test_the_legend_tells_what_is_drawn(browser: Browser) -> None:
 
 
 def test_a_module_that_came_is_listed_once(browser: Browser) -> None:
-    before = layered()
+    before = layers_graph()
     less = replace(before, nodes={id_: node for id_, node in before.nodes.items() if node.scope != "head"})
     kept = {
         id_: replace(node, inputs=(Ref("h.3/add:1", 0),)) if id_ == "sum:1" else node
         for id_, node in less.nodes.items()
     }
     less = replace(less, nodes=kept, scopes={path: scope for path, scope in less.scopes.items() if path != "head"})
-    with browser.opened(gradir.diff(less, before).to("html")) as page:
+    with browser.open(gradir.diff(less, before).to("html")) as page:
         page.page.locator("[role=application]").focus()
         page.press("v")
         rows = page.page.get_by_role("option").all_inner_texts()
@@ -205,28 +205,28 @@ def test_a_module_that_came_is_listed_once(browser: Browser) -> None:
 @pytest.mark.parametrize("kind", ["boxes", "frames"])
 def test_what_is_pointed_at_may_be_gone_with_the_next_key(browser: Browser, kind: str) -> None:
     # A caption needs some pixels to be drawn.
-    with browser.opened(layered().to("html"), "#open=*", viewport={"width": 1400, "height": 1000}) as page:
+    with browser.open(layers_graph().to("html"), "#open=*", viewport={"width": 1400, "height": 1000}) as page:
         page.page.locator("[role=application]").focus()
         page.press("e")
         topmost = min(page.ask(kind), key=lambda drawn: float(drawn["y"]))
         place = page.ask("place(it)", topmost["name"])
         page.page.mouse.move(place["x"], place["y"])
-        page.until("pointed")
+        page.wait("pointed")
         page.press("0")
-        page.until("frames.length === 0")
+        page.wait("frames.length === 0")
         page.page.evaluate("new Promise((painted) => requestAnimationFrame(() => setTimeout(painted)))")
         assert page.ask("boxes")
 
 
 def test_a_link_is_copied_where_there_is_one(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), permissions=["clipboard-read", "clipboard-write"]) as page:
+    with browser.open(layers_graph().to("html"), permissions=["clipboard-read", "clipboard-write"]) as page:
         page.click("head")
         page.press("k")
         assert said(page) == "Copied a link to this view"
         assert page.page.evaluate("navigator.clipboard.readText()") == page.page.url
         assert "#module=head" in page.page.url
         assert "&eye=" in page.page.url
-    with browser.opened(layered().to("html")) as page:
+    with browser.open(layers_graph().to("html")) as page:
         page.page.evaluate(
             """html => {
                 const frame = document.createElement('iframe');
@@ -234,7 +234,7 @@ def test_a_link_is_copied_where_there_is_one(browser: Browser) -> None:
                 frame.style = 'width: 900px; height: 600px';
                 document.body.replaceChildren(frame);
             }""",
-            layered().to("html"),
+            layers_graph().to("html"),
         )
         (frame,) = page.page.frames[1:]
         frame.wait_for_function("() => window.gradir?.timings.picture > 0")
@@ -245,7 +245,7 @@ def test_a_link_is_copied_where_there_is_one(browser: Browser) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_empty_graph_says_so(browser: Browser, scheme: str) -> None:
-    with browser.opened(Graph(nodes={}).to("html"), color_scheme=scheme) as page:
+    with browser.open(Graph(nodes={}).to("html"), color_scheme=scheme) as page:
         assert "This graph has no nodes" in page.text("main")
         page.page.locator("[role=application]").focus()
         page.press("e", "0", "f", "z", "ArrowDown", "Enter", "a", "l", "n", "r", "h", "o", "+")
@@ -286,8 +286,8 @@ def sight(frame: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("kind", ["layers", "chain", "failed"])
 def test_a_frame_that_grows_shows_what_one_that_is_large_shows(browser: Browser, kind: str) -> None:
-    graph = {"layers": layered, "chain": lambda: chain(16), "failed": failed}[kind]()
-    with browser.opened(layered().to("html")) as page:
+    graph = {"layers": layers_graph, "chain": lambda: chain(16), "failed": failing_graph}[kind]()
+    with browser.open(layers_graph().to("html")) as page:
         frame = framed(page, graph, LARGE)
         frame.wait_for_function(SEEN)
         wanted = sight(frame)
@@ -297,15 +297,15 @@ def test_a_frame_that_grows_shows_what_one_that_is_large_shows(browser: Browser,
             if first == SMALL:
                 frame.wait_for_function(SEEN)
                 assert sight(frame) != wanted
-            page.painted()
+            page.wait_for_paint()
             page.page.evaluate(STYLED, LARGE)
             frame.wait_for_function(SEEN)
             assert sight(frame) == wanted, first
 
 
 def test_what_was_moved_stays_in_a_frame_of_another_size(browser: Browser) -> None:
-    with browser.opened(layered().to("html")) as page:
-        frame = framed(page, layered(), LARGE)
+    with browser.open(layers_graph().to("html")) as page:
+        frame = framed(page, layers_graph(), LARGE)
         frame.wait_for_function(SEEN)
         page.page.mouse.move(400, 300)
         page.page.mouse.down()
@@ -315,7 +315,7 @@ def test_what_was_moved_stays_in_a_frame_of_another_size(browser: Browser) -> No
         # A cell of a notebook that is scrolled out of sight may be hidden.
         for style in ("width: 0; height: 0", "display: none", LARGE):
             page.page.evaluate(STYLED, style)
-            page.painted()
+            page.wait_for_paint()
         assert sight(frame) == (view, opened)
         page.page.evaluate(STYLED, SMALL)
         after, same = sight(frame)
@@ -344,7 +344,7 @@ def on_screen(page: Opened, name: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("cover", [".legend", ".minimap"])
 def test_what_is_brought_into_sight_is_not_below_the_legend_or_the_map(browser: Browser, cover: str) -> None:
-    with browser.opened(chain(40).to("html")) as page:
+    with browser.open(chain(40).to("html")) as page:
         covered = page.page.locator(cover).bounding_box()
         wanted = "exp:9"
         before = on_screen(page, wanted)
@@ -355,9 +355,9 @@ def test_what_is_brought_into_sight_is_not_below_the_legend_or_the_map(browser: 
         assert on_screen(page, wanted)[side] == pytest.approx(over)
         page.press("/")
         page.page.keyboard.type(wanted)
-        page.until(f"hits[0] === '{wanted}'")
+        page.wait(f"hits[0] === '{wanted}'")
         page.press("Enter")
-        page.until("selection.kind === 'node'")
+        page.wait("selection.kind === 'node'")
         box, drawing = on_screen(page, wanted), page.page.locator(".drawing").bounding_box()
         assert drawing["x"] <= box["left"]
         assert drawing["y"] <= box["top"]
@@ -367,7 +367,7 @@ def test_what_is_brought_into_sight_is_not_below_the_legend_or_the_map(browser: 
 
 
 def test_a_parameter_that_is_not_reached_is_marked_at_its_open_module(browser: Browser) -> None:
-    with browser.opened(layered(flow=True).to("html"), "#open=head") as page:
+    with browser.open(layers_graph(flow=True).to("html"), "#open=head") as page:
         (stub,) = [stub for stub in page.ask("stubs") if stub["cut"] == 1]
         (frame,) = [frame for frame in page.ask("frames") if frame["name"] == "head"]
         assert (stub["box"], stub["y"]) == ("head", frame["y"] + frame["height"])
@@ -377,7 +377,7 @@ def test_a_parameter_that_is_not_reached_is_marked_at_its_open_module(browser: B
 
 
 def test_of_a_text_four_times_as_large_nothing_covers_the_tools(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), viewport={"width": 350, "height": 225}, device_scale_factor=4) as page:
+    with browser.open(layers_graph().to("html"), viewport={"width": 350, "height": 225}, device_scale_factor=4) as page:
         for _ in range(2):
             assert not page.page.locator(".minimap").is_visible()
             for button in page.page.locator("header button:visible").all():

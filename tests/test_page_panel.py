@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from browser import Browser, Opened, details, drawing
 from msgspec.structs import replace
-from page_graphs import layered
+from page_graphs import layers_graph
 
 from gradir.cli import main
 from gradir.lines import add_lines, line_text, remember
@@ -37,7 +37,7 @@ def ranks(page: Opened, title: str) -> list[list[str]]:
 
 
 def test_before_a_selection_the_panel_ranks_what_is_largest(browser: Browser) -> None:
-    with browser.opened(layered(flow=True).to("html")) as page:
+    with browser.open(layers_graph(flow=True).to("html")) as page:
         said = details(page)
         assert "1 of 11 parameters gets no gradient: detach() cuts lost.weight" in said
         kept = " ".join(ranks(page, "Kept for backward")[0])
@@ -55,10 +55,10 @@ def test_before_a_selection_the_panel_ranks_what_is_largest(browser: Browser) ->
 
 
 def test_a_source_file_leads_to_its_operations(browser: Browser) -> None:
-    with browser.opened(layered().to("html")) as page:
+    with browser.open(layers_graph().to("html")) as page:
         page.page.get_by_label("Details").get_by_role("button", name="net.py").click()
-        page.until("hits.length > 0")
-        found = {node.id for node in layered().nodes.values() if node.source}
+        page.wait("hits.length > 0")
+        found = {node.id for node in layers_graph().nodes.values() if node.source}
         assert {*page.ask("hits")} == found
 
 
@@ -68,7 +68,7 @@ def test_a_node_shows_the_text_of_its_line(browser: Browser, tmp_path: Path, mon
     Path("lined_net.py").write_text(PROGRAM, encoding="utf-8")
     assert main(["view", "lined_net.py:loss", "--sources", "-o", "page.html"]) == 0
     written = Path("page.html").read_text(encoding="utf-8")
-    with browser.opened(written, "#node=exp:1") as page:
+    with browser.open(written, "#node=exp:1") as page:
         page.page.get_by_label("Details").get_by_text("return self.fc(x).exp()").wait_for()
         assert page.text("[aria-label=Details] pre") == "return self.fc(x).exp()  # <b>\\u202ethe line</b>"
         assert str(tmp_path) not in page.page.content()
@@ -80,9 +80,9 @@ def test_no_file_is_read_because_a_graph_names_it(tmp_path: Path) -> None:
     secret.write_text("password = 1\n" * 99, encoding="utf-8")
     nodes = {
         key: replace(node, source=replace(node.source, file=str(secret)) if node.source else None)
-        for key, node in layered().nodes.items()
+        for key, node in layers_graph().nodes.items()
     }
-    graph = replace(layered(), nodes=nodes)
+    graph = replace(layers_graph(), nodes=nodes)
     assert add_lines(graph) == graph
     # Other tests have programs of the common name.
     remember("only_here.py", str(secret))
@@ -91,12 +91,12 @@ def test_no_file_is_read_because_a_graph_names_it(tmp_path: Path) -> None:
     remember("net.py", str(tmp_path / "other.py"))
     # Which of the two it is cannot be told.
     assert line_text("net.py", 41) == ""
-    assert add_lines(layered()) == layered()
+    assert add_lines(layers_graph()) == layers_graph()
 
 
 def test_an_editor_is_linked_when_the_reader_says_where_the_files_are(browser: Browser) -> None:
     answers = ["javascript:alert(1)", "vscode://file/home/me/{file}:{line}"]
-    with browser.opened(layered().to("html"), "#node=h.0.mlp/mm:1", viewport={"width": 1400, "height": 900}) as page:
+    with browser.open(layers_graph().to("html"), "#node=h.0.mlp/mm:1", viewport={"width": 1400, "height": 900}) as page:
         page.page.on("dialog", lambda dialog: dialog.accept(answers.pop(0)))
         panel = page.page.get_by_label("Details")
         panel.get_by_role("button", name="Open in an editor…").wait_for()
@@ -109,5 +109,5 @@ def test_an_editor_is_linked_when_the_reader_says_where_the_files_are(browser: B
         page.page.reload()
         panel.get_by_role("link").wait_for()
     # Another title is another matter.
-    with browser.opened(layered().to("html", title="other"), "#node=h.0.mlp/mm:1") as page:
+    with browser.open(layers_graph().to("html", title="other"), "#node=h.0.mlp/mm:1") as page:
         page.page.get_by_role("button", name="Open in an editor…").wait_for()

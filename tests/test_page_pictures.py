@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser import SECONDS, Browser, Opened
-from example_files import GRAPHS, recorded
+from example_files import GRAPHS, record_example
 from first_sight import DESKTOP, PHONE, assert_readable
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from samples import everything, hostile
@@ -70,26 +70,26 @@ def chains(count: int) -> Graph:
 
 
 def test_a_graph_that_has_everything(browser: Browser, golden: Callable[[str, str], None]) -> None:
-    with browser.opened(everything().to("html")) as page:
+    with browser.open(everything().to("html")) as page:
         golden("page/everything.txt", picture(page))
 
 
 @pytest.mark.parametrize("spec", GRAPHS)
 def test_the_examples(spec: str, browser: Browser, golden: Callable[[str, str], None]) -> None:
     pytest.importorskip("torch")
-    with browser.opened(recorded(spec, "--sources").to("html")) as page:
+    with browser.open(record_example(spec, "--sources").to("html")) as page:
         golden(f"page/{spec.replace('.py:', '-')}.txt", picture(page))
 
 
 def test_a_review_of_two_examples(browser: Browser, golden: Callable[[str, str], None]) -> None:
     pytest.importorskip("torch")
-    with browser.opened(gradir.diff(recorded("gpt.py:loss"), recorded("gpt.py:edited")).to("html")) as page:
+    with browser.open(gradir.diff(record_example("gpt.py:loss"), record_example("gpt.py:edited")).to("html")) as page:
         golden("page/review.txt", "\n".join([*told(page), ""]))
 
 
 @pytest.mark.parametrize("graph", [hostile(), *map(graph_of, HOSTILE_TEXTS.values())], ids=["names", *HOSTILE_TEXTS])
 def test_hostile_names_are_text(browser: Browser, graph: Graph) -> None:
-    with browser.opened(gradir.export(graph, "html", title="</title><script>alert(1)</script>\u202e")) as page:
+    with browser.open(gradir.export(graph, "html", title="</title><script>alert(1)</script>\u202e")) as page:
         assert page.page.title().startswith("</title><script>alert(1)</script>")
         picture(page)
         assert page.ask("boxes")
@@ -105,7 +105,7 @@ def test_a_name_of_100_000_characters(browser: Browser) -> None:
     long = "n" * 100_000
     value = b.function(long, [b.tensor(long, META)], [META], scope=long, names=[long])
     b.output(value)
-    with browser.opened(b.build().to("html")) as page:
+    with browser.open(b.build().to("html")) as page:
         picture(page)
         assert max(box["width"] for box in page.ask("boxes")) < 1000
         assert max(len(line) for box in page.ask("boxes") for line in box["label"]) < 1000
@@ -114,7 +114,7 @@ def test_a_name_of_100_000_characters(browser: Browser) -> None:
 def test_a_graph_of_140_000_nodes(browser: Browser) -> None:
     graph = chains(28_000)
     assert len(graph.nodes) > 140_000
-    with browser.opened(graph.to("html"), viewport=PHONE) as page:
+    with browser.open(graph.to("html"), viewport=PHONE) as page:
         assert_readable(page)
         page.page.set_viewport_size(DESKTOP)
         page.page.reload()
@@ -123,9 +123,9 @@ def test_a_graph_of_140_000_nodes(browser: Browser) -> None:
         page.open("layers")
         page.page.keyboard.press("/")
         page.page.keyboard.type("layers.77.5")
-        page.until("hits.length > 0")
+        page.wait("hits.length > 0")
         page.page.keyboard.press("Enter")
-        page.until("selection.kind !== 'none'")
+        page.wait("selection.kind !== 'none'")
 
 
 def test_20_000_siblings_with_one_weight(browser: Browser) -> None:
@@ -135,17 +135,17 @@ def test_20_000_siblings_with_one_weight(browser: Browser) -> None:
         b.output(b.function("mul", [shared], [META]), str(number)) if number % 100 == 0 else b.function(
             "mul", [shared], [META]
         )
-    with browser.opened(b.build().to("html")) as page:
+    with browser.open(b.build().to("html")) as page:
         assert page.ask("boxes")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_out_of_reach(browser: Browser, scheme: str) -> None:
-    with browser.opened(everything().to("html"), color_scheme=scheme) as page:
+    with browser.open(everything().to("html"), color_scheme=scheme) as page:
         assert page.violations() == []
         page.page.locator("[role=application]").focus()
         page.press("ArrowDown", "m")
-        page.until("selection.kind !== 'none'")
+        page.wait("selection.kind !== 'none'")
         assert page.violations() == []
         page.page.locator("[role=application]").focus()
         page.press("?")
@@ -155,7 +155,7 @@ def test_nothing_is_out_of_reach(browser: Browser, scheme: str) -> None:
 def test_a_notebook_shows_it_in_a_frame(browser: Browser) -> None:
     shown = display.mimebundle(everything())["text/html"]
     host = f"<!doctype html><script>window.gradir = {{timings: {{picture: 1}}}}</script>{shown}"
-    with browser.opened(host) as page:
+    with browser.open(host) as page:
         (frame,) = page.page.frames[1:]
         frame.wait_for_function("() => window.gradir?.timings.picture > 0", timeout=SECONDS * 1000)
         assert frame.evaluate("window.told.boxes.length") > 0
@@ -163,7 +163,7 @@ def test_a_notebook_shows_it_in_a_frame(browser: Browser) -> None:
 
 
 def test_without_script_it_says_so(browser: Browser) -> None:
-    address = browser.written(everything().to("html"))
+    address = browser.write(everything().to("html"))
     within = browser._chromium.new_context(java_script_enabled=False)
     page = within.new_page()
     page.goto(address)
@@ -173,7 +173,7 @@ def test_without_script_it_says_so(browser: Browser) -> None:
 
 def test_a_page_that_is_not_whole_says_so(browser: Browser) -> None:
     html: Any = everything().to("html").replace('id="gradir-columns"', 'id="gone"')
-    address = browser.written(html)
+    address = browser.write(html)
     within = browser._chromium.new_context()
     page = within.new_page()
     page.goto(address)

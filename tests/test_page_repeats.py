@@ -130,20 +130,20 @@ def test_a_large_loop_is_one_step_at_first(browser: Browser) -> None:
     graph = loop(100)
     assert (small := readable(graph)) is not None
     assert "repeated steps once" in small.note
-    with browser.opened(graph.to("html")) as page:
+    with browser.open(graph.to("html")) as page:
         drawn = [*page.ask("boxes"), *page.ask("frames")]
         assert len(page.names()) <= len(small.graph.nodes)
         assert any(box["name"] == "cell.×100" for box in drawn)
         page.press("r", "e")
-        page.until("boxes.length > 200")
+        page.wait("boxes.length > 200")
         page.press("r")
-        page.until("boxes.length < 20")
+        page.wait("boxes.length < 20")
         page.press("e")
         frames = {frame["name"] for frame in page.ask("frames")}
         assert "cell.×100" in frames
         assert "#" in page.page.evaluate("location.hash")
         link = page.page.evaluate("location.hash")
-    with browser.opened(graph.to("html"), link) as page:
+    with browser.open(graph.to("html"), link) as page:
         assert {frame["name"] for frame in page.ask("frames")} == frames
 
 
@@ -154,15 +154,15 @@ def test_a_module_that_lies_in_a_step_is_found_there(browser: Browser) -> None:
         value = b.function("mm", [value], [META], scope="first")
         value = b.function("tanh", [value], [META], scope="second")
     b.output(value)
-    with browser.opened(b.build().to("html")) as page:
+    with browser.open(b.build().to("html")) as page:
         page.page.locator("[role=application]").focus()
         page.press("e")
-        page.until("frames.some(({name}) => name === '×80.second')")
+        page.wait("frames.some(({name}) => name === '×80.second')")
         page.page.get_by_role("treeitem").filter(has_text="second").first.click()
-        page.until("selection.kind === 'module'")
+        page.wait("selection.kind === 'module'")
         page.press("0")
         page.page.keyboard.press("o")
-        page.until("frames.some(({name}) => name === '×80')")
+        page.wait("frames.some(({name}) => name === '×80')")
 
 
 def sliced(count: int) -> Graph:

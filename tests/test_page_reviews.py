@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from browser import Browser, Opened, details, drawing
 from msgspec.structs import replace
-from page_graphs import META, WEIGHT, changed, failed, layered
+from page_graphs import META, WEIGHT, change_layers, failing_graph, layers_graph
 
 import gradir
 from gradir.ir import Builder, Cut, Graph, Saved, Scope, Source, TensorMeta
@@ -17,8 +17,8 @@ from gradir.ir import Builder, Cut, Graph, Saved, Scope, Source, TensorMeta
 
 @pytest.fixture
 def review(browser: Browser) -> Iterator[Opened]:
-    before = layered()
-    with browser.opened(gradir.diff(before, changed(before)).to("html")) as opened:
+    before = layers_graph()
+    with browser.open(gradir.diff(before, change_layers(before)).to("html")) as opened:
         yield drawing(opened)
 
 
@@ -72,7 +72,7 @@ def test_the_side_before_says_what_was(review: Opened) -> None:
 
 def test_a_closed_module_says_what_it_was_before(browser: Browser) -> None:
     before, after = grown(8), grown(16)
-    with browser.opened(gradir.diff(before, after).to("html")) as page:
+    with browser.open(gradir.diff(before, after).to("html")) as page:
         drawing(page).press("0")
         now = ["float32 [4, 16]", "128 parameters \u00b7 64 B saved"]
         assert now == [words for words in drawn_text(page) if words in now]
@@ -103,9 +103,9 @@ def drawn_text(opened: Opened) -> list[str]:
 
 
 def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) -> None:
-    before = layered(40)
-    graph = gradir.diff(before, changed(before)).to("html")
-    with browser.opened(graph, viewport={"width": 1000, "height": 500}) as page:
+    before = layers_graph(40)
+    graph = gradir.diff(before, change_layers(before)).to("html")
+    with browser.open(graph, viewport={"width": 1000, "height": 500}) as page:
         view = page.ask("view")
         assert 12 * view["k"] >= 5
         right, bottom = (view[at] + view[size] / view["k"] for at, size in (("x", "width"), ("y", "height")))
@@ -113,25 +113,25 @@ def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) ->
         assert view["x"] <= first["x"] <= right
         assert view["y"] <= first["y"] <= bottom
         drawing(page).press("f")
-        page.painted()
+        page.wait_for_paint()
         assert page.ask("view")["k"] < view["k"]
 
 
 def test_stubs_of_one_box_that_say_the_same_say_it_once(browser: Browser) -> None:
-    graph = layered(flow=True)
+    graph = layers_graph(flow=True)
     more = tuple(replace(graph.cuts[-1], names=(f"lost.{number}",)) for number in range(2))
     for cuts, words in ((graph.cuts, "unreached"), (graph.cuts + more, "unreached \u00d73")):
-        with browser.opened(replace(graph, cuts=cuts).to("html")) as page:
+        with browser.open(replace(graph, cuts=cuts).to("html")) as page:
             assert [text for text in drawn_text(drawing(page)) if text.startswith("unreached")] == [words]
 
 
 def test_the_side_before_has_no_cut_that_came(browser: Browser) -> None:
-    before = layered()
+    before = layers_graph()
     lost = Cut("unreached", ("head.weight",), "head", WEIGHT)
     nodes = {key: node for key, node in before.nodes.items() if key != "head.weight"}
     nodes["head/mm:1"] = replace(nodes["head/mm:1"], inputs=(nodes["head/mm:1"].inputs[0], None), saved=())
     after = replace(before, nodes=nodes, cuts=(lost,))
-    with browser.opened(gradir.diff(before, after).to("html"), "#open=head") as page:
+    with browser.open(gradir.diff(before, after).to("html"), "#open=head") as page:
         drawing(page)
         assert "unreached" in drawn_text(page)
         page.press("b")
@@ -143,12 +143,12 @@ DETACH = "detach net.py:7"
 
 def test_cuts_that_came_and_went_are_those_of_the_diff(browser: Browser) -> None:
     """No node of these parameters went or came: what the diff says of the cuts is all that tells."""
-    base = layered()
+    base = layers_graph()
     place = Cut("detach", (), "head", op="detach", source=Source("net.py", 7), into="head/mm:1", slot=0)
     lost = Cut("unreached", ("head.scale",), "head", WEIGHT)
     one, other = replace(base, cuts=(lost,)), replace(base, cuts=(place,))
     for before, after, came, went in ((one, other, DETACH, "unreached"), (other, one, "unreached", DETACH)):
-        with browser.opened(gradir.diff(before, after).to("html"), "#open=head") as page:
+        with browser.open(gradir.diff(before, after).to("html"), "#open=head") as page:
             drawing(page)
             both = drawn_text(page)
             assert came in both
@@ -166,10 +166,10 @@ def test_cuts_that_came_and_went_are_those_of_the_diff(browser: Browser) -> None
 
 def test_the_stub_of_a_module_that_went_goes_with_it(browser: Browser) -> None:
     """A cut that both graphs have is drawn on the side alone that has its box."""
-    base = layered()
+    base = layers_graph()
     stays = replace(base, cuts=(Cut("detach", (), "head", op="detach", at="head/exp:1", source=Source("net.py", 7)),))
-    after = changed(stays)
-    with browser.opened(gradir.diff(stays, after).to("html"), "#open=head") as page:
+    after = change_layers(stays)
+    with browser.open(gradir.diff(stays, after).to("html"), "#open=head") as page:
         drawing(page)
         assert DETACH in drawn_text(page)
         page.press("b")
@@ -187,9 +187,9 @@ def test_the_words_before_and_after_stand_above_the_drawings(review: Opened) -> 
 
 
 def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:
-    before = layered()
-    html = gradir.diff(before, changed(before)).to("html")
-    with browser.opened(html, viewport={"width": 1000, "height": 700}) as page:
+    before = layers_graph()
+    html = gradir.diff(before, change_layers(before)).to("html")
+    with browser.open(html, viewport={"width": 1000, "height": 700}) as page:
         drawing(page).press("n", "n", "n")
         box = next(box for box in page.ask("boxes") if box["status"] == "added")
         view = page.ask("view")
@@ -197,7 +197,7 @@ def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:
         left = box["x"] + box["width"] + 9 - view["width"] / view["k"]
         page.ask("move(it)", {**view, "x": left})
         page.press("b")
-        page.painted()
+        page.wait_for_paint()
         view = page.ask("view")
         assert view["x"] <= box["x"]
         assert box["x"] + box["width"] <= view["x"] + view["width"] / view["k"]
@@ -214,6 +214,6 @@ def test_both_sides_are_saved(review: Opened, key: str) -> None:
 
 @pytest.mark.parametrize("width", [1400, 700])
 def test_what_raised_and_its_line_are_read_at_the_first_picture(browser: Browser, width: int) -> None:
-    with browser.opened(failed().to("html"), viewport={"width": width, "height": 600}) as page:
+    with browser.open(failing_graph().to("html"), viewport={"width": width, "height": 600}) as page:
         for words in ("\u2715 sizes 4 and 8 differ", "net.py:9 in forward"):
             page.page.get_by_label("Details").get_by_text(words).wait_for(state="visible")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from browser import Browser, Opened, drawing
 from msgspec.structs import replace
-from page_graphs import changed, layered
+from page_graphs import change_layers, layers_graph
 
 import gradir
 from gradir.ir import Builder, Graph, Scope, TensorMeta
@@ -17,7 +17,7 @@ WINDOW = {"width": 1280, "height": 800}
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_table_of_modules_leaves_room_for_the_drawing(browser: Browser, scheme: str) -> None:
-    with browser.opened(layered(20).to("html"), viewport=WINDOW, color_scheme=scheme) as page:
+    with browser.open(layers_graph(20).to("html"), viewport=WINDOW, color_scheme=scheme) as page:
         drawing(page).press("m")
         assert page.page.locator("main").bounding_box()["width"] >= 400
         heads = page.page.get_by_role("columnheader").all()
@@ -31,10 +31,10 @@ def test_the_table_of_modules_leaves_room_for_the_drawing(browser: Browser, sche
 
 
 def test_the_bar_of_a_review_has_one_line(browser: Browser) -> None:
-    html = gradir.diff(layered(20), changed(layered(20))).to(
+    html = gradir.diff(layers_graph(20), change_layers(layers_graph(20))).to(
         "html", title="Model: models/before.gir \u2192 models/after.gir"
     )
-    with browser.opened(html, viewport=WINDOW) as page:
+    with browser.open(html, viewport=WINDOW) as page:
         places = [part.bounding_box() for part in page.page.locator("header > :not(.verdict)").all()]
         assert len(places) == 7
         assert len({round(place["y"] + place["height"] / 2) for place in places}) == 1
@@ -69,8 +69,8 @@ def replaced() -> tuple[Graph, Graph]:
 
 
 def pairs() -> Iterator[tuple[Graph, Graph]]:
-    yield layered(), changed(layered())
-    yield changed(layered()), layered()
+    yield layers_graph(), change_layers(layers_graph())
+    yield change_layers(layers_graph()), layers_graph()
     yield replaced()
     before, after = replaced()
     yield after, before
@@ -78,17 +78,17 @@ def pairs() -> Iterator[tuple[Graph, Graph]]:
 
 @pytest.mark.parametrize("both", [*pairs()], ids=["changed", "back", "replaced", "restored"])
 def test_side_by_side_text_stays_in_its_box(browser: Browser, both: tuple[Graph, Graph]) -> None:
-    with browser.opened(gradir.diff(*both).to("html"), viewport=WINDOW) as page:
+    with browser.open(gradir.diff(*both).to("html"), viewport=WINDOW) as page:
         drawing(page).press("b")
         for key in ("0", "e"):
             page.press(key)
-            page.painted()
+            page.wait_for_paint()
             assert all(side["words"] for side in page.ask("drawings"))
             assert page.page.evaluate(TOO_LARGE) == []
 
 
 def test_side_by_side_the_legend_is_closed_and_the_whole_is_in_sight(browser: Browser) -> None:
-    with browser.opened(gradir.diff(*replaced()).to("html"), viewport=WINDOW) as page:
+    with browser.open(gradir.diff(*replaced()).to("html"), viewport=WINDOW) as page:
         legend = page.page.locator(".legend")
         assert legend.get_attribute("open") is not None
         drawing(page).press("b")
@@ -118,7 +118,7 @@ def test_a_review_lists_the_cause_before_what_follows_from_it(browser: Browser) 
     c.output(c.function("exp", [value], [meta], scope="a"))
     after = c.build(scopes=[Scope("a", "Reader"), Scope("z", "Act")])
     diff = gradir.diff(before, after)
-    with browser.opened(diff.to("html")) as page:
+    with browser.open(diff.to("html")) as page:
         listed = rows(page)
         heads = [row for row in listed if row.split("\n")[-1] in {"a", "z"}]
         assert [head.split("\n")[-1] for head in heads] == ["z", "a"], listed
@@ -129,8 +129,8 @@ def test_a_review_lists_the_cause_before_what_follows_from_it(browser: Browser) 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_what_is_found_stands_below_the_field_and_within_the_window(browser: Browser, width: int) -> None:
-    html = gradir.diff(layered(), changed(layered())).to("html", title="Model: before \u2192 after")
-    with browser.opened(html, viewport={"width": width, "height": 844}) as page:
+    html = gradir.diff(layers_graph(), change_layers(layers_graph())).to("html", title="Model: before \u2192 after")
+    with browser.open(html, viewport={"width": width, "height": 844}) as page:
         drawing(page).press("/")
         page.page.keyboard.type("gelu")
         page.page.locator(".hits").wait_for()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser import DRAWING, Browser, Opened, details, drawing
-from page_graphs import failed, layered
+from page_graphs import failing_graph, layers_graph
 
 import gradir
 from gradir.ir import Builder, TensorMeta
@@ -17,7 +17,7 @@ from gradir.overlays import Channel, Overlay
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Opened]:
-    with browser.opened(layered().to("html", title="a stack")) as opened:
+    with browser.open(layers_graph().to("html", title="a stack")) as opened:
         yield drawing(opened)
 
 
@@ -28,7 +28,7 @@ def find(opened: Opened, words: str) -> list[str]:
     field.type(words)
     # The page searches 40 ms after the last key: its timer is due before this one, however slow the machine.
     opened.page.evaluate("new Promise((done) => setTimeout(done, 50))")
-    opened.until("hits.length > 0")
+    opened.wait("hits.length > 0")
     found: list[str] = opened.ask("hits")
     return found
 
@@ -50,10 +50,10 @@ def test_modules_open_and_close(page: Opened) -> None:
     page.press("2")
     assert depths < {frame["depth"] for frame in page.ask("frames")}
     page.click("h", click_count=2)
-    page.until("frames.every(({name}) => name !== 'h')")
+    page.wait("frames.every(({name}) => name !== 'h')")
     page.click("h")
     page.press("Enter")
-    page.until("frames.some(({name}) => name === 'h')")
+    page.wait("frames.some(({name}) => name === 'h')")
 
 
 def test_modules_of_a_path_or_a_class_open_and_close_together(page: Opened) -> None:
@@ -71,7 +71,7 @@ def test_modules_of_a_path_or_a_class_open_and_close_together(page: Opened) -> N
 def test_what_is_open_is_drawn_whole(page: Opened) -> None:
     page.press("e", "g", "h")
     drawn = set(page.names())
-    graph = layered()
+    graph = layers_graph()
     page.press("i")
     assert {*page.names(), *drawn} >= {node.id for node in graph.nodes.values() if node.op != "view"}
 
@@ -79,7 +79,7 @@ def test_what_is_open_is_drawn_whole(page: Opened) -> None:
 def test_pan_zoom_and_fit(page: Opened) -> None:
     before = page.ask("view")
     page.press("+", "+")
-    page.until(f"view.k > {before['k']}")
+    page.wait(f"view.k > {before['k']}")
     box = page.page.locator(DRAWING).first.bounding_box()
     middle = box["x"] + box["width"] / 2, box["y"] + box["height"] - 20
     here = page.ask("view")
@@ -87,22 +87,22 @@ def test_pan_zoom_and_fit(page: Opened) -> None:
     page.page.mouse.down()
     page.page.mouse.move(middle[0] - 120, middle[1] - 90, steps=4)
     page.page.mouse.up()
-    page.until(f"view.x > {here['x']}")
+    page.wait(f"view.x > {here['x']}")
     page.page.mouse.wheel(0, 240)
     page.press("Shift+ArrowRight")
     page.press("f")
-    page.painted()
+    page.wait_for_paint()
     fitted = page.ask("view")
     assert (fitted["k"], fitted["x"], fitted["y"]) == pytest.approx((before["k"], before["x"], before["y"]), rel=1e-3)
 
 
 def test_panning_draws_no_whole_picture_anew(page: Opened) -> None:
     page.press("e", "+")
-    page.painted()
+    page.wait_for_paint()
     before = page.ask("painted")
     for _ in range(5):
         page.press("Shift+ArrowRight")
-    page.painted()
+    page.wait_for_paint()
     assert page.ask("painted")["count" if "count" in before else next(iter(before))] - next(iter(before.values())) <= 5
 
 
@@ -145,7 +145,7 @@ def test_a_hit_is_selected_and_brought_into_view(page: Opened) -> None:
     page.press("0", "/")
     hits = find(page, "h.2.mlp/gelu")
     page.page.keyboard.press("Enter")
-    page.until("selection.kind === 'node'")
+    page.wait("selection.kind === 'node'")
     assert page.ask("selection")["name"] == hits[0] == "h.2.mlp/gelu:1"
     assert page.ask("place(it)", "h.2.mlp/gelu:1") is not None
 
@@ -153,7 +153,7 @@ def test_a_hit_is_selected_and_brought_into_view(page: Opened) -> None:
 def test_everything_that_the_file_knows_of_a_node(page: Opened) -> None:
     find(page, "h.1.attn/mm")
     page.page.keyboard.press("Enter")
-    page.until("selection.kind === 'node'")
+    page.wait("selection.kind === 'node'")
     said = details(page)
     for words in ("MmBackward0", "net.py:40 in forward", "scale", "0.5", "self_sym_sizes", "[4, 8]", "128 B"):
         assert words in said, words
@@ -198,11 +198,11 @@ def test_colours_have_a_legend(page: Opened) -> None:
 
 
 def test_an_overlay_is_a_colour_of_its_own(browser: Browser) -> None:
-    graph = layered()
+    graph = layers_graph()
     overlay = Overlay(
         (Channel("gradient", {"head.weight": 0.5, "h.0.attn.weight": "zero"}, "norm", looks={"zero": "alarm"}),)
     )
-    with browser.opened(gradir.export(graph, "html", overlay=overlay)) as page:
+    with browser.open(gradir.export(graph, "html", overlay=overlay)) as page:
         drawing(page).press("e")
         assert "gradient" in page.text("main")
         assert {"x zero"} & {entry["words"] for entry in page.ask("legend")}
@@ -216,7 +216,7 @@ def test_every_channel_of_an_overlay_is_a_colour(browser: Browser, channel: str,
             Channel("status", {"head/mm:1": "lost"}, looks={"lost": "alarm"}),
         )
     )
-    with browser.opened(gradir.export(layered(), "html", overlay=overlay, channel=channel, rollup=True)) as page:
+    with browser.open(gradir.export(layers_graph(), "html", overlay=overlay, channel=channel, rollup=True)) as page:
         (other,) = {"norm", "status"} - {first}
         assert page.ask("colour") == f"overlay:{first}"
         assert page.text("header select").splitlines()[:2] == [f"Colour: {first}", f"Colour: {other}"]
@@ -235,7 +235,7 @@ def test_an_overlay_colours_the_box_that_a_parameter_is_written_in(browser: Brow
     values = {f"h.{layer}.attn.weight": "lost" if layer == 1 else "reached" for layer in range(4)}
     looks: Any = {"lost": "alarm", "reached": "good"}
     overlay = Overlay((Channel("status", values, looks=looks),))
-    with browser.opened(gradir.export(layered(), "html", overlay=overlay), "#open=*&on=inline") as page:
+    with browser.open(gradir.export(layers_graph(), "html", overlay=overlay), "#open=*&on=inline") as page:
         fills = {box["name"]: box["fill"] for box in page.ask("boxes")}
         assert (fills["h.0.attn/mm:1"], fills["h.1.attn/mm:1"]) == ("look-good", "look-alarm")
         assert fills["h.1.mlp/mm:1"] == "plain"
@@ -245,7 +245,7 @@ def test_equal_layers_are_drawn_once(page: Opened) -> None:
     page.press("0")
     page.open("h")
     page.press("r")
-    page.until("boxes.some(({times}) => times === 4) || frames.length > 0")
+    page.wait("boxes.some(({times}) => times === 4) || frames.length > 0")
     times = {box["times"] for box in page.ask("boxes")}
     assert 4 in times
     page.press("r")
@@ -282,7 +282,7 @@ def test_the_table_has_equal_layers_once_with_what_they_come_to(page: Opened) ->
     rows = page.page.get_by_role("grid", name="Modules").get_by_role("row")
     assert rows.count() == 1 + 14
     page.press("r")
-    page.until("switches.rollUp")
+    page.wait("switches.rollUp")
     told = [row.split("\n") for row in rows.all_inner_texts()[1:]]
     assert [(row[0], row[1]) for row in told] == [
         ("h", "ModuleList"),
@@ -297,7 +297,7 @@ def test_the_table_has_equal_layers_once_with_what_they_come_to(page: Opened) ->
 
 
 def test_all_modules_of_a_class_open_and_close_together(browser: Browser) -> None:
-    with browser.opened(layered().to("html"), "#open=h.0,h.1,h.2,h.3") as page:
+    with browser.open(layers_graph().to("html"), "#open=h.0,h.1,h.2,h.3") as page:
         page.click("h.1.attn")
         every = [f"h.{layer}.attn" for layer in range(4)]
         for word, is_open in (("Open", True), ("Close", False)):
@@ -316,7 +316,7 @@ def test_the_outline_is_a_tree_for_keys(page: Opened) -> None:
     assert page.ask("selection")["kind"] in {"module", "node"}
     find(page, "head.weight")
     page.page.keyboard.press("Enter")
-    page.until("selection.kind === 'node'")
+    page.wait("selection.kind === 'node'")
     # The module that holds it stands above.
     assert "weight float32[8, 8]" in tree.get_by_role("treeitem", selected=True).inner_text()
     assert "head." not in tree.inner_text()
@@ -327,12 +327,12 @@ def test_a_link_brings_the_view_back(page: Opened, browser: Browser) -> None:
     page.open("h")
     find(page, "head.weight")
     page.page.keyboard.press("Enter")
-    page.until("selection.kind === 'node'")
+    page.wait("selection.kind === 'node'")
     address = page.page.url
     assert "#" in address
     assert "node=head.weight" in address
     state = page.ask("opened"), page.ask("selection")
-    with browser.opened(layered().to("html", title="a stack"), "#" + address.partition("#")[2]) as again:
+    with browser.open(layers_graph().to("html", title="a stack"), "#" + address.partition("#")[2]) as again:
         assert (again.ask("opened"), again.ask("selection")) == state
 
 
@@ -340,7 +340,7 @@ def test_a_link_brings_the_view_back(page: Opened, browser: Browser) -> None:
     "link", ["#node=", "#node=nothing&open=%", "#open=\x00&colour=x&on=y&follow=z&sides=1", "#" + "a=" * 5000]
 )
 def test_a_broken_link_is_no_trouble(browser: Browser, link: str) -> None:
-    with browser.opened(layered().to("html"), link) as page:
+    with browser.open(layers_graph().to("html"), link) as page:
         assert page.ask("boxes")
 
 
@@ -356,7 +356,7 @@ def test_what_is_seen_is_saved(page: Opened, key: str, head: bytes) -> None:
 
 
 def test_cuts_are_stubs_and_unreached_parameters_lead_to_them(browser: Browser) -> None:
-    with browser.opened(layered(flow=True).to("html")) as page:
+    with browser.open(layers_graph(flow=True).to("html")) as page:
         drawing(page).press("e")
         (stub,) = [stub for stub in page.ask("stubs") if stub["cut"] == 0]
         assert stub["box"] == "head/mm:1"
@@ -374,7 +374,7 @@ def test_cuts_are_stubs_and_unreached_parameters_lead_to_them(browser: Browser) 
 
 
 def test_a_forward_that_raised_ends_at_the_operation(browser: Browser) -> None:
-    with browser.opened(failed().to("html")) as page:
+    with browser.open(failing_graph().to("html")) as page:
         drawing(page).press("e")
         (box,) = [box for box in page.ask("boxes") if box["failed"]]
         page.click(box["name"])
@@ -390,9 +390,9 @@ def test_fit_leaves_room_for_the_legend(browser: Browser) -> None:
         for _ in range(12):
             value = b.function("exp", [value], [meta])
         b.output(value, str(column))
-    with browser.opened(b.build().to("html")) as page:
+    with browser.open(b.build().to("html")) as page:
         drawing(page).press("f")
-        page.painted()
+        page.wait_for_paint()
         legend = page.page.locator(".legend").bounding_box()
         assert legend is not None
         for box in page.ask("boxes"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from browser import Browser, Opened, details, drawing
 from msgspec.structs import replace
-from page_graphs import META, changed, failed, layered
+from page_graphs import META, change_layers, failing_graph, layers_graph
 
 import gradir
 from gradir.explanations.from_cuts import explain_cuts
@@ -25,7 +25,7 @@ NARROW = {"width": 390, "height": 800}
 
 
 def page_of(verdict: str = SENTENCE, look: Any = "alarm", **options: Any) -> str:
-    return gradir.export(layered(), "html", overlay=Overlay(CHANNELS, verdict, look), **options)
+    return gradir.export(layers_graph(), "html", overlay=Overlay(CHANNELS, verdict, look), **options)
 
 
 def place(page: Opened, selector: str) -> Any:
@@ -35,7 +35,7 @@ def place(page: Opened, selector: str) -> Any:
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_the_verdict_stands_above_the_drawing(browser: Browser, scheme: str, viewport: dict[str, int]) -> None:
-    with browser.opened(page_of(), color_scheme=scheme, viewport=viewport) as page:
+    with browser.open(page_of(), color_scheme=scheme, viewport=viewport) as page:
         assert page.text(".verdict") == f"✕ {SENTENCE}"
         line, below = place(page, ".verdict"), place(page, "main")
         assert line["y"] + line["height"] <= below["y"]
@@ -58,21 +58,21 @@ def test_the_verdict_stands_above_the_drawing(browser: Browser, scheme: str, vie
 
 @pytest.mark.parametrize(("look", "sign"), [("caution", "! "), ("quiet", ""), ("good", "")])
 def test_the_sign_is_that_of_the_look(browser: Browser, look: str, sign: str) -> None:
-    with browser.opened(page_of("All parameters get a gradient.", look)) as page:
+    with browser.open(page_of("All parameters get a gradient.", look)) as page:
         assert page.text(".verdict") == f"{sign}All parameters get a gradient."
 
 
 def test_a_screen_reader_is_told_the_verdict(browser: Browser) -> None:
-    with browser.opened(page_of()) as page:
+    with browser.open(page_of()) as page:
         page.page.wait_for_function(
             "words => document.querySelector('[role=status]').textContent === words", arg=SENTENCE
         )
 
 
 def test_every_page_has_the_sentence_of_explain_and_a_click_leads_to_the_place(browser: Browser) -> None:
-    graph = layered(flow=True)
+    graph = layers_graph(flow=True)
     sentence = explain_cuts(graph).verdict
-    with browser.opened(graph.to("html")) as page:
+    with browser.open(graph.to("html")) as page:
         line = page.text(".verdict").removeprefix("✕ ")
         assert sentence.startswith(line)
         assert line == "1 of 11 parameters gets no gradient: detach() cuts lost.weight (net.py:77 in forward)."
@@ -83,7 +83,7 @@ def test_every_page_has_the_sentence_of_explain_and_a_click_leads_to_the_place(b
 
 
 def test_in_a_narrow_window_a_click_on_the_sentence_opens_the_details(browser: Browser) -> None:
-    with browser.opened(layered(flow=True).to("html"), viewport=NARROW) as page:
+    with browser.open(layers_graph(flow=True).to("html"), viewport=NARROW) as page:
         panel = page.page.get_by_label("Details")
         assert not panel.is_visible()
         page.page.locator(".verdict button").click()
@@ -93,7 +93,7 @@ def test_in_a_narrow_window_a_click_on_the_sentence_opens_the_details(browser: B
 
 
 def test_without_a_recorded_flow_no_reason_is_guessed(browser: Browser) -> None:
-    graph = layered()
+    graph = layers_graph()
     lost = Cut("unreached", ("lost.weight",), "head", META)
     for shown, words in (
         (graph, "All 10 parameters are in the graph."),
@@ -104,12 +104,12 @@ def test_without_a_recorded_flow_no_reason_is_guessed(browser: Browser) -> None:
         ),
     ):
         assert explain_cuts(shown).verdict.startswith(words.removeprefix("! "))
-        with browser.opened(shown.to("html")) as page:
+        with browser.open(shown.to("html")) as page:
             assert page.text(".verdict") == words
 
 
 def test_a_forward_that_raised_says_where(browser: Browser) -> None:
-    with browser.opened(failed().to("html")) as page:
+    with browser.open(failing_graph().to("html")) as page:
         assert page.text(".verdict") == "✕ The forward ended at add: sizes 4 and 8 differ (net.py:9 in forward)."
         page.press("Escape")
         page.page.locator(".verdict button").click()
@@ -118,25 +118,25 @@ def test_a_forward_that_raised_says_where(browser: Browser) -> None:
 
 def test_a_page_of_nothing_to_explain_has_no_line_for_it(browser: Browser) -> None:
     unnamed = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
-    with browser.opened(unnamed.to("html")) as page:
+    with browser.open(unnamed.to("html")) as page:
         assert page.page.locator(".verdict").count() == 0
         assert page.text("[role=status]") == ""
 
 
 def test_a_part_of_a_graph_has_no_sentence_of_its_own(browser: Browser) -> None:
-    part = around(layered(flow=True), ["head/mm:1"], 1)
-    with browser.opened(part.to("html")) as page:
+    part = around(layers_graph(flow=True), ["head/mm:1"], 1)
+    with browser.open(part.to("html")) as page:
         assert page.page.locator(".verdict").count() == 0
 
 
 def test_a_pass_of_an_export_leaves_the_sentence_of_the_whole(browser: Browser) -> None:
-    page_of_part = gradir.export(layered(flow=True), "html", focus="head/mm:1")
-    with browser.opened(page_of_part) as page:
+    page_of_part = gradir.export(layers_graph(flow=True), "html", focus="head/mm:1")
+    with browser.open(page_of_part) as page:
         assert page.text(".verdict").startswith("✕ 1 of 11 parameters gets no gradient: detach() cuts lost")
 
 
 def test_a_verdict_with_markup_and_control_characters_is_text(browser: Browser) -> None:
-    with browser.opened(page_of(HOSTILE)) as page:
+    with browser.open(page_of(HOSTILE)) as page:
         assert page.text(".verdict") == f"✕ {escape_unprintable(HOSTILE)}"
         assert page.page.locator("header img, header b, .verdict *").count() == 0
 
@@ -144,9 +144,9 @@ def test_a_verdict_with_markup_and_control_characters_is_text(browser: Browser) 
 @pytest.mark.parametrize("words", ["a" * 100_000, "<b> " * 25_000, "\u202e" * 100_000], ids=["a", "b", "rtl"])
 def test_a_verdict_without_end_leaves_room_for_the_drawing(browser: Browser, words: str) -> None:
     # No overlay may have one so long, but a file may.
-    graph = layered()
+    graph = layers_graph()
     nodes = {**graph.nodes, "output": replace(graph.nodes["output"], ext={"verdict": ("alarm", words)})}
-    with browser.opened(replace(graph, nodes=nodes).to("html"), viewport=NARROW) as page:
+    with browser.open(replace(graph, nodes=nodes).to("html"), viewport=NARROW) as page:
         assert page.text(".verdict").startswith(f"✕ {escape_unprintable(words[:50])}")
         assert place(page, "main")["height"] > NARROW["height"] / 2
         page.page.set_viewport_size(WIDE)
@@ -164,18 +164,18 @@ def test_a_verdict_without_end_leaves_room_for_the_drawing(browser: Browser, wor
     ids=str,
 )
 def test_a_part_of_the_graph_has_the_verdict_of_all_of_it(browser: Browser, passes: dict[str, Any]) -> None:
-    with browser.opened(page_of(**passes)) as page:
+    with browser.open(page_of(**passes)) as page:
         assert page.text(".verdict") == f"✕ {SENTENCE}"
 
 
 def test_details_do_not_repeat_the_verdict(browser: Browser) -> None:
-    with browser.opened(page_of()) as page:
+    with browser.open(page_of()) as page:
         drawing(page).click("output")
         assert "detach" not in page.text("[aria-label=Details]")
 
 
 def test_paper_has_the_verdict(browser: Browser) -> None:
-    with browser.opened(page_of("word " * 400), color_scheme="dark", viewport=NARROW) as page:
+    with browser.open(page_of("word " * 400), color_scheme="dark", viewport=NARROW) as page:
         page.page.emulate_media(media="print")
         line = page.page.locator(".verdict")
         assert line.is_visible()
@@ -184,13 +184,13 @@ def test_paper_has_the_verdict(browser: Browser) -> None:
 
 
 def test_a_saved_picture_tells_the_verdict(browser: Browser) -> None:
-    with browser.opened(page_of(f"{SENTENCE} <b>&")) as page:
+    with browser.open(page_of(f"{SENTENCE} <b>&")) as page:
         drawing(page)
         with page.page.expect_download() as download:
             page.press("s")
         picture = Path(download.value.path()).read_text(encoding="utf-8")
         assert f"<desc>{SENTENCE} &lt;b&gt;&amp;</desc>" in picture
-    with browser.opened(Graph.of([Node("x", role="leaf")]).to("html")) as page:
+    with browser.open(Graph.of([Node("x", role="leaf")]).to("html")) as page:
         drawing(page)
         with page.page.expect_download() as download:
             page.press("s")
@@ -198,7 +198,7 @@ def test_a_saved_picture_tells_the_verdict(browser: Browser) -> None:
 
 
 def test_a_review_of_marked_graphs_has_the_verdict_of_the_second(browser: Browser) -> None:
-    before = layered()
-    after = gradir.overlays.apply_overlay(changed(before), Overlay(CHANNELS, SENTENCE, "alarm"))
-    with browser.opened(gradir.diff(before, after).to("html")) as page:
+    before = layers_graph()
+    after = gradir.overlays.apply_overlay(change_layers(before), Overlay(CHANNELS, SENTENCE, "alarm"))
+    with browser.open(gradir.diff(before, after).to("html")) as page:
         assert page.text(".verdict") == f"✕ {SENTENCE}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from browser import Browser, details, drawing
 from msgspec.structs import replace
-from page_graphs import META, WEIGHT, failed, layered
+from page_graphs import META, WEIGHT, failing_graph, layers_graph
 
 import gradir
 from gradir.ir import Builder, Graph, Producer, Scope
@@ -26,7 +26,7 @@ def accumulating() -> Graph:
 def test_a_weight_is_consumed_by_what_reads_it(browser: Browser) -> None:
     graph = accumulating()
     (accumulator,) = (key for key, node in graph.nodes.items() if node.op == "accumulate_grad")
-    with browser.opened(graph.to("html"), "#node=fc.weight") as page:
+    with browser.open(graph.to("html"), "#node=fc.weight") as page:
         page.page.get_by_label("Details").get_by_role("button", name="fc/t:1").wait_for()
         assert accumulator not in details(page)
         page.page.get_by_label("Details").get_by_role("button", name="fc/t:1").click()
@@ -38,7 +38,7 @@ def test_a_weight_is_consumed_by_what_reads_it(browser: Browser) -> None:
 
 
 def test_a_module_says_what_its_numbers_are(browser: Browser) -> None:
-    with browser.opened(accumulating().to("html"), "#module=fc") as page:
+    with browser.open(accumulating().to("html"), "#module=fc") as page:
         said = details(page).splitlines()
         assert said[said.index("own parameters") + 1] == "32"
         assert said[said.index("trainable parameters") + 1] == "16"
@@ -51,7 +51,7 @@ def test_a_review_calls_the_root_and_the_fields_of_modules_by_words(browser: Bro
     root = replace(before.scopes[""], calls=2)
     linear = replace(before.scopes["fc"], detail="in=8, out=8, bias=False", own=128, total=128)
     after = replace(before, scopes={"": root, "fc": linear})
-    with browser.opened(gradir.diff(before, after).to("html")) as page:
+    with browser.open(gradir.diff(before, after).to("html")) as page:
         rows = page.page.locator(".row[role=option]:not(.heading)").all_inner_texts()
         assert any("(top level)" in row for row in rows), rows
         assert not any(words in " ".join(rows) for words in PRIVATE)
@@ -65,13 +65,13 @@ def test_a_review_calls_the_root_and_the_fields_of_modules_by_words(browser: Bro
 
 @pytest.mark.parametrize("keys", [(), ("e",), ("0",), ("?",)])
 def test_no_page_has_private_words(browser: Browser, keys: tuple[str, ...]) -> None:
-    for graph in (failed(), layered(20), layered(flow=True)):
-        with browser.opened(graph.to("html")) as page:
+    for graph in (failing_graph(), layers_graph(20), layers_graph(flow=True)):
+        with browser.open(graph.to("html")) as page:
             drawing(page).press(*keys)
             said = page.text("body")
             assert not [words for words in PRIVATE if words in said]
 
 
 def test_an_error_is_told_once(browser: Browser) -> None:
-    with browser.opened(failed().to("html")) as page:
+    with browser.open(failing_graph().to("html")) as page:
         assert details(page).count("sizes 4 and 8 differ") == 1

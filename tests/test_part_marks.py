@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from mermaid_pictures import parsed
+from mermaid_pictures import parse_mermaid
 
 import gradir
 from gradir.ir import Builder, Cut, Graph, Node, Ref, TensorMeta
@@ -151,7 +151,7 @@ def test_the_tree_says_both() -> None:
 
 def test_mermaid_draws_both(mermaid_node: str) -> None:
     text = layers(4).to("mermaid", focus="h.1/tanh:1")
-    (picture,) = parsed(mermaid_node, [text])
+    (picture,) = parse_mermaid(mermaid_node, [text])
     vertices = {vertex["id"]: vertex for vertex in picture["vertices"]}
     assert [key for key, vertex in vertices.items() if "focus" in vertex["classes"]] == ["n1"]
     assert vertices["n1"]["classes"] == ["function", "focus"], "the second has the last word"

@@ -15,7 +15,7 @@ from gradir_exporters.plain import PlainExporter, PlainOptions
 from hypothesis import given
 from hypothesis import strategies as st
 from kept_fields import sample
-from plain_text import DOCS, follows_the_grammar, shown
+from plain_text import DOCS, follows_the_grammar, read_example
 from samples import HOSTILE_LABELS, chain, everything, forward, hostile
 from strategies import attrs, graphs, lists, scalars, texts, words
 from tools import require
@@ -75,7 +75,7 @@ def test_the_example_of_the_docs_is_what_gradir_writes() -> None:
     )
     b.output(addmm, "0")
     graph = b.build(scopes=[Scope("fc", "Linear", "in_features=3, out_features=4", 1, 16, 16, 16, training=True)])
-    assert shown() == plain(graph)
+    assert read_example() == plain(graph)
     brief = PlainExporter().export(graph, PlainOptions(brief=True))
     assert "".join(f"    {line}\n" for line in brief.splitlines()) in DOCS.read_text(encoding="utf-8")
 

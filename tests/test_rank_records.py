@@ -49,10 +49,10 @@ def test_another_writer_spells_them_by_the_documentation(whole: Graph) -> None:
     document = json.loads(data)
     assert list(document)[4:8] == ["rank", "scopes", "cuts", "collectives"]
     assert documented_writer.text(document) == data
-    assert gradir.loads(documented_writer.packed(document)) == whole
+    assert gradir.loads(documented_writer.write_msgpack(document)) == whole
     spelled = {key: value for key, value in document.items() if key not in ("nodes", "scopes", "cuts")}
     bare = {**spelled, "nodes": [{"id": "x", "role": "leaf"}]}
-    packed = documented_writer.packed(bare)
+    packed = documented_writer.write_msgpack(bare)
     assert gradir.dumps(gradir.loads(packed), format="msgpack") == packed
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from ranks_by_hand import net, ranked, reduce
+from ranks_by_hand import make_rank, net, reduce
 
 import gradir
 from gradir.cli import main
@@ -19,7 +19,7 @@ WORLD = (0, 1, 2, 3)
 
 
 def test_ranks_that_do_the_same_are_one_group_and_proved() -> None:
-    found = gradir.ranks([ranked(rank, [reduce(), reduce(2)]) for rank in (2, 0, 3, 1)])
+    found = gradir.ranks([make_rank(rank, [reduce(), reduce(2)]) for rank in (2, 0, 3, 1)])
     assert not found
     assert (found.world, found.ranks, found.proved, found.unreached) == (4, WORLD, 2, ("c",))
     assert [(group.ranks, group.nodes, group.collectives, group.uneven) for group in found.groups] == [
@@ -34,8 +34,8 @@ def test_ranks_that_do_the_same_are_one_group_and_proved() -> None:
 
 
 def test_a_rank_that_skips_a_branch_makes_the_others_wait() -> None:
-    ranks = [ranked(rank, [reduce(), reduce(2)]) for rank in range(3)]
-    found = gradir.ranks([*ranks, ranked(3, [reduce()], graph=net(branch=False))])
+    ranks = [make_rank(rank, [reduce(), reduce(2)]) for rank in range(3)]
+    found = gradir.ranks([*ranks, make_rank(3, [reduce()], graph=net(branch=False))])
     assert [(finding.kind, finding.ranks, finding.lines) for finding in found.findings] == [
         (
             "hang",
@@ -60,7 +60,7 @@ def test_a_rank_that_skips_a_branch_makes_the_others_wait() -> None:
 )
 def test_what_does_not_fit_is_told_of_both_sides(other: Collective, reason: str) -> None:
     other = replace(other, source=Source("train.py", 7))
-    found = gradir.ranks([*(ranked(rank, [reduce()]) for rank in range(3)), ranked(3, [other])])
+    found = gradir.ranks([*(make_rank(rank, [reduce()]) for rank in range(3)), make_rank(3, [other])])
     (finding,) = found.findings
     assert (finding.kind, finding.ranks, found.proved) == ("hang", WORLD, 0)
     assert finding.lines[:2] == (reason, "ranks 0-2 in backward all_reduce float32[4] on world at mm:1")
@@ -95,7 +95,7 @@ def test_two_groups_in_opposite_order_may_hang() -> None:
     groups = {"dp": (0, 1), "tp": (0, 1)}
     orders = [["dp", "tp"], ["tp", "dp"]]
     found = gradir.ranks(
-        [ranked(rank, [reduce(group=group) for group in orders[rank]], groups=groups, world=2) for rank in (0, 1)]
+        [make_rank(rank, [reduce(group=group) for group in orders[rank]], groups=groups, world=2) for rank in (0, 1)]
     )
     assert [(finding.kind, finding.lines) for finding in found.findings] == [
         (
@@ -124,7 +124,7 @@ def test_stages_of_a_pipeline_send_and_receive_in_order() -> None:
     assert isinstance(stuck, Stuck)
     assert (sorted(stuck.waiting), stuck.ended, stuck.first) == ([1, 2], {0: 1}, {1: [0]})
     found = gradir.ranks(
-        ranked(rank, program, world=3, stage=rank, stages=3) for rank, program in {**programs, 0: [to(1)]}.items()
+        make_rank(rank, program, world=3, stage=rank, stages=3) for rank, program in {**programs, 0: [to(1)]}.items()
     )
     assert found.findings[0].lines == (
         "wait for ever: rank 1 in forward recv float32[2] on world with 0",
@@ -139,12 +139,12 @@ def test_stages_of_a_pipeline_send_and_receive_in_order() -> None:
 
 
 def test_of_a_sample_no_hang_is_claimed() -> None:
-    found = gradir.ranks([ranked(0, [reduce(), reduce()]), ranked(2, [reduce()])])
+    found = gradir.ranks([make_rank(0, [reduce(), reduce()]), make_rank(2, [reduce()])])
     assert found.is_sample
     assert not found
     assert "2 of 4 ranks, 1 graph; the others have no file, so this is a sample and no hang is claimed" in str(found)
     # What does not fit shows all the same.
-    assert gradir.ranks([ranked(0, [reduce()]), ranked(2, [reduce(7)])]).findings[0].kind == "hang"
+    assert gradir.ranks([make_rank(0, [reduce()]), make_rank(2, [reduce(7)])]).findings[0].kind == "hang"
 
 
 def stopped(why: str, *issued: Collective) -> Graph:
@@ -162,21 +162,21 @@ def stopped(why: str, *issued: Collective) -> Graph:
     ],
 )
 def test_a_rank_without_a_graph_is_compared_by_what_it_exchanged(other: Graph, kinds: list[str], line: str) -> None:
-    found = gradir.ranks([ranked(0, [reduce()], world=2), other])
+    found = gradir.ranks([make_rank(0, [reduce()], world=2), other])
     assert [finding.kind for finding in found.findings] == kinds
     for form in ("text", "markdown", "html"):
         assert line in found.to(form)
 
 
 def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None:
-    found = gradir.ranks([ranked(0), ranked(1), ranked(2, graph=net(size=3)), ranked(3)])
+    found = gradir.ranks([make_rank(0), make_rank(1), make_rank(2, graph=net(size=3)), make_rank(3)])
     assert [(group.ranks, group.uneven) for group in found.groups] == [(WORLD, True)]
     assert not found
-    assert gradir.ranks([ranked(0), ranked(1), ranked(2, graph=net(start=1)), ranked(3)]).findings
+    assert gradir.ranks([make_rank(0), make_rank(1), make_rank(2, graph=net(start=1)), make_rank(3)]).findings
     paths = [tmp_path / f"{rank}.gir" for rank in range(4)]
     for rank, path in enumerate(paths):
         form, compress = (("json", None), ("msgpack", None), ("json", "gzip"), ("msgpack", "gzip"))[rank]
-        ranked(rank, [reduce()]).save(path, format=form, compress=compress)
+        make_rank(rank, [reduce()]).save(path, format=form, compress=compress)
     found = gradir.ranks(paths)
     assert [(group.ranks, group.uneven) for group in found.groups] == [(WORLD, False)]
     assert found.proved == 1
@@ -186,25 +186,28 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
     ("graphs", "message"),
     [
         ([], "^there is nothing to compare"),
-        ([ranked(0), net()], "^graph 1 does not say its rank, and graph 0 does: capture all of them with --coll"),
-        ([ranked(1), ranked(1)], "^graph 0 and graph 1 are both of rank 1: give the files of one run$"),
+        ([make_rank(0), net()], "^graph 1 does not say its rank, and graph 0 does: capture all of them with --coll"),
+        ([make_rank(1), make_rank(1)], "^graph 0 and graph 1 are both of rank 1: give the files of one run$"),
         (
-            [ranked(0), ranked(1, stage=0, stages=2)],
+            [make_rank(0), make_rank(1, stage=0, stages=2)],
             "^graph 1 is of a pipeline of 2 stages, and graph 0 of 0: give the files of one run, captured in one way$",
         ),
-        ([ranked(0), ranked(1, world=2)], "^graph 1 is rank 1 of 2, and graph 0 rank 0 of 4: "),
+        ([make_rank(0), make_rank(1, world=2)], "^graph 1 is rank 1 of 2, and graph 0 rank 0 of 4: "),
         (
-            [ranked(0, groups={"tp": (0, 1)}), ranked(1, groups={"tp": (1, 2)})],
+            [make_rank(0, groups={"tp": (0, 1)}), make_rank(1, groups={"tp": (1, 2)})],
             "^graph 1 has other ranks in the group tp than others there: ",
         ),
         (
-            [ranked(0, groups={"tp": (0, 2)}), *(ranked(rank, groups={"tp": (0, 1, 2)}) for rank in (1, 2))],
+            [make_rank(0, groups={"tp": (0, 2)}), *(make_rank(rank, groups={"tp": (0, 1, 2)}) for rank in (1, 2))],
             "^graph 0 has other ranks in the group tp than others there: ",
         ),
-        ([ranked(0, world=2), *(ranked(rank) for rank in (1, 2))], "^graph 0 is rank 0 of 2, and graph 1 rank 1 of 4"),
-        ([ranked(0, groups={"tp": (1, 2)})], "its rank 0 is not in its group tp"),
-        ([ranked(0, [reduce(group="tp")])], "its collective 0 is on 'tp', which is none of its groups"),
-        ([ranked(0, [replace(reduce(), op="send", peer=9)])], "its collective 0 is with 9, and world has 4 ranks"),
+        (
+            [make_rank(0, world=2), *(make_rank(rank) for rank in (1, 2))],
+            "^graph 0 is rank 0 of 2, and graph 1 rank 1 of 4",
+        ),
+        ([make_rank(0, groups={"tp": (1, 2)})], "its rank 0 is not in its group tp"),
+        ([make_rank(0, [reduce(group="tp")])], "its collective 0 is on 'tp', which is none of its groups"),
+        ([make_rank(0, [replace(reduce(), op="send", peer=9)])], "its collective 0 is with 9, and world has 4 ranks"),
     ],
 )
 def test_what_is_not_of_one_run_is_an_error(graphs: list[Graph], message: str) -> None:
@@ -235,11 +238,11 @@ def test_files_without_ranks_are_compared_by_the_numbers_in_their_names(
 def test_validate_names_the_file_that_is_of_another_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     paths = [tmp_path / f"run.{rank}.gir" for rank in range(3)]
     for rank, path in enumerate(paths):
-        ranked(rank, world=3 if rank else 2).save(path)
+        make_rank(rank, world=3 if rank else 2).save(path)
     assert main(["validate", *map(str, paths)]) == 0
     assert main(["validate", "--ranks", *map(str, paths)]) == 2
     assert "run.0.gir is rank 0 of 2, and " in capfd.readouterr().err
-    ranked(0, world=3).save(paths[0])
+    make_rank(0, world=3).save(paths[0])
     assert main(["validate", "--ranks", *map(str, paths)]) == 0
 
 
@@ -248,7 +251,7 @@ def test_the_command_says_it_in_three_forms_and_by_its_status(
 ) -> None:
     paths = [str(tmp_path / f"{rank}.gir") for rank in range(2)]
     for rank, path in enumerate(paths):
-        ranked(rank, [reduce()] * (2 - rank), world=2).save(path)
+        make_rank(rank, [reduce()] * (2 - rank), world=2).save(path)
 
     def status(*words: str) -> int:
         return main(["ranks", *paths, *words])
@@ -267,7 +270,7 @@ def test_the_command_says_it_in_three_forms_and_by_its_status(
     assert document["findings"][0]["kind"] == "hang"
     assert status("--format", "markdown", "--fail-on", "may-hang") == 0
     assert "| rank 0, 1" not in capfd.readouterr().out
-    ranked(0, world=2).save(paths[1])
+    make_rank(0, world=2).save(paths[1])
     assert status() == 2
     assert "are both of rank 0" in capfd.readouterr().err
 
@@ -276,7 +279,7 @@ def test_many_unlike_ranks_are_a_short_report_unless_it_is_full(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     world = 64
-    graphs = [ranked(rank, [reduce(rank + 1)], graph=net(size=2), world=world) for rank in range(world)]
+    graphs = [make_rank(rank, [reduce(rank + 1)], graph=net(size=2), world=world) for rank in range(world)]
     for rank, graph in enumerate(graphs):
         # Every second one lacks the same module, the others have an operation of their own.
         other = net(branch=False) if rank % 2 else replace(graph, nodes=dict(renamed(graph, f"f{rank}")))

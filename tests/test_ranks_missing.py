@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from ranks_by_hand import ranked
+from ranks_by_hand import make_rank
 
 import gradir
 from gradir.ir import Builder, Collective, Cut, Graph, Rank, Scope, Source, TensorMeta
@@ -31,7 +31,7 @@ def reduced(*paths: str) -> Collective:
 
 def of_ranks(*sides: tuple[Graph, dict[str, tuple[str, ...]], list[Collective]]) -> gradir.Ranks:
     return gradir.ranks(
-        ranked(rank, collectives, graph=each, world=len(sides), wrappers=wrappers)
+        make_rank(rank, collectives, graph=each, world=len(sides), wrappers=wrappers)
         for rank, (each, wrappers, collectives) in enumerate(sides)
     )
 

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 from browser import Browser, Opened
 from msgspec.structs import replace
-from ranks_by_hand import net, ranked, reduce
+from ranks_by_hand import make_rank, net, reduce
 from samples import hostile
 
 import gradir
@@ -28,7 +28,7 @@ EVIL = "</style></script><img src=x onerror=alert(1)>\"'&\u202e\x1b[31m"
 
 
 def placed(rank: int, issued: Sequence[Collective] = (), **more: Any) -> Graph:
-    return ranked(rank, issued, coordinates={"dp": rank // 2, "tp": rank % 2}, **more)
+    return make_rank(rank, issued, coordinates={"dp": rank // 2, "tp": rank % 2}, **more)
 
 
 def hanging() -> list[Graph]:
@@ -40,8 +40,8 @@ def hanging() -> list[Graph]:
 @contextmanager
 def report(browser: Browser, html: str, **context: Any) -> Iterator[Opened]:
     """A page from the disk, which in the end has said nothing and asked for nothing but itself and its frames."""
-    address = browser.written(html)
-    with browser.visited(Path(url2pathname(urlsplit(address).path)), **context) as opened:
+    address = browser.write(html)
+    with browser.visit(Path(url2pathname(urlsplit(address).path)), **context) as opened:
         yield opened
         assert opened.said == []
         assert {each for each in opened.asked if not each.startswith("blob:")} <= {address, "about:srcdoc"}
@@ -170,7 +170,7 @@ def test_the_first_mismatch_is_linked_and_mixed_tensors_are_no_proof() -> None:
 
 def test_ranks_without_a_graph_have_no_empty_table() -> None:
     whys = ("fails", "waits", "waits", "waits")
-    html = gradir.ranks(ranked(rank, [reduce()], graph=Graph({}), stopped=why) for rank, why in enumerate(whys)).to(
+    html = gradir.ranks(make_rank(rank, [reduce()], graph=Graph({}), stopped=why) for rank, why in enumerate(whys)).to(
         "html"
     )
     assert "groups of ranks" not in html
@@ -187,7 +187,7 @@ def test_few_ranks_in_a_large_mesh_make_no_large_page() -> None:
 
 def test_of_many_ranks_and_collectives_those_around_the_mismatch_are_shown() -> None:
     lists = [[reduce(1 + number) for number in range(200)], [reduce(1 + number) for number in range(120)]]
-    html = gradir.ranks(ranked(rank, lists[rank == 7], world=40) for rank in range(40)).to("html")
+    html = gradir.ranks(make_rank(rank, lists[rank == 7], world=40) for rank in range(40)).to("html")
     *_, (heads, *rows) = tables(html)
     assert (heads[1], heads[-1]) == ("97", "144")
     assert [row[0] for row in rows] == ["ranks 0-6, 8-39", "rank 7"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ranks_by_hand import ranked
+from ranks_by_hand import make_rank
 
 import gradir
 from gradir.ir import Collective
@@ -57,7 +57,7 @@ def summed(group: str, *names: str, op: str = "all_reduce", reduce: str = "sum")
 )
 def test_values_are_compared_among_ranks_that_sum_the_gradients(groups, issued, values, fields, found) -> None:
     ranks = gradir.ranks(
-        ranked(rank, issued, groups=own, values=values[rank], **fields) for rank, own in enumerate(groups)
+        make_rank(rank, issued, groups=own, values=values[rank], **fields) for rank, own in enumerate(groups)
     )
     told = [(finding.ranks, finding.lines) for finding in ranks.findings if finding.kind == "values"]
     assert told == found
@@ -66,6 +66,7 @@ def test_values_are_compared_among_ranks_that_sum_the_gradients(groups, issued, 
 
 def test_values_of_steps_that_begin_at_different_collectives_are_not_compared() -> None:
     ranks = [
-        ranked(rank, [summed("world", "a")], world=2, values={"a": rank}, offsets={"world": rank}) for rank in range(2)
+        make_rank(rank, [summed("world", "a")], world=2, values={"a": rank}, offsets={"world": rank})
+        for rank in range(2)
     ]
     assert not gradir.ranks(ranks)

@@ -18,7 +18,7 @@ METRIC = Collective("forward", "all_reduce", "world", tensors=(TensorMeta("float
 
 
 def ranked(rank: int, issued: Sequence[Collective], **fields: object) -> Graph:
-    return ranks_by_hand.ranked(rank, issued, graph=Graph({}) if fields.get("stopped") else None, world=2, **fields)
+    return ranks_by_hand.make_rank(rank, issued, graph=Graph({}) if fields.get("stopped") else None, world=2, **fields)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from real_changes import CHANGES, PAGE, pair, updated  # noqa: E402
+from real_changes import CHANGES, PAGE, pair, update  # noqa: E402
 from real_models import versions  # noqa: E402
-from reports import all_changes, between, markdown, of_kind, words_of  # noqa: E402
+from reports import all_changes, attach_findings, findings_of_kinds, markdown, words_of  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
@@ -73,8 +73,8 @@ def test_twelve_lines_say_what_changed_and_all_is_told(name: str) -> None:
     lines = str(found).splitlines()
     assert sum(map(bool, lines)) <= 12
     if "(by module)" in lines:
-        assert of_kind(found, "summary"), "what is no more than a list has a sentence above it"
-    assert Counter(all_changes(between(found, (a, b)))) == Counter(found.changes)
+        assert findings_of_kinds(found, "summary"), "what is no more than a list has a sentence above it"
+    assert Counter(all_changes(attach_findings(found, (a, b)))) == Counter(found.changes)
 
 
 def test_one_more_layer_is_that_layer_and_what_reads_from_it() -> None:
@@ -221,7 +221,7 @@ def test_the_page_shows_what_the_commands_print_now() -> None:
     assert stated, "the page says what its outputs depend on"
     if stated[1] != versions():
         pytest.skip(f"the page was made with {stated[1]}")
-    assert updated(text) == text, "run `make reviewing`, which writes it"
+    assert update(text) == text, "run `make reviewing`, which writes it"
 
 
 def test_the_options_that_the_page_names_are_there(

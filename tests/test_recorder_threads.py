@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from steps import steps  # noqa: E402
 from tensors import leaf  # noqa: E402
-from threads import in_new_thread  # noqa: E402
+from threads import call_in_thread  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline  # noqa: E402
@@ -30,9 +30,9 @@ class Meanwhile(nn.Module):
         self.action = action
 
     def forward(self, x):
-        in_new_thread(self.action)
+        call_in_thread(self.action)
         y = self.a(x)
-        in_new_thread(self.action)
+        call_in_thread(self.action)
         return y.tanh()
 
 
@@ -47,9 +47,9 @@ def test_a_model_that_another_thread_runs_gives_the_graph_nothing(sources: bool)
             y = model(x)
         return rec.capture(y)
 
-    alone = in_new_thread(run)
+    alone = call_in_thread(run)
     model.action = lambda: other(x)
-    assert in_new_thread(run) == alone
+    assert call_in_thread(run) == alone
     assert alone.nodes["m/tanh:1"].ext == {}
     assert (alone.nodes["m/tanh:1"].source is not None) == sources
 
@@ -61,10 +61,10 @@ def test_a_model_in_another_thread_that_feeds_the_graph_is_in_it() -> None:
     def run() -> gradir.Graph:
         with gradir.record({"m": model}) as rec:
             x = torch.ones(1, 2)
-            y = model(x) + in_new_thread(lambda: other(x))
+            y = model(x) + call_in_thread(lambda: other(x))
         return rec.capture(y)
 
-    graph = in_new_thread(run)
+    graph = call_in_thread(run)
     assert graph.nodes["Linear.weight"].scope == "Linear"
     made = [node for node in graph.nodes.values() if node.op == "addmm"]
     assert len(made) == 2
@@ -76,7 +76,7 @@ def test_a_model_in_another_thread_that_feeds_the_graph_is_in_it() -> None:
 def test_sources_are_those_of_the_thread_that_recorded() -> None:
     with gradir.record(sources=True) as rec:
         product = leaf(1) * 2
-    node = in_new_thread(lambda: rec.capture(product)).nodes["mul:1"]
+    node = call_in_thread(lambda: rec.capture(product)).nodes["mul:1"]
     assert node.source is not None
     assert node.names == ("product",)
 
@@ -96,7 +96,7 @@ def test_two_threads_that_record_one_after_the_other_have_their_own_lines() -> N
             first = leaf(1).cos()
         return [first]
 
-    outputs = [in_new_thread(late), in_new_thread(early)]
+    outputs = [call_in_thread(late), call_in_thread(early)]
     graph = rec.capture(outputs)
     assert {node.op: node.names for node in graph.nodes.values() if node.names} == {
         "sin": ("second",),

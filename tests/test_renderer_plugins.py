@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diff_pairs import edited
+from diff_pairs import edit_sample
 from plugins import gir, gradir, installed, recipe, register
 from samples import everything
 
@@ -30,14 +30,14 @@ __all__ = ["gir", "installed"]
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     library.save(everything(), "a.gir")
-    library.save(edited(), "b.gir")
+    library.save(edit_sample(), "b.gir")
     return tmp_path
 
 
 def test_it_is_a_format(installed: Path, files: Path) -> None:
     done = gradir(installed, "diff", files / "a.gir", files / "b.gir", "--format", "changes-csv")
     assert (done.returncode, done.stderr) == (1, "")
-    found = library.diff(everything(), edited())
+    found = library.diff(everything(), edit_sample())
     assert done.stdout.splitlines() == [
         "kind,subject,id",
         *(f"{change.kind},{change.subject},{change.id}" for change in found.changes),
@@ -47,7 +47,7 @@ def test_it_is_a_format(installed: Path, files: Path) -> None:
 def test_it_takes_its_options(installed: Path, files: Path) -> None:
     line = ("diff", files / "a.gir", files / "b.gir", "--format", "changes-csv")
     done = gradir(installed, *line, "-O", "subject=node")
-    found = library.diff(everything(), edited())
+    found = library.diff(everything(), edit_sample())
     assert len(done.stdout.splitlines()) == 1 + sum(change.subject == "node" for change in found.changes)
     for option, said in (
         ("subjekt=node", "renderer 'changes-csv' has no option 'subjekt' (did you mean 'subject'?)"),
@@ -104,7 +104,7 @@ def test_an_unknown_one_is_found_before_anything_is_loaded(capfd: pytest.Capture
         "mermaid, text; svg is a picture, drawn by 'gradir diff --format svg'\n"
     )
     with pytest.raises(ExportError, match="unknown renderer 'svg': svg is a picture, drawn by 'gradir diff"):
-        library.diff(everything(), edited()).to("svg")
+        library.diff(everything(), edit_sample()).to("svg")
 
 
 @pytest.mark.parametrize("name", ["text", "markdown", "json", "mermaid", "dot", "html"])
@@ -121,7 +121,7 @@ def test_python_gives_what_the_command_prints(name: str, capfd: pytest.CaptureFi
 
 @pytest.mark.usefixtures("files")
 def test_a_diff_prints_itself(capfd: pytest.CaptureFixture[str]) -> None:
-    found = library.diff(everything(), edited())
+    found = library.diff(everything(), edit_sample())
     print(found)
     mine = capfd.readouterr().out
     main(["diff", "a.gir", "b.gir"])
@@ -138,12 +138,12 @@ def test_a_diff_prints_itself(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_graphs_are_no_part_of_its_value() -> None:
-    found = library.diff(everything(), edited())
+    found = library.diff(everything(), edit_sample())
     read = decode(encode(found))
     assert read == found
     assert repr(read) == repr(found)
     assert found.sides is not None
-    assert found.sides.after == edited()
+    assert found.sides.after == edit_sample()
     assert read.sides is None
     # It tells every change by itself then.
     assert f"{read}\n" == render_text(read)
@@ -173,7 +173,7 @@ def test_a_report_makes_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         counted(home, name)
     monkeypatch.setattr(Correspondence, "__init__", _counted_init(counts))
-    found = library.diff(everything(), edited())
+    found = library.diff(everything(), edit_sample())
     assert counts == {"match": 1, "compare": 1, "Correspondence": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -198,6 +198,6 @@ def _counted_init(counts: Counter[str]) -> Callable[..., None]:
 
 def test_the_recipe_works() -> None:
     renderer = recipe("IdsRenderer")
-    found = library.diff(everything(), edited())
+    found = library.diff(everything(), edit_sample())
     lines = [f"{change.kind} {change.id}" for change in found.changes]
     assert renderer.render(found, renderer.options()).splitlines() == lines

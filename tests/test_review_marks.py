@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reports import changed_part, markdown, union
+from reports import cut_changed_part, markdown, union
 
 import gradir
 from gradir.cli import main
@@ -110,7 +110,7 @@ def test_an_input_that_went_elsewhere_is_drawn_as_lost() -> None:
         return b.build()
 
     before, after = rewired("b"), rewired("x")
-    part = changed_part(before, after, compare(before, after))
+    part = cut_changed_part(before, after, compare(before, after))
     assert {"a", "b", "x", "mul:1"} <= set(part.nodes)
     assert part.to("dot").count('style="dashed"') == 1
     assert part.to("mermaid", accumulators=True).count("-.->") == 1

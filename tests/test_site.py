@@ -164,7 +164,7 @@ def _module(name: str) -> Any:
 def test_the_start_page_asks_no_host_and_can_be_read_by_all(
     site: Path, browser: Browser, width: int, theme: str
 ) -> None:
-    with browser.visited(site / "index.html", viewport={"width": width, "height": 800}, color_scheme=theme) as opened:
+    with browser.visit(site / "index.html", viewport={"width": width, "height": 800}, color_scheme=theme) as opened:
         page = opened.page
         page.wait_for_selector(".md-search__output", state="attached")
         (frame,) = [frame for frame in page.frames if "detach-by-accident" in frame.url]
@@ -183,7 +183,7 @@ def test_the_start_page_asks_no_host_and_can_be_read_by_all(
 
 
 def test_the_search_works_from_the_disk(site: Path, browser: Browser) -> None:
-    with browser.visited(site / "tutorials" / "ci.html", viewport={"width": 1280, "height": 800}) as opened:
+    with browser.visit(site / "tutorials" / "ci.html", viewport={"width": 1280, "height": 800}) as opened:
         page = opened.page
         page.locator("input.md-search__input").click()
         page.keyboard.type("graph_snapshot")

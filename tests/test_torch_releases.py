@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from msgspec.structs import replace  # noqa: E402
-from released import KINDS, PROGRAMS, captured, file_of  # noqa: E402
+from released import KINDS, PROGRAMS, capture_program, file_of  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.diffs.ignoring import drop_identities  # noqa: E402
@@ -35,7 +35,7 @@ def stored(release: str, name: str, kind: str) -> Graph:
 
 @pytest.mark.parametrize(("name", "kind"), EACH)
 def test_no_release_makes_a_difference(name: str, kind: str) -> None:
-    graphs = [captured(name, kind), *(stored(release, name, kind) for release in RELEASES)]
+    graphs = [capture_program(name, kind), *(stored(release, name, kind) for release in RELEASES)]
     for before in graphs:
         for after in graphs:
             found = gradir.diff(before, after, normalize=True)

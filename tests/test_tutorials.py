@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tools import needs
-from tutorials import DOCS, TUTORIALS, played
+from tutorials import DOCS, TUTORIALS, play_page
 
 pytestmark = needs("sh")
 
@@ -20,7 +20,7 @@ def test_a_tutorial_is_a_session_that_works(name: str, dot_program: str, tmp_pat
     text = (DOCS / name).read_text(encoding="utf-8")
     assert len(re.findall(r"^\$ ", text, re.MULTILINE)) >= 4
     assert "Traceback" not in text
-    assert played(DOCS / name, tmp_path) == text
+    assert play_page(DOCS / name, tmp_path) == text
 
 
 def test_every_tutorial_is_listed() -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("forked_python")
 
 from released import PROGRAMS  # noqa: E402
 from tools import needs  # noqa: E402
-from unseen_edits import EDITS, MODEL, edited  # noqa: E402
+from unseen_edits import EDITS, MODEL, edit_model  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import capturing, claims  # noqa: E402
@@ -31,7 +31,7 @@ Read = pytest.CaptureFixture[str]
 SAME = "no difference in the autograd graph and the forward graph\n"
 ONE = "no difference in the autograd graph; the forward graph was not compared: "
 OTHER = "no difference in the autograd graph; in the forward graph:\n\n"
-FILL = edited("the fill of the mask")
+FILL = edit_model("the fill of the mask")
 RANDOM = MODEL.replace("-1e9", "-1e9 - __import__('random').SystemRandom().random()")
 READY = "import torch\nw = torch.ones(3, requires_grad=True)\ny = w.exp().sum()\ndef loss():\n    return y\n"
 COMPILED = """
@@ -68,7 +68,7 @@ def test_every_edit_is_seen_in_one_of_the_graphs() -> None:
     assert not gradir.diff(before.graph, again.graph)
     assert not gradir.diff(before.forward, again.forward)
     for name in EDITS:
-        after = both(edited(name))
+        after = both(edit_model(name))
         assert not gradir.diff(before.graph, after.graph), name
         assert gradir.diff(before.forward, after.forward, ignore=IGNORED), name
 

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
-from wiring import wired  # noqa: E402
+from wiring import describe_wiring  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -389,7 +389,7 @@ def test_no_method_of_a_tensor_that_wraps_another_runs() -> None:
     with gradir.record(flow=True) as rec:
         Wrapping(memory).mul_(2)
         Wrapping(memory).exp()
-    assert "exp:1(mul_:1)" in wired(rec.forward())
+    assert "exp:1(mul_:1)" in describe_wiring(rec.forward())
 
 
 class Listed(list[Any]):
@@ -407,4 +407,4 @@ def test_a_list_that_torch_takes_is_iterated_no_more_often() -> None:
     with gradir.record(flow=True) as rec:
         torch.as_tensor(entries)
     assert Listed.iterated == alone
-    assert "as_tensor:1(input:1)" in wired(rec.forward())
+    assert "as_tensor:1(input:1)" in describe_wiring(rec.forward())

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from git_places import FACT, Run, changed, runner
+from git_places import FACT, Run, change_eps, runner
 from msgspec.structs import replace
 from plugins import BUILT_IN
 from samples import everything
@@ -91,7 +91,7 @@ def folder(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     root.mkdir()
     gradir.save(everything(), root / "a.gir")
-    gradir.save(changed(), root / "b.gir")
+    gradir.save(change_eps(), root / "b.gir")
     gradir.save(replace(everything(), rank=gradir.Rank(0, 1)), root / "ranked.gir")
     root.joinpath("broken.gir").write_text('{"format":"gir",\n<<<<<<< ours\n')
     root.joinpath("README.md").write_text("<!-- gradir: model -->\n<!-- /gradir: model -->\n")

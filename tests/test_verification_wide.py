@@ -17,12 +17,12 @@ pytest.importorskip("transformers")
 from module_truth import ModuleTruth  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from wide.oracle import disagreements, engine  # noqa: E402
-from wide.pool import joined, results_of  # noqa: E402
+from wide.pool import join_results, results_of  # noqa: E402
 from wide.record import document, record, totals  # noqa: E402
 from wide.results import PROGRAM, Kept, Result, versions  # noqa: E402
 from wide.sample import SAMPLE  # noqa: E402
 from wide.shrinking import shrunk  # noqa: E402
-from wide.workers import isolated, two_workers  # noqa: E402
+from wide.workers import call_isolated, two_workers  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.ir import Graph, Ref  # noqa: E402
@@ -60,9 +60,9 @@ def test_the_record_of_exported_programs_has_no_mismatch_and_the_page_its_totals
 
 def test_a_program_that_differs_between_processes_is_no_fault_of_a_capture() -> None:
     one, other = ({"json": text, PROGRAM: text} for text in "ab")
-    failed = joined(Result("timm", "one", digests=one), Result("timm", "one", digests=other))
+    failed = join_results(Result("timm", "one", digests=one), Result("timm", "one", digests=other))
     assert (failed.failure, failed.mismatches) == ("program", [])
-    wrong = joined(Result("timm", "one", digests=one), Result("timm", "one", digests={**one, "json": "b"}))
+    wrong = join_results(Result("timm", "one", digests=one), Result("timm", "one", digests={**one, "json": "b"}))
     assert wrong.mismatches == ["json: another process writes other bytes"]
 
 
@@ -139,21 +139,21 @@ def test_of_a_wrong_graph_the_oracle_says_what(change: Callable[[Graph], Graph],
 
 
 def test_a_crash_costs_one_row() -> None:
-    result = isolated(lambda key: os._exit(3), ["family/name"])
+    result = call_isolated(lambda key: os._exit(3), ["family/name"])
     assert (result.key, result.failure, result.detail) == ("family/name", "crash", "the process ended with 3")
 
 
 def test_what_hangs_costs_one_row() -> None:
-    assert isolated(lambda key: time.sleep(60), ["family/name"], seconds=0.2).failure == "time"
+    assert call_isolated(lambda key: time.sleep(60), ["family/name"], seconds=0.2).failure == "time"
 
 
 def test_what_needs_too_much_memory_costs_one_row() -> None:
-    result = isolated(lambda key: torch.zeros(1 << 40), ["family/name"])
+    result = call_isolated(lambda key: torch.zeros(1 << 40), ["family/name"])
     assert (result.failure, result.mismatches) == ("memory", [])
 
 
 def test_what_raises_is_a_mismatch() -> None:
-    assert isolated(lambda key: 1 / 0, ["family/name"]).mismatches == ["ZeroDivisionError: division by zero"]
+    assert call_isolated(lambda key: 1 / 0, ["family/name"]).mismatches == ["ZeroDivisionError: division by zero"]
 
 
 def test_a_later_run_goes_on(tmp_path: Path) -> None:

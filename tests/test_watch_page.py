@@ -267,8 +267,8 @@ def test_hostile_names_are_text(browser: Browser, name: str) -> None:
 @contextmanager
 def shown(browser: Browser, html: str, **context: Any) -> Iterator[Opened]:
     """A page from the disk, which in the end has said nothing and asked for nothing but itself."""
-    address = browser.written(html)
-    with browser.visited(Path(url2pathname(urlsplit(address).path)), **context) as opened:
+    address = browser.write(html)
+    with browser.visit(Path(url2pathname(urlsplit(address).path)), **context) as opened:
         yield opened
         assert opened.said == []
         assert {each for each in opened.asked if not each.startswith("data:")} <= {address}
@@ -328,10 +328,10 @@ def test_a_finding_marks_its_step_in_every_chart(browser: Browser) -> None:
 @pytest.mark.parametrize("way", ["pointer", "key", "list"])
 def test_a_cell_of_a_captured_step_opens_its_graph(browser: Browser, way: str) -> None:
     html = page(BROKEN, {357: "step 357#.html"})
-    beside = Path(url2pathname(urlsplit(browser.written(html)).path)).with_name("step 357#.html")
+    beside = Path(url2pathname(urlsplit(browser.write(html)).path)).with_name("step 357#.html")
     beside.write_text("<!doctype html><title>graph</title>", encoding="utf-8")
-    address = browser.written(html)
-    with browser.visited(Path(url2pathname(urlsplit(address).path))) as opened:
+    address = browser.write(html)
+    with browser.visit(Path(url2pathname(urlsplit(address).path))) as opened:
         hover(opened, "norms", 356.5 / 500, 0.5)
         assert "open its graph" in opened.text("output")
         if way == "pointer":

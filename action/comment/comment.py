@@ -69,7 +69,7 @@ def _pull_of_run() -> str:
     if not commit:
         return ""
     head = urllib.parse.quote(f"{owner}:{branch}", safe="")
-    found = _asked("GET", f"/pulls?state=open&head={head}&per_page={_PAGE}")
+    found = _ask("GET", f"/pulls?state=open&head={head}&per_page={_PAGE}")
     return next((str(int(each["number"])) for each in found if each["head"]["sha"] == commit), "")
 
 
@@ -81,23 +81,23 @@ def _keep(pull: str, report: str) -> None:
     if len(body) > _LONGEST:
         body = f"{mark}### gradir check\n\nThe report is too long for a comment, and is in the job's summary.\n"
     comments = f"/issues/{urllib.parse.quote(pull, safe='')}/comments"
-    found = _found(comments, mark.strip())
+    found = _find_comment(comments, mark.strip())
     if found is None:
         if report.endswith(_NOTHING):
             print("gradir: no comment, since nothing differs")
             return
-        answer = _asked("POST", comments, {"body": body})
+        answer = _ask("POST", comments, {"body": body})
     elif found["body"].replace("\r\n", "\n").strip() == body.strip():
         answer = found
     else:
-        answer = _asked("PATCH", f"/issues/comments/{int(found['id'])}", {"body": body})
+        answer = _ask("PATCH", f"/issues/comments/{int(found['id'])}", {"body": body})
     print(f"gradir: {answer['html_url']}")
 
 
-def _found(comments: str, mark: str) -> dict[str, Any] | None:
+def _find_comment(comments: str, mark: str) -> dict[str, Any] | None:
     """The comment that has the mark, of the author of such comments."""
     for page in range(1, _MOST_PAGES + 1):
-        entries = _asked("GET", f"{comments}?per_page={_PAGE}&page={page}")
+        entries = _ask("GET", f"{comments}?per_page={_PAGE}&page={page}")
         for entry in entries:
             if (entry.get("user") or {}).get("login") == _AUTHOR and (entry.get("body") or "").startswith(mark):
                 found: dict[str, Any] = entry
@@ -107,7 +107,7 @@ def _found(comments: str, mark: str) -> dict[str, Any] | None:
     return None
 
 
-def _asked(method: str, path: str, content: object = None) -> Any:
+def _ask(method: str, path: str, content: object = None) -> Any:
     url = f"{os.environ['API']}/repos/{urllib.parse.quote(os.environ['REPOSITORY'])}{path}"
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"{url}: is no address of an API")

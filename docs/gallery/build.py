@@ -103,7 +103,7 @@ def draw_lost(browser: Browser) -> str:
     gradir explain {LOST.spec}
     gradir export {LOST.spec} --to html -o {LOST.name}.html
 
-{linked(LOST.name)}
+{link_picture(LOST.name)}
 """
 
 
@@ -123,7 +123,7 @@ def draw_review(browser: Browser, folder: Path) -> str:
     gradir capture examples/{REVIEW.spec} -o {REVIEW.name}.gir
     gradir diff gpt.gir {REVIEW.name}.gir --format html -o {REVIEW.name}.html
 
-{linked(REVIEW.name)}
+{link_picture(REVIEW.name)}
 """
 
 
@@ -137,7 +137,7 @@ def section(exhibit: Exhibit) -> str:
     gradir export {exhibit.name}.gir --to html -O title={shlex.quote(exhibit.title)} -o {exhibit.name}.html
     gradir export {exhibit.name}.gir --to svg{options} -O legend=true -o {exhibit.name}.svg
 
-{linked(exhibit.name)}
+{link_picture(exhibit.name)}
 
 | DOT | Mermaid |
 |---|---|
@@ -145,7 +145,7 @@ def section(exhibit: Exhibit) -> str:
 """
 
 
-def linked(name: str) -> str:
+def link_picture(name: str) -> str:
     """The picture of a page, which leads to it."""
     return f"""[The page](pages/{name}.html):
 

@@ -28,7 +28,7 @@ with atheris.instrument_imports(include=["gradir"]):
     from gradir.errors import FormatError
     from gradir.ir.validate import check
 
-from mutation import mutated  # noqa: E402
+from mutation import mutate  # noqa: E402
 from samples import chain, everything  # noqa: E402
 
 
@@ -56,7 +56,7 @@ def result_of(function: Callable[[bytes], T], data: bytes) -> T | None:
 def one_mutant(data: bytes, max_size: int, seed: int) -> bytes:
     """What libFuzzer tries next."""
     chance = Random(seed)
-    found = mutated(data, chance) if chance.random() < 0.5 else b""
+    found = mutate(data, chance) if chance.random() < 0.5 else b""
     return found if 0 < len(found) <= max_size else atheris.Mutate(data, max_size)
 
 

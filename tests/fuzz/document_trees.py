@@ -10,7 +10,7 @@ import msgpack
 
 from gradir.codecs.document import BOM
 
-__all__ = ["Members", "Odd", "json_bytes", "msgpack_bytes", "parsed_json", "parsed_msgpack"]
+__all__ = ["Members", "Odd", "json_bytes", "msgpack_bytes", "parse_json", "parse_msgpack"]
 
 
 class Members(list[tuple[Any, Any]]):
@@ -34,30 +34,30 @@ _LISTS = ("scopes", "cuts", "nodes")
 _FIRST_LINE = 3
 
 
-def parsed_json(data: bytes) -> Any:
+def parse_json(data: bytes) -> Any:
     """The tree of a JSON document; floats stay as they are spelled.
 
     Raises:
         ValueError: it is none.
     """
 
-    def spelled(text: str) -> Odd:
+    def spell(text: str) -> Odd:
         return Odd(text.encode(), msgpack.packb(float(text)))
 
     text = data.removeprefix(BOM).decode()
-    tree = json.loads(text, object_pairs_hook=Members, parse_float=spelled, parse_constant=spelled)
+    tree = json.loads(text, object_pairs_hook=Members, parse_float=spell, parse_constant=spell)
     _keep(tree, _json_bytes)
     return tree
 
 
-def parsed_msgpack(data: bytes) -> Any:
+def parse_msgpack(data: bytes) -> Any:
     """The tree of a MessagePack document.
 
     Raises:
         ValueError: it is none.
     """
     tree = msgpack.unpackb(data, object_pairs_hook=Members, strict_map_key=False)
-    _keep(tree, _packed)
+    _keep(tree, _pack)
     return tree
 
 
@@ -101,16 +101,16 @@ def _json_bytes(value: Any) -> bytes:
 
 def msgpack_bytes(tree: Any) -> bytes:
     """A MessagePack document."""
-    return _packed(tree)
+    return _pack(tree)
 
 
-def _packed(value: Any) -> bytes:
+def _pack(value: Any) -> bytes:
     if isinstance(value, Members):
         if value.spelled is not None:
             return value.spelled
-        return _header(value, 0x80, 0xDE) + b"".join([_packed(key) + _packed(held) for key, held in value])
+        return _header(value, 0x80, 0xDE) + b"".join([_pack(key) + _pack(held) for key, held in value])
     if type(value) is list:
-        return _header(value, 0x90, 0xDC) + b"".join(map(_packed, value))
+        return _header(value, 0x90, 0xDC) + b"".join(map(_pack, value))
     if isinstance(value, Odd):
         return value.packed
     if isinstance(value, int) and not -(2**63) <= value < 2**64:

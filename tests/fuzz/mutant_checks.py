@@ -12,7 +12,7 @@ import msgspec
 from mutation import Mutant
 from plugins import BUILT_IN
 from reports import markdown, render_details, render_text
-from steps import measured
+from steps import measure_memory
 
 import gradir
 from gradir import codecs, registry
@@ -25,7 +25,7 @@ from gradir.ir import Graph
 from gradir.ir.totals import totals
 from gradir.ir.validate import check_all
 
-__all__ = ["checked", "quietly"]
+__all__ = ["check_mutant", "quietly"]
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def checked(mutant: Mutant, number: int) -> bool:
+def check_mutant(mutant: Mutant, number: int) -> bool:
     """Do with a mutant what there is to do, and fail on anything but a graph or one clear error.
 
     ``number`` says which of the dearer checks are made. The result is whether it could be read.
@@ -93,7 +93,7 @@ def _check_graph(graph: Graph, original: Graph, number: int) -> None:
         _check_comparison(original, plain, number)
     if number % _EXPORTED == 0:
         for name in BUILT_IN:
-            _result(lambda name=name: _exported(name, plain))
+            _result(lambda name=name: _export(name, plain))
 
 
 def _check_comparison(a: Graph, b: Graph, number: int) -> None:
@@ -107,7 +107,7 @@ def _check_comparison(a: Graph, b: Graph, number: int) -> None:
         assert markdown(a, b, found)
 
 
-def _exported(name: str, graph: Graph) -> str:
+def _export(name: str, graph: Graph) -> str:
     # Not through the registry, which says of any exception that the exporter failed.
     text: str = registry.exporter(name).export(graph, registry.exporter_options(name, {}))
     text.encode()
@@ -116,7 +116,7 @@ def _exported(name: str, graph: Graph) -> str:
 
 def _check_diff(data: bytes, sides: tuple[Graph, ...], number: int) -> bool:
     if number % _MEASURED == 0:
-        _, peak = measured(lambda: _result(diff_json.decode, data))
+        _, peak = measure_memory(lambda: _result(diff_json.decode, data))
         assert peak < _PER_BYTE_OF_A_DIFF * len(data) + _SPARE, f"{peak:,} bytes for {len(data):,}"
     diff, _ = _result(diff_json.decode, data)
     if diff is None:
@@ -151,13 +151,13 @@ def _result(function: Callable[..., T], *arguments: object) -> tuple[T | None, s
 
 def _check_memory(data: bytes) -> None:
     compression = codecs.compression_of(data)
-    size = len(data) if compression is None else min(size_limit(len(data)), _grown(data))
+    size = len(data) if compression is None else min(size_limit(len(data)), _measure_grown(data))
     for read in (gradir.loads, codecs.survey):
-        _, peak = measured(lambda read=read: _result(read, data))
+        _, peak = measure_memory(lambda read=read: _result(read, data))
         assert peak < _PER_BYTE * size + _SPARE + 3 * _SPARE * bool(compression), f"{peak:,} bytes for {size:,}"
 
 
-def _grown(data: bytes) -> int:
+def _measure_grown(data: bytes) -> int:
     """The size of what was compressed, as far as it can be told."""
     found, _ = _result(codecs.decompress, data)
     return size_limit(len(data)) if found is None else len(found)

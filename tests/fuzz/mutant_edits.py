@@ -97,7 +97,7 @@ _NUMBERS: Final = (0, 1, 2, 3, 7, 255, 256, 65_535, 65_536, 2**31, 2**32 - 1, 2*
 
 def tree_edited(tree: Any, chance: Random) -> Any:
     """A tree after one edit or a few."""
-    source, tree = tree, _copied(tree)
+    source, tree = tree, _copy(tree)
     while True:
         if chance.random() < 0.04:
             _edit_head(tree, chance)
@@ -127,12 +127,12 @@ def _edit(tree: Any, chance: Random, source: Any) -> None:
             edits = _KEY_EDITS if isinstance(holder, Members) else _ENTRY_EDITS
             chance.choice(edits)(holder, place, chance, source)
             return
-        value = _copied(value)
+        value = _copy(value)
         _put(holder, place, value)
         holder = value
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, Members):
         return Members(value)
     return list(value) if isinstance(value, list) else value

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from diff_pairs import edited, valid_pairs
-from edit_scripts import drawn, plan
+from diff_pairs import edit_sample, valid_pairs
+from edit_scripts import draw_plan, plan
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
@@ -34,13 +34,13 @@ def graphs() -> tuple[Graph, ...]:
     texts = [text[:_LONGEST] for name, text in HOSTILE_TEXTS.items() if name != "lone surrogates"]
     return (
         everything(),
-        edited(),
+        edit_sample(),
         Graph.of([]),
         *map(chain, (0, 3, 30)),
         hostile(tuple(label[:_LONGEST] for label in HOSTILE_LABELS)),
         *map(graph_of, texts),
         *(gradir.load(path) for path in sorted(_CAPTURED.glob("[abl]*-*.autograd.gir.gz"))),
-        *(drawn(plan(12, seed)).graph for seed in range(3)),
+        *(draw_plan(plan(12, seed)).graph for seed in range(3)),
         *_examples(any_graphs(max_functions=6)),
     )
 
@@ -49,7 +49,7 @@ def graphs() -> tuple[Graph, ...]:
 def pairs() -> tuple[tuple[Graph, Graph], ...]:
     """Many pairs of graphs, the same in every process of one Python."""
     small = [(a, b) for a, b in _examples(valid_pairs) if len(a.nodes) + len(b.nodes) < _LONGEST]
-    return ((everything(), edited()), (chain(3), chain(5)), (graphs()[6], everything()), *small)
+    return ((everything(), edit_sample()), (chain(3), chain(5)), (graphs()[6], everything()), *small)
 
 
 def _examples(strategy: st.SearchStrategy[T]) -> list[T]:

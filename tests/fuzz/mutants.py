@@ -21,7 +21,7 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
-from mutant_checks import checked, quietly  # noqa: E402
+from mutant_checks import check_mutant, quietly  # noqa: E402
 from mutation import KINDS, mutant  # noqa: E402
 
 SECONDS = 60
@@ -36,7 +36,7 @@ def run(kind: str, seeds: range) -> Counter[str]:
     for number, seed in enumerate(seeds, 1):
         signal.alarm(SECONDS)
         try:
-            read += checked(mutant(kind, seed), seed)
+            read += check_mutant(mutant(kind, seed), seed)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -84,7 +84,7 @@ def main() -> int:
         sys.stdout.buffer.write(mutant(kind, int(seed)).data)
         sys.stdout.flush()
         with quietly():
-            checked(mutant(kind, int(seed)), int(seed))
+            check_mutant(mutant(kind, int(seed)), int(seed))
         return 0
     with quietly():
         found = [run(kind, range(options.start, options.start + options.count)) for kind in options.kinds]

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 import zstandard
-from document_trees import json_bytes, msgpack_bytes, parsed_json, parsed_msgpack
+from document_trees import json_bytes, msgpack_bytes, parse_json, parse_msgpack
 from mutant_edits import bytes_edited, tree_edited
 from mutant_sources import good_document, graphs, pairs
 
@@ -25,7 +25,7 @@ from gradir.codecs.document import BOM
 from gradir.diffs.diff_json import encode as encode_diff
 from gradir.ir import Graph
 
-__all__ = ["KINDS", "Mutant", "mutant", "mutated"]
+__all__ = ["KINDS", "Mutant", "mutant", "mutate"]
 
 KINDS: Final = ("json", "msgpack", "compressed", "diff")
 
@@ -49,26 +49,26 @@ def mutant(kind: str, seed: int) -> Mutant:
     number = chance.randrange(len(graphs()))
     encoding = {"json": "json", "msgpack": "msgpack"}.get(kind) or chance.choice(["json", "msgpack"])
     if kind == "compressed":
-        data = _sometimes(chance, 0.5, _changed, good_document(number, encoding))
-        data = _sometimes(chance, 0.5, bytes_edited, _compressed(data, chance))
+        data = _sometimes(chance, 0.5, _change, good_document(number, encoding))
+        data = _sometimes(chance, 0.5, bytes_edited, _compress(data, chance))
     else:
-        data = _changed(good_document(number, encoding), chance)
+        data = _change(good_document(number, encoding), chance)
     return Mutant(kind, data, (graphs()[number],))
 
 
-def mutated(data: bytes, chance: Random) -> bytes:
+def mutate(data: bytes, chance: Random) -> bytes:
     """Any document after a few edits, its compression taken off and put on again; bytes that are none as bytes."""
     try:
         inner = codecs.decompress(data)
     except gradir.GradirError:
         return bytes_edited(data, chance)
-    changed = _changed(inner, chance)
-    return changed if inner is data else _compressed(changed, chance)
+    changed = _change(inner, chance)
+    return changed if inner is data else _compress(changed, chance)
 
 
 @cache
 def _diff_tree(number: int) -> Any:
-    return parsed_json(encode_diff(gradir.diff(*pairs()[number])))
+    return parse_json(encode_diff(gradir.diff(*pairs()[number])))
 
 
 def _is_msgpack(data: bytes) -> bool:
@@ -77,10 +77,10 @@ def _is_msgpack(data: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def _tree_of(data: bytes) -> Any:
-    return parsed_msgpack(data) if _is_msgpack(data) else parsed_json(data)
+    return parse_msgpack(data) if _is_msgpack(data) else parse_json(data)
 
 
-def _changed(data: bytes, chance: Random) -> bytes:
+def _change(data: bytes, chance: Random) -> bytes:
     """A document after edits of its tree, and now and then of its bytes."""
     try:
         return _tree_changed(data, chance)
@@ -104,7 +104,7 @@ def _sometimes(chance: Random, share: float, edit: Callable[[bytes, Random], byt
     return edit(data, chance) if chance.random() < share else data
 
 
-def _compressed(data: bytes, chance: Random) -> bytes:
+def _compress(data: bytes, chance: Random) -> bytes:
     """The document compressed in one of the many ways there are, some of them wrong."""
     cut = chance.randrange(len(data) + 1)
     ways: tuple[Callable[[], bytes], ...] = (
@@ -119,7 +119,7 @@ def _compressed(data: bytes, chance: Random) -> bytes:
         lambda: zstandard.compress(_gzip(data)),
         lambda: _gzip(data) + data[:cut],
         lambda: b"\x1f\x8b\x08\x1c" + bytes(6) + b"\x02\x00abname\x00note\x00" + _gzip(data)[10:],
-        lambda: b"\x28\xb5\x2f\xfd\x00\x58" + _stored_block(data) if len(data) < 1 << 17 else data,
+        lambda: b"\x28\xb5\x2f\xfd\x00\x58" + _make_stored_block(data) if len(data) < 1 << 17 else data,
         lambda: zlib.compress(data),
         lambda: _gzip(data + b" " * chance.choice([10, 100_000, 3_000_000])),
         lambda: zstandard.compress(data + b" " * chance.choice([10, 100_000, 3_000_000])),
@@ -133,5 +133,5 @@ def _gzip(data: bytes) -> bytes:
     return gzip.compress(data, mtime=0)
 
 
-def _stored_block(data: bytes) -> bytes:
+def _make_stored_block(data: bytes) -> bytes:
     return (len(data) << 3 | 1).to_bytes(3, "little") + data

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import torch
 from msgspec.structs import replace
 from rank import Net, run
-from symmetric import Communicating, OnSequence, sharded, tensor_parallel
+from symmetric import Communicating, OnSequence, shard, tensor_parallel
 from torch import distributed, nn
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
@@ -45,7 +45,7 @@ class Branches(nn.Module):
         return y if distributed.get_rank() + 1 == distributed.get_world_size() else y + self.b(x)
 
 
-def called(make, x):
+def make_program(make, x):
     """A program of one model, as the command line runs it."""
     torch.manual_seed(0)
     model = make()
@@ -54,7 +54,7 @@ def called(make, x):
 
 def really(make, x, within):
     """A graph with what a real backward exchanged."""
-    model, loss_of = called(make, x)
+    model, loss_of = make_program(make, x)
     with within(model), gradir.record(model, collectives=True) as rec:
         loss = loss_of()
         graph = rec.capture(loss)
@@ -62,22 +62,22 @@ def really(make, x, within):
     return rec.with_collectives(graph)
 
 
-def counted(make, x, within) -> int:
+def count_collectives(make, x, within) -> int:
     """How often torch itself says that a step communicates."""
-    model, loss_of = called(make, x)
+    model, loss_of = make_program(make, x)
     with within(model), CommDebugMode() as mode:
         loss_of().backward()
     return mode.get_total_counts()
 
 
 def dryly(make, x, within):
-    model, loss_of = called(make, x)
+    model, loss_of = make_program(make, x)
     with within(model):
         request = CaptureRequest(target=lambda: (model, loss_of()), is_program=True, collectives=True)
         return registry.frontend("torch").capture(request).graph
 
 
-def listed(graph):
+def list_collectives(graph):
     return [
         [
             *(each.phase, each.op, each.group, each.peer, each.reduce, list(map(str, each.tensors))),
@@ -103,13 +103,13 @@ def sends(mesh):
     return send
 
 
-def coalesced(x):
+def coalesce(x):
     with torch.no_grad(), distributed._coalescing_manager():
         distributed.all_reduce(x.detach())
     return x
 
 
-def piped(rank: int, world: int):
+def pipe(rank: int, world: int):
     """The graph of a stage, with what a schedule of four microbatches exchanges."""
     model = Net().h[0] if rank else Net(blocks=1)
     stage = PipelineStage(model, rank, world, torch.device("cpu"))
@@ -137,10 +137,10 @@ def main(rank: int, world: int) -> object:
         "ddp": (lambda: DistributedDataParallel(Net()), line),
         "ddp unused": (lambda: DistributedDataParallel(Net(), find_unused_parameters=True), line),
         "no_sync": (lambda: DistributedDataParallel(Net()), line),
-        "fsdp": (lambda: sharded(Net(), data), line),
-        "hsdp": (lambda: sharded(Net(), mesh), line),
+        "fsdp": (lambda: shard(Net(), data), line),
+        "hsdp": (lambda: shard(Net(), mesh), line),
         "tp": (lambda: tensor_parallel(tensors), line),
-        "tp, fsdp": (lambda: sharded(tensor_parallel(tensors), data), line),
+        "tp, fsdp": (lambda: shard(tensor_parallel(tensors), data), line),
         "sequence": (lambda: OnSequence(tensors), sequence),
         "implicit": (lambda: Implicit(tensors), line),
         "functional": (lambda: Communicating(lambda t: functional.all_reduce(t, "sum", tensors)), line),
@@ -151,24 +151,24 @@ def main(rank: int, world: int) -> object:
         "nn": (lambda: Communicating(differentiable.all_reduce), line),
         "reduced": (lambda: Communicating(reduced), line),
         "sent": (lambda: Communicating(sends(tensors)), line),
-        "coalesced": (lambda: Communicating(coalesced), line),
+        "coalesced": (lambda: Communicating(coalesce), line),
     }
     results = {}
     for name, (make, x) in programs.items():
         within = (lambda model: model.no_sync()) if name == "no_sync" else (lambda model: nullcontext())
         real, dry = really(make, x, within), dryly(make, x, within)
-        model, loss_of = called(make, x)
+        model, loss_of = make_program(make, x)
         with within(model), gradir.record(model) as rec:
             bare = rec.capture(loss_of())
         results[name] = [
             dry == real,
             replace(real, rank=None, collectives=()) == bare,
-            counted(make, x, within),
-            listed(real),
+            count_collectives(make, x, within),
+            list_collectives(real),
             gradir.dumps(bare).decode(),
             gradir.dumps(real).decode(),
         ]
-    results["pipeline"] = gradir.dumps(piped(rank, world)).decode()
+    results["pipeline"] = gradir.dumps(pipe(rank, world)).decode()
     # The last rank has no gradient for a branch: a real backward would wait for ever.
     apart = dryly(lambda: DistributedDataParallel(Branches(), bucket_cap_mb=1e-5), line, lambda model: nullcontext())
     results["apart"] = gradir.dumps(apart).decode()

@@ -76,7 +76,9 @@ class Training:
         kept = as_before(model.parameters(), lambda: results.append(rec.explain(loss, optimizer=optimizer)))
         before = dict(zip([name for name, _ in model.named_parameters()], gradients(model.parameters()), strict=True))
         loss.backward()
-        arrived = {name for name, p in model.named_parameters() if p.grad is not None and changed(before[name], p.grad)}
+        arrived = {
+            name for name, p in model.named_parameters() if p.grad is not None and is_changed(before[name], p.grad)
+        }
         (result,) = results
         reached = {name for name, status in result.statuses.items() if status == "reached"}
         problems = [] if kept else ["a gradient was changed"]
@@ -85,7 +87,7 @@ class Training:
         return [problems, result.level, causes]
 
 
-def changed(before, after) -> bool:
+def is_changed(before, after) -> bool:
     return before is None or not torch.equal(before, local(after))
 
 

@@ -60,7 +60,7 @@ class Training:
         return problems if kept else [*problems, "a gradient was changed"]
 
 
-def shown(training) -> object:
+def find_names(training) -> object:
     """The names of the parameters in a graph, of the leaves that have none, and of the cuts."""
     model = training.model()
     names = {name for name, _ in model.named_parameters()}
@@ -87,7 +87,7 @@ def main(rank: int, world: int) -> object:
     for name, training in trainings.items():
         without, _ = training.run(lambda step: False)
         everywhere, problems = training.run(lambda step: True)
-        results[name] = [equal(without, everywhere), sorted(set(problems)), shown(training)]
+        results[name] = [equal(without, everywhere), sorted(set(problems)), find_names(training)]
     return results
 
 

@@ -64,14 +64,14 @@ class Routed(nn.Module):
         return (self.other if parts or not chosen else self.one)(x)
 
 
-def sharded(mesh, reshard):
+def shard(mesh, reshard):
     model = Net()
     for block in model.h:
         fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
     return fully_shard(model, mesh=mesh)
 
 
-def captured(model, *args, dry=False):
+def capture(model, *args, dry=False):
     request = CaptureRequest(target=lambda: (model, model(*args).sum()), is_program=True, collectives=True, dry=dry)
     return registry.frontend("torch").capture(request).graph
 
@@ -81,21 +81,21 @@ def main(rank: int, world: int) -> object:
     mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("all",))
     x = torch.ones(2, 4)
     graphs = {
-        "checkpoint": captured(Checkpointed(mesh, rank != 1), x),
-        "resharded": captured(sharded(mesh, True), x),
-        "resharded to 2": captured(sharded(mesh, 2), x),
-        "kept": captured(sharded(mesh, False), x),
+        "checkpoint": capture(Checkpointed(mesh, rank != 1), x),
+        "resharded": capture(shard(mesh, True), x),
+        "resharded to 2": capture(shard(mesh, 2), x),
+        "kept": capture(shard(mesh, False), x),
     }
     # The heads that are run differ on one rank: gathered whole before, so that the forward does not wait.
     model = Heads(mesh)
     for part in (model, model.small, model.large):
         part.set_reshard_after_forward(False)
         part.unshard()
-    graphs["heads"] = captured(model, x, rank == 1)
+    graphs["heads"] = capture(model, x, rank == 1)
     # A forward in which ranks part would wait, if it sent anything.
-    graphs["dry"] = captured(Heads(mesh), x, rank == 1, dry=True)
-    graphs["routed"] = captured(Routed(mesh), x, False, dry=True)
-    graphs["routed, one parts"] = captured(Routed(mesh), x, rank == 1, dry=True)
+    graphs["dry"] = capture(Heads(mesh), x, rank == 1, dry=True)
+    graphs["routed"] = capture(Routed(mesh), x, False, dry=True)
+    graphs["routed, one parts"] = capture(Routed(mesh), x, rank == 1, dry=True)
     return {name: gradir.dumps(graph).decode() for name, graph in graphs.items()}
 
 

@@ -12,7 +12,7 @@ import gradir
 losses_of = {}
 
 
-def scheduled(kind, rank: int, world: int, swaps: bool = False):
+def schedule_stage(kind, rank: int, world: int, swaps: bool = False):
     """The graph of a stage for one of four microbatches, of which the second stage may receive two in another order."""
     torch.manual_seed(0)
     model = Net().h[0] if rank else Net(blocks=1)
@@ -39,7 +39,7 @@ class Layer(nn.Module):
         return torch.relu(self.fc(x))
 
 
-def by_hand(rank: int, world: int):
+def exchange_by_hand(rank: int, world: int):
     """What each process sends and receives with no schedule, gradients too."""
     model = Layer(4 + rank, 5 + rank)
     with gradir.record(model, collectives=True) as rec:
@@ -63,13 +63,13 @@ def by_hand(rank: int, world: int):
 
 def main(rank: int, world: int) -> object:
     graphs = {
-        "1F1B": scheduled(Schedule1F1B, rank, world),
-        "GPipe": scheduled(ScheduleGPipe, rank, world),
-        "by hand": by_hand(rank, world),
+        "1F1B": schedule_stage(Schedule1F1B, rank, world),
+        "GPipe": schedule_stage(ScheduleGPipe, rank, world),
+        "by hand": exchange_by_hand(rank, world),
     }
     # torch 2.15 refuses to.
     if torch.__version__ < torch.torch_version.TorchVersion("2.15"):
-        graphs["swapped"] = scheduled(ScheduleGPipe, rank, world, swaps=True)
+        graphs["swapped"] = schedule_stage(ScheduleGPipe, rank, world, swaps=True)
     found = {name: gradir.dumps(graph).decode() for name, graph in graphs.items()}
     return {**found, "losses": [losses for (kind, _), losses in losses_of.items() if kind == "ScheduleGPipe"]}
 

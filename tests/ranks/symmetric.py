@@ -63,7 +63,7 @@ def tensor_parallel(mesh):
     return model
 
 
-def sharded(model, mesh):
+def shard(model, mesh):
     for block in model.h:
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
@@ -85,7 +85,7 @@ def storages(model, x) -> int:
     return found
 
 
-def recorded(graph) -> int:
+def count_recorded(graph) -> int:
     """The same, by a graph."""
     sizes = {
         slot.storage or f"{node.id}.{slot.slot}": slot.bytes for node in graph.nodes.values() for slot in node.saved
@@ -115,15 +115,15 @@ def main(rank: int, world: int) -> object:
         "nn broadcast": (Communicating(lambda t: differentiable.broadcast(t, first, pair)), line),
         "nn reduce": (Communicating(lambda t: differentiable.reduce(t, first, group=pair)), line),
         "ddp": (nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True), line),
-        "fsdp": (sharded(Net(), data), line),
+        "fsdp": (shard(Net(), data), line),
         "tp": (tensor_parallel(tensors), line),
         "sequence": (OnSequence(tensors), sequence),
-        "tp, fsdp": (sharded(tensor_parallel(tensors), data), line),
+        "tp, fsdp": (shard(tensor_parallel(tensors), data), line),
     }
     results = {}
     for name, (model, x) in programs.items():
         graph = gradir.capture(model, x)
-        kept = [recorded(graph), storages(model, x)]
+        kept = [count_recorded(graph), storages(model, x)]
         results[name] = [gradir.dumps(graph).decode(), kept]
     return results
 

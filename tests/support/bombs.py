@@ -15,33 +15,33 @@ def bombs(count: int) -> dict[str, bytes]:
     return {**_json_bombs(count), **_msgpack_bombs(count)}
 
 
-def _listed(part: bytes, count: int) -> bytes:
+def _make_list(part: bytes, count: int) -> bytes:
     return b"[" + b",".join([part] * count) + b"]"
 
 
-def _numbered(template: bytes, count: int) -> bytes:
+def _fill_template(template: bytes, count: int) -> bytes:
     return b",".join(template % number for number in range(count))
 
 
 def _json_bombs(count: int) -> dict[str, bytes]:
     node = _HEAD + b'"nodes":[{"id":"a",%b}]}'
     return {
-        "json nodes": _HEAD + b'"nodes":[%b]}' % _numbered(b'{"id":"%x"}', count),
-        "json equal nodes": _HEAD + b'"nodes":%b}' % _listed(b'{"id":""}', count),
-        "json outputs": node % (b'"out":' + _listed(b"{}", count)),
-        "json null inputs": node % (b'"in":' + _listed(b"null", count)),
-        "json inputs": node % (b'"in":' + _listed(b'["a",0]', count)),
-        "json slots": node % (b'"saved":' + _listed(b'{"slot":""}', count)),
-        "json names": node % (b'"names":[%b]' % _numbered(b'"%x"', count)),
-        "json attributes": node % (b'"attrs":{%b}' % _numbered(b'"%x":0', count)),
-        "json lists": node % (b'"attrs":{"":%b}' % _listed(b"[]", count)),
-        "json short lists": node % (b'"attrs":{"":%b}' % _listed(b"[1]", count)),
-        "json floats": node % (b'"attrs":{"":%b}' % _listed(b"1.5", count)),
-        "json cuts": _HEAD + b'"nodes":[],"cuts":%b}' % _listed(b'{"kind":""}', count),
-        "json scopes": _HEAD + b'"nodes":[],"scopes":[%b]}' % _numbered(b'{"path":"%x"}', count),
-        "json unknown maps": _HEAD + b'"nodes":[],"later":%b}' % _listed(b"{}", count),
-        "json wrong maps": _HEAD + b'"nodes":[],"requires":%b}' % _listed(b"{}", count),
-        "json no document": _listed(b"{}", count),
+        "json nodes": _HEAD + b'"nodes":[%b]}' % _fill_template(b'{"id":"%x"}', count),
+        "json equal nodes": _HEAD + b'"nodes":%b}' % _make_list(b'{"id":""}', count),
+        "json outputs": node % (b'"out":' + _make_list(b"{}", count)),
+        "json null inputs": node % (b'"in":' + _make_list(b"null", count)),
+        "json inputs": node % (b'"in":' + _make_list(b'["a",0]', count)),
+        "json slots": node % (b'"saved":' + _make_list(b'{"slot":""}', count)),
+        "json names": node % (b'"names":[%b]' % _fill_template(b'"%x"', count)),
+        "json attributes": node % (b'"attrs":{%b}' % _fill_template(b'"%x":0', count)),
+        "json lists": node % (b'"attrs":{"":%b}' % _make_list(b"[]", count)),
+        "json short lists": node % (b'"attrs":{"":%b}' % _make_list(b"[1]", count)),
+        "json floats": node % (b'"attrs":{"":%b}' % _make_list(b"1.5", count)),
+        "json cuts": _HEAD + b'"nodes":[],"cuts":%b}' % _make_list(b'{"kind":""}', count),
+        "json scopes": _HEAD + b'"nodes":[],"scopes":[%b]}' % _fill_template(b'{"path":"%x"}', count),
+        "json unknown maps": _HEAD + b'"nodes":[],"later":%b}' % _make_list(b"{}", count),
+        "json wrong maps": _HEAD + b'"nodes":[],"requires":%b}' % _make_list(b"{}", count),
+        "json no document": _make_list(b"{}", count),
     }
 
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from itertools import product
 
-from reports import between, changes_in, entries, of_kind, render_details
+from reports import attach_findings, changes_in, entries, findings_of_kinds, render_details
 
 from gradir.diffs.changes import Change, Diff, Finding
 from gradir.ir import Graph
@@ -24,11 +24,11 @@ def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
     if not diff:
         assert render_details(diff, sides) == "no difference\n"
         return
-    found = between(diff, sides)
+    found = attach_findings(diff, sides)
     lines = render_details(diff, sides).splitlines()
     assert all(line.isprintable() for line in lines)
     assert lines[0] == headline(found)
-    for finding in of_kind(found, "cut-added", "cut-removed"):
+    for finding in findings_of_kinds(found, "cut-added", "cut-removed"):
         cuts, gone = changes_in(found, finding)
         nodes = f", {len(gone)} node" if gone else ""
         # Cuts of another kind may have the same names.
@@ -50,7 +50,7 @@ def _is_of(line: str, cuts: list[Change]) -> bool:
         return line.startswith(f"  {change_line(cuts[0]).text}")
     start = f"  {'+' if cuts[0].kind == 'added' else '-'} {len(cuts)} cuts, {word(cuts[0].what)}"
     ends = [found.end() for found in re.finditer(": ", line)] if line.startswith(start) else []
-    return any(set(expanded(line[end:])[0]) == {change.id for change in cuts} for end in ends)
+    return any(set(expand_names(line[end:])[0]) == {change.id for change in cuts} for end in ends)
 
 
 def _heads(line: str, group: Finding) -> bool:
@@ -58,7 +58,7 @@ def _heads(line: str, group: Finding) -> bool:
     if len(group.subjects) == 1:
         return line == f"{module_name(group.subjects[0])}{removed}"
     if line[:1] not in {"", " ", "("}:
-        names, rest = expanded(line)
+        names, rest = expand_names(line)
         what = "change" if len(group.changes[0]) == 1 else f"{len(group.changes[0])} changes"
         here = module_name(group.subjects[0])
         but = "but for sizes, " if "sizes" in group.details else ""
@@ -78,10 +78,10 @@ def _names_modules(line: str, entry: Finding) -> bool:
     rest = line[len(start) :]
     if count == 1:
         return rest.startswith(f"{module_name(entry.subjects[0])}  ")
-    return Counter(expanded(rest)[0]) == Counter(entry.subjects)
+    return Counter(expand_names(rest)[0]) == Counter(entry.subjects)
 
 
-def expanded(text: str, *, braced: bool = False) -> tuple[list[str], str]:
+def expand_names(text: str, *, braced: bool = False) -> tuple[list[str], str]:
     """The names at the start of a text, and what follows them, by the grammar of `gradir.ir.name_ranges`."""
     names = [""]
     while text:
@@ -106,7 +106,7 @@ def expanded(text: str, *, braced: bool = False) -> tuple[list[str], str]:
 def _alternatives(text: str) -> tuple[list[str], str]:
     names: list[str] = []
     while True:
-        found, text = expanded(text, braced=True)
+        found, text = expand_names(text, braced=True)
         names += found
         end, text = text[0], text[1:]
         if end == "}":

@@ -52,7 +52,7 @@ class Opened:
         """What ``window.told`` answers: ``ask("boxes")``, ``ask("place(it)", "fc")``."""
         return self.page.evaluate(f"it => window.told.{expression}", argument)
 
-    def until(self, expression: str, argument: Any = None) -> Any:
+    def wait(self, expression: str, argument: Any = None) -> Any:
         """Wait until ``window.told`` answers with something true."""
         told = f"it => window.gradir && window.told.{expression}"
         found = self.page.wait_for_function(told, arg=argument, timeout=SECONDS * 1000)
@@ -60,10 +60,10 @@ class Opened:
 
     def is_shown(self) -> Opened:
         """Wait for the first picture, and for the panels that are read after it."""
-        self.until("timings.details > 0")
+        self.wait("timings.details > 0")
         return self
 
-    def painted(self, frame: Any = None) -> None:
+    def wait_for_paint(self, frame: Any = None) -> None:
         """Wait until all that was asked for has been painted."""
         (frame or self.page).evaluate(PAINTED)
 
@@ -81,7 +81,7 @@ class Opened:
     def open(self, name: str) -> None:
         """Double-click on a closed module."""
         self.click(name, click_count=2)
-        self.until("frames.some(({name}) => name === it)", name)
+        self.wait("frames.some(({name}) => name === it)", name)
 
     def names(self) -> list[str]:
         """The names of the boxes that are drawn."""
@@ -111,7 +111,7 @@ class Browser:
         self._chromium, self._folder, self._count = chromium, folder, 0
         self._left: list[Any] = []
 
-    def written(self, html: str) -> str:
+    def write(self, html: str) -> str:
         """The address of a page on the disk."""
         self._count += 1
         path = self._folder / f"page-{self._count}.html"
@@ -119,13 +119,13 @@ class Browser:
         return path.as_uri()
 
     @contextmanager
-    def opened(self, html: str, link: str = "", **context: Any) -> Iterator[Opened]:
+    def open(self, html: str, link: str = "", **context: Any) -> Iterator[Opened]:
         """A page from the disk; in the end it has said nothing and asked for nothing but itself.
 
         It may be where another was before, in another size or colours: only other options take a new context, and that
         a new process.
         """
-        address = self.written(html)
+        address = self.write(html)
         viewport, scheme = context.pop("viewport", SIZE), context.pop("color_scheme", "light")
         opened = Opened(self._new_page(**context) if context or not self._left else self._left.pop())
         try:
@@ -148,7 +148,7 @@ class Browser:
             self._left.append(opened.page)
 
     @contextmanager
-    def visited(self, page: Path, **context: Any) -> Iterator[Opened]:
+    def visit(self, page: Path, **context: Any) -> Iterator[Opened]:
         """A page of a site on the disk, whatever it asks for."""
         opened = Opened(self._new_page(**context))
         try:
@@ -166,7 +166,7 @@ class Browser:
         return page
 
 
-def launched(program: str, folder: Path) -> Iterator[Browser]:
+def launch(program: str, folder: Path) -> Iterator[Browser]:
     """A browser without a window."""
     from playwright.sync_api import sync_playwright
 

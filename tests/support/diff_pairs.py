@@ -24,7 +24,7 @@ def with_node(graph: Graph, node_id: str, **fields: object) -> Graph:
     return msgspec.structs.replace(graph, nodes=nodes)
 
 
-def edited() -> Graph:
+def edit_sample() -> Graph:
     """The sample with one edit of each kind."""
     graph = everything()
     addmm, norm = graph.nodes["fc/addmm:1"], graph.nodes["norm/native_batch_norm:1"]

@@ -17,31 +17,33 @@ Document = Mapping[str, Any]
 
 def text(document: Document) -> bytes:
     """The JSON form of a document whose keys are in order, and which has no field at its default."""
-    version, requires = _spelled(document["version"]), _spelled(document.get("requires", []))
+    version, requires = _spell_value(document["version"]), _spell_value(document.get("requires", []))
     head = f'{{"format":"gir","version":{version},"requires":{requires},\n'
     parts = [
-        f'"producer":{_spelled(document.get("producer", {}))}',
-        *(f'"rank":{_spelled(document["rank"])}' for _ in ("rank",) if "rank" in document),
-        *(_listed(name, document.get(name, [])) for name in ("scopes", "cuts")),
-        *(_listed(name, document[name]) for name in ("collectives",) if name in document),
-        _listed("nodes", document.get("nodes", [])),
+        f'"producer":{_spell_value(document.get("producer", {}))}',
+        *(f'"rank":{_spell_value(document["rank"])}' for _ in ("rank",) if "rank" in document),
+        *(_make_columns(name, document.get(name, [])) for name in ("scopes", "cuts")),
+        *(_make_columns(name, document[name]) for name in ("collectives",) if name in document),
+        _make_columns("nodes", document.get("nodes", [])),
     ]
     return (head + ",\n".join(parts) + "}\n").encode()
 
 
-def _listed(name: str, records: Sequence[object]) -> str:
-    lines = ",\n".join(map(_spelled, records))
+def _make_columns(name: str, records: Sequence[object]) -> str:
+    lines = ",\n".join(map(_spell_value, records))
     return f'"{name}":[\n{lines}\n]' if lines else f'"{name}":[]'
 
 
-def _spelled(value: object, *, is_sorted: bool = False) -> str:
+def _spell_value(value: object, *, is_sorted: bool = False) -> str:
     if isinstance(value, dict):
         items = sorted(value.items()) if is_sorted else value.items()
         return (
-            "{" + ",".join(f"{_spelled(key)}:{_spelled(entry, is_sorted=key in _FREE)}" for key, entry in items) + "}"
+            "{"
+            + ",".join(f"{_spell_value(key)}:{_spell_value(entry, is_sorted=key in _FREE)}" for key, entry in items)
+            + "}"
         )
     if isinstance(value, list):
-        return "[" + ",".join(map(_spelled, value)) + "]"
+        return "[" + ",".join(map(_spell_value, value)) + "]"
     return _float(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
@@ -53,18 +55,18 @@ def _float(value: float) -> str:
     return f"{digits}e{int(exponent)}"
 
 
-def packed(document: Document) -> bytes:
+def write_msgpack(document: Document) -> bytes:
     """The same document in MessagePack."""
     head = {key: document[key] for key in ("format", "version")}
     empty: dict[str, object] = {"requires": [], "producer": {}, "scopes": [], "cuts": [], "nodes": []}
     keys = ("format", "version", "requires", "producer", "rank", "scopes", "cuts", "collectives", "nodes")
     whole = {**empty, **document, **head}
-    found: bytes = msgpack.packb({key: _sorted(whole[key]) for key in keys if key in whole})
+    found: bytes = msgpack.packb({key: _sort_keys(whole[key]) for key in keys if key in whole})
     return found
 
 
-def _sorted(value: object, *, is_sorted: bool = False) -> object:
+def _sort_keys(value: object, *, is_sorted: bool = False) -> object:
     if isinstance(value, dict):
         items = sorted(value.items()) if is_sorted else value.items()
-        return {key: _sorted(entry, is_sorted=key in _FREE) for key, entry in items}
-    return list(map(_sorted, value)) if isinstance(value, list) else value
+        return {key: _sort_keys(entry, is_sorted=key in _FREE) for key, entry in items}
+    return list(map(_sort_keys, value)) if isinstance(value, list) else value

@@ -70,34 +70,34 @@ class Picture:
         return found
 
 
-def drawn_text(item: dict[str, Any]) -> list[str]:
+def read_drawn_text(item: dict[str, Any]) -> list[str]:
     """The lines that dot puts on the canvas for a label."""
     return [operation["text"] for operation in item.get("_ldraw_", ()) if operation["op"] == "T"]
 
 
-def intended(text: str) -> str:
+def expect_text(text: str) -> str:
     """How text shows: the characters that cannot be printed as in a Python literal, and 200 characters at most."""
     visible = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
     return visible if len(visible) <= 200 else visible[:197] + "..."
 
 
-def intended_tooltip(text: str) -> str:
-    return intended(text).replace("\\", "%5C")
+def expect_tooltip(text: str) -> str:
+    return expect_text(text).replace("\\", "%5C")
 
 
-def drawn_nodes(graph: Graph, options: DotOptions) -> Iterator[tuple[str, str, str]]:
+def read_drawn_nodes(graph: Graph, options: DotOptions) -> Iterator[tuple[str, str, str]]:
     touched = {end for edge in graph.edges for end in (edge.src, edge.dst)}
     for number, node in enumerate(graph.nodes.values()):
         if node.role != "buffer" or options.show_saved or node.id in touched:
-            yield f"n{number}", node.role, intended_tooltip(node.id)
+            yield f"n{number}", node.role, expect_tooltip(node.id)
         if options.show_saved:
             for slot, saved in enumerate(node.saved):
-                yield f"n{number}s{slot}", "saved", intended_tooltip(f"{saved.slot} saved by {node.id}")
+                yield f"n{number}s{slot}", "saved", expect_tooltip(f"{saved.slot} saved by {node.id}")
     for number, stub in enumerate(stubs(graph)):
-        yield f"cut{number}", "cut", intended_tooltip(stub.reason)
+        yield f"cut{number}", "cut", expect_tooltip(stub.reason)
 
 
-def drawn_lines(graph: Graph, options: DotOptions) -> Iterator[tuple[str, ...]]:
+def read_drawn_lines(graph: Graph, options: DotOptions) -> Iterator[tuple[str, ...]]:
     keys = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
     for edge in graph.edges:
         yield keys[edge.src], keys[edge.dst], "dotted" if edge.kind == "view" else "", ""
@@ -122,7 +122,7 @@ def drawn_lines(graph: Graph, options: DotOptions) -> Iterator[tuple[str, ...]]:
 
 def assert_same_graph(picture: Picture, graph: Graph, options: DotOptions) -> None:
     found = {(name, node["class"], html.unescape(node["tooltip"])) for name, node in picture.nodes.items()}
-    assert found == set(drawn_nodes(graph, options))
-    assert picture.lines() == Counter(drawn_lines(graph, options))
+    assert found == set(read_drawn_nodes(graph, options))
+    assert picture.lines() == Counter(read_drawn_lines(graph, options))
     for node in picture.nodes.values():
         assert node.get("fillcolor", "#ffffff") == FILLS.get(node["class"], "#ecd3e3")

@@ -103,7 +103,7 @@ def script(before: Plan, edits: Sequence[str], seed: int) -> Script:
     after = before
     for number, edit in enumerate(edits):
         after = EDITS[edit](after, rng, f"new{number}")
-    old, new = drawn(before), drawn(after)
+    old, new = draw_plan(before), draw_plan(after)
     truth = {node_id: new.ids[key] for key, node_id in old.ids.items() if key in new.ids}
     return Script(old.graph, new.graph, truth, true_cost(old, new) + after.renames)
 
@@ -124,7 +124,7 @@ def true_cost(old: Drawn, new: Drawn) -> int:
     return cost
 
 
-def drawn(of: Plan) -> Drawn:
+def draw_plan(of: Plan) -> Drawn:
     """The graph of a plan, with ids as a capture gives them."""
     pen = _Pen(of.batch)
     place = {layer.uid: number for number, layer in enumerate(of.layers)}
@@ -138,7 +138,7 @@ def drawn(of: Plan) -> Drawn:
     value = pen.linear(("head",), "head", value, WIDTH, 10)
     value = pen.op(("loss",), "nll_loss", "", [value], ())
     pen.drafts.append(Draft(("output",), Node("output", role="output", outputs=_tensors(())), (value,)))
-    return pen.drawn(of.shuffled)
+    return pen.draw(of.shuffled)
 
 
 class _Pen:
@@ -187,7 +187,7 @@ class _Pen:
         slots = [_slot("result", shape, key, key)]
         return self.op(key, layer.activation, scope, [value], shape, None, slots)
 
-    def drawn(self, shuffled: int | None) -> Drawn:
+    def draw(self, shuffled: int | None) -> Drawn:
         counts: Counter[tuple[str, str]] = Counter()
         ids: dict[Key, str] = {}
         by_key = {draft.key: draft for draft in self.drafts}
@@ -198,10 +198,10 @@ class _Pen:
             tail = f"{node.op}:{counts[node.scope, node.op]}"
             ids[draft.key] = node.id or (f"{node.scope}/{tail}" if node.scope else tail)
         drafts = ordered if shuffled is None else list(_topological(ordered, random.Random(shuffled)))
-        return Drawn(tuple(drafts), ids, Graph.of(_finished(draft, ids) for draft in drafts))
+        return Drawn(tuple(drafts), ids, Graph.of(_finish_draft(draft, ids) for draft in drafts))
 
 
-def _finished(draft: Draft, ids: dict[Key, str]) -> Node:
+def _finish_draft(draft: Draft, ids: dict[Key, str]) -> Node:
     node = draft.node
     saved = []
     for slot in draft.slots:
@@ -316,13 +316,13 @@ def _rename(of: Plan, _: random.Random, uid: str) -> Plan:
     return replace(of, prefix=f"net.{uid}.blocks", renames=1)
 
 
-def _changed(of: Plan, rng: random.Random, change: Callable[[Layer], Layer]) -> Plan:
+def _change_node(of: Plan, rng: random.Random, change: Callable[[Layer], Layer]) -> Plan:
     place = rng.randrange(len(of.layers))
     return replace(of, layers=(*of.layers[:place], change(of.layers[place]), *of.layers[place + 1 :]))
 
 
 def _widen(of: Plan, rng: random.Random, _: str) -> Plan:
-    return _changed(of, rng, lambda layer: replace(layer, hidden=layer.hidden * 2))
+    return _change_node(of, rng, lambda layer: replace(layer, hidden=layer.hidden * 2))
 
 
 def _rewire(of: Plan, rng: random.Random, _: str) -> Plan:
@@ -336,7 +336,7 @@ def _rewire(of: Plan, rng: random.Random, _: str) -> Plan:
 
 def _swap(of: Plan, rng: random.Random, _: str) -> Plan:
     activation = rng.choice(["gelu", "silu", "tanh"])
-    return _changed(of, rng, lambda layer: replace(layer, activation=activation))
+    return _change_node(of, rng, lambda layer: replace(layer, activation=activation))
 
 
 def _batch(of: Plan, rng: random.Random, _: str) -> Plan:

@@ -151,7 +151,7 @@ def loss_of(
     return model, loss, recorder
 
 
-def _captured(*edit: str, **how: Any) -> Graph:
+def _capture_edit(*edit: str, **how: Any) -> Graph:
     _, loss, recorder = loss_of(*edit, **how)
     return recorder.capture(loss)
 
@@ -205,9 +205,9 @@ def _tie(model: GPT) -> None:
 _NORMS: Final = tuple(_each(name, lambda _: RMSNorm(_WIDTH)) for name in ("norm1", "norm2"))
 
 EDITS: Final[dict[str, Callable[[], Graph]]] = {
-    "none": _captured,
+    "none": _capture_edit,
     **{
-        name: partial(_captured, name)
+        name: partial(_capture_edit, name)
         for name in (
             "swapped",
             "detached-residual",
@@ -218,31 +218,31 @@ EDITS: Final[dict[str, Callable[[], Graph]]] = {
             *_CONSTANTS,
         )
     },
-    "eps": partial(_captured, change=_set(nn.LayerNorm, eps=1e-6)),
-    "dropout": partial(_captured, change=_set(nn.Dropout, p=0.2)),
-    "wrapped-one": partial(_captured, change=_each("mlp.up", Wrapped, range(3, 4))),
-    "wrapped-some": partial(_captured, change=_each("mlp.up", Wrapped, range(1, 6, 2))),
-    "wrapped-all": partial(_captured, change=_each("mlp.up", Wrapped)),
+    "eps": partial(_capture_edit, change=_set(nn.LayerNorm, eps=1e-6)),
+    "dropout": partial(_capture_edit, change=_set(nn.Dropout, p=0.2)),
+    "wrapped-one": partial(_capture_edit, change=_each("mlp.up", Wrapped, range(3, 4))),
+    "wrapped-some": partial(_capture_edit, change=_each("mlp.up", Wrapped, range(1, 6, 2))),
+    "wrapped-all": partial(_capture_edit, change=_each("mlp.up", Wrapped)),
     "wrapped-linears": partial(
-        _captured, change=_all(*(_each(f"attn.{name}", Wrapped) for name in "qkv"), _each("mlp.down", Wrapped))
+        _capture_edit, change=_all(*(_each(f"attn.{name}", Wrapped) for name in "qkv"), _each("mlp.down", Wrapped))
     ),
-    "wrapped-attention": partial(_captured, change=_each("attn", Wrapped)),
-    "wrapped-blocks": partial(_captured, change=_blocks),
-    "in-sequential": partial(_captured, change=_each("mlp.up", nn.Sequential)),
-    "one-in-sequential": partial(_captured, change=_each("mlp.up", nn.Sequential, range(3, 4))),
-    "lora-up": partial(_captured, change=_each("mlp.up", Lora)),
-    "lora-one": partial(_captured, change=_each("mlp.up", Lora, range(3, 4))),
-    "lora": partial(_captured, change=_all(_each("attn.q", Lora), _each("attn.v", Lora))),
-    "lora-autocast": partial(_captured, change=_all(_each("attn.q", Lora), _each("attn.v", Lora)), autocast=True),
-    "lora-alone": partial(_captured, change=_lora),
-    "reduction": partial(_captured, reduction="sum"),
-    "tied": partial(_captured, change=_tie),
-    "autocast": partial(_captured, autocast=True),
-    "dtype": partial(_captured, dtype=torch.bfloat16),
-    "length": partial(_captured, size=(2, 24)),
-    "batch": partial(_captured, size=(6, 16)),
-    "width": partial(_captured, width=32),
-    "norm": partial(_captured, change=_all(*_NORMS)),
+    "wrapped-attention": partial(_capture_edit, change=_each("attn", Wrapped)),
+    "wrapped-blocks": partial(_capture_edit, change=_blocks),
+    "in-sequential": partial(_capture_edit, change=_each("mlp.up", nn.Sequential)),
+    "one-in-sequential": partial(_capture_edit, change=_each("mlp.up", nn.Sequential, range(3, 4))),
+    "lora-up": partial(_capture_edit, change=_each("mlp.up", Lora)),
+    "lora-one": partial(_capture_edit, change=_each("mlp.up", Lora, range(3, 4))),
+    "lora": partial(_capture_edit, change=_all(_each("attn.q", Lora), _each("attn.v", Lora))),
+    "lora-autocast": partial(_capture_edit, change=_all(_each("attn.q", Lora), _each("attn.v", Lora)), autocast=True),
+    "lora-alone": partial(_capture_edit, change=_lora),
+    "reduction": partial(_capture_edit, reduction="sum"),
+    "tied": partial(_capture_edit, change=_tie),
+    "autocast": partial(_capture_edit, autocast=True),
+    "dtype": partial(_capture_edit, dtype=torch.bfloat16),
+    "length": partial(_capture_edit, size=(2, 24)),
+    "batch": partial(_capture_edit, size=(6, 16)),
+    "width": partial(_capture_edit, width=32),
+    "norm": partial(_capture_edit, change=_all(*_NORMS)),
 }
 """Functions that make the graph after an edit, by the edit's name."""
 
@@ -250,10 +250,10 @@ EDITS: Final[dict[str, Callable[[], Graph]]] = {
 @cache
 def plain() -> Graph:
     """The graph of the model as it is."""
-    return edited("none")
+    return capture_edit("none")
 
 
 @cache
-def edited(name: str) -> Graph:
+def capture_edit(name: str) -> Graph:
     """The graph after an edit; made once."""
     return EDITS[name]()

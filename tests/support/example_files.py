@@ -65,12 +65,12 @@ def live(target: object, *inputs: str, **options: Any) -> Any:
 
 
 @cache
-def captured(spec: str) -> gradir.Graph:
+def capture_example(spec: str) -> gradir.Graph:
     return live(attribute(spec)).graph
 
 
 @cache
-def recorded(spec: str, *options: str) -> gradir.Graph:
+def record_example(spec: str, *options: str) -> gradir.Graph:
     """The graph of an example as the command captures it."""
     from gradir.cli import main
 

@@ -17,6 +17,6 @@ class Model(nn.Module):
         return self.head(self.stem(x).relu())
 
 
-def named(found: gradir.Explanation) -> list[tuple[str, str, tuple[str, ...]]]:
+def name_causes(found: gradir.Explanation) -> list[tuple[str, str, tuple[str, ...]]]:
     """The kind, level and names of each cause."""
     return [(cause.kind, cause.level, cause.names) for cause in found.causes]

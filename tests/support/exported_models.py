@@ -173,7 +173,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Any, ...]]]] = {
 DYNAMIC = {"mlp": ({0: torch.export.Dim("batch")},), "number": ({0: torch.export.Dim("rows")}, None)}
 
 
-def exported(name: str) -> torch.export.ExportedProgram:
+def export_model(name: str) -> torch.export.ExportedProgram:
     """The program of a model, its first size dynamic where that is among `DYNAMIC`."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()

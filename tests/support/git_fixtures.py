@@ -7,7 +7,7 @@ from pathlib import Path
 
 import forked
 import pytest
-from git_places import Run, changed, runner
+from git_places import Run, change_eps, runner
 from samples import everything
 from tools import path_without
 
@@ -43,7 +43,7 @@ def repository(tmp_path: Path, environment: dict[str, str]) -> Path:
     root.mkdir()
     run = runner(root, environment)
     run("git", "init", "-q", "-b", "main")
-    for graph, message in ((everything(), "first"), (changed(), "second")):
+    for graph, message in ((everything(), "first"), (change_eps(), "second")):
         gradir.save(graph, root / "model.gir")
         run("git", "add", "model.gir")
         run("git", "commit", "-q", "-m", message)

@@ -21,7 +21,7 @@ FACT = f"-{_NORM.format('1e-05')}+{_NORM.format('0.5')}"
 """How git shows what `changed` changes."""
 
 
-def changed(eps: float = 0.5) -> Graph:
+def change_eps(eps: float = 0.5) -> Graph:
     """The sample with another eps."""
     graph = everything()
     norm = graph.nodes["norm/native_batch_norm:1"]

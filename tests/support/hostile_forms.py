@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from steps import measured
+from steps import measure_memory
 
 import gradir
 from gradir import codecs
@@ -21,7 +21,7 @@ PROMISED_PER_BYTE = 125
 """What docs/format.md promises: bytes of memory for each byte of a document that is not compressed."""
 
 
-def encoded(graph: Graph, form: tuple[str, str | None]) -> bytes:
+def encode_form(graph: Graph, form: tuple[str, str | None]) -> bytes:
     return codecs.encode(graph, form[0], form[1])
 
 
@@ -49,4 +49,4 @@ def result_of(function: Callable[[bytes], T], data: bytes) -> T | None:
 
 def peak_of(data: bytes) -> int:
     """The most memory, in bytes, that reading or counting took."""
-    return measured(lambda: read(data))[1]
+    return measure_memory(lambda: read(data))[1]

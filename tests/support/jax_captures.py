@@ -18,22 +18,22 @@ _SCHEMA = Path(__file__).parents[2] / "schemas" / "gir-1.0.schema.json"
 
 
 @cache
-def made(model: Model) -> Any:
+def make_arguments(model: Model) -> Any:
     """What a model is called with: the function and its arguments."""
     return model.make()
 
 
 @cache
-def captured(what: Case | Model | str) -> Graph:
+def capture_case(what: Case | Model | str) -> Graph:
     """The graph of a case or a model, which may be named."""
-    return captured_anew(what)
+    return capture_case_anew(what)
 
 
-def captured_anew(what: Case | Model | str) -> Graph:
+def capture_case_anew(what: Case | Model | str) -> Graph:
     found = (CASES.get(what) or MODELS[what]) if isinstance(what, str) else what
     if isinstance(found, Case):
         return gradir.capture(found.fn, *found.args, argnums=found.argnums, has_aux=found.has_aux)
-    fn, args = made(found)
+    fn, args = make_arguments(found)
     return gradir.capture(fn, *args, has_aux=found.has_aux)
 
 

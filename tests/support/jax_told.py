@@ -14,7 +14,7 @@ def names(graph: Graph, role: str) -> str:
     return " ".join(sorted(name for node in graph.nodes.values() if node.role == role for name in node.names))
 
 
-def held_bytes(graph: Graph) -> int:
+def sum_held_bytes(graph: Graph) -> int:
     """The bytes of the storages that are held, each once."""
     saved = SavedBytes[None]({})
     for node in graph.nodes.values():

@@ -180,7 +180,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.wiring.within": Operation(partial(within, kept={NODE})),
         "gradir.passes.wiring.without": Operation(partial(without, gone={NODE}, joins=lambda _: True)),
         "gradir.exporting.apply_passes": Operation(partial(apply_passes, plan_passes({"depth": 1}))),
-        "gradir.exporting.add_costs": Operation(lambda graph: add_costs(_costed(graph), "flops", "dot")),
+        "gradir.exporting.add_costs": Operation(lambda graph: add_costs(_add_costs(graph), "flops", "dot")),
         "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
         "gradir.review.united.drop_accumulators": Operation(lambda graph: drop_accumulators(graph).graph),
         "gradir.distributed.linking.join_graphs": Operation(
@@ -191,11 +191,11 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
             for name, value in PASSES.items()
         },
         "a drawn part": Operation(lambda graph: draw_part(diff := review_graphs(graph, changed), United(diff))),
-        "a file": Operation(_in_files, frozenset({"read_from", "unknown"})),
+        "a file": Operation(_write_and_read, frozenset({"read_from", "unknown"})),
     }
 
 
-def _costed(graph: Graph) -> Graph:
+def _add_costs(graph: Graph) -> Graph:
     node = graph.nodes[NODE]
     return replace(graph, nodes={**graph.nodes, NODE: replace(node, ext={**node.ext, "flops": 8})})
 
@@ -206,31 +206,31 @@ def _graph_of(found: readability.Readable | Merged | None) -> Graph:
     return found.graph
 
 
-def _in_files(graph: Graph) -> Graph:
+def _write_and_read(graph: Graph) -> Graph:
     for form in codecs.ENCODINGS:
         graph = codecs.decode(codecs.encode(graph, form, lossy=True))
     return graph
 
 
-def lost_fields(graph: Graph, operation: Operation) -> set[str]:
+def find_lost_fields(graph: Graph, operation: Operation) -> set[str]:
     """The fields that an operation loses, but for those that it is declared to."""
     # A node may have another name, or be gone.
     before, after = (replace(each, **rename_in_head(each, lambda _: "")) for each in (graph, operation.run(graph)))
     return {name for name in KEPT if getattr(before, name) != getattr(after, name)} - operation.drops
 
 
-def named_nodes(value: Any) -> Iterator[str]:
+def find_named_nodes(value: Any) -> Iterator[str]:
     """The nodes that a value of the head names."""
     if isinstance(value, tuple):
         for entry in value:
-            yield from named_nodes(entry)
+            yield from find_named_nodes(entry)
     elif isinstance(value, Record):
         for field in fields_of(type(value)):
             held = getattr(value, field.name)
             if field.about.refers:
                 yield from held if isinstance(held, tuple) else [held]
             else:
-                yield from named_nodes(held)
+                yield from find_named_nodes(held)
 
 
 def public_operations() -> set[str]:

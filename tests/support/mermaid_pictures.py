@@ -26,7 +26,7 @@ def groups_in(items: list[Box | Group]) -> list[Group]:
     return [group for item in items if isinstance(item, Group) for group in [item, *groups_in(item.items)]]
 
 
-def parsed(mermaid_node: str, sources: list[str]) -> list[dict[str, Any]]:
+def parse_mermaid(mermaid_node: str, sources: list[str]) -> list[dict[str, Any]]:
     """What Mermaid's own parser makes of sources."""
     results: list[dict[str, Any]] = ask(mermaid_node, "parse.mjs", sources)
     return results

@@ -14,20 +14,20 @@ _FOLDER = Path(__file__).parents[1] / "node"
 
 def ask(node: str, program: str, texts: list[str], *arguments: str, parse_int: type = int) -> Any:
     """Return what a program makes of these texts."""
-    process = _started(node, program, *arguments)
+    process = _start_node(node, program, *arguments)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps(texts).encode() + b"\n")
     process.stdin.flush()
     answer = process.stdout.readline()
     if not answer:
-        _started.cache_clear()
+        _start_node.cache_clear()
         raise AssertionError(f"{program} ended with status {process.wait()}")
     return json.loads(answer, parse_int=parse_int)
 
 
 @cache
-def _started(node: str, *command: str) -> subprocess.Popen[bytes]:
+def _start_node(node: str, *command: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen([node, *command], cwd=_FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     # It ends with its standard input.
     atexit.register(process.communicate)

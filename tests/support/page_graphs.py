@@ -12,7 +12,7 @@ WEIGHT = TensorMeta("float32", (8, 8))
 WHOLE = 8 * 8
 
 
-def layered(layers: int = 4, activation: str = "gelu", *, flow: bool = False) -> Graph:
+def layers_graph(layers: int = 4, activation: str = "gelu", *, flow: bool = False) -> Graph:
     """Equal layers under ``h``, each with two modules, and a head; with ``flow`` a cut at its input."""
     b = Builder()
     value = b.tensor("x", META)
@@ -58,7 +58,7 @@ def layered(layers: int = 4, activation: str = "gelu", *, flow: bool = False) ->
     return replace(graph, cuts=(place, lost), producer=Producer(framework="torch", options={FLOW: True}))
 
 
-def changed(graph: Graph) -> Graph:
+def change_layers(graph: Graph) -> Graph:
     """Another activation in each layer, and one operation more in the head."""
     nodes = dict(graph.nodes)
     for name, node in graph.nodes.items():
@@ -71,7 +71,7 @@ def changed(graph: Graph) -> Graph:
     return replace(graph, nodes={node.id: node for node in order})
 
 
-def failed() -> Graph:
+def failing_graph() -> Graph:
     """The graph of a forward up to the operation that raised."""
     b = Builder()
     weight = b.tensor("fc.weight", WEIGHT, role="parameter", scope="fc")

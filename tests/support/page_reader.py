@@ -33,8 +33,8 @@ def reader(node: str, folder: Path) -> Callable[[str], Any]:
     bundle = ["--bundle", "--platform=node", "--format=esm", "--log-level=warning", f"--outfile={program}"]
     subprocess.run([str(esbuild), str(VIEWER / "tests" / "tell.ts"), *bundle], check=True)
 
-    def told(page: str) -> Any:
+    def read(page: str) -> Any:
         path.write_text(page, encoding="utf-8")
         return ask(node, str(program), [str(path)])
 
-    return told
+    return read

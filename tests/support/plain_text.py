@@ -10,7 +10,7 @@ from typing import ClassVar
 DOCS = Path(__file__).parents[2] / "docs" / "plain.md"
 
 
-def shown() -> str:
+def read_example() -> str:
     """Return the text of the page."""
     (text,) = re.findall(r"^```text\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return str(text)

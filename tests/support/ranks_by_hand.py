@@ -27,7 +27,7 @@ def net(*, size: int = 2, start: int = 0, branch: bool = True) -> Graph:
     return b.build(scopes=[Scope(""), Scope("a"), Scope("b")], cuts=[Cut("unreached", ("c",)), *cuts])
 
 
-def ranked(
+def make_rank(
     rank: int,
     collectives: Sequence[Collective] = (),
     *,

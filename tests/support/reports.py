@@ -26,18 +26,18 @@ UNKNOWN: Graphs = (Graph.of([]), Graph.of([]))
 MODULES = frozenset({"same", "module-added", "module-removed"})
 
 
-def between(diff: Diff, graphs: Graphs) -> Diff:
+def attach_findings(diff: Diff, graphs: Graphs) -> Diff:
     """A diff that there is already, with its findings and both graphs."""
     return add_findings(diff, Sides(*graphs, lambda: Correspondence(*graphs, match(*graphs))))
 
 
-def of_kind(diff: Diff, *kinds: str) -> list[Finding]:
+def findings_of_kinds(diff: Diff, *kinds: str) -> list[Finding]:
     return [finding for finding in diff.findings if finding.kind in kinds]
 
 
 def entries(diff: Diff) -> list[Finding]:
     """What is told of modules, but for what reads from them."""
-    return of_kind(diff, *MODULES)
+    return findings_of_kinds(diff, *MODULES)
 
 
 def changes_in(diff: Diff, finding: Finding) -> list[list[Change]]:
@@ -47,7 +47,11 @@ def changes_in(diff: Diff, finding: Finding) -> list[list[Change]]:
 
 def slots(diff: Diff, kind: str) -> list[tuple[str, int]]:
     """The input slots that were lost or gained."""
-    return [slot for each in of_kind(diff, kind) for slot in zip(each.subjects, each.details["slots"], strict=True)]
+    return [
+        slot
+        for each in findings_of_kinds(diff, kind)
+        for slot in zip(each.subjects, each.details["slots"], strict=True)
+    ]
 
 
 def all_changes(diff: Diff) -> Iterator[Change]:
@@ -69,36 +73,36 @@ def without_sentence(diff: Diff) -> Diff:
 
 
 def render_details(diff: Diff, graphs: Graphs, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    return text.render_details(without_sentence(between(diff, graphs)), palette=palette, width=width)
+    return text.render_details(without_sentence(attach_findings(diff, graphs)), palette=palette, width=width)
 
 
 def render_text(
     diff: Diff, graphs: Graphs | None = None, *, palette: Palette = NO_COLOUR, width: int | None = None
 ) -> str:
-    known = without_sentence(between(diff, graphs or UNKNOWN))
+    known = without_sentence(attach_findings(diff, graphs or UNKNOWN))
     # Without graphs as one that was read.
     return text.render_text(known if graphs else replace(known), palette=palette, width=width)
 
 
 def markdown(a: Graph, b: Graph, diff: Diff) -> str:
-    return registry.render("markdown", between(diff, (a, b)), {})
+    return registry.render("markdown", attach_findings(diff, (a, b)), {})
 
 
-def changed_part(a: Graph, b: Graph, diff: Diff, hops: int = 1) -> Graph:
-    return United(between(diff, (a, b))).changed_part(hops)
+def cut_changed_part(a: Graph, b: Graph, diff: Diff, hops: int = 1) -> Graph:
+    return United(attach_findings(diff, (a, b))).changed_part(hops)
 
 
 def union(a: Graph, b: Graph, diff: Diff) -> Graph:
-    return United(between(diff, (a, b))).graph
+    return United(attach_findings(diff, (a, b))).graph
 
 
-def listed(diff: Diff) -> list[Any]:
+def change_lines(diff: Diff) -> list[Any]:
     assert diff.sides is not None
     return list_changes(diff, diff.sides, United(diff))
 
 
 def headline(diff: Diff, graphs: Graphs) -> str:
-    return text.headline(between(diff, graphs))
+    return text.headline(attach_findings(diff, graphs))
 
 
 def notes(diff: Diff) -> list[str]:
@@ -107,13 +111,13 @@ def notes(diff: Diff) -> list[str]:
 
 
 def table(diff: Diff, graphs: Graphs) -> Iterator[str]:
-    return report.table(between(diff, graphs))
+    return report.table(attach_findings(diff, graphs))
 
 
 def outcomes(
     diff: Diff, graphs: Graphs, conditions_given: Sequence[conditions.Condition]
 ) -> Iterator[conditions.Outcome]:
-    return conditions.judge_conditions(between(diff, graphs), conditions_given)
+    return conditions.judge_conditions(attach_findings(diff, graphs), conditions_given)
 
 
 def fields_of(diff: Diff, record: str) -> dict[str, tuple[str | None, str | None]]:

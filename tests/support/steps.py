@@ -28,7 +28,7 @@ def steps(run: Callable[[], object]) -> int:
     return count
 
 
-def measured(run: Callable[[], T]) -> tuple[T, int]:
+def measure_memory(run: Callable[[], T]) -> tuple[T, int]:
     """Return what ``run`` returns, and the most memory in bytes that it took."""
     tracemalloc.start()
     try:

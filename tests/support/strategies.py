@@ -69,7 +69,7 @@ _cuts = st.lists(st.builds(Cut, texts, st.lists(texts, max_size=2).map(tuple), s
 _producers = st.builds(Producer, texts, texts, texts, attrs)
 
 
-def _at(place: int | None, values: list[Value]) -> Value | None:
+def _replace_at(place: int | None, values: list[Value]) -> Value | None:
     return None if place is None else values[place % len(values)]
 
 
@@ -91,14 +91,14 @@ def _graph(
     b = Builder()
     values = [b.tensor(name, meta, role=role, scope=scope) for name, meta, role, scope in tensors]
     for op, drawn in functions:
-        inputs = [_at(place, values) for place in drawn["inputs"]]
-        saved = [(slot, _at(place, values)) for slot, place in drawn["saved"]]
+        inputs = [_replace_at(place, values) for place in drawn["inputs"]]
+        saved = [(slot, _replace_at(place, values)) for slot, place in drawn["saved"]]
         value = b.function(op, **{**drawn, "inputs": inputs, "saved": saved})
         values.append(value)
         values.extend(value.output(nr) for nr in range(1, len(drawn["outputs"])))
     bases = [value for value in values if not value.output_nr]
     for number, (place, base) in enumerate(outputs):
-        b.output(values[place % len(values)], str(number), base=_at(base, bases))
+        b.output(values[place % len(values)], str(number), base=_replace_at(base, bases))
     return b.build(scopes=scopes, cuts=cuts, producer=producer)
 
 

@@ -17,17 +17,17 @@ _SECONDS = 300
 
 def results_of(program: str, ranks: int, folder: Path) -> list[object]:
     """What each rank of a program found, by rank."""
-    done = _launched([str(_PROGRAMS / program)], ranks, folder)
+    done = _launch([str(_PROGRAMS / program)], ranks, folder)
     assert done.returncode == 0, done.stdout
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
 
 
 def command_on_ranks(arguments: Sequence[str], ranks: int, folder: Path) -> subprocess.CompletedProcess[str]:
     """The command ``gradir`` as each rank runs it in a folder, with all that the ranks printed."""
-    return _launched(["-m", "gradir"], ranks, folder, arguments)
+    return _launch(["-m", "gradir"], ranks, folder, arguments)
 
 
-def _launched(
+def _launch(
     command: Sequence[str], ranks: int, folder: Path, arguments: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
     environment = {

@@ -29,7 +29,7 @@ _BLOCK = re.compile(r'^```(?:\w+ title="(?P<file>[\w.]+)"|console)\n(?P<text>.*?
 _SHELL = re.compile(r"[|&;<>$`]")
 
 
-def played(page: Path, folder: Path) -> str:
+def play_page(page: Path, folder: Path) -> str:
     """The page as it is after its files were written to the folder and its commands run there, in order."""
     programs = folder / ".programs"
     programs.mkdir()
@@ -46,7 +46,7 @@ def played(page: Path, folder: Path) -> str:
     return done.stdout.decode()
 
 
-def _played_here(page: str, folder: Path) -> str:
+def _play_here(page: str, folder: Path) -> str:
     """The same in this process, which is started for it."""
 
     def play(block: re.Match[str]) -> str:
@@ -63,9 +63,9 @@ def _output(command: str, folder: Path) -> str:
     """What a command prints, with its errors."""
     program, *arguments = [command] if _SHELL.search(command) else shlex.split(command)
     if program == "gradir":
-        text = _forked(_gradir, arguments, folder)
+        text = _run_forked(_gradir, arguments, folder)
     elif program == "python" and arguments[0].endswith(".py"):
-        text = _forked(_script, arguments, folder)
+        text = _run_forked(_script, arguments, folder)
     else:
         text = subprocess.run(
             ["sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120
@@ -73,7 +73,7 @@ def _output(command: str, folder: Path) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
-def _forked(run: Callable[[list[str]], object], arguments: list[str], folder: Path) -> str:
+def _run_forked(run: Callable[[list[str]], object], arguments: list[str], folder: Path) -> str:
     """What a function prints in a process of its own that need not import torch again."""
     with tempfile.TemporaryFile() as file:
         child = os.fork()
@@ -117,11 +117,11 @@ def _main(arguments: list[str]) -> None:
         import gradir.frontends.pytorch.frontend  # noqa: F401
 
         page, folder = map(Path, arguments)
-        sys.stdout.write(_played_here(page.read_text(encoding="utf-8"), folder))
+        sys.stdout.write(_play_here(page.read_text(encoding="utf-8"), folder))
         return
     for tutorial in TUTORIALS:
         with tempfile.TemporaryDirectory() as work:
-            (DOCS / tutorial).write_text(played(DOCS / tutorial, Path(work)), encoding="utf-8")
+            (DOCS / tutorial).write_text(play_page(DOCS / tutorial, Path(work)), encoding="utf-8")
 
 
 if __name__ == "__main__":

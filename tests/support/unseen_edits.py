@@ -57,7 +57,7 @@ EDITS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def edited(name: str) -> str:
+def edit_model(name: str) -> str:
     """The model with an edit."""
     old, new = EDITS[name]
     assert MODEL.count(old) == 1, name

@@ -30,7 +30,7 @@ def _arrow(graph: Graph, ref: Ref | None) -> str | None:
     return f"{ref.id}#{ref.output_nr}" if ref.output_nr else ref.id
 
 
-def wired(graph: Graph) -> list[str]:
+def describe_wiring(graph: Graph) -> list[str]:
     """Each node with what it takes: ``exp:1(x)``, an output behind a dot, ``~`` before a view, ``!`` what it writes."""
     signs = {"view": "~", "inplace": "!", "data": ""}
     found = []

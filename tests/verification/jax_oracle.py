@@ -15,7 +15,7 @@ from jax import tree_util
 # What is compiled here runs once.
 jax.config.update("jax_disable_most_optimizations", True)
 
-__all__ = ["Question", "asked", "moved", "residual_bytes"]
+__all__ = ["Question", "find_moved", "make_question", "residual_bytes"]
 
 
 class Question(NamedTuple):
@@ -27,7 +27,7 @@ class Question(NamedTuple):
     names: list[str]
 
 
-def asked(
+def make_question(
     fn: Callable[..., Any], args: Sequence[Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False
 ) -> Question:
     """The question of a call as ``jax.grad(fn, argnums, has_aux)(*args)``.
@@ -38,7 +38,7 @@ def asked(
     numbers = [number % count for number in (argnums if isinstance(argnums, tuple) else (argnums,))]
     called = getattr(fn, "__wrapped__", fn).__code__.co_varnames
     is_number = () if _has_equinox(args) else (float,)
-    fn, args = _of_states(fn, args)
+    fn, args = _split_states(fn, args)
     found, tree = tree_util.tree_flatten_with_path(tuple(args))
     arrays = [place for place, (_, leaf) in enumerate(found) if hasattr(leaf, "dtype") or isinstance(leaf, is_number)]
     chosen = [p for p in arrays if found[p][0][0].idx in numbers and jnp.issubdtype(_dtype(found[p][1]), jnp.inexact)]
@@ -50,21 +50,23 @@ def asked(
         argument = called[path[0].idx]
         return ".".join(filter(None, (argument, inside))) if len(numbers) > 1 else inside or argument
 
-    def of_leaves(leaves: Sequence[Any], others: Sequence[Any]) -> Any:
+    def call_with_leaves(leaves: Sequence[Any], others: Sequence[Any]) -> Any:
         values = [leaf for _, leaf in found]
         for place, value in (*zip(chosen, leaves, strict=True), *zip(beside, others, strict=True)):
             values[place] = value
         result = fn(*tree_util.tree_unflatten(tree, values))
         return result[0] if has_aux else result
 
-    return Question(of_leaves, [found[p][1] for p in chosen], [found[p][1] for p in beside], [name(p) for p in chosen])
+    return Question(
+        call_with_leaves, [found[p][1] for p in chosen], [found[p][1] for p in beside], [name(p) for p in chosen]
+    )
 
 
-def moved(question: Question) -> set[str]:
+def find_moved(question: Question) -> set[str]:
     """The names of the leaves to which a real backward gives anything but zero."""
     fn, leaves, others, names = question
     numbers = np.random.default_rng(7)
-    given, beside = ([_drawn(leaf, numbers) for leaf in those] for those in (leaves, others))
+    given, beside = ([_draw_value(leaf, numbers) for leaf in those] for those in (leaves, others))
 
     @jax.jit
     def gradients(given: list[Any], beside: list[Any]) -> list[Any]:
@@ -77,22 +79,22 @@ def moved(question: Question) -> set[str]:
 
 def residual_bytes(question: Question) -> int:
     """The bytes of the distinct values that `jax.vjp` of the whole function keeps, arguments and constants too."""
-    traced = jax.make_jaxpr(_kept(question))(question.leaves, question.others).jaxpr
+    traced = jax.make_jaxpr(_make_pull(question))(question.leaves, question.others).jaxpr
     distinct = {id(var): var for var in traced.outvars if not hasattr(var, "val")}
     return sum(math.prod(var.aval.shape) * var.aval.dtype.itemsize for var in distinct.values())
 
 
-def _of_states(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def _split_states(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The call with the parameters of a module of nnx in its place, and its other variables behind all arguments."""
     nnx = sys.modules.get("flax.nnx")
     if nnx is None or not isinstance(args[0], nnx.Module):
         return fn, tuple(args)
     definition, params, rest = nnx.split(args[0], nnx.Param, ...)
 
-    def of_states(params: Any, *others: Any) -> Any:
+    def call_with_states(params: Any, *others: Any) -> Any:
         return fn(nnx.merge(definition, params, others[-1]), *others[:-1])
 
-    return of_states, (params, *args[1:], rest)
+    return call_with_states, (params, *args[1:], rest)
 
 
 def _has_equinox(args: Sequence[Any]) -> bool:
@@ -100,19 +102,19 @@ def _has_equinox(args: Sequence[Any]) -> bool:
     return equinox is not None and any(isinstance(arg, equinox.Module) for arg in args)
 
 
-def _kept(question: Question) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
-    def kept(leaves: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+def _make_pull(question: Question) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+    def pull_leaves(leaves: Sequence[Any], others: Sequence[Any]) -> list[Any]:
         _, pull = jax.vjp(lambda leaves: question.fn(leaves, others), leaves)
         return tree_util.tree_leaves(pull)
 
-    return kept
+    return pull_leaves
 
 
 def _dtype(leaf: Any) -> Any:
     return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
 
 
-def _drawn(leaf: Any, numbers: np.random.Generator) -> Any:
+def _draw_value(leaf: Any, numbers: np.random.Generator) -> Any:
     """A value for a leaf: its own, if it has one."""
     if not isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf

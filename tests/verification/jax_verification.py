@@ -14,7 +14,7 @@ from jax_models.plain import BILLIONS, llama
 
 import gradir
 
-__all__ = ["PAGE", "Row", "shown", "table", "update", "versions"]
+__all__ = ["PAGE", "Row", "format_row", "table", "update", "versions"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "verification-jax.txt"
 
@@ -32,12 +32,12 @@ class Row(NamedTuple):
     mismatches: int
 
 
-def of_models() -> list[Row]:
+def check_models() -> list[Row]:
     """A row for each model of the tests."""
     return [_row(name, *model.make(), has_aux=model.has_aux) for name, model in MODELS.items()]
 
 
-def of_billions() -> list[Row]:
+def check_billions() -> list[Row]:
     """A row for each form of a LLaMA of 7 billion parameters, whose backward is traced and not run."""
     rows = []
     for scanned in (False, True):
@@ -50,10 +50,10 @@ def of_billions() -> list[Row]:
 
 def _row(name: str, fn: object, args: tuple[object, ...], *, has_aux: bool = False, runs: bool = True) -> Row:
     graph = gradir.capture(fn, *args, has_aux=has_aux)
-    question = jax_oracle.asked(fn, args, has_aux=has_aux)
+    question = jax_oracle.make_question(fn, args, has_aux=has_aux)
     reached = set(jax_told.names(graph, "parameter").split())
-    moved = jax_oracle.moved(question) if runs else None
-    held, kept = jax_told.held_bytes(graph), jax_oracle.residual_bytes(question)
+    moved = jax_oracle.find_moved(question) if runs else None
+    held, kept = jax_told.sum_held_bytes(graph), jax_oracle.residual_bytes(question)
     wrong = [*gradir.verify(fn, *args, has_aux=has_aux).mismatches] if runs else []
     wrong += reached ^ (moved if moved is not None else set(question.names))
     wrong += ["bytes"] if held != kept else []
@@ -61,7 +61,7 @@ def _row(name: str, fn: object, args: tuple[object, ...], *, has_aux: bool = Fal
     return Row(name, len(graph.nodes), len(question.names), len(reached), count, held, kept, len(wrong))
 
 
-def shown(row: Row) -> str:
+def format_row(row: Row) -> str:
     """A line of the table."""
     moved = "traced" if row.moved is None else f"{row.moved}"
     cells = [row.model, row.nodes, row.leaves, row.reached, moved, f"{row.held:,}", f"{row.kept:,}", row.mismatches]
@@ -76,7 +76,7 @@ def versions() -> str:
 def table(rows: list[Row]) -> str:
     """The table, in Markdown."""
     heads = ["model", "nodes", "leaves", "in the graph", "moved", "held bytes", "JAX keeps", "mismatches"]
-    return "\n".join([f"| {' | '.join(heads)} |", f"|---{'|--:' * (len(heads) - 1)}|", *map(shown, rows)])
+    return "\n".join([f"| {' | '.join(heads)} |", f"|---{'|--:' * (len(heads) - 1)}|", *map(format_row, rows)])
 
 
 def update(page: Path, rows: list[Row]) -> None:
@@ -85,4 +85,4 @@ def update(page: Path, rows: list[Row]) -> None:
 
 
 if __name__ == "__main__":
-    update(PAGE, [*of_models(), *of_billions()])
+    update(PAGE, [*check_models(), *check_billions()])

@@ -62,7 +62,7 @@ class ModuleTruth:
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         # Some models exchange a part of theirs while they run.
         self._watch(module)
-        self._claim(_made((args, kwargs)), self._running[-1] if self._running else None)
+        self._claim(_find_made((args, kwargs)), self._running[-1] if self._running else None)
         self._running.append(module)
 
     def _leave(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
@@ -70,7 +70,7 @@ class ModuleTruth:
         while self._running.pop() is not module:
             pass
         self._called[module] += 1
-        made = _made(result)
+        made = _find_made(result)
         self._claim(made, module)
         for tensor in made:
             self.returned[tensor.grad_fn, tensor.output_nr] = tensor.dtype, tuple(tensor.shape)
@@ -84,6 +84,6 @@ class ModuleTruth:
                 pending += [child for child, _ in fn.next_functions]
 
 
-def _made(nesting: Any) -> list[torch.Tensor]:
+def _find_made(nesting: Any) -> list[torch.Tensor]:
     tensors = [leaf for leaf in pytree.tree_leaves(nesting) if isinstance(leaf, torch.Tensor)]
     return [tensor for tensor in tensors if tensor.grad_fn is not None]

@@ -17,7 +17,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import gradir
 
-__all__ = ["NAMES", "Tried", "tried"]
+__all__ = ["NAMES", "Tried", "try_operator"]
 
 SAMPLES: Final = 2
 """So many of each dtype."""
@@ -36,7 +36,7 @@ _OPERATORS: Final = {
 NAMES: Final = tuple(sorted(_OPERATORS))
 
 
-def tried(name: str, dtypes: Collection[torch.dtype] = ()) -> Tried:
+def try_operator(name: str, dtypes: Collection[torch.dtype] = ()) -> Tried:
     """Run the first samples of an operator through gradir, of each of its dtypes or of these if it has any of them."""
     operator = _OPERATORS[name]
     supported = operator.supported_backward_dtypes("cpu")
@@ -112,7 +112,7 @@ def main() -> int:
     """Try all of them, and print what went wrong."""
     found = {}
     for done, name in enumerate(NAMES, 1):
-        found[name] = tried(name)
+        found[name] = try_operator(name)
         for fault in found[name].faults:
             print(fault, flush=True)
         if done % 50 == 0:

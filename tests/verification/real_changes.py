@@ -26,14 +26,14 @@ from gradir.cli import main
 from gradir.ir import Graph
 from gradir.markdown import fence_code, replace_block
 
-__all__ = ["CHANGES", "PAGE", "Pair", "blocks", "pair", "updated"]
+__all__ = ["CHANGES", "PAGE", "Pair", "blocks", "pair", "update"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reviewing.md"
 
 Pair = tuple[Graph, Graph]
 
 
-def _recorded(model: nn.Module, loss: Callable[[], Tensor]) -> Graph:
+def _record(model: nn.Module, loss: Callable[[], Tensor]) -> Graph:
     with gradir.record(model) as recorder:
         value = loss()
     return recorder.capture(value)
@@ -44,7 +44,7 @@ def _language(class_name: str, config_name: str, config: dict[str, Any], prepare
     model = from_transformers(class_name, config_name, config)
     prepare(model)
     tokens = torch.randint(5, VOCABULARY, (2, 7))
-    return _recorded(model, lambda: model(input_ids=tokens, labels=tokens).loss)
+    return _record(model, lambda: model(input_ids=tokens, labels=tokens).loss)
 
 
 def _as_it_is(model: nn.Module) -> None:
@@ -64,7 +64,7 @@ def _llama(key_value_heads: int) -> Graph:
     return _language("LlamaForCausalLM", "LlamaConfig", config, _as_it_is)
 
 
-def _checkpointed(model: Any, *, reentrant: bool) -> None:
+def _set_checkpointing(model: Any, *, reentrant: bool) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
 
 
@@ -73,7 +73,7 @@ def _resnet(edit: Callable[[nn.Module], None]) -> Graph:
     model = attribute("resnet.py:ResNet")()
     edit(model)
     images, labels = torch.randn(2, 3, 32, 32), torch.tensor([3, 7])
-    return _recorded(model, lambda: F.cross_entropy(model(images), labels))
+    return _record(model, lambda: F.cross_entropy(model(images), labels))
 
 
 def _group_norms(model: nn.Module) -> None:
@@ -116,10 +116,10 @@ def _classifier(**options: Any) -> Graph:
     torch.manual_seed(0)
     model = Classifier(**options)
     x, labels = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
-    return _recorded(model, lambda: F.cross_entropy(model(x), labels))
+    return _record(model, lambda: F.cross_entropy(model(x), labels))
 
 
-def _of_six_blocks(edit: str) -> Callable[[], Pair]:
+def _edit_six_blocks(edit: str) -> Callable[[], Pair]:
     return lambda: (EDITS["none"](), EDITS[edit]())
 
 
@@ -130,10 +130,10 @@ CHANGES: dict[str, Callable[[], Pair]] = {
     "batch-norm-to-group-norm": lambda: (_resnet(_as_it_is), _resnet(_group_norms)),
     "rename": lambda: (_classifier(), _classifier(stack="blocks")),
     "detach-by-accident": lambda: (_classifier(), _classifier(detached=1)),
-    "checkpointing": lambda: (_gpt2(), _gpt2(partial(_checkpointed, reentrant=False))),
-    "checkpointing-reentrant": lambda: (_gpt2(), _gpt2(partial(_checkpointed, reentrant=True))),
+    "checkpointing": lambda: (_gpt2(), _gpt2(partial(_set_checkpointing, reentrant=False))),
+    "checkpointing-reentrant": lambda: (_gpt2(), _gpt2(partial(_set_checkpointing, reentrant=True))),
     **{
-        name: _of_six_blocks(edit)
+        name: _edit_six_blocks(edit)
         for name, edit in {
             "halves-exchanged": "swapped",
             "residual-detached": "detached-residual",
@@ -183,7 +183,7 @@ def blocks() -> Iterator[tuple[str, str]]:
         yield _SHOWN, fence_code(f"$ gradir diff a.gir b.gir\n{_diff(Path(folder), _SHOWN)}", "text")
 
 
-def updated(page: str) -> str:
+def update(page: str) -> str:
     """The page with its generated parts as they are now."""
     for marker, block in blocks():
         page = replace_block(page, marker, block)
@@ -213,4 +213,4 @@ def _edits(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(update(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

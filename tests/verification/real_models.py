@@ -274,12 +274,12 @@ _BUILDERS: dict[str, Callable[[], RealModel]] = {
 }
 
 
-def _seeded(build: Callable[[], RealModel]) -> RealModel:
+def _build_seeded(build: Callable[[], RealModel]) -> RealModel:
     torch.manual_seed(0)
     return build()
 
 
-MODELS: dict[str, Callable[[], RealModel]] = {name: partial(_seeded, build) for name, build in _BUILDERS.items()}
+MODELS: dict[str, Callable[[], RealModel]] = {name: partial(_build_seeded, build) for name, build in _BUILDERS.items()}
 """Builders by the name to show."""
 
 
@@ -299,7 +299,7 @@ class Way(NamedTuple):
     around: Callable[[], Any] = nullcontext
 
 
-def _checkpointed(model: nn.Module, *, use_reentrant: bool) -> None:
+def _run_checkpointed(model: nn.Module, *, use_reentrant: bool) -> None:
     """Have the model run its layers again in the backward as it offers to, or else its whole forward."""
     if getattr(model, "supports_gradient_checkpointing", False):
         offered: Any = model
@@ -319,8 +319,8 @@ WAYS: dict[str, Way] = {
     "eval": Way(train=False),
     "train, autocast": Way(train=True, around=_BFLOAT16),
     "eval, autocast": Way(train=False, around=_BFLOAT16),
-    "train, checkpointed": Way(train=True, prepare=partial(_checkpointed, use_reentrant=False)),
-    "train, checkpointed, reentrant": Way(train=True, prepare=partial(_checkpointed, use_reentrant=True)),
+    "train, checkpointed": Way(train=True, prepare=partial(_run_checkpointed, use_reentrant=False)),
+    "train, checkpointed, reentrant": Way(train=True, prepare=partial(_run_checkpointed, use_reentrant=True)),
 }
 """The ways in which false alarms are looked for, by the name to show."""
 

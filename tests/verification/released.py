@@ -23,7 +23,7 @@ from gradir import capturing
 from gradir.ir import Graph
 from gradir.request import CaptureRequest
 
-__all__ = ["KINDS", "PROGRAMS", "captured", "file_of", "release"]
+__all__ = ["KINDS", "PROGRAMS", "capture_program", "file_of", "release"]
 
 KINDS: Final = ("autograd", "forward")
 
@@ -92,7 +92,7 @@ PROGRAMS: Final[Mapping[str, Callable[[], Any]]] = {
 }
 
 
-def captured(name: str, kind: str) -> Graph:
+def capture_program(name: str, kind: str) -> Graph:
     """The graph that the installed release gives of a program, without lines, which are those of this file."""
     torch.manual_seed(0)
     request = CaptureRequest(target=PROGRAMS[name], is_program=True, graph=kind)
@@ -118,4 +118,4 @@ if __name__ == "__main__":
     folder.mkdir(parents=True, exist_ok=True)
     for each in PROGRAMS:
         for of in KINDS:
-            gradir.save(captured(each, of), folder / file_of(each, of))
+            gradir.save(capture_program(each, of), folder / file_of(each, of))

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from marked_lines import marked
+from marked_lines import find_marked_line
 
 __all__ = ["B", "Case", "Cases", "S", "W", "X", "f32", "i32"]
 
@@ -41,7 +41,7 @@ class Cases(dict[str, Case]):
         def add(fn: Callable[..., Any]) -> Callable[..., Any]:
             name = fn.__name__.strip("_")
             assert name not in self, name
-            self[name] = Case(fn, args, marked(fn), **options)
+            self[name] = Case(fn, args, find_marked_line(fn), **options)
             return fn
 
         return add

@@ -31,7 +31,7 @@ def main(words: Sequence[str]) -> int:
 def _run(workers: list[Worker], options: argparse.Namespace) -> int:
     keys = _exportable(workers[0].keys()) if options.exported else workers[0].keys()
     kept = Kept(FOLDER / "exported" if options.exported else FOLDER, fresh=options.fresh, stale=options.stale)
-    wanted = _wanted(keys, kept, options)
+    wanted = _choose(keys, kept, options)
     if options.again:
         kept.forget(wanted)
     todo = [key for key in wanted if key not in kept.results]
@@ -75,7 +75,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _wanted(keys: list[str], kept: Kept, options: argparse.Namespace) -> list[str]:
+def _choose(keys: list[str], kept: Kept, options: argparse.Namespace) -> list[str]:
     if options.sample:
         keys = [key for key in keys if key in SAMPLE]
     if options.only:

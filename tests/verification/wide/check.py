@@ -19,35 +19,35 @@ from wide import catalogue
 from wide.oracle import disagreements, engine
 from wide.results import Result
 
-__all__ = ["FORMATS", "begun", "compared", "digested", "seeded"]
+__all__ = ["FORMATS", "begun", "build_seeded", "compare", "digest"]
 
 FORMATS = ("json", "msgpack")
 
 
-def compared(key: str) -> Result:
+def compare(key: str) -> Result:
     """Everything that is compared within one process."""
     result, build = begun(key)
     if build is None:
         return result
     try:
-        real = seeded(build)
+        real = build_seeded(build)
         loss = real.loss()
-        ran = engine(real.model, loss, lambda: seeded(build).loss())
+        ran = engine(real.model, loss, lambda: build_seeded(build).loss())
     except Exception as error:
         # Without gradir too, so it is the model's own doing.
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             raise
         result.failure, result.detail = "backward", f"{error}"[:200]
         return result
-    real = seeded(build)
+    real = build_seeded(build)
     with ModuleTruth.of(real.model) as truth, gradir.record(real.model) as recorder:
         loss = real.loss()
     live = recorder.live_capture(loss)
     graph = live.graph
     result.mismatches += problems(graph)
     result.mismatches += disagreements(graph, loss, real.model, truth, ran)
-    result.mismatches += _of_the_engine(live, result)
-    result.mismatches += _of_the_files(graph, result)
+    result.mismatches += _check_engine(live, result)
+    result.mismatches += _check_files(graph, result)
     result.class_name = type(real.model).__name__
     result.reached = sum(1 for node in graph.nodes.values() if node.role == "parameter")
     result.parameters = len(ran.learns) + len(ran.rests)
@@ -56,12 +56,12 @@ def compared(key: str) -> Result:
     return result
 
 
-def digested(key: str, choice: str) -> Result:
+def digest(key: str, choice: str) -> Result:
     """The bytes of the graph, to be compared with those of another process."""
     result, build = begun(key, choice)
     if build is None:
         return result
-    real = seeded(build)
+    real = build_seeded(build)
     with gradir.record(real.model) as recorder:
         loss = real.loss()
     graph = recorder.capture(loss)
@@ -89,13 +89,13 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def seeded(build: Callable[[], catalogue.RealModel]) -> catalogue.RealModel:
+def build_seeded(build: Callable[[], catalogue.RealModel]) -> catalogue.RealModel:
     """Build a model as in every process."""
     _seed()
     return build()
 
 
-def _of_the_engine(live: LiveGraph, result: Result) -> list[str]:
+def _check_engine(live: LiveGraph, result: Result) -> list[str]:
     try:
         found = live.verify()
     except GradirError as error:
@@ -107,7 +107,7 @@ def _of_the_engine(live: LiveGraph, result: Result) -> list[str]:
     return wrong
 
 
-def _of_the_files(graph: Graph, result: Result) -> list[str]:
+def _check_files(graph: Graph, result: Result) -> list[str]:
     wrong = []
     for name in FORMATS:
         data = gradir.dumps(graph, format=name)

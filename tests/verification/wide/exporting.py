@@ -15,10 +15,10 @@ import torch
 import gradir
 from gradir.capturing import read
 from gradir.ir import Graph
-from wide.check import begun, seeded
+from wide.check import begun, build_seeded
 from wide.results import PROGRAM, Result
 
-__all__ = ["exported", "exported_again", "prepare"]
+__all__ = ["compare_export", "digest_export", "prepare"]
 
 _BODIES = frozenset({"cond", "scan", "while_loop"})
 
@@ -31,9 +31,9 @@ def prepare() -> None:
     gradir.capture(program)
 
 
-def exported(key: str) -> Result:
+def compare_export(key: str) -> Result:
     """Everything that is compared within one process."""
-    result, program = _exported(key)
+    result, program = _export(key)
     if program is None:
         return result
     graph = gradir.capture(program)
@@ -44,19 +44,19 @@ def exported(key: str) -> Result:
     return result
 
 
-def exported_again(key: str, choice: str) -> Result:
+def digest_export(key: str, choice: str) -> Result:
     """The bytes of the graph, to be compared with those of another process."""
-    result, program = _exported(key, choice)
+    result, program = _export(key, choice)
     if program is not None:
         result.digests = _digests(gradir.capture(program), program)
     return result
 
 
-def _exported(key: str, choice: str = "") -> tuple[Result, torch.export.ExportedProgram | None]:
+def _export(key: str, choice: str = "") -> tuple[Result, torch.export.ExportedProgram | None]:
     result, build = begun(key, choice)
     if build is None:
         return result, None
-    real, given = seeded(build), list[Any]()
+    real, given = build_seeded(build), list[Any]()
     config = getattr(real.model, "config", None)
     if hasattr(config, "use_cache"):
         # A cache among the outputs is no tensor, and nothing that a model of a training returns.

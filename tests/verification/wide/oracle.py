@@ -164,7 +164,7 @@ def _wrong_saved(functions: list[Node], live: dict[str, Any]) -> Iterator[str]:
     storages: dict[int, int] = {}
     captured: dict[str, int] = {}
     for node in functions:
-        kept: dict[str, Tensor | None] = dict(_kept_by(live[node.id]))
+        kept: dict[str, Tensor | None] = dict(_unpack_saved(live[node.id]))
         if set(kept) != {saved.slot for saved in node.saved}:
             yield f"{node.id}: keeps {sorted(kept)}, said to keep {[saved.slot for saved in node.saved]}"
             continue
@@ -182,7 +182,7 @@ def _wrong_saved(functions: list[Node], live: dict[str, Any]) -> Iterator[str]:
         yield f"{sum(captured.values())} bytes are said to be kept, and {sum(storages.values())} are"
 
 
-def _kept_by(fn: Any) -> Iterator[tuple[str, Tensor | None]]:
+def _unpack_saved(fn: Any) -> Iterator[tuple[str, Tensor | None]]:
     """The unpacked tensor in each slot that holds one; None for one that cannot be unpacked any more."""
     for attribute in dir(fn):
         if not attribute.startswith("_raw_saved_"):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from wide.results import PROGRAM, Result
 from wide.workers import Worker
 
-__all__ = ["joined", "results_of"]
+__all__ = ["join_results", "results_of"]
 
 
 def results_of(
@@ -24,7 +24,7 @@ def results_of(
 
     def result_of(place: int, key: str) -> Result:
         result = ask(place % 2, tasks[0], key)
-        return joined(result, ask(1 - place % 2, tasks[1], key, result.choice)) if result.digests else result
+        return join_results(result, ask(1 - place % 2, tasks[1], key, result.choice)) if result.digests else result
 
     # One more waits for each worker, so that none is idle.
     with ThreadPoolExecutor(2 * len(workers)) as pool:
@@ -36,7 +36,7 @@ def results_of(
             pool.shutdown(cancel_futures=True)
 
 
-def joined(compared: Result, digested: Result) -> Result:
+def join_results(compared: Result, digested: Result) -> Result:
     """Return one result with what another process found."""
     if digested.failure:
         compared.mismatches.append(f"built in one process, and not in another: {digested.failure}")

@@ -80,7 +80,7 @@ class Kept:
         if known != now:
             self._mark.write_text(now)
         lines = self._file.read_bytes().splitlines() if self._file.exists() else []
-        self.results = {result.key: result for result in map(_decoded, lines) if result is not None}
+        self.results = {result.key: result for result in map(_decode, lines) if result is not None}
 
     def forget(self, keys: Iterable[str]) -> None:
         """Look at these again."""
@@ -94,7 +94,7 @@ class Kept:
             file.write(msgspec.json.encode(result) + b"\n")
 
 
-def _decoded(line: bytes) -> Result | None:
+def _decode(line: bytes) -> Result | None:
     try:
         return msgspec.json.decode(line, type=Result)
     except msgspec.DecodeError:

@@ -64,7 +64,7 @@ class _Shrinking:
         self._special: dict[int, int] = {}
 
     def of(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        kept = _kept_layers(config)
+        kept = _choose_layers(config)
         lengths = {len(value) for value in config.values() if isinstance(value, list | tuple)}
         small: dict[str, Any] = {}
         for key, value in config.items():
@@ -160,7 +160,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _kept_layers(config: Mapping[str, Any]) -> tuple[int, list[int]] | None:
+def _choose_layers(config: Mapping[str, Any]) -> tuple[int, list[int]] | None:
     """How many layers there are, and the places of those that stay: the first of each kind, at least two of them."""
     counts = [value for key, value in config.items() if _is_count_of_layers(key, value) and value > _LAYERS]
     if not counts:

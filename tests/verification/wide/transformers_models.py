@@ -54,7 +54,7 @@ def recipe(name: str, choice: str = "") -> Recipe:
         if _is_always_the_same(failures) and (factor, side) != (1, 64):
             continue
         try:
-            return plan.tried(factor, side)
+            return plan.try_inputs(factor, side)
         except NotBuiltError as failure:
             failures.append(failure)
         if failures[-1].word == "package":
@@ -82,7 +82,7 @@ class _Plan(NamedTuple):
     special: Special
 
     def config(self, factor: int, side: int) -> Any:
-        return self.config_class(**_merged(shrunk(self.defaults, factor, side), self.special.config))
+        return self.config_class(**_merge(shrunk(self.defaults, factor, side), self.special.config))
 
     def model(self, config: Any, mode: str) -> nn.Module:
         """A new model; the configuration is its own, since some models change theirs."""
@@ -100,7 +100,7 @@ class _Plan(NamedTuple):
             if count > _PARAMETERS:
                 raise NotBuiltError("size", f"{count:,} parameters")
 
-    def tried(self, factor: int, side: int) -> Recipe:
+    def try_inputs(self, factor: int, side: int) -> Recipe:
         """With the first inputs that it runs with, in training mode if it does.
 
         Raises:
@@ -137,10 +137,10 @@ class _Plan(NamedTuple):
         return Recipe(choice, build)
 
 
-def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(config)
     for key, value in changes.items():
-        merged[key] = _merged(merged.get(key) or {}, value) if isinstance(value, Mapping) else value
+        merged[key] = _merge(merged.get(key) or {}, value) if isinstance(value, Mapping) else value
     return merged
 
 
@@ -154,7 +154,7 @@ def _model_class(name: str, special: Special) -> Any:
         found = mapping.get(name)
         if found is not None:
             return getattr(transformers, found if isinstance(found, str) else found[0])
-    return _by_config(name)
+    return _find_class(name)
 
 
 @cache
@@ -165,7 +165,7 @@ def _mappings() -> list[Mapping[str, Any]]:
     return [modeling_auto.MODEL_MAPPING_NAMES, *(getattr(modeling_auto, key) for key in others)]
 
 
-def _by_config(name: str) -> Any:
+def _find_class(name: str) -> Any:
     """A class that is for this configuration, of the package that has the model."""
     from transformers import PreTrainedModel
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING

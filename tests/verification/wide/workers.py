@@ -22,7 +22,7 @@ import msgspec
 
 from wide.results import Result
 
-__all__ = ["Worker", "isolated", "two_workers"]
+__all__ = ["Worker", "call_isolated", "two_workers"]
 
 _SECONDS: Final = 300
 _MEMORY: Final = 9 << 30
@@ -93,21 +93,21 @@ def serve() -> None:
     # What is there now is looked at by no collector of a process forked from here, which would copy it.
     gc.freeze()
     tasks = {
-        "compared": check.compared,
-        "digested": check.digested,
-        "exported": exporting.exported,
-        "exported again": exporting.exported_again,
+        "compared": check.compare,
+        "digested": check.digest,
+        "exported": exporting.compare_export,
+        "exported again": exporting.digest_export,
     }
     for line in sys.stdin:
         task, *words = line.rstrip("\n").split("\t")
         if task.startswith("exported"):
             exporting.prepare()
-        answer: Any = catalogue.keys() if task == "keys" else isolated(tasks[task], words)
+        answer: Any = catalogue.keys() if task == "keys" else call_isolated(tasks[task], words)
         answers.write(msgspec.json.encode(answer).decode() + "\n")
         answers.flush()
 
 
-def isolated(function: Callable[..., Result], words: list[str], seconds: float = _SECONDS) -> Result:
+def call_isolated(function: Callable[..., Result], words: list[str], seconds: float = _SECONDS) -> Result:
     """Call a function in a process of its own, which has so much time; the first of the words is the key."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
