@@ -97,9 +97,7 @@ class Finder(Generic[P]):
     def _point(self, name: str) -> EntryPoint:
         noun, found = self._noun, self._found
         if not found:
-            raise self._error(
-                f"no {noun} at all is registered: gradir is not installed, or what is beside it hides that"
-            )
+            raise self._error(f"no {noun} is registered: gradir is not installed, or another package hides it")
         if name not in found:
             raise self._error(f"unknown {noun} {name!r}{self._advice(name)}")
         if len(found[name]) > 1:
@@ -139,7 +137,7 @@ class Writers(Finder[W]):
             # Python accepts half of a surrogate pair in a name, but no file can.
             text.encode()
         except UnicodeEncodeError as error:
-            raise ExportError(f"{owner} failed: its text holds {text[error.start]!r}, which no file can") from error
+            raise ExportError(f"{owner} failed: its text contains {text[error.start]!r}, which no file can") from error
         return text
 
     def _advice(self, name: str) -> str:
@@ -203,7 +201,7 @@ def suffix(name: str, values: Mapping[str, object]) -> str:
 def expect_nodes(name: str) -> None:
     """Raise if an exporter shows no nodes, which an overlay needs."""
     if not getattr(exporter(name), "shows_nodes", True):
-        raise ExportError(f"{name} shows modules and no nodes, so it cannot show an overlay: take tree, dot or mermaid")
+        raise ExportError(f"{name} shows modules and no nodes, so it cannot show an overlay: use tree, dot or mermaid")
 
 
 def shows_channels(name: str) -> bool:

@@ -267,7 +267,7 @@ def test_a_pattern_that_gives_its_parameters_a_gradient_excuses_none_without_one
     assert (reached.level, reached.pattern) == ("info", "straight-through")
     (lost,) = (cause for cause in explain_cuts(stored(Cut("unreached", ("b",)), cut)).causes if cause.pattern)
     assert (lost.level, lost.names) == ("error", ("b",))
-    assert lost.text == "the straight-through estimator passes b by, and nothing else gives it a gradient"
+    assert lost.text == "the straight-through estimator bypasses b, and nothing else gives it a gradient"
 
 
 def test_files_are_explained_without_torch(tmp_path: Path, clean_environment: dict[str, str]) -> None:

@@ -21,7 +21,7 @@ from gradir.ir import Graph, Node, Producer, Scope, Source
             "1",
             "comparing a graph of torch 2.13.0 with one of jax 1; --vocabulary compares in words that both share\n",
         ),
-        ("torch", "3.0", "with one of torch 3.0; --normalize leaves out what that changes\n"),
+        ("torch", "3.0", "with one of torch 3.0; --normalize ignores these changes\n"),
         ("torch", "2.13.0", ""),
         ("", "", ""),
     ],

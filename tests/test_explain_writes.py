@@ -294,7 +294,7 @@ def test_a_step_between_two_backwards_of_a_graph_is_named(
     assert cause.detail == f"linear at {HERE}:{marked(stepping) - 2}"
     assert cause.source is not None
     assert cause.source.line == marked(stepping)
-    assert cause.advice.startswith("compute the loss anew after an optimizer's step")
+    assert cause.advice.startswith("compute the loss again after an optimizer's step")
 
 
 def updating(weight: torch.Tensor) -> torch.Tensor:

@@ -107,7 +107,7 @@ def test_bytes_that_each_partitioner_keeps_are_those_of_a_real_run(name):
         # The call that compiles saves tensors without data.
         real[partitioner] = saved(compiled)
     assert kept(joint(name)) == real
-    assert f"kept for backward by eager {real['eager']:,}, default" in gradir.export(joint(name), "summary")
+    assert f"saved for backward by eager {real['eager']:,}, default" in gradir.export(joint(name), "summary")
 
 
 @pytest.mark.parametrize(("returned", "start"), [("", ""), ("torch.nn.ModuleList([model]), ", "0.")])

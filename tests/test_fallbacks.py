@@ -211,7 +211,7 @@ def test_a_capture_says_how_it_went(found: dict[str, Any], command: str, status:
         ("dtype", "prog.py:product: --input 'int4[2]': micro has no dtype 'int4'"),
         ("large", "--input 'float64[99999999999,99999999999]': too large for memory"),
         ("no-model", "prog.py:box: cannot run an object of type Box on inputs; name a model or a function"),
-        ("values", "front-end 'values' cannot explain where a gradient ends (--values): of those installed"),
+        ("values", "front-end 'values' cannot explain lost gradients (--values): of those installed"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(found: dict[str, Any], command: str, said: str) -> None:

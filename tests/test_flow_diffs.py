@@ -1,4 +1,4 @@
-"""What a diff says of where gradient ends."""
+"""What a diff says of where gradients end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_places_that_were_noted_of_one_side_alone_are_no_news(first: bool, nth: 
     text = diff.to("text").splitlines()
     assert text[:2] == [
         "+0 -0 ~0 nodes",
-        f"without flow: the {nth} graph (no --flow), so no place where gradient ends is known to be new or gone",
+        f"without flow: the {nth} graph (no --flow), so no place where gradients end is known to be new or gone",
     ]
     assert f"**Without flow:** `the {nth} graph (no --flow)" in diff.to("markdown")
     assert "a new cut" not in diff.to("markdown")

@@ -77,7 +77,7 @@ def test_memory_is_in_proportion_to_the_compressed_file(name: str) -> None:
 def test_a_document_of_more_than_two_hundred_times_its_file_is_refused() -> None:
     data = gzip.compress(gradir.dumps(everything()) + b" " * (2 << 20))
     assert len(data) * 200 < 2 << 20
-    with pytest.raises(FormatError, match=r"hold more than 1,048,576, which no graph does; if you trust the file, "):
+    with pytest.raises(FormatError, match=r"hold more than 1,048,576, the limit for a graph; if you trust the file, "):
         gradir.loads(data)
 
 

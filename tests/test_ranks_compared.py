@@ -27,7 +27,7 @@ def test_ranks_that_do_the_same_are_one_group_and_proved() -> None:
     ]
     assert str(found) == (
         "4 of 4 ranks, 1 graph\n"
-        "  ranks 0-3: 5 nodes, 4 edges, 0 bytes saved, 8 elements held, 2 collectives\n"
+        "  ranks 0-3: 5 nodes, 4 edges, 0 bytes saved, 8 parameter elements, 2 collectives\n"
         "2 collectives, each entered by all of its group in the same order\n"
         "no gradient on any rank for c"
     )
@@ -229,7 +229,7 @@ def test_files_without_ranks_are_compared_by_the_numbers_in_their_names(
     assert (found.recorded, found.proved) == (False, 0)
     assert [group.ranks for group in found.groups] == ranks
     assert [finding.kind for finding in found.findings] == ["graphs", "cuts"]
-    assert "no collectives recorded, so a hang or mixed tensors are not ruled out" in str(found)
+    assert "no collectives recorded, so hangs and mixed tensors are possible" in str(found)
 
 
 def test_validate_names_the_file_that_is_of_another_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -41,8 +41,8 @@ def ranked(rank: int, issued: Sequence[Collective], **fields: object) -> Graph:
         ([], {"accumulates": True, "wrappers": {"": ("unfinished",)}}, ["hang", "missing"], "rank 1 has ended after 0"),
         ([], {"accumulates": True, "wrappers": {"": ("no_sync",)}}, ["may hang"], "rank 1 goes on without a step"),
         ([BROADCAST], {"accumulates": True}, ["hang"], "other operations on world"),
-        ([BROADCAST], {"offsets": {"world": 3}}, [], "the captured steps begin at different ones on"),
-        ([], {"stopped": "raises"}, ["hang"], "rank 1: no graph, raised an error of its own"),
+        ([BROADCAST], {"offsets": {"world": 3}}, [], "the captured steps start at different collectives on"),
+        ([], {"stopped": "raises"}, ["hang"], "rank 1: no graph, raised an error itself"),
         # It was there, and was not sent what the other gave in its captured step.
         ([REDUCE], {"stopped": "waits"}, [], "rank 1: no graph, waited for a captured step"),
         ([REDUCE], {"stopped": "fails"}, [], "rank 1: no graph, waited for a captured step"),

@@ -252,5 +252,5 @@ def test_where_a_front_end_cannot_the_reason_is_given(monkeypatch: pytest.Monkey
     kind = claims.kinds()["torch"]
     monkeypatch.setattr(kind, "features", kind.features - {"flow"})
     found = both(MODEL)
-    assert (found.forward, found.missing) == (None, "front-end 'torch' cannot note every operation of a forward")
+    assert (found.forward, found.missing) == (None, "front-end 'torch' cannot record every operation of a forward")
     assert sys.modules.get("torch")

@@ -42,7 +42,7 @@ def main() -> int:
             return 0
         _keep(pull, _report(os.environ["REPORT"]))
     except FileNotFoundError:
-        print("gradir: no comment, since the check did not come to its end")
+        print("gradir: no comment, since the check did not finish")
     except urllib.error.HTTPError as error:
         hint = ""
         if error.code in {401, 403, 404}:

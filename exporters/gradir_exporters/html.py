@@ -59,7 +59,7 @@ class HtmlOptions(Options, frozen=True, kw_only=True):
     """The names of the page."""
 
     title: Annotated[str, msgspec.Meta(description="the title of the page (default: the model and the file)")] = ""
-    file: Annotated[str, msgspec.Meta(description="what the file or program of the graph is called")] = ""
+    file: Annotated[str, msgspec.Meta(description="name of the graph's file or program")] = ""
 
 
 class HtmlExporter:

@@ -31,7 +31,7 @@ class ModelExplorerOptions(Options, frozen=True, kw_only=True):
 
     title: Annotated[str, msgspec.Meta(description="the name of the graph in the viewer", min_length=1)] = "gradir"
     label: Annotated[
-        Literal["op", "native", "name"], msgspec.Meta(description="what a function shows: its op, native or own name")
+        Literal["op", "native", "name"], msgspec.Meta(description="label of a function: its op, native or own name")
     ] = "name"
     attrs: Annotated[bool, msgspec.Meta(description="write the attributes of operations")] = True
     saved: Annotated[bool, msgspec.Meta(description="write the tensors saved for backward")] = True

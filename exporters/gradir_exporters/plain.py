@@ -30,7 +30,7 @@ _INDENT: Final = "    "
 class PlainOptions(Options, frozen=True, kw_only=True):
     """The length of the text."""
 
-    brief: Annotated[bool, Meta(description="a line for each node, with what is looked for first")] = False
+    brief: Annotated[bool, Meta(description="a line for each node, its name first")] = False
 
 
 class PlainExporter:

@@ -23,7 +23,7 @@ from gradir.cli.sources import is_program, refuse_program_options
 from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import SpecError
 
-DESCRIPTION = "Run a program and write the autograd graph of what it computes to a .gir file."
+DESCRIPTION = "Run a program and write its autograd graph to a .gir file."
 
 EXAMPLES = (
     "gradir capture train.py:loss -o loss.gir",
@@ -50,7 +50,7 @@ _MOST: Final = 10_000_000
 
 
 def add_options(parser: Parser) -> None:
-    about = "what to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
+    about = "program to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
     parser.add_argument("spec", metavar="PROGRAM", help=about)
     add_request_options(parser, "capture", "program")
     add_verify_option(parser)

@@ -59,7 +59,7 @@ def add_options(parser: Parser) -> None:
     parser.allow_abbrev = False
     add_request_options(parser, "explain")
     group = parser.group("input")
-    about = "of a script: explain the Nth call of backward (default: the first; the second where that fails)"
+    about = "of a script: explain the Nth backward (default: 1, or 2 if it fails)"
     group.add_argument("--step", metavar="N", type=make_number_parser("call"), help=about)
     about = "expect these parameters or causes; '*' is any text; repeatable"
     group.add_argument("--allow", metavar="PATTERN", action="append", type=_check_pattern, default=[], help=about)

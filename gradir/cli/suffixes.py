@@ -40,7 +40,7 @@ def add_encoding_options(parser: Parser) -> None:
 
 def add_lossy_option(parser: Parser) -> None:
     """Add ``--lossy``."""
-    about = "drop what this gradir does not know in the file"
+    about = "drop fields that this gradir does not know"
     parser.group("advanced").add_argument("--lossy", action="store_true", help=about)
 
 
@@ -56,7 +56,7 @@ def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
         graph = codecs.decode(data)
     if graph.read_from:
         raise NewerFormatError(
-            f"GIR version {graph.read_from} is newer than this gradir, and what is new in it would be lost",
+            f"GIR version {graph.read_from} is newer than this gradir, and its new fields would be lost",
             file=files.name_of(path),
             advice="upgrade gradir, or lose it with --lossy",
         )

@@ -85,7 +85,7 @@ def decompress(data: bytes) -> bytes:
             is_checked = True
         if size > limit:
             raise FormatError(
-                f"{len(data):,} bytes of {compression} hold more than {limit:,}, which no graph does",
+                f"{len(data):,} bytes of {compression} expand to more than {limit:,}, the limit for a graph",
                 advice="if you trust the file, decompress it first",
             )
     document = b"".join(pieces)

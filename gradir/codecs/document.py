@@ -192,7 +192,7 @@ def check_head(head: object) -> Version:
         names = shorten(", ".join(map(excerpt, missing)))
         raise newer_error(f"the document requires {names}, unknown to this gradir", "$.requires")
     if version > NEWEST:
-        warn(f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored")
+        warn(f"GIR version {version} is newer than {NEWEST}; gradir ignores fields that it does not know")
     return version
 
 

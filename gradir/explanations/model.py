@@ -26,14 +26,14 @@ STATUSES: Final[Mapping[str, str]] = {
     "reached": "a gradient arrives",
     "frozen": "it does not require grad",
     "unused": "the loss does not depend on it",
-    "unreached": "no gradient arrives, and why was not recorded",
-    "cut": "the loss depends on it, and no gradient comes back",
+    "unreached": "no gradient arrives, and the reason was not recorded",
+    "cut": "the loss depends on it, but no gradient arrives",
     "hidden": "it is not in the graph, and a function of the graph gives it its gradient",
     "zero": "the gradient that arrives is zero",
     "nonfinite": "the gradient that arrives is not finite",
-    "nonleaf": "it is computed from others, and keeps no gradient of its own",
+    "nonleaf": "it is computed from other tensors and retains no gradient",
     "error": "the forward or the backward raises",
-    "cleared": "its gradient was wiped before the optimizer's step",
+    "cleared": "its gradient was cleared before the optimizer's step",
     "wrong": "the gradient that arrives is not the derivative",
 }
 """The statuses of a parameter or of a tensor with a name, and their meanings."""
@@ -47,7 +47,7 @@ _LOOKS: Final[Mapping[str, Look]] = {
     **dict.fromkeys(("cut", "zero", "nonfinite", "nonleaf", "error", "cleared", "wrong"), "alarm"),
 }
 _OFTEN_MEANT: Final = frozenset({"cut", "zero", "nonleaf"})
-_MEANT: Final = ", may be meant"
+_MEANT: Final = ", may be intended"
 LOOKS_OF_LEVELS: Final[Mapping[str, Look]] = {"error": "alarm", "info": "caution", "none": "quiet"}
 _LOOKS_OF_GRADIENTS: Final[Mapping[str, Look]] = {"none": "quiet", "zero": "caution", "nonfinite": "alarm"}
 
@@ -271,7 +271,7 @@ class Explanation(Record, frozen=True, dict=True):
         >>> from gradir.ir import Node
         >>> found = Explanation({"w": "zero"}).overlay(Graph.of([Node("w", names=("w",))]))
         >>> dict(found.channels[0].values)
-        {'w': 'zero, may be meant'}
+        {'w': 'zero, may be intended'}
         """
         if graph is not None:
             return self.located_in(graph).overlay()

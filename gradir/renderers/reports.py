@@ -17,7 +17,7 @@ from gradir.review.wording import ANSI, NO_COLOUR
 class TextOptions(Options, frozen=True, kw_only=True):
     """The details of the text, and its terminal."""
 
-    details: Annotated[bool, Meta(description="what changed in each module, as --details does")] = False
+    details: Annotated[bool, Meta(description="list changes in each module, like --details")] = False
     full: Annotated[bool, Meta(description="every change by itself, as --full does")] = False
     color: Annotated[bool, Meta(description="colour for a terminal; --color decides it too")] = False
     width: Annotated[int, Meta(ge=1, description="cut lines at so many characters")] | None = None

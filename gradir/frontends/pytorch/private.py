@@ -343,7 +343,7 @@ OPERATIONS: Final = "torch._ops"
 WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", OPERATIONS)
 # Texts of DistributedDataParallel's errors about the model, in a process without communication errors.
 REFUSALS: Final = ("expects same model across all ranks", "appears not to match", "Expected to have finished reduction")
-_NOTING: Final = "to note what processes exchange"
+_NOTING: Final = "to record collectives"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
 _FINISHED: Final = _word("torch._C._distributed_c10d._create_work_from_future", "to send nothing", _NOTHING_NOTED)
