@@ -102,7 +102,7 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
         why = "verifying" if verify else spell("collectives" if request.collectives else "cost")
         raise CaptureError(f"{why} needs an autograd graph, which {spell('graph')} does not capture; choose one")
     if verify and request.collectives:
-        raise CaptureError(f"verifying needs an autograd graph, which {spell('collectives')} uses up; choose one")
+        raise CaptureError(f"verifying needs an autograd graph, which {spell('collectives')} frees; choose one")
     for option, is_given in (("--dry", request.dry), ("--step", request.step != 1)):
         if is_given and not request.collectives:
             raise CaptureError(f"{option} needs --collectives")

@@ -182,7 +182,8 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
         (["absent.gir"], "absent.gir"),
         (
             ["net.py"],
-            "net.py never called backward in this process; name what to explain, e.g. net.py:loss (net.py defines ",
+            "net.py never called backward in this process; name the program to explain, e.g. net.py:loss (net.py "
+            "defines ",
         ),
         (["absent"], "absent: no such file; name a .gir file, or a program such as train.py:loss"),
         (["net.py:nothing"], "no tensor among what was given, of type int; give the loss, or the error"),

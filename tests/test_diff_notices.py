@@ -49,7 +49,7 @@ def test_source_lines_of_one_side_only_are_said_to_be_that(
         graph.save(path)
     assert main(["diff", *paths]) == 1
     which = "first" if first else "second"
-    said = f"gradir: only the {which} graph has source lines; --ignore source,names leaves out what they add\n"
+    said = f"gradir: only the {which} graph has source lines; --ignore source,names ignores the difference\n"
     assert capfd.readouterr().err == said
     assert main(["diff", *paths, "--ignore", "source,names"]) == 0
     assert capfd.readouterr().err == ""

@@ -69,7 +69,7 @@ def test_a_comment_has_a_picture_or_says_why_not_and_is_no_book(name: str, back:
         assert reason
         assert reason[1] == "no operation changed."
     elif reason:
-        assert reason[1] == "the lines at the top tell all that changed."
+        assert reason[1] == "the lines at the top list all changes."
         assert not entries(found)
     united = United(found)
     drawn = draw_part(found, united, with_explained=False).nodes

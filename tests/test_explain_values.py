@@ -44,7 +44,7 @@ TRAPS: list[tuple[str, Compute, tuple[float, ...], str, str, str]] = [
         "pow",
         "its base is below 0 somewhere, where only whole powers are real",
     ),
-    ("division", lambda x: torch.ones(2) / x, (0.0, 1.0), "nonfinite", "div", "what it divides by is 0 somewhere"),
+    ("division", lambda x: torch.ones(2) / x, (0.0, 1.0), "nonfinite", "div", "its divisor is 0 somewhere"),
     ("reciprocal", lambda x: 1 / x, (0.0, 1.0), "nonfinite", "reciprocal", DIVIDES),
     ("rsqrt", lambda x: x.rsqrt(), (0.0, 1.0), "nonfinite", "rsqrt", DIVIDES),
     (

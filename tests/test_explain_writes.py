@@ -239,7 +239,7 @@ def test_of_a_backward_outside_the_recording_it_is_said_what_is_known() -> None:
     with rec:
         loss = (state * 2).sum()
     (cause,) = rec.explain(loss, params={"a": a}, values=True).causes
-    assert cause.detail == "what is carried over from before that backward is not known"
+    assert cause.detail == "gradir does not know which values come from before that backward"
 
 
 class OfAUser(torch.optim.Optimizer):

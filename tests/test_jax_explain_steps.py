@@ -201,7 +201,7 @@ def test_a_gradient_that_is_asked_for_in_another_way_is_not_guessed(monkeypatch:
     monkeypatch.setattr(steps, "_READERS", {})
     found = gradir.explain(plain, P, STATE, X, Y)
     assert found.causes[0].text.endswith(
-        "which function it differentiates is not known, so what it returns is explained"
+        "gradir cannot find the function that it differentiates, and explains its result"
     )
 
 

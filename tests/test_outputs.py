@@ -133,7 +133,7 @@ def test_what_has_no_graph_is_left_out_and_named_once(make: Callable[[], Any], e
         graph = gradir.capture(make())
     assert outputs_of(graph) == expected
     assert [str(each.message).endswith(left) for each in told] == [True]
-    assert str(told[0].message).startswith("left out, since there is no graph behind it: ")
+    assert str(told[0].message).startswith("left out, since it has no graph: ")
     assert told[0].filename == __file__
 
 
@@ -169,7 +169,7 @@ def test_every_call_has_the_same_rule(call: Callable[[], Any]) -> None:
     with pytest.warns(GradirWarning) as told:
         assert call() == ["out.logits"]
     assert [str(each.message) for each in told] == [
-        "left out, since there is no graph behind it: output 'out.mask' (a tensor), output 'attention' (NoneType)"
+        "left out, since it has no graph: output 'out.mask' (a tensor), output 'attention' (NoneType)"
     ]
 
 
@@ -189,7 +189,7 @@ def test_the_command_has_the_same_rule(
         encoding="utf-8",
     )
     assert main(["capture", "net.py:run", "-o", "net.gir"]) == 0
-    assert "warning: left out, since there is no graph behind it: output 'mask' (a tensor)\n" in capfd.readouterr().err
+    assert "warning: left out, since it has no graph: output 'mask' (a tensor)\n" in capfd.readouterr().err
     assert outputs_of(gradir.load("net.gir")) == ["logits"]
 
 

@@ -36,7 +36,7 @@ class TestClass:
         graph_snapshot.check(graph(op=op))
 """
 
-SUMMARY = "*graph snapshots that no test asked for*"
+SUMMARY = "*graph snapshots that no test used*"
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loopback in
 
 def test_a_backward_behind_verify_is_the_same_under_ddp(tmp_path: Path) -> None:
     refused = (
-        "a function of the graph runs a backward of its own, whose gradients a process group would send: "
-        "verify in a process without a group"
+        "cannot verify in a process group: a function of the graph runs another backward, which would send gradients; "
+        "use a process without a group"
     )
     for found in results_of("ddp.py", 3, tmp_path):
         assert found.pop("own backward") == [True, [refused]]

@@ -186,7 +186,7 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
     ("graphs", "message"),
     [
         ([], "^there is nothing to compare"),
-        ([ranked(0), net()], "^graph 1 does not say its rank, and graph 0 does: capture all of them with --coll"),
+        ([ranked(0), net()], "^graph 1 has no rank, and graph 0 has one: capture all of them with --coll"),
         ([ranked(1), ranked(1)], "^graph 0 and graph 1 are both of rank 1: give the files of one run$"),
         (
             [ranked(0), ranked(1, stage=0, stages=2)],
@@ -203,7 +203,7 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
         ),
         ([ranked(0, world=2), *(ranked(rank) for rank in (1, 2))], "^graph 0 is rank 0 of 2, and graph 1 rank 1 of 4"),
         ([ranked(0, groups={"tp": (1, 2)})], "its rank 0 is not in its group tp"),
-        ([ranked(0, [reduce(group="tp")])], "its collective 0 is on 'tp', which is none of its groups"),
+        ([ranked(0, [reduce(group="tp")])], "its collective 0 is on 'tp', which is not one of its groups"),
         ([ranked(0, [replace(reduce(), op="send", peer=9)])], "its collective 0 is with 9, and world has 4 ranks"),
     ],
 )

@@ -135,7 +135,7 @@ def test_what_cannot_be_matched_is_told_and_not_linked() -> None:
     found = told([replace(whole[0], collectives=tuple(other)), *whole[1:]])
     assert found[0] == (
         "message 1 from rank 0 to rank 1 on world is sent as float32[9] in forward and received as float32[2, 4] in "
-        "forward: what follows it is not linked"
+        "forward: gradir links no later message"
     )
     assert found[-1] == "stage 0 is not linked, and not drawn"
 

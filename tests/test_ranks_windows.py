@@ -29,13 +29,13 @@ def ranked(rank: int, issued: Sequence[Collective], **fields: object) -> Graph:
             [],
             {"accumulates": True},
             ["may hang"],
-            "rank 1 goes on without a step of the optimizer, and may still come to it",
+            "rank 1 continues without a step of the optimizer, and may still run it",
         ),
         (
             [],
             {"wrappers": {"": ("no_sync",)}},
             ["may hang", "missing"],
-            "rank 1 reduces in a later backward (no_sync), and may come to it there",
+            "rank 1 reduces in a later backward (no_sync), and may run it there",
         ),
         # Its next forward raises.
         ([], {"accumulates": True, "wrappers": {"": ("unfinished",)}}, ["hang", "missing"], "rank 1 has ended after 0"),

@@ -150,7 +150,9 @@ LEAVES_NONE = (
 )
 ONCE = [(Freeing, "freeing:1: frees storages in its backward")]
 if hasattr(torch.autograd.Function, "clear_saved_tensors_on_access"):
-    ONCE.append((ReadsOnce, "reads_once:1: has clear_saved_tensors_on_access, and can read what it saved once"))
+    ONCE.append(
+        (ReadsOnce, "reads_once:1: has clear_saved_tensors_on_access, and can read its saved tensors only once")
+    )
 
 
 @pytest.mark.parametrize(("function", "why"), ONCE)

@@ -87,7 +87,7 @@ def test_a_leaf_that_the_engine_does_not_come_to_is_found() -> None:
     x, y = leaf(2), leaf(2)
     found = capture(x.exp(), params={"x": x})
     other = found._replace(leaves=dict.fromkeys(found.leaves, y))
-    assert other.verify().mismatches == ("x: said to be reached, and got no gradient",)
+    assert other.verify().mismatches == ("x: reached in the graph, but got no gradient",)
 
 
 @pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="torch before 2.11 has gradients of one dtype")

@@ -169,7 +169,7 @@ def test_documents_of_an_older_version_are_upgraded_and_written_as_new_ones(data
 
 @pytest.mark.parametrize("data", OLD, ids=["json", "msgpack"])
 def test_what_no_version_registers_is_not_upgraded(data: bytes) -> None:
-    with pytest.raises(FormatError, match=r"there is no GIR version 0\.9; there are 1\.0"):
+    with pytest.raises(FormatError, match=r"unknown GIR version 0\.9; expected one of 1\.0"):
         gradir.loads(data)
 
 

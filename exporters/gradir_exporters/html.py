@@ -86,7 +86,7 @@ class HtmlExporter:
         sides: Sequence[tuple[str, Graph]] = (),
     ) -> str:
         """Return the page of a diff: a graph with marked nodes, and a list of the changes."""
-        with stage("collecting what the page draws"):
+        with stage("collecting the data of the page"):
             columns = Columns(graph, changes, had, sides)
             title = options.title or _title(graph, options.file, sides)
             block = {"title": escape_unprintable(title), **columns.block()}

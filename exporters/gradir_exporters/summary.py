@@ -79,7 +79,7 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
     ] = None
     width: Annotated[
         Annotated[int, msgspec.Meta(ge=40)] | None,
-        msgspec.Meta(description="drop columns to fit this width; none keeps all"),
+        msgspec.Meta(description="drop columns to fit this width; none shows all"),
     ] = 80
     sort: Annotated[
         Literal["params", "saved", "calls", "flops", "time"] | None,

@@ -88,7 +88,7 @@ def compare_and_warn(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
     has_lines = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
     if has_lines[0] != has_lines[1] and not options.vocabulary and "source" not in _split_ignored(options):
         nth = "first" if has_lines[0] else "second"
-        report(f"only the {nth} graph has source lines; --ignore source,names leaves out what they add")
+        report(f"only the {nth} graph has source lines; --ignore source,names ignores the difference")
     return diff
 
 
@@ -137,7 +137,7 @@ def render_diff(diff: Diff, options: argparse.Namespace) -> bytes:
     renderer = _find_renderer(options.format)
     is_drawn = issubclass(registry.renderer(renderer).options, PictureOptions)
     if is_drawn and diff and not any(change.subject in {"node", "cut"} for change in diff.changes):
-        report("no node changed by itself: there is nothing to draw; --format text says what there is")
+        report("cannot draw the diff: no node changed; use --format text")
     text = registry.render(renderer, diff, values)
     if options.format == renderer:
         return text.encode()
@@ -244,7 +244,9 @@ class TwoDiffs(NamedTuple):
             return f"no difference in the autograd graph; the forward graph was not compared: {why}\n"
         nodes = self.forward.sides.after.nodes.values() if self.forward.sides else ()
         opaque = sum(node.opaque for node in nodes)
-        inside = f"; what runs inside {opaque} opaque operation{'s' * (opaque > 1)} was not compared" if opaque else ""
+        inside = (
+            f"; gradir did not compare the inside of {opaque} opaque operation{'s' * (opaque > 1)}" if opaque else ""
+        )
         return f"no difference in the autograd graph and the forward graph{inside}\n"
 
 

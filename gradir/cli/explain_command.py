@@ -147,7 +147,7 @@ def _explain_script(options: argparse.Namespace, script: Script) -> Explanation:
     ended = f"ended with status {status}, and " if status else ""
     advice = ": there is nothing to explain"
     if not options.is_module and not any(each.calls for each in seeing.values()):
-        advice = f"; name what to explain, e.g. {suggest_program(script.name)}"
+        advice = f"; name the program to explain, e.g. {suggest_program(script.name)}"
     raise SpecError(f"{script.name} {ended}{describe_calls(seeing, options.step or 1)}{advice}")
 
 

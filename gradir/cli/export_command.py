@@ -173,7 +173,7 @@ def run(options: argparse.Namespace) -> int:
         if options.to != "svg" and options.output == "-" and is_terminal():
             raise ExportError(f"cannot print a {options.to} on a terminal: give -o FILE, or use 'gradir view'")
         if options.fence or options.into:
-            raise ExportError(f"cannot fence a {options.to}, which is no text: write a file and link to it")
+            raise ExportError(f"cannot fence a {options.to}, which is not text; write a file and link to it")
     elif options.overlay:
         registry.expect_nodes(options.to)
     data, loaded = export_graph(options, source)

@@ -242,7 +242,7 @@ class Explanation(Record, frozen=True, dict=True):
         patterns = list(patterns)
         for pattern in patterns:
             if not isinstance(pattern, str):
-                raise TypeError(f"a pattern is a text, and {pattern!r} is none")
+                raise TypeError(f"expected a pattern as text, got {pattern!r}")
         # Earlier patterns may match some names of a cause, and the new ones the others.
         wanted = [*self.allowed, *(Allowed(pattern, where) for pattern in patterns)]
         matches = {(each.pattern, each.where): _compile_pattern(each.pattern) for each in wanted}
@@ -277,7 +277,7 @@ class Explanation(Record, frozen=True, dict=True):
             return self.located_in(graph).overlay()
         if self.of_graph is None:
             raise GraphError(
-                "what was explained has no autograd graph: take the overlay of the forward's graph (--graph forward)"
+                "the explained program has no autograd graph; use the overlay of its forward graph (--graph forward)"
             )
         # A cut without an error may be intended.
         errors = frozenset(chain(*(cause.names for cause in self.causes if cause.level == "error")))

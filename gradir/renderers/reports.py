@@ -72,9 +72,9 @@ def _picture(diff: Diff) -> tuple[str, str]:
     is_followed = "following" in kinds
     if is_followed or (kinds & {"frozen", "unfrozen"} and len(part.nodes) > _MOST_PICTURED):
         part = draw_part(diff, united, with_explained=False)
-        left_out = "What the lines at the top explain is not in the picture."
+        left_out = "The picture does not show changes that the lines at the top explain."
     if not part.nodes:
-        why = "the lines at the top tell all that changed" if is_followed else "no operation changed"
+        why = "the lines at the top list all changes" if is_followed else "no operation changed"
         return "", f"No picture: {why}."
     if len(part.nodes) > _MOST_PICTURED:
         return "", f"No picture: it would have {len(part.nodes):,} boxes; gradir diff --format html shows all of them."

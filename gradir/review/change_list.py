@@ -24,7 +24,7 @@ _WHOLE: Final = "(whole graph)"
 _FOLLOWING: Final = {
     "frozen": "(follows from frozen parameters)",
     "unfrozen": "(follows from unfrozen parameters)",
-    "following": "(follows from what changed for all)",
+    "following": "(follows from a change of all)",
 }
 _INPUTS: Final = "in"
 _ANY: Final = "*"

@@ -46,7 +46,7 @@ _HEADS: Final = {
     "cut-removed": "Cuts",
     **{kind: kind.capitalize() for kind in ("renamed", "wrapped", "unwrapped")},
 }
-_LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
+_LEGEND: Final = "`+` added, `-` removed, `~` changed; gray is unchanged."
 _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --format mermaid writes it."
 
 

@@ -53,7 +53,7 @@ class United:
     def __init__(self, diff: Diff) -> None:
         sides = diff.sides
         if sides is None:
-            raise ExportError("a picture needs both graphs, and a diff that was read has none: compare them again")
+            raise ExportError("a picture needs both graphs, and a diff from a file has none; compare them again")
         self._before, self._after, self._names = sides.before, sides.after, sides.names()
         self.graph: Graph = unite_graphs(sides.before, sides.after, diff, self._names)
 

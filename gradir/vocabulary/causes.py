@@ -337,7 +337,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "it out",
     ),
     "nonfinite_grad": CauseText(
-        "`.grad` of {names} holds NaN or infinity",
+        "`.grad` of {names} contains NaN or infinity",
         "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",
     ),
     "zero_grad": CauseText(

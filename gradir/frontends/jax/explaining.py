@@ -38,7 +38,7 @@ _CHANGED: Final[Mapping[Changed, Level]] = {"zero": "info", "nonfinite": "error"
 def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     """Explain a traced function; see `gradir.explain`."""
     if values and not has_values(trace):
-        raise CaptureError("gradients have values where the arguments have: hand over arrays, not shapes and dtypes")
+        raise CaptureError("gradients need values of the arguments: pass arrays, not shapes and dtypes")
     skipped = _check_values(values, trace)
     statuses = {value.name: "reached" if value.is_live else "cut" for value in trace.differentiated}
     causes = [*_find_refusals(trace, lambda: not has_values(trace) or not can_run(trace.arguments))]

@@ -32,7 +32,7 @@ class TorchFrontend:
     )
     files: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (".pt", ".pth", ".ckpt", ".bin"),
-        "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
+        "a PyTorch checkpoint, which contains weights and no graph; capture the model, "
         "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
     )
 

@@ -23,7 +23,7 @@ from gradir.errors import CaptureError
 class PrivateName(NamedTuple):
     """A private name of torch, and the releases that have it: ``since`` is the first, and ``until`` the first without.
 
-    A name can be imported, or is an attribute of an object such as a ``grad_fn``, where ``*`` stands for any ending.
+    A name can be imported, or is an attribute of an object such as a ``grad_fn``, where ``*`` is any ending.
     ``module:word`` is a word in the source of a module, and ``library:text`` a text in one of torch's libraries.
     """
 
@@ -161,7 +161,7 @@ StorageWeakRef: Final = _find("torch.multiprocessing.reductions.StorageWeakRef",
 _BREAKS: Final = "they are said to be unreached, and verifying breaks the next forward"
 _FLAT: Final = ("to find the parameters in a flat one", _BREAKS)
 FLAT_PARAMETER: Final = _word("torch.distributed.fsdp._flat_param:_is_flat_param", *_FLAT)
-_CUT: Final = ("to know a cut of torch's own", "it is told as one of the program's")
+_CUT: Final = ("to know a cut of torch's own", "it is reported as one of the program's")
 SPECTRAL_NORM: Final = _word("torch.nn.utils.parametrizations:_SpectralNorm", *_CUT)
 without_overrides: Final = _find("torch._C.DisableTorchFunction", "to read tensors without running overrides")
 _MODES: Final = "torch.utils._python_dispatch"
@@ -295,7 +295,7 @@ DDP_SINK: Final = _node(f"{DDP}:_DDPSink", "to let a static graph reduce nothing
 DDP_ENQUEUED: Final = _word(f"{DDP}:_static_graph_delay_allreduce_enqueued", "to let it reduce nothing", _CHANGED)
 DDP_DELAYED: Final = _word(f"{DDP}:_delayed_all_reduce_hook", "to refuse what reduces in every backward", _CHANGED)
 _word(f"{DDP}:ddp_weakref", "to find the model of a static graph", _CHANGED)
-_STATE_OF: Final = ("to tell whether a wrapper reduces gradients", "it is not told")
+_STATE_OF: Final = ("to tell whether a wrapper reduces gradients", "it is not reported")
 DDP_SYNCS: Final = _word(f"{DDP}:require_backward_grad_sync", *_STATE_OF)
 DDP_IGNORES: Final = _word(f"{DDP}:parameters_to_ignore", *_STATE_OF)
 DDP_HOOKS: Final = _word(f"{DDP}:_comm_hooks", *_STATE_OF)
@@ -321,11 +321,11 @@ FSDP_GATHERING: Final = _word(f"{FSDP}._fsdp_param_group:_all_gather_process_gro
 FSDP_REDUCES: Final = _word(f"{FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
 PIPELINES: Final = "torch.distributed.pipelining"
-_STAGES: Final = ("to tell the stage of a pipeline", "it is not told")
+_STAGES: Final = ("to tell the stage of a pipeline", "it is not reported")
 MICROBATCHES: Final = _word(f"{PIPELINES}.schedules:_n_microbatches", *_STAGES)
 # The attributes of a schedule with the stages of its process, or with its only one.
 STAGES: Final = (_word(f"{PIPELINES}.schedules:_stages", *_STAGES), _word(f"{PIPELINES}.schedules:_stage", *_STAGES))
-_MICROBATCH: Final = ("to tell the microbatch of a message", "it is not told")
+_MICROBATCH: Final = ("to tell the microbatch of a message", "it is not reported")
 # The buffers into which a stage receives, by microbatch.
 _ARGUMENTS: Final = _word(f"{PIPELINES}.stage:args_recv_info", *_MICROBATCH)
 RECEIVED: Final = (_ARGUMENTS, _word(f"{PIPELINES}.stage:grad_recv_info", *_MICROBATCH))
@@ -344,7 +344,7 @@ WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", OPERATIONS)
 # Texts of DistributedDataParallel's errors about the model, in a process without communication errors.
 REFUSALS: Final = ("expects same model across all ranks", "appears not to match", "Expected to have finished reduction")
 _NOTING: Final = "to record collectives"
-_NOTHING_NOTED: Final = "it cannot be noted"
+_NOTHING_NOTED: Final = "it cannot be recorded"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
 _FINISHED: Final = _word("torch._C._distributed_c10d._create_work_from_future", "to send nothing", _NOTHING_NOTED)
 _FUNCTIONAL: Final = _word("libtorch_cpu:_c10d_functional", _NOTING, "functional collectives are not noted")

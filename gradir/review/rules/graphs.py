@@ -72,7 +72,7 @@ def report_frameworks(evidence: Evidence) -> Iterator[Finding]:
     producers = [graph.producer for graph in evidence.graphs]
     frameworks = [producer.framework for producer in producers]
     names = tuple(
-        escape_unprintable(f"{each.framework} {each.framework_version}".strip() or "a graph made by hand")
+        escape_unprintable(f"{each.framework} {each.framework_version}".strip() or "a graph without a framework")
         for each in producers
     )
     sides = evidence.diff.sides

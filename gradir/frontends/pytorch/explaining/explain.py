@@ -129,7 +129,7 @@ class Search(Losses):
             self._tell_replaced(forgotten)
         else:
             trained = list_first(filter(self.is_trained, self.statuses)) if self.swapped else ""
-            detail = f"it has only {trained}, which no gradient comes to" if trained else ""
+            detail = f"it has only {trained}, which gets no gradient" if trained else ""
             self.tell_of("not_in_optimizer", "error", forgotten, detail=detail)
         self.tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
         self._tell_moves_nothing()
