@@ -86,7 +86,7 @@ def explain_request(request: CaptureRequest) -> Explanation:
     with _failing(name, request):
         try:
             return frontend.explain(prepared)
-        except protocols.MadeOtherError as error:
+        except protocols.OtherFrontendError as error:
             made = _replace_target(request, error.made)
     return explain_request(made)
 
@@ -139,20 +139,20 @@ def seeding(number: int) -> AbstractContextManager[None]:
     return _calling_once_loaded("seed", lambda _, found: found.seed(number))
 
 
-def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
+def simulate_rank(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
     """Let the program inside run as one rank of many, with the chosen or a capable front-end."""
-    name = _choose_usable("standing_in", "a rank without the others") if chosen is None else chosen
-    return claims.expect_feature(name, "standing_in").standing_in(rank, world)
+    name = _choose_usable("simulate_rank", "a rank without the others") if chosen is None else chosen
+    return claims.expect_feature(name, "simulate_rank").simulate_rank(rank, world)
 
 
 def running(
-    request: CaptureRequest, reached: protocols.Reached
+    request: CaptureRequest, reached: protocols.BackwardCallback
 ) -> AbstractContextManager[Mapping[str, protocols.Running]]:
     """Let every capable front-end record the program inside; yield the results by name."""
     return _enter_each("running", lambda found: found.running(request, reached))
 
 
-def watching(callback: protocols.Told) -> AbstractContextManager[Mapping[str, protocols.Watching]]:
+def watching(callback: protocols.RecordCallback) -> AbstractContextManager[Mapping[str, protocols.Watching]]:
     """Let every capable front-end watch the training inside; yield the results by name."""
     return _enter_each("watching", lambda found: found.watching(callback))
 
@@ -177,7 +177,7 @@ def _capture_live(request: CaptureRequest) -> _Ran:
     with _failing(name, request):
         try:
             return _Ran(name, registry.expect_live(name, registry.frontend(name).capture(prepared)), prepared)
-        except protocols.MadeOtherError as error:
+        except protocols.OtherFrontendError as error:
             made = _replace_target(request, error.made)
     return _capture_live(made)
 

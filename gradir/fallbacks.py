@@ -54,7 +54,7 @@ def explanation_of(name: str, graph: Graph) -> Explanation:
         raise CaptureError(f"front-end {name!r} cannot {FEATURES['explain']}: {error}") from error
     # A graph without parameters has no overlay but still an explanation.
     is_located = any(name in found.statuses for node in graph.nodes.values() for name in node.names)
-    return found.located_in(graph) if is_located else found
+    return found.locate_in(graph) if is_located else found
 
 
 def verification_of(name: str, graph: Graph, again: Graph | None = None) -> Verification:
@@ -64,8 +64,8 @@ def verification_of(name: str, graph: Graph, again: Graph | None = None) -> Veri
     wrong = [str(problem) for problem in problems(graph)] or [*_find_contradictions(graph)]
     if again is not None and again != graph:
         wrong.append("a second capture of the same objects gives another graph")
-    unproved = f"front-end {name!r} runs no backward pass, so gradir compared the graph with itself only"
-    return Verification(len(functions), edges, 0, tuple(wrong), unproved)
+    skipped = f"front-end {name!r} runs no backward pass, so gradir compared the graph with itself only"
+    return Verification(len(functions), edges, 0, tuple(wrong), skipped)
 
 
 def _find_contradictions(graph: Graph) -> Iterator[str]:

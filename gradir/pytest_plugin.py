@@ -204,7 +204,7 @@ class GradientFlow:
             found = recorder.explain(loss, model=model, params=params, optimizer=optimizer, values=values)
         except GradirError as error:
             raise pytest.fail.Exception(str(error)) from None
-        found = found.allowing(own.allow, own.where).allowing(allow, "allow=")
+        found = found.allow(own.allow, own.where).allow(allow, "allow=")
         if not found.statuses:
             pytest.fail("no parameter to check; pass model= or params=")
         if problem := _describe_failure(found):

@@ -31,7 +31,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "explain": "explain lost gradients",
     "record": "record",
     "release": "release the memory of a capture",
-    "standing_in": "make a rank without the others",
+    "simulate_rank": "make a rank without the others",
     "run_alike": "run with the weights of another program (gradir diff --run)",
     "watching": "watch a training from step to step (gradir watch)",
     "running": "capture or explain a script at its backward (gradir run, gradir explain)",

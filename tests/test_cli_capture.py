@@ -105,7 +105,7 @@ def test_capture_fake_and_verified_writes_the_same_bytes(spec: Run) -> None:
     # The head says that it is fake, and nothing else differs.
     head, graph = spec("loss", "--fake").stdout.split('"fake":true,')
     assert head + graph == plain.stdout
-    assert re.search(r"verified spec\.py:loss: \d+ functions, \d+ edges, \d+ fired, 0 mismatches", verified.stderr)
+    assert re.search(r"verified spec\.py:loss: \d+ functions, \d+ edges, \d+ executed, 0 mismatches", verified.stderr)
 
 
 def test_capture_from_a_module_name(spec: Run) -> None:

@@ -334,8 +334,8 @@ def test_what_lacks_its_gradient_comes_first_and_is_what_is_allowed() -> None:
     assert (cause.kind, cause.level) == ("nondifferentiable", "error")
     assert cause.names[:2] == ("spare.weight", "spare.bias")
     assert set(cause.names[2:]) == {"stem.weight", "stem.bias", "body.weight", "body.bias"}
-    assert found.allowing(["spare.*"]).level == "none"
-    assert found.allowing(["body.*", "stem.*"]).level == "error"
+    assert found.allow(["spare.*"]).level == "none"
+    assert found.allow(["body.*", "stem.*"]).level == "error"
 
 
 def test_what_torch_cuts_for_functions_of_its_own_is_no_alarm() -> None:

@@ -337,7 +337,7 @@ def test_a_cut_that_is_no_error_is_drawn_as_one_that_may_be_meant() -> None:
     found = rec.explain(loss)
     for each, word, look in (
         (found, "cut", "alarm"),
-        (found.allowing(["stem.*"]), "cut, may be intended", "caution"),
+        (found.allow(["stem.*"]), "cut, may be intended", "caution"),
         (rec.explain(loss, optimizer=torch.optim.SGD(model.head.parameters())), "cut, may be intended", "caution"),
     ):
         channel = each.overlay(rec.forward()).channels[-1]

@@ -106,7 +106,7 @@ def test_a_module_with_another_name_is_no_new_cut() -> None:
 def test_a_parameter_called_as_a_kind_is_no_place() -> None:
     before, after = small(Cut("unreached", ("detach",))), small(replace(DETACH, names=()))
     found = [change for change in gradir.diff(before, after).changes if change.subject == "cut"]
-    assert [(change.kind, change.what) for change in found] == [("removed", "unreached"), ("added", "detach")]
+    assert [(change.kind, change.label) for change in found] == [("removed", "unreached"), ("added", "detach")]
 
 
 @pytest.mark.parametrize(

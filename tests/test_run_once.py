@@ -263,4 +263,4 @@ def test_the_command_verifies_what_runs_once(tmp_path: Path) -> None:
     command = ["capture", "once.py:loss", "--verify", "-o", "once.gir"]
     done = forked.run([sys.executable, "-m", "gradir", *command], cwd=tmp_path, text=True)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.splitlines()[0] == "verified once.py:loss: 3 functions, 3 edges, 3 fired, 0 mismatches"
+    assert done.stderr.splitlines()[0] == "verified once.py:loss: 3 functions, 3 edges, 3 executed, 0 mismatches"

@@ -116,7 +116,7 @@ def _run_capture(options: argparse.Namespace) -> Loaded:
         return capture_program(options, "capture", "program")
     from gradir import capturing
 
-    with capturing.standing_in(options.ranks, options.world, options.frontend):
+    with capturing.simulate_rank(options.ranks, options.world, options.frontend):
         return capture_program(options, "capture", "program")
 
 

@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
         found = _explain_program(options)
     else:
         found, graph = _explain_file(options, source)
-    found = found.allowing(settings.allow, settings.where).allowing(options.allow, "--allow")
+    found = found.allow(settings.allow, settings.where).allow(options.allow, "--allow")
     if overlay is not None:
         try:
             drawn = found.overlay(graph)

@@ -107,7 +107,7 @@ def open_decompressed(data: bytes) -> Iterator[bytes]:
 
 
 def _mark_decompressed(error: FormatError) -> FormatError:
-    return error.moved(place=_NUMBERED.sub(r"\g<0> after decompression", error.place))
+    return error.replace(place=_NUMBERED.sub(r"\g<0> after decompression", error.place))
 
 
 def size_limit(compressed: int) -> int:

@@ -330,7 +330,7 @@ def _first_changes(changes: Sequence[Change], order: Mapping[str, int]) -> Itera
     by_module: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for change in changes:
         path = change.id if change.subject == "scope" else change.scope
-        by_module[path][f"{change.kind} {change.what or change.subject}"] += 1
+        by_module[path][f"{change.kind} {change.label or change.subject}"] += 1
     for path in sorted(by_module, key=lambda path: (order.get(path, len(order)), path)):
         texts = [f"{count} × {text}" if count > 1 else text for text, count in by_module[path].items()]
         yield f"differs in {path or 'the model itself'}: {', '.join(texts)}"

@@ -29,9 +29,9 @@ class PictureOptions(Options, frozen=True, kw_only=True):
 
 def draw_diff(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> str:
     """Return the changed nodes and their neighbours in the format of an exporter."""
-    from gradir.review.united import United, draw_part
+    from gradir.review.united import UnionGraph, draw_part
 
-    united = United(diff)
+    united = UnionGraph(diff)
     part = united.changed_part(how.hops) if how.full else draw_part(diff, united, how.hops)
     return registry.export(exporter, part, {"parameters": "inline", **options})
 
@@ -81,9 +81,9 @@ class HtmlRenderer:
     def render(self, diff: Diff, options: PageOptions) -> str:
         """Return the page."""
         from gradir.review.change_list import list_changes, measure_modules_before
-        from gradir.review.united import United
+        from gradir.review.united import UnionGraph
 
-        united, sides = United(diff), diff.sides
+        united, sides = UnionGraph(diff), diff.sides
         assert sides is not None  # noqa: S101 (or there is no united graph)
         exporter = registry.exporter(_PAGE)
         if not isinstance(exporter, ListsChanges):

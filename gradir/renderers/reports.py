@@ -64,9 +64,9 @@ class MarkdownRenderer:
 def _picture(diff: Diff) -> tuple[str, str]:
     """Return the changed part as Mermaid source, or an empty text, and a sentence on its absence or omissions."""
     from gradir import registry
-    from gradir.review.united import United, draw_part
+    from gradir.review.united import UnionGraph, draw_part
 
-    left_out, united = "", United(diff)
+    left_out, united = "", UnionGraph(diff)
     part = draw_part(diff, united)
     kinds = {finding.kind for finding in diff.findings if finding.changes}
     is_followed = "following" in kinds

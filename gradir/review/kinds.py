@@ -157,7 +157,7 @@ def _write_cut(finding: Finding, changes: Sequence[Change]) -> str:
     first = changes[cuts[0]]
     if len(cuts) == 1:
         return f"{change_text(first)}{nodes}"
-    return f"{pluralize(len(cuts), 'cut')}, {word(first.what)}{nodes}: {ranges(finding.subjects)}"
+    return f"{pluralize(len(cuts), 'cut')}, {word(first.label)}{nodes}: {ranges(finding.subjects)}"
 
 
 def _write_renames(finding: Finding, changes: Sequence[Change]) -> str:

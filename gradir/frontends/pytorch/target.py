@@ -29,7 +29,7 @@ from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.texts import ShownPaths
 from gradir.frontends.walks import replace_attribute
 from gradir.ir import Graph
-from gradir.protocols import MadeOtherError, StoppedError
+from gradir.protocols import OtherFrontendError, StoppedError
 from gradir.request import CaptureRequest
 from gradir.spec import called, describe_error, parse_described
 
@@ -62,7 +62,7 @@ class _RunResult(NamedTuple):
 def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
     """Capture tensors, or what a module or a program returns, such as a module or ``(model, outputs)``."""
     if request.graph in {"joint", "compiled"}:
-        raise MadeOtherError(_trace(request))
+        raise OtherFrontendError(_trace(request))
     if not request.is_program and not isinstance(request.target, nn.Module):
         return _capture_tensors(request)
     if request.graph == "forward":
@@ -147,7 +147,7 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     result = _run_target(request.target, recorder)
     # Both are graphs already.
     if request.is_program and not request.inputs and (_is_exported(result) or isinstance(result, fx.GraphModule)):
-        raise MadeOtherError(result)
+        raise OtherFrontendError(result)
     before = request.step - 1
     for left in range(0 if isinstance(result, nn.Module) else before, 0, -1):
         _step(result)
@@ -274,7 +274,7 @@ def explain_target(request: CaptureRequest) -> Explanation:
     try:
         result = _run_target(request.target, recorder)
         if _is_exported(result):
-            raise MadeOtherError(result)
+            raise OtherFrontendError(result)
         if isinstance(result, nn.Module):
             model = result if model is None else model
             result = _run_module(partial(_record_call, recorder, _bind_inputs(result, request)), request, result)
@@ -290,7 +290,7 @@ def explain_target(request: CaptureRequest) -> Explanation:
         if request.is_program:
             _expect_some(result)
         found = recorder.explain(result, model=model, params=request.params, optimizer=optimizer, values=request.values)
-    return found.located_in(recorder.forward(model=model, returned=result)) if request.graph == "forward" else found
+    return found.locate_in(recorder.forward(model=model, returned=result)) if request.graph == "forward" else found
 
 
 def _run_target(target: object, recorder: Recorder) -> object:

@@ -172,7 +172,7 @@ def report_tensor_changes(evidence: Evidence) -> Iterator[Finding]:
     }
 
     def follows(change: Change) -> bool:
-        return change.scope in described if change.what == "parameter" else evidence.reads_a_change(change)
+        return change.scope in described if change.label == "parameter" else evidence.reads_a_change(change)
 
     nodes = [at for at in evidence.left if is_changed_node(changes[at])]
     found = [at for at in nodes if all(map(evidence.is_of_tensors, changes[at].fields)) and follows(changes[at])]

@@ -18,7 +18,7 @@ export function legend(): Legend {
     show(title, { looks, shown, scene: { boxes, lines, stubs } }) {
       const drawn = new Set<string>(looks.fill);
       for (const { status } of lines) drawn.add(statuses[status]);
-      for (const held of looks.holds) statuses.forEach((status, at) => (live >> at) & 1 && drawn.add(status));
+      for (const held of looks.holds) statuses.forEach((status, at) => (held >> at) & 1 && drawn.add(status));
       // A value flows along most lines; the legend names the others.
       const kinds = new Set(lines.flatMap(({ kind }) => (kind > 0 ? [shown.model.edges.kinds[kind]] : [])));
       const signs: readonly (readonly [isDrawn: boolean, className: string, words: string])[] = [

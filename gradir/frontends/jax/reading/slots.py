@@ -74,7 +74,7 @@ def _find_held_values(region: Region) -> Iterator[_Held]:
     for residual in found.residuals:
         if residual.kind != "new":
             yield _Held(residual.kind, residual.number, residual.aval)
-        elif (live := _find_maker(found.forward, residual.var, region, ())) is not None:
+        elif (held := _find_maker(found.forward, residual.var, region, ())) is not None:
             yield held
 
 
