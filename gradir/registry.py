@@ -25,6 +25,7 @@ _OWN: Final = ("gradir.", "gradir_exporters.")
 _OF_EXPORT: Final = ("self", "graph", "exporter")
 
 P = TypeVar("P")
+T = TypeVar("T")
 W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 
 
@@ -55,6 +56,18 @@ class Finder(Generic[P]):
     def kind(self, name: str) -> type[P]:
         """Return the class of a plug-in, without making one."""
         found: type[P] = self._load(name, EntryPoint.load)
+        return found
+
+    def working(self, load: Callable[[str], T]) -> dict[str, T]:
+        """Return each plug-in by name as ``load`` returns it, and warn of those that it cannot load."""
+        found = {}
+        for name in self.names():
+            try:
+                each = load(name)
+            except GradirError as error:
+                warn(str(error))
+                continue
+            found[name] = each
         return found
 
     def failing(self, name: str) -> AbstractContextManager[None]:
@@ -216,12 +229,7 @@ def passes() -> Mapping[str, Pass[Any]]:
     found: dict[str, Pass[Any]] = {}
     options: dict[str, str] = {}
     # gradir's own passes come first and keep their options, wherever others are installed.
-    for name in sorted(pass_.names(), key=lambda name: (not pass_.is_own(name), name)):
-        try:
-            each = pass_(name)
-        except PassError as error:
-            warn(str(error))
-            continue
+    for name, each in sorted(pass_.working(pass_).items(), key=lambda item: (not pass_.is_own(item[0]), item[0])):
         taken = next((option for option in each.options.__struct_fields__ if option in options), None)
         if taken is not None:
             warn(f"pass {name!r} is left out: the pass {options[taken]!r} has the option {taken} too")

@@ -12,7 +12,7 @@ import pytest
 from plugins import register
 
 from gradir import Builder, Cut, Graph, TensorMeta
-from gradir.fallbacks import verification_of
+from gradir.capturing import verify_alone
 from gradir.ir import Node
 
 FRAMEWORK = '''
@@ -243,7 +243,7 @@ def one(*more: Node, cuts: tuple[Cut, ...] = ()) -> Graph:
     ],
 )
 def test_a_graph_that_no_backward_can_fulfil_is_a_mismatch(graph: Graph, wrong: tuple[str, ...]) -> None:
-    found = verification_of("terms", graph)
+    found = verify_alone("terms", graph)
     assert found.mismatches == wrong
     assert bool(found) is not wrong
     assert found.skipped

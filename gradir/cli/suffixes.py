@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.errors import ExportError, GradirError, NewerFormatError
+from gradir.errors import ExportError, NewerFormatError
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
@@ -189,13 +189,10 @@ def _find_formats(suffix: str) -> list[str]:
     return found + [name for name, own in kinds.items() if suffix in {own, _JSON.get(own)} and name not in found]
 
 
-def _find_suffixes(writers: Writers[Any]) -> dict[str, str]:
-    found = {}
-    for name in writers.names():
-        # A broken plug-in raises when a user names it.
-        with suppress(GradirError):
-            found[name] = writers.kind(name).suffix
-    return found
+# The cache makes gradir report a broken plug-in once.
+@cache
+def _find_suffixes(writers: Writers[Any]) -> Mapping[str, str]:
+    return writers.working(lambda name: writers.kind(name).suffix)
 
 
 def _join_names(names: list[str]) -> str:

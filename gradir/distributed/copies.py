@@ -9,7 +9,7 @@ from gradir.distributed.missing import join_names
 from gradir.distributed.model import Finding
 from gradir.distributed.reading import RankFile, group_members
 from gradir.distributed.words import span
-from gradir.ir.ranks import find_summed_parameters
+from gradir.ir.head import find_summed_parameters
 
 _COPIES = (
     "give all ranks equal values before the first step, and run equal steps: equal gradients do not remove a difference"

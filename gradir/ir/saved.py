@@ -116,7 +116,7 @@ def read_merged(node: Node) -> list[Merged]:
     """Return the saved slots of the omitted nodes that a node represents.
 
     >>> read_merged(Node("x", ext={"merged": ((None, "live", 11, 0, 88), "live")}))
-    [Merged(path=None, state='held', slots=11, unsized=0, bytes=88)]
+    [Merged(path=None, state='live', slots=11, unsized=0, bytes=88)]
     """
     found: Any = node.ext.get(MERGED) if node.ext else None
     # A file may have any value there.
