@@ -75,10 +75,10 @@ def test_saved_tensors_have_their_origin_and_storage() -> None:
     x, w = leaf(2, 3), leaf(4, 3)
     h = x.tanh()
     graph = gradir.capture(h @ w.t(), params={"x": x, "w": w})
-    assert slots(graph, "tanh:1") == {"result": ((2, 3), 24, Ref("tanh:1", 0), "", "live")}
+    assert slots(graph, "tanh:1") == {"result": ((2, 3), 24, Ref("tanh:1", 0), "", "held")}
     assert slots(graph, "mm:1") == {
-        "mat2": ((3, 4), 48, Ref("t:1", 0), "w", "live"),
-        "self": ((2, 3), 24, Ref("tanh:1", 0), "tanh:1.result", "live"),
+        "mat2": ((3, 4), 48, Ref("t:1", 0), "w", "held"),
+        "self": ((2, 3), 24, Ref("tanh:1", 0), "tanh:1.result", "held"),
     }
 
 
@@ -132,7 +132,7 @@ def test_a_tensor_changed_after_it_was_saved_is_stale() -> None:
 def test_an_output_made_in_place_is_held() -> None:
     x = leaf(3).clone()
     y = nn.functional.relu(x, inplace=True)
-    assert slots(gradir.capture(y * 2), "relu:1")["result"] == ((3,), 12, Ref("relu:1", 0), "", "live")
+    assert slots(gradir.capture(y * 2), "relu:1")["result"] == ((3,), 12, Ref("relu:1", 0), "", "held")
     y.add_(1)
     assert slots(gradir.capture(y), "relu:1")["result"][4] == "stale"
 
@@ -237,7 +237,7 @@ def test_custom_functions_show_their_context() -> None:
     graph = gradir.capture(Scale.apply(x, 1.5), params={"x": x})
     node = graph.nodes["scale:1"]
     assert node.attrs == {"factor": 1.5, "needs_input_grad": (True, False)}
-    assert slots(graph, "scale:1") == {"tensors[0]": ((2,), 8, Ref("x", 0), "x", "live")}
+    assert slots(graph, "scale:1") == {"tensors[0]": ((2,), 8, Ref("x", 0), "x", "held")}
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_backward_frees_what_was_saved_and_nothing_else() -> None:
     before = gradir.capture(loss, params={"x": x, "y": y})
     loss.backward()
     after = gradir.capture(loss, params={"x": x, "y": y})
-    assert set(saved_states(before).values()) == {"live"}
+    assert set(saved_states(before).values()) == {"held"}
     assert saved_states(after) == dict.fromkeys(saved_states(before), "freed")
     assert wiring(after) == wiring(before)
     assert [node.outputs for node in after.nodes.values()] == [node.outputs for node in before.nodes.values()]
@@ -63,7 +63,7 @@ def test_a_trunk_freed_by_another_loss_is_freed_alone() -> None:
     first, second = trunk.sin().sum(), trunk.cos().sum()
     first.backward()
     graph = gradir.capture(second, params={"x": x})
-    assert saved_states(graph) == {"exp:1.result": "freed", "cos:1.self": "live"}
+    assert saved_states(graph) == {"exp:1.result": "freed", "cos:1.self": "held"}
     assert wiring(graph) == {"exp:1": ("x",), "cos:1": ("exp:1",), "sum:1": ("cos:1",), "output": ("sum:1",)}
 
 
@@ -95,7 +95,7 @@ def test_a_reentrant_checkpoint_is_one_node_with_its_inputs() -> None:
     graph = gradir.capture(y, model=model, params={"x": x})
     assert wiring(graph) == {"checkpoint_function:1": ("x",), "output": ("checkpoint_function:1",)}
     assert graph.nodes["checkpoint_function:1"].opaque
-    assert saved_states(graph) == {"checkpoint_function:1.tensors[0]": "live"}
+    assert saved_states(graph) == {"checkpoint_function:1.tensors[0]": "held"}
     assert tensor_roles(graph) == {"x": "leaf"}
     assert [(cut.kind, cut.names) for cut in graph.cuts] == [("hidden", ("weight",)), ("hidden", ("bias",))]
 

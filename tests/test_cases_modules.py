@@ -249,7 +249,7 @@ def test_a_compiled_function_is_one_opaque_node() -> None:
     node = graph.nodes["compiled_function:1"]
     assert (node.native, node.opaque) == ("CompiledFunctionBackward", True)
     assert tensor_roles(graph) == {"0.weight": "parameter", "2.weight": "parameter"}
-    assert {slot.state for slot in node.saved} == {"live"}
+    assert {slot.state for slot in node.saved} == {"held"}
     assert graph.cuts == ()
     assert compilations() == {"frames": 1, "graphs": 1, "breaks": 0}
 

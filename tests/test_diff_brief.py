@@ -35,7 +35,7 @@ def network(
     op: str = "relu",
     special: dict[int, str] = {},  # noqa: B006 (read only)
     drop: bool = False,
-    state: str = "live",
+    state: str = "held",
     cut: tuple[int, ...] = (),
     extra: str = "",
 ) -> Graph:
@@ -50,7 +50,7 @@ def network(
     for number in range(layers):
         path = f"h.{number}"
         scopes += [Scope(path, "Layer"), Scope(f"{path}.fc", "Linear"), Scope(f"{path}.act", "Activation")]
-        slot = Saved("mat2", *((None, None, None) if state != "live" else ("float32", (2, 4), 32)), state=state)
+        slot = Saved("mat2", *((None, None, None) if state != "held" else ("float32", (2, 4), 32)), state=state)
         if number in cut:
             value = b.function("mm", [value, None], META, scope=f"{path}.fc", saved=[(slot, None)])
         else:

@@ -57,7 +57,7 @@ def test_what_runs_in_the_backward_says_what_it_differentiates_in_the_same_modul
 
 def test_what_is_kept_for_the_backward_is_told_by_bytes_and_what_is_computed_anew():
     slots = [(node.id, slot) for node in joint("mlp").nodes.values() for slot in node.saved]
-    held = {name: slot.bytes for name, slot in slots if slot.state == "live" and not slot.storage}
+    held = {name: slot.bytes for name, slot in slots if slot.state == "held" and not slot.storage}
     assert held == {"layers.1/relu:1": 96, "layers.3/relu:1": 96}
     assert "saved for backward: 192 bytes" in gradir.export(joint("mlp"), "summary")
 

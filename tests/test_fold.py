@@ -151,7 +151,7 @@ def test_a_module_becomes_one_node() -> None:
         inputs=(Ref("x", 0),),
         outputs=(TensorMeta("float32", (2, 4)),),
         attrs={"nodes": 3, "parameters": 12, "saved_bytes": 0},
-        ext={"merged": ((None, "live", 2, 0, 0), (None, "", 0, 0, 48 + 24))},
+        ext={"merged": ((None, "held", 2, 0, 0), (None, "", 0, 0, 48 + 24))},
     )
     norm = folded.nodes["norm"]
     assert norm.inputs == (Ref("fc", 0),)

@@ -109,7 +109,7 @@ def check_node(node: Node, read: Any, numbers: dict[str, int], number: int) -> N
     for saved, slot in zip(node.saved, details["saved"], strict=True):
         assert (slot["slot"], slot["bytes"]) == (saved.slot, saved.bytes)
         assert slot["tensor"] == tensor_text(saved.tensor)
-        assert slot["state"] == ("" if saved.state == "live" else saved.state)
+        assert slot["state"] == ("" if saved.state == "held" else saved.state)
         assert slot["storage"] == saved.storage
         assert slot["origin"] == (-1 if saved.origin is None else numbers[saved.origin.id])
 

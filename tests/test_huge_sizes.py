@@ -109,7 +109,7 @@ def test_summary_says_that_sizes_are_beyond_counting(
         assert f"parameters: {BEYOND} ({BEYOND} trainable)" in found
         # In Markdown the states are code, and a line of the table is wrapped.
         words = " ".join(found.replace("`", "").split())
-        assert f"saved for backward: {BEYOND} bytes (live {BEYOND}, " in words
+        assert f"saved for backward: {BEYOND} bytes (held {BEYOND}, " in words
     else:
         assert str(INT64_MAX) in said(
             ["export", str(folder / "a.gir"), "--to", "summary", "-O", f"style={style}", *passes], capsys

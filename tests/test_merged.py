@@ -198,9 +198,9 @@ def test_a_storage_that_a_module_and_a_node_beside_it_keep_counts_once() -> None
     folded = fold(b.build(), 1)
     assert folded.nodes["fc"].attrs["saved_bytes"] == totals(folded).saved_bytes == 8
     assert folded.saved_bytes("node") == {"fc": 8}
-    assert [(row.state, row.bytes) for row in read_merged(folded.nodes["mul:1"])] == [("live", -16), ("", 8)]
+    assert [(row.state, row.bytes) for row in read_merged(folded.nodes["mul:1"])] == [("held", -16), ("", 8)]
     text = folded.to("summary")
-    assert "saved for backward: 8 bytes (live 8, freed 0, hooked 0)\n" in text
+    assert "saved for backward: 8 bytes (held 8, freed 0, hooked 0)\n" in text
     assert "parameters, buffers and leaves saved beside these: 8 bytes\n" in text
 
 
@@ -282,7 +282,7 @@ def test_a_branch_that_is_taken_twice_is_like_no_other(twice: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "mark", [1, "live", ("live",), ((None, "live"),), ((1, "live", 1, 0, 8),), ((None, 1, 1, 0, 8),)]
+    "mark", [1, "held", ("held",), ((None, "held"),), ((1, "held", 1, 0, 8),), ((None, 1, 1, 0, 8),)]
 )
 def test_a_mark_that_is_none_counts_nothing(mark: Any) -> None:
     node = Node("x", ext={"merged": mark})
@@ -291,7 +291,7 @@ def test_a_mark_that_is_none_counts_nothing(mark: Any) -> None:
 
 
 def test_huge_numbers_of_a_mark_are_bounded() -> None:
-    entry = ("", "live", 2**63 - 1, 0, 2**63 - 1)
+    entry = ("", "held", 2**63 - 1, 0, 2**63 - 1)
     assert read_merged(Node("x", ext={"merged": (entry,)})) == [Merged(*entry)]
     found = table(Graph.of([Node("x", ext={"merged": (entry, entry)})]))["totals"]
-    assert found["saved_bytes"] == found["states"]["live"]["bytes"] == 2**63 - 1
+    assert found["saved_bytes"] == found["states"]["held"]["bytes"] == 2**63 - 1

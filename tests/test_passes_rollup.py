@@ -54,7 +54,7 @@ def test_layers_that_are_alike_become_one() -> None:
         inputs=(Ref("x", 0), Ref("layers.0-11.fc.weight", 0)),
         outputs=(META,),
         saved=(Saved("self", bytes=24, origin=Ref("x", 0)),),
-        ext={"times": 12, "carried_inputs": (0,), "merged": ((None, "live", 11, 0, 11 * 24),)},
+        ext={"times": 12, "carried_inputs": (0,), "merged": ((None, "held", 11, 0, 11 * 24),)},
     )
     assert (rolled.nodes[add].inputs, rolled.nodes[add].ext) == (
         (Ref("x", 0), Ref(mm, 0)),
@@ -337,7 +337,7 @@ def test_it_composes_with_the_other_passes() -> None:
         "elided_inputs": (1,),
         "times": 12,
         "carried_inputs": (0,),
-        "merged": ((None, "live", 11, 0, 11 * 24),),
+        "merged": ((None, "held", 11, 0, 11 * 24),),
     }
 
 

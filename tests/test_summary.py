@@ -213,13 +213,13 @@ def test_storages_count_at_the_first_node_that_saved_them() -> None:
     found = data(graph)["totals"]
     assert (found["saved_bytes"], found["outside_bytes"], found["owned_bytes"]) == (23, 7, 16)
     assert found["states"] == {
-        "live": {"slots": 3, "unsized": 0, "bytes": 16},
+        "held": {"slots": 3, "unsized": 0, "bytes": 16},
         "freed": {"slots": 1, "unsized": 1, "bytes": 0},
         "hooked": {"slots": 0, "unsized": 0, "bytes": 0},
         "odd": {"slots": 1, "unsized": 0, "bytes": 7},
     }
     text = summary(graph)
-    assert "saved for backward: 23 bytes (live 16, freed 0 and 1 of unknown size, hooked 0, odd 7)\n" in text
+    assert "saved for backward: 23 bytes (held 16, freed 0 and 1 of unknown size, hooked 0, odd 7)\n" in text
     assert text.splitlines()[4].endswith("   ?             ?")
 
 
@@ -228,7 +228,7 @@ def test_a_storage_counts_in_full_even_if_its_first_slot_saw_less() -> None:
     nodes.append(Node("g:1", scope="b", saved=(Saved("x", bytes=9, storage="s", state="stale"),)))
     graph = Graph.of(nodes, [Scope("a"), Scope("b")])
     assert [row["saved_bytes"] for row in data(graph)["layers"]] == [9, 0]
-    assert data(graph)["totals"]["states"]["live"]["bytes"] == totals(graph).saved_bytes == 9
+    assert data(graph)["totals"]["states"]["held"]["bytes"] == totals(graph).saved_bytes == 9
 
 
 def test_folded_modules_keep_their_numbers() -> None:
@@ -297,7 +297,7 @@ def test_a_folded_module_does_not_say_what_its_last_operation_was() -> None:
 
 def test_without_a_scope_table_there_are_totals_only() -> None:
     assert summary(chain(3)) == (
-        "parameters: 0 (0 trainable)\nnodes: 5\nsaved for backward: 0 bytes (live 0, freed 0, hooked 0)\n"
+        "parameters: 0 (0 trainable)\nnodes: 5\nsaved for backward: 0 bytes (held 0, freed 0, hooked 0)\n"
     )
     b = Builder()
     b.output(b.function("exp", [b.tensor("w", F4, role="parameter")], [F4]))

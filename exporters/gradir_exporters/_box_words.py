@@ -157,7 +157,7 @@ class Words:
 
     def slot_lines(self, slot: str, tensor: TensorMeta, state: str) -> list[str]:
         """Return the name of a saved slot, its state if unusual, and the tensor."""
-        name = slot if state == "live" else f"{slot} ({state})"
+        name = slot if state == "held" else f"{slot} ({state})"
         return [name, self._tensors[tensor]] if self._shapes else [name]
 
     def _result_lines(self, node: Node) -> list[str]:

@@ -28,7 +28,7 @@ _NUMBER: Final = re.compile(r"_\d+\Z")
 _MOST_SIZES: Final = 64
 # If more distinct shapes leave a module, they count as unknown, for the same reason.
 _MOST_SHAPES: Final = 16
-_USUAL: Final = ("live", "freed", "hooked")
+_USUAL: Final = ("held", "freed", "hooked")
 _SCOPE: Final = "scope"
 # In ``ext``, this value of ``scope`` marks a node that the model's caller made.
 _CALLER: Final = "caller"

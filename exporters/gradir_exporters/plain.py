@@ -87,7 +87,7 @@ def _brief_facts(node: Node) -> Iterator[str]:
     yield from _further(node)
     # A storage with a key counts only at the slot that saved it first.
     own = [slot.bytes for slot in node.saved if not slot.storage]
-    states = dict.fromkeys(word(slot.state) for slot in node.saved if slot.state != "live")
+    states = dict.fromkeys(word(slot.state) for slot in node.saved if slot.state != "held")
     if any(own) or None in own or states:
         yield " ".join(["saved", str(sum(filter(None, own))), *(["?"] if None in own else []), *states])
     if node.opaque:
@@ -170,7 +170,7 @@ def _write_saved(saved: Saved, cache: _Cache) -> str:
         line += f" of {ref_text(saved.origin)}"
     if saved.storage:
         line += f" storage {word(saved.storage)}"
-    if saved.state != "live":
+    if saved.state != "held":
         line += f" state {cache.words[saved.state]}"
     return line + further_text(saved)
 

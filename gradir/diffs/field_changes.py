@@ -184,7 +184,7 @@ def _describe_slot(saved: Saved) -> Part:
     values.update(_present_fields(saved, ("origin",)))
     if saved.storage:
         values["storage",] = saved.storage
-    if not values and saved.state != "live":
+    if not values and saved.state != "held":
         return Part(saved)
     values["state",] = saved.state
     # An added or removed slot is reported by its type alone, which is equal in equal modules.

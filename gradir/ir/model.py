@@ -34,7 +34,7 @@ NO_GRADIENT_ROLES: Final = frozenset({"buffer", "input"})
 _FUNCTION: Final = "function"
 _CPU: Final = "cpu"
 _STRIDED: Final = "strided"
-_LIVE: Final = "live"
+_HELD: Final = "held"
 # Whether this Python creates several empty tuples. msgspec would write those that are not the default.
 HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
 # The largest integer of a file, which also represents any larger size or sum: msgspec writes and reads 64 bits.
@@ -176,7 +176,7 @@ class Saved(Record, frozen=True, gc=False):
     key is the id of the leaf, parameter or buffer that owns the storage, or ``node_id.slot`` of the first slot that
     saved it.
 
-    ``state`` is ``live``, ``recomputed`` (by a checkpoint), ``freed`` (by a backward pass), ``hooked`` (packed by a
+    ``state`` is ``held``, ``recomputed`` (by a checkpoint), ``freed`` (by a backward pass), ``hooked`` (packed by a
     hook), ``stale`` (modified in place since) or ``unread`` (the framework hides it).
     """
 
@@ -186,11 +186,11 @@ class Saved(Record, frozen=True, gc=False):
     bytes: Count | None = None
     origin: Ref | None = None
     storage: Annotated[str, About(refers=True)] = ""
-    state: str = _LIVE
+    state: str = _HELD
 
     def __post_init__(self) -> None:
-        if self.state is not _LIVE and self.state == _LIVE:
-            force_setattr(self, "state", _LIVE)
+        if self.state is not _HELD and self.state == _HELD:
+            force_setattr(self, "state", _HELD)
 
     @property
     def tensor(self) -> TensorMeta:

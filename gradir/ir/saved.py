@@ -115,8 +115,8 @@ class Merged(NamedTuple):
 def read_merged(node: Node) -> list[Merged]:
     """Return the saved slots of the omitted nodes that a node represents.
 
-    >>> read_merged(Node("x", ext={"merged": ((None, "live", 11, 0, 88), "live")}))
-    [Merged(path=None, state='live', slots=11, unsized=0, bytes=88)]
+    >>> read_merged(Node("x", ext={"merged": ((None, "held", 11, 0, 88), "held")}))
+    [Merged(path=None, state='held', slots=11, unsized=0, bytes=88)]
     """
     found: Any = node.ext.get(MERGED) if node.ext else None
     # A file may have any value there.
@@ -132,7 +132,7 @@ def bytes_beyond_slots(node: Node) -> int:
 
     >>> bytes_beyond_slots(Node("fc", role="module", attrs={"saved_bytes": 96}))
     96
-    >>> bytes_beyond_slots(Node("x", ext={"merged": ((None, "live", 11, 0, 88), (None, "", 0, 0, 4))}))
+    >>> bytes_beyond_slots(Node("x", ext={"merged": ((None, "held", 11, 0, 88), (None, "", 0, 0, 4))}))
     88
     """
     if node.role == "module":

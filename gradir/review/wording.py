@@ -107,7 +107,7 @@ def _record_text(record: Record) -> str:
         rest = "".join(f" {text}" for text in _part_texts(record, frozenset({"file", "line", "function"})))
         return f"{word(record.file)}:{record.line}{function}{rest}"
     if isinstance(record, Saved):
-        if record.state != "live" and record == Saved(record.slot, state=record.state):
+        if record.state != "held" and record == Saved(record.slot, state=record.state):
             return word(record.state)
         size = "" if record.bytes is None else f" {record.bytes} bytes"
         return f"{tensor_text(record.tensor)}{size}"

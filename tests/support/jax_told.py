@@ -19,4 +19,4 @@ def held_bytes(graph: Graph) -> int:
     saved = SavedBytes[None]({})
     for node in graph.nodes.values():
         saved.add(node, None)
-    return saved.bytes[None, "live"]
+    return saved.bytes[None, "held"]

@@ -40,7 +40,7 @@ saved_slots = st.builds(
     shapes,
     st.one_of(st.none(), st.integers(0, 1000)),
     storage=st.sampled_from(["", "shared"]),
-    state=st.sampled_from(["live", "freed", "hooked"]),
+    state=st.sampled_from(["held", "freed", "hooked"]),
 )
 
 # What every graph draws from is made once: hypothesis looks through each strategy that it has not seen yet.

@@ -141,7 +141,7 @@ def picture_of_graph(names: Correspondence, *, show_saved: bool) -> Picture:
     for node in nodes:
         custom = hasattr(names.live.get(node.id), "saved_tensors")
         for slot in node.saved if custom or show_saved else ():
-            assert slot.state == "live"
+            assert slot.state == "held"
             assert slot.shape is not None
             saved[node.id, "" if custom else slot.slot, f"({', '.join(map(str, slot.shape))})"] += 1
     return Picture(roles, edges, saved)

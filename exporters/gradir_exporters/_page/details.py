@@ -138,7 +138,7 @@ class Facts:
 
 
 def _slot(saved: Saved) -> list[Any]:
-    state = saved.state if saved.state != "live" else ""
+    state = saved.state if saved.state != "held" else ""
     more = further_text(saved, ", ")
     return [saved.slot, tensor_text(saved.tensor), saved.bytes, f"{state}{more}".removeprefix(", ")]
 

@@ -49,7 +49,7 @@ class Module(NamedTuple):
 
 
 class SavedOutput(NamedTuple):
-    """An output that the backward pass takes: its number, its bytes, and its state, ``live`` or ``recomputed``."""
+    """An output that the backward pass takes: its number, its bytes, and its state, ``held`` or ``recomputed``."""
 
     output: int
     bytes: int | None

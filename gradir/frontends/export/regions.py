@@ -183,7 +183,7 @@ class Region:
     def calls(self) -> Iterator[Call]:
         """Yield the operations with their saved outputs, and those of the backward with their forward operation."""
         slots: defaultdict[str, dict[int, SavedOutput]] = defaultdict(dict)
-        states = dict.fromkeys(next(reversed(self.saved.values()), ()), "live")
+        states = dict.fromkeys(next(reversed(self.saved.values()), ()), "held")
         # A view of a storage that exists anyway takes no memory and no time.
         existing = self._owned | {storage_of(self.tensors[name]) for name in states}
         recomputed = [name for name in self._numbers if name in self._recomputed]
@@ -191,7 +191,7 @@ class Region:
         for name, state in {**dict.fromkeys(recomputed, "recomputed"), **states}.items():
             if name in self.outputs and isinstance(self.tensors[name], torch.Tensor):
                 call, number = self.outputs[name]
-                size = bytes_of(self.tensors[name]) if state == "live" else None
+                size = bytes_of(self.tensors[name]) if state == "held" else None
                 slots[call][number] = SavedOutput(number, size, state)
         for call in self.program.part.calls:
             name = call.makes[0].removeprefix(self.prefix).partition("[")[0] if call.makes else ""

@@ -185,7 +185,7 @@ def _sum_held_bytes(graph: Graph) -> int | None:
     """Return the bytes that slots of the graph hold, each storage once, or ``None`` if a size is unknown."""
     saved = SavedBytes[None]({})
     for node in graph.nodes.values():
-        if any(slot.bytes is None and slot.state == "live" for slot in node.saved):
+        if any(slot.bytes is None and slot.state == "held" for slot in node.saved):
             return None
         saved.add(node, None)
     return sum(saved.bytes.values())

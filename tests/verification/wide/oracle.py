@@ -170,8 +170,8 @@ def _wrong_saved(functions: list[Node], live: dict[str, Any]) -> Iterator[str]:
             continue
         for saved in node.saved:
             tensor = kept[saved.slot]
-            if tensor is None or saved.state != "live":
-                if tensor is not None or saved.state == "live":
+            if tensor is None or saved.state != "held":
+                if tensor is not None or saved.state == "held":
                     yield f"{node.id}: {saved.slot} is said to be {saved.state}"
                 continue
             size = _storage(tensor, storages)

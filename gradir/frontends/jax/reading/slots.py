@@ -151,7 +151,7 @@ class Slot(NamedTuple):
         rounds = [loop.length for loop in self.loops]
         tensor, size = jaxprs.meta_of(self.aval, rounds), jaxprs.bytes_of(self.aval)
         saved_bytes = clamp_size(size * math.prod(rounds)) if self.is_held and size is not None else None
-        return Saved(self.name, tensor.dtype, tensor.shape, saved_bytes, state="live" if self.is_held else "recomputed")
+        return Saved(self.name, tensor.dtype, tensor.shape, saved_bytes, state="held" if self.is_held else "recomputed")
 
 
 class Slots:

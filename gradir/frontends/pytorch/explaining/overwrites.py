@@ -96,7 +96,7 @@ def _find_changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tup
         next_backward = backwards[later] if later < len(backwards) else len(flow.steps)
         found: dict[int, _Part] = {}
         for slot in live.graph.nodes[node_id].saved:
-            saved = read_saved_tensor(fn, slot.slot) if slot.state == "live" else None
+            saved = read_saved_tensor(fn, slot.slot) if slot.state == "held" else None
             storage = None if saved is None else storage_of(saved)
             if saved is None or storage not in by_storage or saver < flow.overwritten.lost.get(storage, 0):
                 continue
