@@ -129,7 +129,7 @@ def test_capture_errors_are_one_line(spec: Run, tmp_path: Path) -> None:
     fails(spec("Net", "--input", "float32[99999999,99999999]"), "--input 'float32[99999999,99999999]'")
     raises(spec("Net", "--input", "float32[1,7]"), "Net raised RuntimeError")
     fails(spec("tensor", "--input", "float32[1]"), "--input is for a module")
-    fails(spec("instance", "--fake", "--input", "float32[1,3]"), "--fake runs what has no data yet")
+    fails(spec("instance", "--fake", "--input", "float32[1,3]"), "--fake cannot use a tensor with data")
     fails(spec("tensor", "--frontend", "jaks"), "unknown front-end 'jaks'", "torch")
     fails(spec("tensor", "-o", "no/such.gir"), "no/such.gir: cannot be written")
     assert not list(tmp_path.glob("*.gir.*"))

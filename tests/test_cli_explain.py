@@ -175,7 +175,7 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["net.py:nothing"], "net.py:nothing: there is nothing to explain: no tensor among what was given"),
+        (["net.py:nothing"], "net.py:nothing: cannot explain int: it has no tensor"),
         (["net.py:Net"], "net.py:Net: Net is a module: say what to run it on"),
         (["net.py:loss", "--input", "float32[1]"], "--input is for a module"),
         (["net.py:absent"], "net.py has no attribute 'absent'"),
@@ -186,7 +186,7 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
             "defines ",
         ),
         (["absent"], "absent: no such file; name a .gir file, or a program such as train.py:loss"),
-        (["net.py:nothing"], "no tensor among what was given, of type int; give the loss, or the error"),
+        (["net.py:nothing"], "cannot explain int: it has no tensor; pass the loss, or the error"),
         (["net.py:loss", "-o", "."], ": cannot be written: Is a directory"),
         (["absent.gir", "--seed", "1"], "--seed is for a program, but absent.gir is a file"),
         (["net.py:loss", "--format", "html"], "unknown --format 'html': choose from text, markdown, json"),

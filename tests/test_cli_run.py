@@ -267,7 +267,7 @@ def test_the_modes_of_a_script_stay_its_own(step: str, capfd: Read) -> None:
 
 def test_a_dry_backward_and_the_one_of_the_script_do_not_go_together(capfd: Read) -> None:
     assert ran("-o", "loss.gir", "--go-on", "--collectives", "loop.py") == 2
-    assert "leave out --go-on" in capfd.readouterr().err
+    assert "cannot use --collectives with --go-on" in capfd.readouterr().err
 
 
 def test_a_dry_backward_that_fails_names_the_way_out(

@@ -107,7 +107,7 @@ def test_the_way_back_mirrors_the_way_there(pair: tuple[Graph, Graph]) -> None:
             change,
             kind=MIRRORED.get(change.kind, change.kind),
             id=change.old_id if change.old_id or change.subject == "module" else change.id,
-            was=change.id if change.old_id or change.subject == "module" else "",
+            old_id=change.id if change.old_id or change.subject == "module" else "",
             fields=tuple(FieldChange(field.path, field.after, field.before) for field in change.fields),
         )
         for change in back.changes
@@ -264,7 +264,7 @@ def test_cuts_are_matched_by_parameter_even_when_one_occurs_twice() -> None:
             "changed",
             "cut",
             "w",
-            what="hidden",
+            label="hidden",
             fields=(FieldChange(("kind",), "unreached", "hidden"), FieldChange(("names",), ("w",), ("w", "v"))),
         ),
         Change("added", "cut", "hidden", label="hidden"),

@@ -56,7 +56,7 @@ def test_norms_of_modules_count_a_gradient_of_zero_and_of_none_as_nothing() -> N
 def test_a_format_that_there_is_not_is_an_error() -> None:
     with pytest.raises(ExportError, match="there are text, markdown, json"):
         Explanation({}).to("html")
-    with pytest.raises(ExportError, match="cannot spell"):
+    with pytest.raises(ExportError, match="cannot represent"):
         Explanation({"\ud800": "cut"}).to("json")
 
 

@@ -352,7 +352,7 @@ def test_without_an_autograd_graph_the_forward_is_what_can_be_drawn_over() -> No
     with gradir.record(model, flow=True) as rec, torch.no_grad():
         loss = model(torch.ones(1, 3)).sum()
     found = rec.explain(loss)
-    with pytest.raises(GraphError, match="take the overlay of the forward's graph"):
+    with pytest.raises(GraphError, match="use the overlay of its forward graph"):
         found.overlay()
     assert set(found.overlay(rec.forward()).channels[0].values.values()) == {"cut"}
     with pytest.raises(GraphError, match="it is of something else"):

@@ -133,7 +133,7 @@ def test_what_a_hook_reaches_is_found_by_a_run_alone() -> None:
     side = model["aside"](torch.ones(1, 2)).sum()
     out.register_hook(lambda _: side.backward(retain_graph=True))
     assert gradir.verify(out, model=model).mismatches == (
-        "aside.weight: said to be unreached, and got a gradient, by a backward inside this one",
+        "aside.weight: unreached in the graph, but got a gradient, by a backward inside this one",
     )
 
 

@@ -217,7 +217,7 @@ def test_attention_that_returns_no_weights_is_captured() -> None:
         (lambda: GradientEdge(y().grad_fn, 1), "the output is not a tensor but GradientEdge"),
         (lambda: GradientEdge(None, 0), "the output is not a tensor but GradientEdge"),
         (lambda: (each for each in [y()]), "the output is not a tensor but generator"),
-        (list, "there is nothing to capture"),
+        (list, "cannot capture"),
     ],
 )
 def test_where_nothing_has_a_graph_the_error_says_why(make: Callable[[], Any], message: str) -> None:

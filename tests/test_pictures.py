@@ -237,7 +237,7 @@ def test_no_program_of_the_working_directory_is_run(path: str, monkeypatch: pyte
         write_program(tmp_path / "bin" / name, "exit 3")
     assert find_program() is None
     monkeypatch.setenv("GRADIR_DOT", f"bin{os.sep}dot")
-    with pytest.raises(ExportError, match=r"GRADIR_DOT is 'bin.{1,2}dot', which is no program"):
+    with pytest.raises(ExportError, match=r"GRADIR_DOT is 'bin.{1,2}dot', which is not a program"):
         find_program()
 
 

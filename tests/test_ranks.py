@@ -391,7 +391,7 @@ def test_ranks_that_wait_for_each_other_end_with_files_that_say_where(tmp_path: 
     (tmp_path / "train.py").write_text(APART)
     done = command_on_ranks(["run", "-o", "run.{rank}.gir", "--patience", "1", "train.py"], 2, tmp_path)
     assert done.returncode != 0
-    assert "and nothing moves, in forward all_reduce float32[1] on world:" in done.stdout
+    assert "without progress in forward all_reduce float32[1] on world:" in done.stdout
     found = gradir.ranks(sorted(tmp_path.glob("*.gir")))
     (finding,) = found.findings
     assert (finding.kind, finding.ranks, finding.lines) == (

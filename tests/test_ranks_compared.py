@@ -185,7 +185,7 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("graphs", "message"),
     [
-        ([], "^there is nothing to compare"),
+        ([], "^cannot compare"),
         ([ranked(0), net()], "^graph 1 has no rank, and graph 0 has one: capture all of them with --coll"),
         ([ranked(1), ranked(1)], "^graph 0 and graph 1 are both of rank 1: give the files of one run$"),
         (

@@ -162,7 +162,7 @@ def test_parameters_whose_gradients_no_rank_exchanges_are_named_where_several_ra
     assert told(found(("own.0.weight",), ("own.1.weight",))) == []
     ((_, lines),) = told(found(("head.weight",), ("head.weight",), path="head"))
     assert lines[0].startswith("the wrapper does not reduce head.weight, and")
-    assert "put there, replaced or unfrozen after it was made" in lines[-1]
+    assert "added, replaced or unfrozen after it was created" in lines[-1]
 
 
 def test_a_parameter_that_others_reduce_is_named_with_the_reason() -> None:

@@ -39,7 +39,7 @@ def ranked(rank: int, issued: Sequence[Collective], **fields: object) -> Graph:
         ),
         # Its next forward raises.
         ([], {"accumulates": True, "wrappers": {"": ("unfinished",)}}, ["hang", "missing"], "rank 1 has ended after 0"),
-        ([], {"accumulates": True, "wrappers": {"": ("no_sync",)}}, ["may hang"], "rank 1 goes on without a step"),
+        ([], {"accumulates": True, "wrappers": {"": ("no_sync",)}}, ["may hang"], "rank 1 continues without a step"),
         ([BROADCAST], {"accumulates": True}, ["hang"], "other operations on world"),
         ([BROADCAST], {"offsets": {"world": 3}}, [], "the captured steps start at different collectives on"),
         ([], {"stopped": "raises"}, ["hang"], "rank 1: no graph, raised an error itself"),

@@ -118,7 +118,7 @@ def test_a_parameter_wrongly_called_unreached_is_found() -> None:
     cut = gradir.Cut("unreached", ("weight",))
     graph = Graph.of(live.graph.nodes.values(), cuts=[cut])
     found = live._replace(graph=graph, leaves={}, unreached=[model.weight]).verify()
-    assert found.mismatches == ("weight: said to be unreached, and got a gradient",)
+    assert found.mismatches == ("weight: unreached in the graph, but got a gradient",)
 
 
 class Renamed(torch.autograd.Function):

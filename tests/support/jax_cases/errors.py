@@ -96,6 +96,6 @@ def argument_by_name(w):
     return w.sum()
 
 
-@case(B, has_aux=True, error="with has_aux the function has to return a pair")
+@case(B, has_aux=True, error="with has_aux, the function must return a pair")
 def aux_missing(w):
     return w.sum()
