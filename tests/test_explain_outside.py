@@ -158,7 +158,7 @@ def test_a_factor_that_starts_at_zero_and_learns_is_no_alarm() -> None:
 def test_what_is_no_loss_is_refused_in_one_line(subject: object) -> None:
     with gradir.record(flow=True) as rec:
         torch.ones(3)
-    said = f"cannot explain {type(subject).__name__}: it has no tensor; pass the loss, or the error that the forward raised"
+    said = f"cannot explain {type(subject).__name__}: it has no tensor; pass the loss, or the error that the forward"
     with pytest.raises(gradir.CaptureError, match=said):
         rec.explain(subject)
 
