@@ -109,7 +109,7 @@ def test_what_is_no_optimizer_is_refused_in_one_line(optimizer: object) -> None:
     m = model()
     with gradir.record(m, flow=True) as rec:
         loss = m(torch.randn(3, 4)).mean()
-    with pytest.raises(gradir.CaptureError, match=r"optimizer is no optimizer of torch\.optim but \w+"):
+    with pytest.raises(gradir.CaptureError, match=r"optimizer is not an optimizer of torch\.optim but \w+"):
         rec.explain(loss, optimizer=optimizer)
     for empty in ([], ()):
         with pytest.raises(gradir.CaptureError, match="optimizer is an empty list: give the optimizers of the step"):

@@ -27,7 +27,7 @@ def test_ranks_that_do_the_same_are_one_group_and_proved() -> None:
     ]
     assert str(found) == (
         "4 of 4 ranks, 1 graph\n"
-        "  ranks 0-3: 5 nodes, 4 edges, 0 bytes saved, 8 parameter elements, 2 collectives\n"
+        "  ranks 0-3: 5 nodes, 4 edges, 0 bytes saved, 8 parameters, 2 collectives\n"
         "2 collectives, each entered by all of its group in the same order\n"
         "no gradient on any rank for c"
     )

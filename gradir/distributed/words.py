@@ -97,7 +97,7 @@ def _markdown(ranks: Ranks, full: bool) -> str:
     whole, (ranks, omitted) = ranks, (ranks, _Omitted()) if full else _shorten(ranks)
     lines = [f"**{headline(whole)}**", ""]
     lines += [
-        "| ranks | nodes | edges | saved for backward | parameter elements | collectives |",
+        "| ranks | nodes | edges | saved for backward | parameters | collectives |",
         "|---|---|---|---|---|---|",
     ]
     lines += [f"| {' | '.join(row(group))} |" for group in ranks.groups]
@@ -146,7 +146,7 @@ def _group(group: Group) -> str:
     return (
         f"{span(group.ranks)}{_stage(group)}{sizes}: "
         f"{pluralize(group.nodes, 'node')}, {pluralize(group.edges, 'edge')}, "
-        f"{amount(group.saved_bytes)} bytes saved, {amount(group.elements)} parameter elements, "
+        f"{amount(group.saved_bytes)} bytes saved, {amount(group.elements)} parameters, "
         f"{pluralize(group.collectives, 'collective')}"
     )
 
