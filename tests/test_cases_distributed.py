@@ -251,7 +251,7 @@ def flat() -> nn.Module:
     ("make", "message"),
     [
         (checkpointed, r"^a reentrant checkpoint adds up .*: use checkpoint\(\.\.\., use_reentrant=False\), or "),
-        (delayed, "^DistributedDataParallel with delay_all_reduce_named_params .*: verify the module without it$"),
+        (delayed, "^DistributedDataParallel with delay_all_reduce_named_params .*; verify the module without it$"),
         (flat, "^FullyShardedDataParallel runs one backward .*: verify the module without it, or under fully_shard$"),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
     ("arguments", "said"),
     [
         (["net.py:nothing"], "net.py:nothing: cannot explain int: it has no tensor"),
-        (["net.py:Net"], "net.py:Net: Net is a module: say what to run it on"),
+        (["net.py:Net"], "net.py:Net: Net is a module; describe its input"),
         (["net.py:loss", "--input", "float32[1]"], "--input is for a module"),
         (["net.py:absent"], "net.py has no attribute 'absent'"),
         (["absent.gir"], "absent.gir"),
@@ -320,7 +320,7 @@ def test_an_overlay_is_written_for_the_graph_that_capture_gives(
     ("arguments", "message"),
     [
         (["net.py:loss", "--graph", "forward"], "--graph needs --overlay FILE"),
-        (["net.py:lost", "--overlay", "o.json"], "net.py:lost: what was explained has no autograd graph"),
+        (["net.py:lost", "--overlay", "o.json"], "net.py:lost: the explained program has no autograd graph"),
         (["a.gir", "--overlay", "a.gir"], "a.gir: is the input file"),
         (["a.gir", "--overlay", "o.json"], "a.gir: no parameter of the explanation is in the graph"),
         (["a.gir", "--overlay", "o.json", "--graph", "forward"], "--graph is for a program"),

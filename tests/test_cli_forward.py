@@ -97,7 +97,7 @@ def test_a_page_of_a_program_tells_the_line_that_cuts(run: Run, tmp_path: Path) 
     [
         ("loss", ("--verify",), "verifying needs an autograd graph"),
         ("tensor", (), "the forward of a tensor has already run"),
-        ("instance", (), "Net is a module: say what to run it on"),
+        ("instance", (), "Net is a module; describe its input"),
         ("instance", ("--input", "float32[1,3]", "--fake"), "--fake cannot use a tensor with data"),
     ],
 )

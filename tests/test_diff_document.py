@@ -94,7 +94,7 @@ def test_what_is_ignored_in_a_diff_is_said(path: list[str | int], key: str) -> N
     for part in path:
         holder = holder[part]
     holder[key] = 1
-    with pytest.warns(GradirWarning, match="which is ignored: Object contains unknown field `later") as caught:
+    with pytest.warns(GradirWarning, match="does not know and ignores: Object contains unknown field `later") as caught:
         assert decode(json.dumps(document).encode()) == found
     assert str(caught[0].message).isprintable()
 

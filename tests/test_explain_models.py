@@ -288,7 +288,7 @@ def test_what_cannot_be_explained_is_said_in_one_line() -> None:
         loss = a.sum()
     with pytest.raises(CaptureError, match=r"use gradir.record\(model, flow=True\)"):
         rec.explain(loss)
-    with pytest.raises(CaptureError, match="nothing was recorded"):
+    with pytest.raises(CaptureError, match="the recorder is empty"):
         gradir.record(flow=True).explain(loss)
     with gradir.record(flow=True) as rec:
         pass
