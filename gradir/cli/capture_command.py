@@ -39,7 +39,7 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-'gradir help program' lists the forms of PROGRAM. In the name of -o, {rank} and {world} stand for the rank of this
+'gradir help program' lists the forms of PROGRAM. In the name of -o, {rank} and {world} become the rank of this
 process and the number of ranks.
 
 Exit status: 0 done, 1 the program raised and the graph of its forward ends there, 2 trouble.

@@ -73,7 +73,7 @@ examples:
 
 'gradir COMMAND --help' lists the options of a command,
 'gradir help COMMAND' has all of its examples, and
-'gradir help program' says what to capture.
+'gradir help program' lists forms of programs.
 """
 
 

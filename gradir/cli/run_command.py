@@ -37,15 +37,15 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-gradir runs the script as 'python SCRIPT ARGS' would, and records its modules and lines. Options of gradir stand before
+gradir runs the script as 'python SCRIPT ARGS' would, and records its modules and lines. Options of gradir come before
 SCRIPT, and everything after it belongs to the script. They may also be the last words of the line, with -o among them,
 or ARGS may follow '--'.
 
 A step is a call of backward in this process. With gradient accumulation or several losses there are several before the
 optimizer's step. A call inside another does not count, and neither does autograd.grad.
 
-Where a launcher such as torchrun starts several processes, each file has its rank and what that exchanges with the
-others, for 'gradir ranks'. A dry backward, in which nothing is sent, finds the collectives of the backward.
+Where a launcher such as torchrun starts several processes, each file has its rank and the collectives of that rank, for
+'gradir ranks'. A dry backward, which sends no data, finds the collectives of the backward.
 
 Exit status: 0 done, 2 trouble, such as no backward; where the script fails or exits otherwise, its own status.
 """

@@ -51,8 +51,8 @@ gradir runs the script as 'python SCRIPT ARGS' would, leaves its results as they
 explains the first backward pass. Then it looks at each step of an optimizer for a loss, gradients or parameters that
 are not finite, parameters that do not move, gradients that vanish or are never cleared, and memory that grows.
 
-With --go-on the script goes on after a step that is not finite. Otherwise gradir ends it there. In both cases it runs
-the script once more, silently, up to this step to find the operation, unless you pass --no-replay.
+With --go-on the script continues after a step that is not finite. Otherwise gradir ends it there. In both cases it runs
+the script again, silently, up to this step to find the operation, unless you pass --no-replay.
 
 Put options of gradir before SCRIPT or at the end of the line. Arguments after '--' always belong to the script.
 
