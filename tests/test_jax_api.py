@@ -167,7 +167,7 @@ def test_a_capture_that_fails_leaves_modules_as_they_were() -> None:
 
 
 def test_values_of_jax_have_no_graph() -> None:
-    text = "JAX keeps no graph behind an object of type ArrayImpl: hand over the function that makes it"
+    text = "JAX has no graph of an object of type ArrayImpl; pass the function that computes it"
     assert refused(lambda: gradir.capture(loss(P, ARRAY))).startswith(text)
 
 
