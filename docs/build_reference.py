@@ -57,15 +57,15 @@ PARTS: Final = {
 FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "protocols": (
         "Methods of plug-ins. `help(gradir.protocols)` has those of `running`, `watching` and `run_alike` too.",
-        ("ListsChanges", "LiveCapture", "MadeOtherError", "Names", "NoOptions", "Pass", "Reports", "StoppedError"),
+        ("ListsChanges", "LiveCapture", "Names", "NoOptions", "OtherFrontendError", "Pass", "Reports", "StoppedError"),
     ),
     "request": ("The features of front-ends.", ("FEATURES",)),
     "ir": ("Types of fields, and of what `Builder` takes and returns.", ()),
-    "explanations.model": ("Types of fields of an explanation.", ("Allowed", "Level", "OfGraph")),
+    "explanations.model": ("Types of fields of an explanation.", ("Allowed", "ByNode", "Level")),
     "passes": ("Helpers for passes.", ("matching", "within", "without")),
-    "review.united": ("Both graphs of a diff in one, for a renderer that draws.", ("United",)),
+    "review.united": ("Both graphs of a diff in one, for a renderer that draws.", ("UnionGraph",)),
     "ir.marks": (
-        "Marks on the nodes of graphs such as `United.graph`.",
+        "Marks on the nodes of graphs such as `UnionGraph.graph`.",
         (
             "ListedChange",
             "Mark",
@@ -90,7 +90,7 @@ REPORTS: Final = ("gradir.diffs", "gradir.explanations", "gradir.distributed", "
 
 # Members that only gradir itself calls.
 FOR_GRADIR: Final = {
-    *("Cause.words", "Diff.between", "Explanation.join_tied", "Explanation.located_in", "FormatError.moved"),
+    *("Cause.words", "Diff.with_sides", "Explanation.join_tied", "Explanation.locate_in", "FormatError.replace"),
     *("Frontend.run_alike", "Frontend.running", "Frontend.watching", "Ranks.picture", "Ranks.with_files"),
     "Watch.verdict_as",
 }

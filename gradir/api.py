@@ -85,7 +85,7 @@ def verify(
     was. If the graph communicates, all ranks must verify.
 
     With ``keep_graph`` you can still run your own backward pass, and functions that run only once are an error. If the
-    front-end runs no backward pass, gradir compares the graph with a second capture, and ``unproved`` says so.
+    front-end runs no backward pass, gradir compares the graph with a second capture, and ``skipped`` says so.
 
     Raises:
         CaptureError: there is no graph, or its backward cannot run, or runs only once.
@@ -265,7 +265,7 @@ def decode_graph(data: bytes, name: str) -> Graph:
         if _is_read(name):
             return read(BytesIO(data), name)
         if other := other_format(name):
-            raise error.moved(advice=f"it is {other}") from error
+            raise error.replace(advice=f"it is {other}") from error
         raise
 
 

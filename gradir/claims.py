@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from gradir import registry
-from gradir.errors import CaptureError, GradirError, warn
+from gradir.errors import CaptureError
 from gradir.protocols import Frontend
 from gradir.request import FEATURES, CaptureRequest, list_options
 
@@ -72,15 +72,7 @@ def describe_lacking(feature: str) -> Iterator[str]:
 @cache
 def kinds() -> Mapping[str, type[Frontend]]:
     """Return the classes of the installed front-ends by name, and warn of broken ones."""
-    found = {}
-    for name in registry.frontend.names():
-        try:
-            kind = registry.frontend.kind(name)
-        except GradirError as error:
-            warn(str(error))
-            continue
-        found[name] = kind
-    return found
+    return registry.frontend.working(registry.frontend.kind)
 
 
 def other_format(path: str) -> str:

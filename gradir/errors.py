@@ -83,7 +83,7 @@ class FormatError(GradirError):
         self.problem, self.file, self.place, self.advice = problem, file, place, advice
         super().__init__("; ".join(filter(None, [": ".join(filter(None, [file, place, problem])), advice])))
 
-    def moved(self, *, file: str | None = None, place: str | None = None, advice: str | None = None) -> FormatError:
+    def replace(self, *, file: str | None = None, place: str | None = None, advice: str | None = None) -> FormatError:
         """Return the same error with another file, place or advice."""
         return type(self)(
             self.problem,

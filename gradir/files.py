@@ -57,7 +57,7 @@ def naming(path: str | bytes | os.PathLike[str], advice: str | None = None) -> I
     try:
         yield
     except FormatError as error:
-        raise error.moved(file=name_of(path), advice=advice) from error
+        raise error.replace(file=name_of(path), advice=advice) from error
 
 
 @contextlib.contextmanager

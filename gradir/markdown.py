@@ -72,7 +72,7 @@ def replace_block(document: str, marker: str, block: str) -> str:
     after = [(each.text, each.line, len(each.place)) for each in _find_markers(text) if each.text in {begin, end}]
     depth = len(first.place)
     if after != [(begin, first.line, depth), (end, first.line + len(inside) + 1, depth)]:
-        raise ExportError(f"what would stand between {begin} and {end} holds one of these lines or hides it")
+        raise ExportError(f"the text between {begin} and {end} contains one of these lines or hides it")
     return text
 
 

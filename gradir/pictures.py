@@ -65,7 +65,7 @@ def find_program() -> str | None:
     found = _find(named)
     if found is None:
         raise ExportError(
-            f"cannot draw: {_VARIABLE} is {named!r}, which is no program; set it to the absolute path of 'dot' or "
+            f"cannot draw: {_VARIABLE} is {named!r}, which is not a program; set it to the absolute path of 'dot' or "
             "'graphviz-pure', or unset it"
         )
     return found

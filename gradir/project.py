@@ -47,7 +47,7 @@ def _table(where: str) -> dict[str, Any] | None:
     if b"gradir" not in data:
         return None
     if len(data) > _MOST_BYTES:
-        raise GradirError(f"{where}: is larger than 1 MiB, and no more of it is read")
+        raise GradirError(f"{where}: is larger than 1 MiB, the limit")
     tool = _parse_toml(data, where).get("tool", {})
     table = tool.get("gradir") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
@@ -61,11 +61,11 @@ def _parse_toml(data: bytes, where: str) -> dict[str, Any]:
     else:
         import tomli as tomllib
     if sum(line.count(b".") ** 2 for line in data.splitlines()) > _MOST_WORK:
-        raise GradirError(f"{where}: has a key of too many parts to be read")
+        raise GradirError(f"{where}: has a key with too many parts")
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise GradirError(f"{where}: is no TOML: {error}") from error
+        raise GradirError(f"{where}: is not TOML: {error}") from error
 
 
 def _read_patterns(table: dict[str, Any], where: str) -> tuple[str, ...]:

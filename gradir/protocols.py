@@ -17,7 +17,7 @@ from gradir.errors import CaptureError, SpecError
 from gradir.ir import Graph
 from gradir.options import NoOptions, Options
 from gradir.request import CaptureRequest, Names
-from gradir.run_protocols import Reached, ReachedBackward, Running, Told, Watching
+from gradir.run_protocols import BackwardCallback, ReachedBackward, RecordCallback, Running, Watching
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Diff
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Alike",
+    "BackwardCallback",
     "CaptureRequest",
     "Distance",
     "Exporter",
     "Frontend",
     "ListsChanges",
     "LiveCapture",
-    "MadeOtherError",
     "Names",
     "NoOptions",
     "Options",
+    "OtherFrontendError",
     "Pass",
-    "Reached",
     "ReachedBackward",
+    "RecordCallback",
     "Recorder",
     "Renderer",
     "Reports",
     "Running",
     "StoppedError",
-    "Told",
     "Verification",
     "Watching",
 ]
@@ -145,8 +145,8 @@ class Pass(Protocol[OptionsT_contra]):
 class Verification(NamedTuple):
     """The comparison of a graph with the framework's engine, which is true without mismatches.
 
-    ``nodes`` and ``edges`` count the functions of the graph and the edges into them, ``fired`` the functions that the
-    engine ran. ``mismatches`` has a line for each difference. ``unproved`` says why no engine ran, if none did.
+    ``nodes`` and ``edges`` count the functions of the graph and the edges into them, ``executed`` those that the engine
+    ran. ``mismatches`` has a line for each difference. ``skipped`` says why no engine ran, if none did.
 
     >>> bool(Verification(1, 1, 1, ())), bool(Verification(1, 1, 0, ("exp:1 did not run",)))
     (True, False)
@@ -154,9 +154,9 @@ class Verification(NamedTuple):
 
     nodes: int
     edges: int
-    fired: int
+    executed: int
     mismatches: tuple[str, ...]
-    unproved: str = ""
+    skipped: str = ""
 
     def __bool__(self) -> bool:
         return not self.mismatches
@@ -277,7 +277,7 @@ class StoppedError(SpecError):
         self.graph = graph
 
 
-class MadeOtherError(CaptureError):
+class OtherFrontendError(CaptureError):
     """A PROGRAM that a front-end ran returned ``made``, an object for another front-end."""
 
     def __init__(self, made: object) -> None:
@@ -324,7 +324,7 @@ class Frontend(Protocol):
 
         Raises:
             StoppedError: the target raised during a forward graph; ``ext`` of the last function has ``failed``.
-            MadeOtherError: the program made something for another front-end.
+            OtherFrontendError: the program made something for another front-end.
             CaptureError: the target cannot be run, or has no graph.
         """
 
@@ -366,20 +366,22 @@ class Frontend(Protocol):
     def release(self) -> int:
         """Free captured graphs that the program has dropped, and return the number of functions."""
 
-    def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:
+    def simulate_rank(self, rank: int, world: int) -> AbstractContextManager[None]:
         """Run the program inside as one rank of a world whose other ranks do not exist.
 
         Raises:
             CaptureError: the framework cannot, or the program made no process group (raised on leaving).
         """
 
-    def watching(self, told: Told, *, model: object = None, optimizers: Any = ()) -> AbstractContextManager[Watching]:
+    def watching(
+        self, told: RecordCallback, *, model: object = None, optimizers: Any = ()
+    ) -> AbstractContextManager[Watching]:
         """Watch the steps of a training inside the context, without changing it.
 
         ``told`` gets each record, and its errors pass through the program. ``model`` and ``optimizers`` already exist.
         """
 
-    def running(self, request: CaptureRequest, reached: Reached) -> AbstractContextManager[Running]:
+    def running(self, request: CaptureRequest, reached: BackwardCallback) -> AbstractContextManager[Running]:
         """Record modules and lines inside the context, and count the calls of backward.
 
         ``reached`` is called before the call number ``step`` runs, and its errors pass through the program. Leaving the

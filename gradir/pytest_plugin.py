@@ -96,7 +96,7 @@ class GraphSnapshot:
         capture = partial(_capture_or_take, target, inputs, options, forward, is_pair=is_pair)
         now = capture()
         if before.graph is None and not self._update:
-            pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
+            pytest.fail(f"missing {path.name} beside the test; run pytest {_UPDATE} and review the file")
         changed = None
         if before.graph is not None:
             compare = partial(gradir.diff, normalize=normalize)
@@ -156,7 +156,7 @@ class GraphSnapshot:
         self._count += 1
         suffix = f"-{name}" if name else f"-{self._count}" if self._count > 1 else ""
         if suffix in self._names:
-            pytest.fail(f"two graphs of this test would be kept as {suffix.lstrip('-')!r}: give each a name of its own")
+            pytest.fail(f"two graphs of this test have the file {suffix.lstrip('-')!r}; give each its own name")
         self._names.add(suffix)
         return self._folder / f"{_file_name(self._test + suffix)}.gir"
 
@@ -204,9 +204,9 @@ class GradientFlow:
             found = recorder.explain(loss, model=model, params=params, optimizer=optimizer, values=values)
         except GradirError as error:
             raise pytest.fail.Exception(str(error)) from None
-        found = found.allowing(own.allow, own.where).allowing(allow, "allow=")
+        found = found.allow(own.allow, own.where).allow(allow, "allow=")
         if not found.statuses:
-            pytest.fail("there is no parameter to check: name them, with model= or params=")
+            pytest.fail("no parameter to check; pass model= or params=")
         if problem := _describe_failure(found):
             pytest.fail(problem)
         return found
@@ -217,7 +217,7 @@ def _describe_failure(found: Explanation) -> str:
     causes = [cause for cause in found.causes if cause.level == "error"] + unknown
     if not causes and {"reached", "hidden"}.intersection(found.statuses.values()):
         return ""
-    advice = "with gradient_flow.record(model): around the forward and the loss tells the line\n" if unknown else ""
+    advice = "with gradient_flow.record(model): around the forward and the loss finds the line\n" if unknown else ""
     # Other causes would hide the reasons of the failure.
     text = msgspec.structs.replace(found, causes=tuple(causes) or found.causes, terms=()).to("text")
     return f"{text}\n{advice}to allow intended cuts, pass allow=[...] or write [tool.gradir] into pyproject.toml"
@@ -361,7 +361,7 @@ class _Run:
         mended = [f"{self._relative(path)}: {fault}; rewritten" for path, fault in sorted(self.mended)]
         unused = [self._relative(path) for path in sorted((found - self.used) | self._orphans())]
         uncompared = [f"{self._relative(path)}: {why}" for path, why in sorted(self.uncompared)]
-        sections = ("were broken", mended), ("were not compared", uncompared), ("no test asked for", unused)
+        sections = ("were broken", mended), ("were not compared", uncompared), ("no test used", unused)
         for what, lines in sections:
             if lines:
                 from gradir.ir.text import escape_unprintable

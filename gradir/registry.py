@@ -25,6 +25,7 @@ _OWN: Final = ("gradir.", "gradir_exporters.")
 _OF_EXPORT: Final = ("self", "graph", "exporter")
 
 P = TypeVar("P")
+T = TypeVar("T")
 W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 
 
@@ -55,6 +56,18 @@ class Finder(Generic[P]):
     def kind(self, name: str) -> type[P]:
         """Return the class of a plug-in, without making one."""
         found: type[P] = self._load(name, EntryPoint.load)
+        return found
+
+    def working(self, load: Callable[[str], T]) -> dict[str, T]:
+        """Return each plug-in by name as ``load`` returns it, and warn of those that it cannot load."""
+        found = {}
+        for name in self.names():
+            try:
+                each = load(name)
+            except GradirError as error:
+                warn(str(error))
+                continue
+            found[name] = each
         return found
 
     def failing(self, name: str) -> AbstractContextManager[None]:
@@ -97,9 +110,7 @@ class Finder(Generic[P]):
     def _point(self, name: str) -> EntryPoint:
         noun, found = self._noun, self._found
         if not found:
-            raise self._error(
-                f"no {noun} at all is registered: gradir is not installed, or what is beside it hides that"
-            )
+            raise self._error(f"no {noun} is registered: gradir is not installed, or another package hides it")
         if name not in found:
             raise self._error(f"unknown {noun} {name!r}{self._advice(name)}")
         if len(found[name]) > 1:
@@ -139,7 +150,7 @@ class Writers(Finder[W]):
             # Python accepts half of a surrogate pair in a name, but no file can.
             text.encode()
         except UnicodeEncodeError as error:
-            raise ExportError(f"{owner} failed: its text holds {text[error.start]!r}, which no file can") from error
+            raise ExportError(f"{owner} failed: its text contains {text[error.start]!r}, which no file can") from error
         return text
 
     def _advice(self, name: str) -> str:
@@ -203,7 +214,7 @@ def suffix(name: str, values: Mapping[str, object]) -> str:
 def expect_nodes(name: str) -> None:
     """Raise if an exporter shows no nodes, which an overlay needs."""
     if not getattr(exporter(name), "shows_nodes", True):
-        raise ExportError(f"{name} shows modules and no nodes, so it cannot show an overlay: take tree, dot or mermaid")
+        raise ExportError(f"{name} shows modules and no nodes, so it cannot show an overlay: use tree, dot or mermaid")
 
 
 def shows_channels(name: str) -> bool:
@@ -218,12 +229,7 @@ def passes() -> Mapping[str, Pass[Any]]:
     found: dict[str, Pass[Any]] = {}
     options: dict[str, str] = {}
     # gradir's own passes come first and keep their options, wherever others are installed.
-    for name in sorted(pass_.names(), key=lambda name: (not pass_.is_own(name), name)):
-        try:
-            each = pass_(name)
-        except PassError as error:
-            warn(str(error))
-            continue
+    for name, each in sorted(pass_.working(pass_).items(), key=lambda item: (not pass_.is_own(item[0]), item[0])):
         taken = next((option for option in each.options.__struct_fields__ if option in options), None)
         if taken is not None:
             warn(f"pass {name!r} is left out: the pass {options[taken]!r} has the option {taken} too")

@@ -59,7 +59,7 @@ def replace(target: str, data: bytes) -> None:
         if old is None or error.errno not in _REFUSED:
             raise
         # Killed while it writes in place alone, a process would leave a broken file and lose the new content.
-        refused = f"the new content goes to its folder first, which takes none ({error.strerror})"
+        refused = f"gradir cannot write a new file into its folder ({error.strerror})"
         raise OSError(error.errno, f"{refused}; write to another folder") from error
     try:
         file.write(data)

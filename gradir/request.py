@@ -15,23 +15,23 @@ Names: TypeAlias = Mapping[str, Any] | Iterable[tuple[str, Any]]
 """Names of tensors: a mapping, or pairs as a module's ``named_parameters()`` gives them."""
 
 FEATURES: Final[Mapping[str, str]] = {
-    "program": "run what a PROGRAM names",
+    "program": "run a PROGRAM",
     "inputs": "run on inputs",
     "names": "name tensors by a model",
-    "argnums": "choose what to differentiate by",
+    "argnums": "select arguments to differentiate by",
     "seed": "set a seed",
     "fake": "run without data",
-    "sources": "note source lines",
-    "flow": "note every operation of a forward",
+    "sources": "record source lines",
+    "flow": "record every operation of a forward",
     "forward": "capture a forward",
     "joint": "capture forward and backward in one graph",
-    "collectives": "note what processes exchange",
-    "cost": "count what operations cost",
+    "collectives": "record collectives",
+    "cost": "count the cost of operations",
     "verify": "verify a graph",
-    "explain": "explain where a gradient ends",
+    "explain": "explain lost gradients",
     "record": "record",
-    "release": "let go of what a capture holds",
-    "standing_in": "make a rank without the others",
+    "release": "release the memory of a capture",
+    "simulate_rank": "make a rank without the others",
     "run_alike": "run with the weights of another program (gradir diff --run)",
     "watching": "watch a training from step to step (gradir watch)",
     "running": "capture or explain a script at its backward (gradir run, gradir explain)",
@@ -173,7 +173,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     collectives: Annotated[
         bool,
         Option(
-            "record what this rank exchanges; a dry backward runs",
+            "record the collectives of this rank, with a dry backward",
             needs="collectives",
             uses=("program", "record"),
             group="distributed",
@@ -182,7 +182,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     dry: Annotated[
         bool,
         Option(
-            "with --collectives, send nothing in the captured step",
+            "with --collectives, send no data in the captured step",
             needs="collectives",
             uses=("program",),
             group="distributed",

@@ -27,14 +27,14 @@ class Found(NamedTuple):
 def read(path: str | os.PathLike[str], update: str) -> Graph:
     """Return the graph of a file to compare with; errors suggest the command ``update``, which rewrites it."""
     if os.fspath(path) != "-" and not Path(path).exists():
-        raise FileError(os.fspath(path), "read", f"there is no such file; {update} writes it")
+        raise FileError(os.fspath(path), "read", f"no such file; {update} writes it")
     try:
         return api.load(path)
     except NewerFormatError:
         raise
     except FormatError as error:
         advice = f"{update} rewrites it" if _is_named_as_graph(path) else error.advice
-        raise error.moved(advice=advice) from error
+        raise error.replace(advice=advice) from error
 
 
 def read_to_update(path: str | os.PathLike[str]) -> Found:
@@ -46,11 +46,11 @@ def read_to_update(path: str | os.PathLike[str]) -> Found:
     try:
         return Found(name, codecs.decode(data), "", *_form(data))
     except NewerFormatError as error:
-        raise error.moved(file=name, advice=f"{error.advice}, or delete the file first") from error
+        raise error.replace(file=name, advice=f"{error.advice}, or delete the file first") from error
     except FormatError as error:
         if not _is_named_as_graph(path):
-            raise error.moved(file=name, advice="a file not named .gir is left as it is: delete it first") from error
-        return Found(name, None, str(error.moved(advice="")), *_form(data))
+            raise error.replace(file=name, advice="a file not named .gir is left as it is: delete it first") from error
+        return Found(name, None, str(error.replace(advice="")), *_form(data))
 
 
 def write(graph: Graph, path: str | os.PathLike[str], stored: Found) -> None:

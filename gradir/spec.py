@@ -229,7 +229,7 @@ def _prepare_code(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
     if importer is not None:
         inside: ModuleSpec | None = importer.find_spec(_MAIN)
         if inside is None:
-            raise NoScriptError(f"{name}: there is no __main__.py in it")
+            raise NoScriptError(f"{name}: has no __main__.py")
         sys.path.insert(0, path)
         return _load_code(main, name, inside)
     try:
@@ -265,7 +265,7 @@ def _load_code(main: ModuleType, name: str, spec: ModuleSpec) -> CodeType:
     loader: Any = spec.loader
     code: CodeType | None = loader.get_code(spec.name)
     if code is None:
-        raise NoScriptError(f"{name}: there is no code of it to run")
+        raise NoScriptError(f"{name}: has no code to run")
     main.__spec__, main.__loader__, main.__package__ = spec, loader, spec.parent
     if spec.has_location:
         main.__file__ = spec.origin

@@ -150,7 +150,7 @@ def test_a_plugin_reads_and_writes_nothing(plugin: _Plugin, monkeypatch: pytest.
 @pytest.mark.parametrize("graph", _NAMES)
 def test_a_pass_returns_a_graph_itself_that_it_leaves_as_it_is(plugin: _Plugin, graph: str) -> None:
     if plugin.kind != "pass":
-        pytest.skip("it is no pass")
+        pytest.skip("it is not a pass")
     given = _chain(_NAMES[graph])
     made = plugin.run(given)
     assert made is given or made != given

@@ -16,7 +16,7 @@ from gradir.cli.main import main  # noqa: E402
 if torch.cuda.is_available():
     pytest.skip("there is a GPU", allow_module_level=True)
 
-WARNING = "gradir: warning: there is no cuda device here: cpu stands in its place\n"
+WARNING = "gradir: warning: there is no cuda device here: gradir uses cpu instead\n"
 MOVED = """
 import torch
 from torch import nn
@@ -94,7 +94,7 @@ def test_ranks_on_devices_of_their_own_have_the_same_graph(tmp_path: Path, clean
     line = ("capture", "train.py:loss", "--ranks", "all", "--world", "2", "--collectives", "-o", "run.{rank}.gir")
     done = run(*line)
     assert done.returncode == 0, done.stderr
-    assert "ranks 0-1: gradir: warning: there is no cuda device here: cpu stands in its place\n" in done.stderr
+    assert "ranks 0-1: gradir: warning: there is no cuda device here: gradir uses cpu instead\n" in done.stderr
     compared = run("ranks", *(f"run.{rank}.gir" for rank in range(2)))
     assert compared.returncode == 0, compared.stdout
     assert compared.stdout.startswith("2 of 2 ranks, 1 graph\n")

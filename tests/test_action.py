@@ -89,7 +89,7 @@ def test_the_action_fails_with_a_report(project: Path, clean_environment: dict[s
 
 
 def test_trouble_fails_the_action(project: Path, clean_environment: dict[str, str]) -> None:
-    error = "gradir: missing.gir: cannot be read: there is no such file; --update writes it\n"
+    error = "gradir: missing.gir: cannot be read: no such file; --update writes it\n"
     status, summary = run_action(project, clean_environment, spec="train.py:loss", against="missing.gir")
     assert (status, summary) == (2, f"### gradir check: exit status 2\n\n    {error}")
     assert (project / "log.txt").read_text() == error

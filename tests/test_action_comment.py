@@ -184,15 +184,15 @@ def test_an_api_that_is_not_there_is_a_warning(pull: Pull, tmp_path: Path) -> No
 
 
 def test_without_a_pull_request_or_a_report_nothing_is_asked(pull: Pull, tmp_path: Path) -> None:
-    assert "no pull request" in keep(pull, tmp_path, REPORT, PULL="")
-    assert "did not come to its end" in keep(pull, tmp_path, REPORT, REPORT="missing.md")
+    assert "not a pull request" in keep(pull, tmp_path, REPORT, PULL="")
+    assert "did not finish" in keep(pull, tmp_path, REPORT, REPORT="missing.md")
     assert pull.asked == []
 
 
 def test_the_event_says_which_pull_request_a_run_was_for(pull: Pull, tmp_path: Path) -> None:
     run = {"PULL": "", "HEAD_OWNER": "fork", "HEAD_BRANCH": "a&state=all", "HEAD_COMMIT": "abc"}
     pull.open = [{"number": 3, "head": {"sha": "abd"}}]
-    assert "no pull request" in keep(pull, tmp_path, REPORT, **run)
+    assert "not a pull request" in keep(pull, tmp_path, REPORT, **run)
     pull.open.append({"number": 7, "head": {"sha": "abc"}})
     assert keep(pull, tmp_path, REPORT, **run) == "gradir: /comment/1\n"
 

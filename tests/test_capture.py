@@ -248,7 +248,7 @@ def test_custom_functions_show_their_context() -> None:
         (lambda: leaf(3) > 0, "dtype bool carries no gradient"),
         (lambda: {"text": "x"}, "output 'text' is not a tensor but str"),
         (lambda: None, "is not a tensor but NoneType"),
-        (list, "nothing to capture"),
+        (list, "cannot capture"),
     ],
 )
 def test_what_has_no_graph_is_one_clear_error(make, message: str) -> None:

@@ -89,7 +89,7 @@ def test_ddp_keeps_its_sink_and_prefixes_names() -> None:
 def test_ddp_agrees_with_the_engine() -> None:
     model = nn.parallel.DistributedDataParallel(Model(), find_unused_parameters=True)
     found = verified(model)
-    assert (found.mismatches, found.fired) == ((), found.nodes)
+    assert (found.mismatches, found.executed) == ((), found.nodes)
 
 
 def fully_sharded() -> nn.Module:
@@ -129,7 +129,7 @@ def test_fsdp2_parameters_have_their_names(group: str, request: pytest.FixtureRe
 @pytest.mark.usefixtures("alone")
 def test_fsdp2_agrees_with_the_engine() -> None:
     found = verified(fully_sharded())
-    assert (found.mismatches, found.fired) == ((), found.nodes)
+    assert (found.mismatches, found.executed) == ((), found.nodes)
 
 
 @pytest.mark.usefixtures("alone")
@@ -251,7 +251,7 @@ def flat() -> nn.Module:
     ("make", "message"),
     [
         (checkpointed, r"^a reentrant checkpoint adds up .*: use checkpoint\(\.\.\., use_reentrant=False\), or "),
-        (delayed, "^DistributedDataParallel with delay_all_reduce_named_params .*: verify the module without it$"),
+        (delayed, "^DistributedDataParallel with delay_all_reduce_named_params .*; verify the module without it$"),
         (flat, "^FullyShardedDataParallel runs one backward .*: verify the module without it, or under fully_shard$"),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_graph_that_changed_names_the_option_that_accepts_it(capfd: Read) -> N
     Path("net.py").write_text(NET.replace("super().__init__(3, 1)", "super().__init__(3, 2)"))
     sys.modules.pop("net", None)
     text = said("check net.py:loss --against loss.gir", capfd, status=1)
-    assert text == "gradir: the graph differs from loss.gir; if that is meant, run this with --update"
+    assert text == "gradir: the graph differs from loss.gir; if that is intended, run this with --update"
     assert main(["check", "net.py:loss", "--against", "loss.gir", "--update"]) == 0
     assert main(["check", "net.py:loss", "--against", "loss.gir"]) == 0
 

@@ -105,7 +105,7 @@ def test_capture_fake_and_verified_writes_the_same_bytes(spec: Run) -> None:
     # The head says that it is fake, and nothing else differs.
     head, graph = spec("loss", "--fake").stdout.split('"fake":true,')
     assert head + graph == plain.stdout
-    assert re.search(r"verified spec\.py:loss: \d+ functions, \d+ edges, \d+ fired, 0 mismatches", verified.stderr)
+    assert re.search(r"verified spec\.py:loss: \d+ functions, \d+ edges, \d+ executed, 0 mismatches", verified.stderr)
 
 
 def test_capture_from_a_module_name(spec: Run) -> None:
@@ -129,7 +129,7 @@ def test_capture_errors_are_one_line(spec: Run, tmp_path: Path) -> None:
     fails(spec("Net", "--input", "float32[99999999,99999999]"), "--input 'float32[99999999,99999999]'")
     raises(spec("Net", "--input", "float32[1,7]"), "Net raised RuntimeError")
     fails(spec("tensor", "--input", "float32[1]"), "--input is for a module")
-    fails(spec("instance", "--fake", "--input", "float32[1,3]"), "--fake runs what has no data yet")
+    fails(spec("instance", "--fake", "--input", "float32[1,3]"), "--fake cannot use a tensor with data")
     fails(spec("tensor", "--frontend", "jaks"), "unknown front-end 'jaks'", "torch")
     fails(spec("tensor", "-o", "no/such.gir"), "no/such.gir: cannot be written")
     assert not list(tmp_path.glob("*.gir.*"))

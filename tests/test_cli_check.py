@@ -120,7 +120,7 @@ def test_trouble_is_one_line(project: Path, capfd: pytest.CaptureFixture[str]) -
         "train.py has",
         "loss.gir: by",
     ]
-    assert errors[0] == "gradir: missing.gir: cannot be read: there is no such file; --update writes it"
+    assert errors[0] == "gradir: missing.gir: cannot be read: no such file; --update writes it"
     assert errors[-1].endswith("; --update rewrites it")
 
 

@@ -175,17 +175,18 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["net.py:nothing"], "net.py:nothing: there is nothing to explain: no tensor among what was given"),
-        (["net.py:Net"], "net.py:Net: Net is a module: say what to run it on"),
+        (["net.py:nothing"], "net.py:nothing: cannot explain int: it has no tensor"),
+        (["net.py:Net"], "net.py:Net: Net is a module; describe its input"),
         (["net.py:loss", "--input", "float32[1]"], "--input is for a module"),
         (["net.py:absent"], "net.py has no attribute 'absent'"),
         (["absent.gir"], "absent.gir"),
         (
             ["net.py"],
-            "net.py never called backward in this process; name what to explain, e.g. net.py:loss (net.py defines ",
+            "net.py never called backward in this process; name the program to explain, e.g. net.py:loss (net.py "
+            "defines ",
         ),
         (["absent"], "absent: no such file; name a .gir file, or a program such as train.py:loss"),
-        (["net.py:nothing"], "no tensor among what was given, of type int; give the loss, or the error"),
+        (["net.py:nothing"], "cannot explain int: it has no tensor; pass the loss, or the error"),
         (["net.py:loss", "-o", "."], ": cannot be written: Is a directory"),
         (["absent.gir", "--seed", "1"], "--seed is for a program, but absent.gir is a file"),
         (["net.py:loss", "--format", "html"], "unknown --format 'html': choose from text, markdown, json"),
@@ -267,7 +268,7 @@ def test_a_pattern_that_gives_its_parameters_a_gradient_excuses_none_without_one
     assert (reached.level, reached.pattern) == ("info", "straight-through")
     (lost,) = (cause for cause in explain_cuts(stored(Cut("unreached", ("b",)), cut)).causes if cause.pattern)
     assert (lost.level, lost.names) == ("error", ("b",))
-    assert lost.text == "the straight-through estimator passes b by, and nothing else gives it a gradient"
+    assert lost.text == "the straight-through estimator bypasses b, and nothing else gives it a gradient"
 
 
 def test_files_are_explained_without_torch(tmp_path: Path, clean_environment: dict[str, str]) -> None:
@@ -319,7 +320,7 @@ def test_an_overlay_is_written_for_the_graph_that_capture_gives(
     ("arguments", "message"),
     [
         (["net.py:loss", "--graph", "forward"], "--graph needs --overlay FILE"),
-        (["net.py:lost", "--overlay", "o.json"], "net.py:lost: what was explained has no autograd graph"),
+        (["net.py:lost", "--overlay", "o.json"], "net.py:lost: the explained program has no autograd graph"),
         (["a.gir", "--overlay", "a.gir"], "a.gir: is the input file"),
         (["a.gir", "--overlay", "o.json"], "a.gir: no parameter of the explanation is in the graph"),
         (["a.gir", "--overlay", "o.json", "--graph", "forward"], "--graph is for a program"),

@@ -96,9 +96,9 @@ def test_a_page_of_a_program_tells_the_line_that_cuts(run: Run, tmp_path: Path) 
     ("spec", "options", "said"),
     [
         ("loss", ("--verify",), "verifying needs an autograd graph"),
-        ("tensor", (), "the forward of a tensor has run already"),
-        ("instance", (), "Net is a module: say what to run it on"),
-        ("instance", ("--input", "float32[1,3]", "--fake"), "--fake runs what has no data yet"),
+        ("tensor", (), "the forward of a tensor has already run"),
+        ("instance", (), "Net is a module; describe its input"),
+        ("instance", ("--input", "float32[1,3]", "--fake"), "--fake cannot use a tensor with data"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(run: Run, spec: str, options: tuple[str, ...], said: str) -> None:

@@ -194,7 +194,7 @@ def test_what_has_no_graph_is_left_out_with_a_word(name: str, kept: list[str], l
     command = [sys.executable, "-m", "gradir", "capture", f"net.py:{name}", "-o", "x.gir"]
     done = forked.run(command, text=True)
     assert done.returncode == 0
-    assert f"gradir: warning: left out, since there is no graph behind it: {left}\n" in done.stderr
+    assert f"gradir: warning: left out, since it has no graph: {left}\n" in done.stderr
     outputs = [node.id for node in gradir.load(folder / "x.gir").nodes.values() if node.role == "output"]
     assert outputs == kept
 
@@ -324,7 +324,7 @@ def test_an_error_says_what_to_do_next(words: str, said: str, folder: Path, capf
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: gradir.capture(torch.nn.Linear(2, 3)), "Linear is a module: say what to run it on, as in"),
+        (lambda: gradir.capture(torch.nn.Linear(2, 3)), "Linear is a module; describe its input: as in"),
         (lambda: gradir.explain(2.0), "cannot explain a float by itself; record its forward"),
         (lambda: gradir.ranks("run.0.gir"), "expected a list of files, not 'run.0.gir' alone"),
         (lambda: gradir.capture(None), "not a tensor but NoneType; give a tensor such as the loss"),

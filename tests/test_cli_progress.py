@@ -81,7 +81,7 @@ def test_a_loop_that_was_left_early_ends_its_own_stage(told: Told) -> None:
     [
         ("export a.gir --to dot -o a.dot", ("reading the graph", "writing: exporter 'dot'", "writing lines")),
         ("export a.gir --to plain -o a.txt", ("writing the nodes",)),
-        ("export a.gir --to html -o a.html", ("collecting what the page draws", "packing the page")),
+        ("export a.gir --to html -o a.html", ("collecting the data of the page", "packing the page")),
         ("export a.gir --to tree --depth 1 -o a.txt", ("pass fold",)),
         ("diff a.gir b.gir -o d.txt", ("matching the nodes", "comparing the nodes", "grouping the changes")),
         ("convert a.gir c.gir", ("writing the graph",)),

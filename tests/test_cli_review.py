@@ -31,7 +31,9 @@ def test_patch_says_that_a_diff_is_of_a_newer_version(files: Path, capfd: Read) 
     document = json.loads(encode(gradir.diff(everything(), edit_sample()))) | {"version": "1.7"}
     (files / "d.json").write_text(json.dumps(document))
     assert main(["patch", "a.gir", "d.json", "-o", "c.gir"]) == 0
-    assert capfd.readouterr().err.startswith("gradir: warning: the diff has version 1.7, newer than 1.0; what this gra")
+    assert capfd.readouterr().err.startswith(
+        "gradir: warning: the diff has version 1.7, newer than 1.0; gradir ignores"
+    )
     assert (files / "c.gir").read_bytes() == (files / "b.gir").read_bytes()
 
 
@@ -125,7 +127,7 @@ def test_conditions_decide_the_exit_status(capfd: Read) -> None:
     assert main(["diff", "a.gir", "b.gir", "--fail-on", "params>1000%"]) == 0
     assert main(["diff", "a.gir", "b.gir", "--fail-on", "params", "--exit-zero"]) == 0
     assert main(["diff", "missing.gir", "b.gir", "--fail-on", "parms"]) == 2
-    assert "'parms' is no condition" in capfd.readouterr().err
+    assert "'parms' is not a condition" in capfd.readouterr().err
     for nothing in ("", " "):
         assert main(["diff", "missing.gir", "b.gir", "--fail-on", nothing]) == 2
         assert capfd.readouterr().err.startswith("gradir: --fail-on needs a condition, such as cuts; ")

@@ -100,14 +100,14 @@ def test_the_way_back_mirrors_the_way_there(pair: tuple[Graph, Graph]) -> None:
         return sorted(field.name if change.subject == "graph" else repr(field) for field in change.fields)
 
     def _side(change: Change) -> tuple[str, ...]:
-        return (change.scope, change.what, repr(change.tensor)) if change.kind in MIRRORED else (change.was,)
+        return (change.scope, change.label, repr(change.tensor)) if change.kind in MIRRORED else (change.old_id,)
 
     mirrored = [
         msgspec.structs.replace(
             change,
             kind=MIRRORED.get(change.kind, change.kind),
-            id=change.was if change.was or change.subject == "module" else change.id,
-            was=change.id if change.was or change.subject == "module" else "",
+            id=change.old_id if change.old_id or change.subject == "module" else change.id,
+            old_id=change.id if change.old_id or change.subject == "module" else "",
             fields=tuple(FieldChange(field.path, field.after, field.before) for field in change.fields),
         )
         for change in back.changes
@@ -126,7 +126,7 @@ def test_added_removed_and_changed_nodes_account_for_every_id(pair: tuple[Graph,
             assert change.id not in kinds[change.kind]
             kinds[change.kind].add(change.id)
             if change.kind not in MIRRORED:
-                assert nodes[change.was or change.id] == change.id
+                assert nodes[change.old_id or change.id] == change.id
     assert kinds["added"] == b.nodes.keys() - set(nodes.values())
     assert kinds["removed"] == a.nodes.keys() - nodes.keys()
     if nodes.keys() == a.nodes.keys() & b.nodes.keys() and all(old == new for old, new in nodes.items()):
@@ -241,7 +241,7 @@ def test_another_order_is_one_change() -> None:
     )
     b = Graph.of([Node(name) for name in "adcbx"], reversed(a.scopes.values()), reversed(a.cuts))
     assert compare(a, b).changes == (
-        Change("added", "node", "x", what="function"),
+        Change("added", "node", "x", label="function"),
         Change(
             "changed",
             "graph",
@@ -264,10 +264,10 @@ def test_cuts_are_matched_by_parameter_even_when_one_occurs_twice() -> None:
             "changed",
             "cut",
             "w",
-            what="hidden",
+            label="hidden",
             fields=(FieldChange(("kind",), "unreached", "hidden"), FieldChange(("names",), ("w",), ("w", "v"))),
         ),
-        Change("added", "cut", "hidden", what="hidden"),
+        Change("added", "cut", "hidden", label="hidden"),
     )
 
 
@@ -336,7 +336,7 @@ def test_a_field_holds_the_values_that_the_records_have(pair: tuple[Graph, Graph
                 if field.path == ("saved",):
                     continue
                 sides = (
-                    (before.get(change.was or change.id), field.before),
+                    (before.get(change.old_id or change.id), field.before),
                     (after.get(change.id), field.after),
                 )
                 for record, value in sides:

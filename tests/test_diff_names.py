@@ -130,7 +130,7 @@ def made_absolute(changes: RelativeChanges, path: str) -> tuple[Change, ...]:
             change.rest,
             id=absolute_name(change.id, path),
             scope=absolute_name(change.scope, path),
-            was=absolute_name(change.was, path),
+            old_id=absolute_name(change.old_id, path),
             fields=tuple(
                 FieldChange(at, _value_in(before, path), _value_in(after, path)) for at, before, after in change.fields
             ),

@@ -21,7 +21,7 @@ from gradir.ir import Graph, Node, Producer, Scope, Source
             "1",
             "comparing a graph of torch 2.13.0 with one of jax 1; --vocabulary compares in words that both share\n",
         ),
-        ("torch", "3.0", "with one of torch 3.0; --normalize leaves out what that changes\n"),
+        ("torch", "3.0", "with one of torch 3.0; --normalize ignores these changes\n"),
         ("torch", "2.13.0", ""),
         ("", "", ""),
     ],
@@ -49,7 +49,7 @@ def test_source_lines_of_one_side_only_are_said_to_be_that(
         graph.save(path)
     assert main(["diff", *paths]) == 1
     which = "first" if first else "second"
-    said = f"gradir: only the {which} graph has source lines; --ignore source,names leaves out what they add\n"
+    said = f"gradir: only the {which} graph has source lines; --ignore source,names ignores the difference\n"
     assert capfd.readouterr().err == said
     assert main(["diff", *paths, "--ignore", "source,names"]) == 0
     assert capfd.readouterr().err == ""

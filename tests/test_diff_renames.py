@@ -34,7 +34,7 @@ def network(stack: str = "layers", first: int = 0, weight: str = "weight", op: s
 
 def test_a_renamed_module_is_one_change() -> None:
     diff = compare(network(), network("net.blocks"))
-    assert diff.changes == (Change("renamed", "module", "net.blocks", was="layers", nodes=6),)
+    assert diff.changes == (Change("renamed", "module", "net.blocks", old_id="layers", nodes=6),)
     assert render_text(diff).splitlines()[0] == "+0 -0 ~0 nodes; 1 module renamed"
     assert "  > module layers -> net.blocks  6 nodes" in render_text(diff).splitlines()
 
@@ -55,7 +55,7 @@ def test_shifted_indices_are_one_change() -> None:
 
 def test_a_renamed_tensor_is_a_renamed_node() -> None:
     diff = compare(network(), network(weight="kernel"))
-    assert [(change.kind, change.subject, change.was, change.id) for change in diff.changes] == [
+    assert [(change.kind, change.subject, change.old_id, change.id) for change in diff.changes] == [
         ("renamed", "node", f"layers.{number}.fc.weight", f"layers.{number}.fc.kernel") for number in (0, 1)
     ]
     text = render_text(diff)
@@ -66,7 +66,7 @@ def test_a_renamed_tensor_is_a_renamed_node() -> None:
 def test_another_operation_is_a_change_of_its_node() -> None:
     diff = compare(network(), network(op="gelu"))
     assert gradir.patch(network(), diff) == network(op="gelu")
-    assert [(change.kind, change.was, change.id) for change in diff.changes] == [
+    assert [(change.kind, change.old_id, change.id) for change in diff.changes] == [
         ("changed", f"layers.{number}/relu:1", f"layers.{number}/gelu:1") for number in (0, 1)
     ]
     assert diff.changes[0].fields == (FieldChange(("op",), "relu", "gelu"),), "what is its own is that of a new node"
@@ -101,7 +101,7 @@ def test_a_node_in_another_module_has_moved() -> None:
         return b.build()
 
     diff = compare(placed("a"), placed("b"))
-    assert diff.changes == (Change("moved", "node", "b/sin:1", "b", "sin", was="a/sin:1", tensor=META[0]),)
+    assert diff.changes == (Change("moved", "node", "b/sin:1", "b", "sin", old_id="a/sin:1", tensor=META[0]),)
     assert "  ^ a/sin:1 -> b/sin:1  sin float32[2, 4]\n" in render_text(diff)
 
 
@@ -163,7 +163,7 @@ def test_a_node_that_went_into_a_new_module_does_not_rename_the_top_level() -> N
         return Graph.of([Node("x", role="leaf"), *nodes])
 
     (change,) = gradir.diff(graph(""), graph("body")).changes
-    assert (change.kind, change.subject, change.was, change.id) == ("moved", "node", "sin:1", "body/sin:1")
+    assert (change.kind, change.subject, change.old_id, change.id) == ("moved", "node", "sin:1", "body/sin:1")
 
 
 @pytest.mark.parametrize("edit", ["insert layer", "delete layer"])

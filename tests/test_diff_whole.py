@@ -79,7 +79,7 @@ def test_beside_an_edit_that_adds_much_it_is_a_headline_too() -> None:
     found = review_graphs(plain(), capture_edit("lora-autocast"))
     assert Counter(all_changes(found)) == Counter(found.changes)
     following = [change for each in findings_of_kinds(found, "following") for change in changes_in(found, each)[0]]
-    assert {change.what for change in following if change.kind != "changed"} == {"to_copy"}
+    assert {change.label for change in following if change.kind != "changed"} == {"to_copy"}
     diff = found
     lines = str(diff).splitlines()
     assert len(lines) <= 17

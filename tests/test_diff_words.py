@@ -14,7 +14,7 @@ from reports import changes_in, entries, notes  # noqa: E402
 import gradir  # noqa: E402
 from gradir.ir import Graph, Node, Producer  # noqa: E402
 from gradir.review.reviewing import review_graphs  # noqa: E402
-from gradir.review.united import United, draw_part  # noqa: E402
+from gradir.review.united import UnionGraph, draw_part  # noqa: E402
 
 UNSEEN = {"none", "other-triangle", "other-fill"}
 
@@ -69,9 +69,9 @@ def test_a_comment_has_a_picture_or_says_why_not_and_is_no_book(name: str, back:
         assert reason
         assert reason[1] == "no operation changed."
     elif reason:
-        assert reason[1] == "the lines at the top tell all that changed."
+        assert reason[1] == "the lines at the top list all changes."
         assert not entries(found)
-    united = United(found)
+    united = UnionGraph(found)
     drawn = draw_part(found, united, with_explained=False).nodes
     for entry in entries(found):
         nodes = [change for each in changes_in(found, entry) for change in each if change.subject == "node"]

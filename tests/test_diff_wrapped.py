@@ -17,7 +17,7 @@ from gradir.diffs.correspondence import Correspondence  # noqa: E402
 from gradir.ir import Builder, Node, Scope, TensorMeta  # noqa: E402
 from gradir.ir.module_tree import whole_tree  # noqa: E402
 from gradir.review.reviewing import review_graphs  # noqa: E402
-from gradir.review.united import United  # noqa: E402
+from gradir.review.united import UnionGraph  # noqa: E402
 from gradir.review.wording import change_line  # noqa: E402
 
 
@@ -32,13 +32,13 @@ def names_of(diff: Diff) -> Correspondence:
 
 def renamed(name: str) -> list[tuple[str, str, int]]:
     changes = gradir.diff(plain(), capture_edit(name)).changes
-    return [(change.was, change.id, change.nodes) for change in changes if change.subject == "module"]
+    return [(change.old_id, change.id, change.nodes) for change in changes if change.subject == "module"]
 
 
 def test_one_wrapped_module_is_the_one_that_is_named() -> None:
     assert renamed("wrapped-one") == [("blocks.3.mlp.up", "blocks.3.mlp.up.base", 8)]
     back = gradir.diff(capture_edit("wrapped-one"), plain()).changes
-    assert [(change.was, change.id) for change in back if change.subject == "module"] == [
+    assert [(change.old_id, change.id) for change in back if change.subject == "module"] == [
         ("blocks.3.mlp.up.base", "blocks.3.mlp.up")
     ]
 
@@ -117,7 +117,7 @@ def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -
         for outer, inner in pairs
     }
     # All else is that the wrappers came, or went.
-    others = {(change.kind, change.subject, change.what) for change in found.changes if change.subject != "module"}
+    others = {(change.kind, change.subject, change.label) for change in found.changes if change.subject != "module"}
     kind = "Sequential" if "sequential" in name else "Wrapped"
     assert others == {("removed" if back else "added", "scope", kind)}
     count = f"{len(pairs)} module{'s'[: len(pairs) > 1]} {'un' * back}wrapped"
@@ -141,7 +141,7 @@ def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bo
     for change, pair in zip(sorted(moved, key=lambda each: each.text), sorted(WRAPPED[name]), strict=True):
         inside = pair.split(" -> ")[not back]
         assert change.scopes == [inside.replace("*", str(layer)) for layer in layers]
-    assert all(scope in United(found).graph.scopes for change in changes for scope in change.scopes)
+    assert all(scope in UnionGraph(found).graph.scopes for change in changes for scope in change.scopes)
 
 
 @pytest.mark.parametrize("name", ["sdpa", "norm", "lora", "lora-alone", "lora-one", "swapped", "autocast"])
@@ -190,7 +190,7 @@ def test_of_renamed_modules_the_page_marks_those_alone() -> None:
     from gradir_exporters._page.marks import STATUSES, node_statuses
 
     found = review_graphs(plain(), capture_edit("wrapped-attention"))
-    union = United(found).graph
+    union = UnionGraph(found).graph
     nodes = [*union.nodes.values()]
     numbers = {key: number for number, key in enumerate(union.nodes)}
     marks = node_statuses(nodes, numbers, change_lines(found), whole_tree(union))
@@ -215,7 +215,7 @@ def test_a_wrapped_model_is_the_one_below_it() -> None:
         return recorder.capture(loss)
 
     found = gradir.diff(graph(GPT()), graph(Parallel(GPT())))
-    assert [(change.kind, change.subject, change.was, change.id, change.what) for change in found.changes] == [
+    assert [(change.kind, change.subject, change.old_id, change.id, change.label) for change in found.changes] == [
         ("renamed", "module", "", "module", ""),
         ("added", "scope", "", "", "Parallel"),
     ]
@@ -258,7 +258,7 @@ def test_without_a_table_of_modules_one_edit_of_names_is_one_line(
     pair = [captured(_Stack("h")), captured(after)]
     found = gradir.diff(*pair[:: -1 if back else 1])
     assert [(change.subject, change.kind) for change in found.changes] == [("module", "renamed")]
-    assert (found.changes[0].was, found.changes[0].id) == ((now, was) if back else (was, now))
+    assert (found.changes[0].old_id, found.changes[0].id) == ((now, was) if back else (was, now))
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_without_a_table_of_modules_each_tensor_of_a_torn_module_is_named(before
 
     names = zip(before.split(), after.split(), strict=True)
     found = gradir.diff(graph(before), graph(after)).changes
-    renamed = [(each.was, each.id) for each in found if each.kind == "renamed"]
+    renamed = [(each.old_id, each.id) for each in found if each.kind == "renamed"]
     assert renamed == [(was, now) for was, now in names if was != now]
 
 

@@ -15,7 +15,7 @@ from gradir.ir.marks import status, times
 from gradir.ir.validate import check
 from gradir.review.change_list import list_changes
 from gradir.review.reviewing import review_graphs
-from gradir.review.united import United, draw_part
+from gradir.review.united import UnionGraph, draw_part
 
 META = TensorMeta("float32", (2, 3))
 
@@ -40,7 +40,7 @@ def stack(ops: list[str], extra: dict[int, str] | None = None) -> Graph:
 
 def drawn(a: Graph, b: Graph, hops: int = 1) -> Graph:
     diff = review_graphs(a, b)
-    part = draw_part(diff, United(diff), hops)
+    part = draw_part(diff, UnionGraph(diff), hops)
     check(part)
     return part
 
@@ -122,7 +122,7 @@ def test_a_parameter_cut_off_with_its_module_is_in_the_box_of_that() -> None:
 def test_every_change_is_drawn_or_counted() -> None:
     a = stack(["gelu"] * 8, {2: "neg", 5: "neg"})
     b = stack([*["relu"] * 6, "gelu", "gelu"], {3: "neg"})
-    united = United(review_graphs(a, b))
+    united = UnionGraph(review_graphs(a, b))
     changed = Counter(status(node) for node in united.graph.nodes.values() if status(node))
     found: Counter[str] = Counter()
     for node in drawn(a, b).nodes.values():
@@ -186,7 +186,7 @@ def test_what_became_of_an_accumulator_alone_is_marked_at_its_tensor() -> None:
     key = "h.1/accumulate_grad:1"
     other = msgspec.structs.replace(b.nodes[key], attrs={"times": 2})
     diff = review_graphs(a, msgspec.structs.replace(b, nodes={**b.nodes, key: other}))
-    united = United(diff)
+    united = UnionGraph(diff)
     for part in (draw_part(diff, united), united.changed_part()):
         check(part)
         assert marked(part) == {"h.1.weight": ("changed", 1)}
@@ -209,7 +209,8 @@ def test_what_reads_a_new_module_is_listed_below_it() -> None:
     diff = review_graphs(a, b)
     assert diff.sides is not None
     found = [
-        (change.kind, change.group, change.text.split()[0]) for change in list_changes(diff, diff.sides, United(diff))
+        (change.kind, change.group, change.text.split()[0])
+        for change in list_changes(diff, diff.sides, UnionGraph(diff))
     ]
     assert found == [
         ("added", "module adapter  Block  1 node", "module"),

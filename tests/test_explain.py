@@ -359,16 +359,16 @@ def test_a_notebook_shows_text_and_markdown() -> None:
 
 def test_what_is_meant_is_no_alarm() -> None:
     found = explained("detach")
-    assert [found.allowing([pattern]).level for pattern in ("a", "det*", "c", "x.*")] == [
+    assert [found.allow([pattern]).level for pattern in ("a", "det*", "c", "x.*")] == [
         "none",
         "none",
         "error",
         "error",
     ]
-    assert found.allowing(["a"]).statuses == found.statuses
+    assert found.allow(["a"]).statuses == found.statuses
     both = explained("rebuilt")
     assert both.statuses == {"a": "cut", "c": "reached"}
-    assert (both.allowing(["a"]).level, both.allowing(["c"]).level) == ("none", "error")
+    assert (both.allow(["a"]).level, both.allow(["c"]).level) == ("none", "error")
 
 
 def test_every_status_is_told_somewhere() -> None:

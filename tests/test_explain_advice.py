@@ -100,10 +100,10 @@ def test_a_collective_without_a_backward(group: Any, collective: Callable[..., T
 @pytest.mark.parametrize(
     ("run", "op", "advice"),
     [
-        (lambda y: y.long(), "long", "keep a float"),
-        (lambda y: y.int(), "int", "keep a float"),
-        (lambda y: y.bool(), "bool", "keep a float"),
-        (lambda y: y.to(torch.int64), "to", "keep a float"),
+        (lambda y: y.long(), "long", "use a float"),
+        (lambda y: y.int(), "int", "use a float"),
+        (lambda y: y.bool(), "bool", "use a float"),
+        (lambda y: y.to(torch.int64), "to", "use a float"),
         (lambda y: y > 0, "gt", "torch.sigmoid((a - b)"),
         (lambda y: y <= 0.5, "le", "torch.sigmoid((a - b)"),
         (lambda y: y.argmax(1), "argmax", "gumbel_softmax(hard=True)"),

@@ -77,10 +77,15 @@ CASES = [
     (too_large_a_power, "born", "exp", "its result is too large for its dtype"),
     (too_large_a_product, "born", "matmul", "its result is too large for its dtype"),
     (of_an_input, "nonfinite_input", "linear", ""),
-    (of_a_parameter, "born", "linear", "1.weight holds NaN or infinity already, as after a step with such a gradient"),
+    (
+        of_a_parameter,
+        "born",
+        "linear",
+        "1.weight contains NaN or infinity already, as after a step with such a gradient",
+    ),
     (of_a_spread, "born", "std", "it is over a single number, which has no spread (0 / 0)"),
     (with_a_hidden_logarithm, "born", "exp", "its result is too large for its dtype"),
-    (with_a_mask, "born", "div", "what it divides by is 0 somewhere"),
+    (with_a_mask, "born", "div", "its divisor is 0 somewhere"),
 ]
 
 

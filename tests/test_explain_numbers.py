@@ -132,7 +132,7 @@ def logged_by_name(m: Any, x: torch.Tensor) -> torch.Tensor:
 def test_of_a_number_that_is_handed_to_a_call_it_is_said_that_it_may_go_no_further(program: Program) -> None:
     (cause,) = explained(program).causes
     assert (cause.kind, cause.level, cause.names) == ("exit", "info", SIDE)
-    assert cause.detail == "it is handed to a call here, and may go no further"
+    assert cause.detail == "a call gets it here, which may not use it"
     assert cause.source is not None
     assert cause.source.line == marked(program)
 

@@ -392,5 +392,5 @@ def test_several_optimizers_have_their_parameters_together(several: Callable[...
     found = rec.explain(cut, optimizer=several([head, stem]))
     assert name_causes(found) == [("detach", "error", ("stem.weight", "stem.bias"))]
     assert rec.explain(cut, optimizer=several([head])).level == "info"
-    with pytest.raises(gradir.CaptureError, match=r"optimizer is no optimizer of torch\.optim but Linear"):
+    with pytest.raises(gradir.CaptureError, match=r"optimizer is not an optimizer of torch\.optim but Linear"):
         rec.explain(cut, optimizer=several([head, model.head]))

@@ -109,7 +109,7 @@ def test_what_is_no_optimizer_is_refused_in_one_line(optimizer: object) -> None:
     m = model()
     with gradir.record(m, flow=True) as rec:
         loss = m(torch.randn(3, 4)).mean()
-    with pytest.raises(gradir.CaptureError, match=r"optimizer is no optimizer of torch\.optim but \w+"):
+    with pytest.raises(gradir.CaptureError, match=r"optimizer is not an optimizer of torch\.optim but \w+"):
         rec.explain(loss, optimizer=optimizer)
     for empty in ([], ()):
         with pytest.raises(gradir.CaptureError, match="optimizer is an empty list: give the optimizers of the step"):
@@ -158,7 +158,7 @@ def test_a_factor_that_starts_at_zero_and_learns_is_no_alarm() -> None:
 def test_what_is_no_loss_is_refused_in_one_line(subject: object) -> None:
     with gradir.record(flow=True) as rec:
         torch.ones(3)
-    said = f"of type {type(subject).__name__}; give the loss, or the error that the forward raised"
+    said = f"cannot explain {type(subject).__name__}: it has no tensor; pass the loss, or the error that the forward"
     with pytest.raises(gradir.CaptureError, match=said):
         rec.explain(subject)
 

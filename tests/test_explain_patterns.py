@@ -642,7 +642,7 @@ def test_a_state_that_is_carried_over_is_no_comparison() -> None:
     assert {cause.pattern for cause in found.of_file.causes} == {"another path"}
     (cause,) = (cause for cause in found.report.causes if cause.pattern)
     assert cause.text.endswith(", and another path gives them a gradient")
-    assert cause.advice.startswith("keep this cut if it is meant, or take detach() out of this line if ")
+    assert cause.advice.startswith("keep this cut if it is intended, or take detach() out of this line if ")
 
 
 def test_the_sample_of_a_score_function_is_kept() -> None:
@@ -658,7 +658,7 @@ def test_the_sample_of_a_score_function_is_kept() -> None:
     told_of = {cause.kind: cause for cause in found.report.causes}
     assert (found.report.level, told_of["sample"].pattern) == ("info", "score function")
     assert told_of["sample"].text == (
-        "normal draws a sample, and no gradient goes from a sample back to mean.{weight,bias}, and another path "
+        "normal draws a sample, which passes no gradient back to mean.{weight,bias}, and another path "
         "gives them a gradient"
     )
     assert told_of["sample"].advice.startswith("keep this if the loss takes log_prob() of the sample")

@@ -44,7 +44,7 @@ TRAPS: list[tuple[str, Compute, tuple[float, ...], str, str, str]] = [
         "pow",
         "its base is below 0 somewhere, where only whole powers are real",
     ),
-    ("division", lambda x: torch.ones(2) / x, (0.0, 1.0), "nonfinite", "div", "what it divides by is 0 somewhere"),
+    ("division", lambda x: torch.ones(2) / x, (0.0, 1.0), "nonfinite", "div", "its divisor is 0 somewhere"),
     ("reciprocal", lambda x: 1 / x, (0.0, 1.0), "nonfinite", "reciprocal", DIVIDES),
     ("rsqrt", lambda x: x.rsqrt(), (0.0, 1.0), "nonfinite", "rsqrt", DIVIDES),
     (
@@ -337,8 +337,8 @@ def test_a_cut_that_is_no_error_is_drawn_as_one_that_may_be_meant() -> None:
     found = rec.explain(loss)
     for each, word, look in (
         (found, "cut", "alarm"),
-        (found.allowing(["stem.*"]), "cut, may be meant", "caution"),
-        (rec.explain(loss, optimizer=torch.optim.SGD(model.head.parameters())), "cut, may be meant", "caution"),
+        (found.allow(["stem.*"]), "cut, may be intended", "caution"),
+        (rec.explain(loss, optimizer=torch.optim.SGD(model.head.parameters())), "cut, may be intended", "caution"),
     ):
         channel = each.overlay(rec.forward()).channels[-1]
         assert channel.values["stem.weight"] == word
@@ -352,7 +352,7 @@ def test_without_an_autograd_graph_the_forward_is_what_can_be_drawn_over() -> No
     with gradir.record(model, flow=True) as rec, torch.no_grad():
         loss = model(torch.ones(1, 3)).sum()
     found = rec.explain(loss)
-    with pytest.raises(GraphError, match="take the overlay of the forward's graph"):
+    with pytest.raises(GraphError, match="use the overlay of its forward graph"):
         found.overlay()
     assert set(found.overlay(rec.forward()).channels[0].values.values()) == {"cut"}
     with pytest.raises(GraphError, match="it is of something else"):

@@ -79,7 +79,7 @@ def lost(*names: str, kind: str = "detach", level: str = "error") -> Cause:
             "of all steps before it (net.py:7 in Net.forward).",
         ),
         (
-            found(dict.fromkeys(NET, "cut"), lost(*NET)).allowing(["detach"]),
+            found(dict.fromkeys(NET, "cut"), lost(*NET)).allow(["detach"]),
             "All 6 parameters get no gradient, which is allowed.",
         ),
     ],

@@ -239,7 +239,7 @@ def test_of_a_backward_outside_the_recording_it_is_said_what_is_known() -> None:
     with rec:
         loss = (state * 2).sum()
     (cause,) = rec.explain(loss, params={"a": a}, values=True).causes
-    assert cause.detail == "what is carried over from before that backward is not known"
+    assert cause.detail == "gradir does not know which values come from before that backward"
 
 
 class OfAUser(torch.optim.Optimizer):
@@ -294,7 +294,7 @@ def test_a_step_between_two_backwards_of_a_graph_is_named(
     assert cause.detail == f"linear at {HERE}:{find_marked_line(stepping) - 2}"
     assert cause.source is not None
     assert cause.source.line == find_marked_line(stepping)
-    assert cause.advice.startswith("compute the loss anew after an optimizer's step")
+    assert cause.advice.startswith("compute the loss again after an optimizer's step")
 
 
 def updating(weight: torch.Tensor) -> torch.Tensor:

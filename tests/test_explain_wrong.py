@@ -155,8 +155,8 @@ def test_the_line_that_saved_is_told_beside_the_write() -> None:
     found, _ = explained(to_a_factor)
     (cause,) = found.causes
     assert cause.text == (
-        "mul_ changes what an earlier operation saved for its derivative, unseen by torch, and the gradient of b is "
-        f"not the derivative: mul at {HERE}:{marked(to_a_factor) - 1}"
+        "mul_ changes a tensor that an earlier operation saved for its derivative, unseen by torch, and the gradient "
+        f"of b is wrong: mul at {HERE}:{marked(to_a_factor) - 1}"
     )
     (cause,) = explained(through_an_array)[0].causes
     assert cause.op == "numpy"

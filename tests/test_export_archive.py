@@ -230,13 +230,13 @@ def test_no_file_is_looked_at_because_a_trace_names_it(monkeypatch):
         (lambda each: each["graph_module"]["graph"]["nodes"].pop(0), "which nothing before it makes"),
         (
             lambda each: each["graph_module"]["signature"]["input_specs"][0]["parameter"].pop("parameter_name"),
-            "no name",
+            "not a name",
         ),
         (
             lambda each: each["graph_module"]["signature"]["input_specs"][0]["parameter"].update(
                 parameter_name="a." * 99
             ),
-            "no name of a module or a tensor",
+            "not a name of a module or tensor",
         ),
         (
             lambda each: each["graph_module"]["signature"]["input_specs"].__setitem__(-1, {"user_input": {"arg": 5}}),

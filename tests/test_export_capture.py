@@ -175,7 +175,7 @@ def test_a_graph_module_with_inputs_is_run():
 
 
 def test_what_an_exported_program_cannot_tell_is_refused_in_one_line():
-    with pytest.raises(CaptureError, match="front-end 'export' cannot note every operation of a forward"):
+    with pytest.raises(CaptureError, match="front-end 'export' cannot record every operation of a forward"):
         gradir.capture(program("mlp"), flow=True)
 
 

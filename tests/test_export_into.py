@@ -146,7 +146,7 @@ def test_markers_in_two_places_are_refused(frame: str, document: Path, capfd: py
 
 @pytest.mark.parametrize("block", ["a\n\n<!-- /gradir: m -->\n", "<!-- gradir: m -->\n", "```\na\n", "<pre>\n"])
 def test_a_block_that_would_hide_the_markers_is_refused(block: str) -> None:
-    with pytest.raises(ExportError, match="holds one of these lines or hides it"):
+    with pytest.raises(ExportError, match="contains one of these lines or hides it"):
         replace_block("<!-- gradir: m -->\n<!-- /gradir: m -->\n", "m", block)
 
 

@@ -107,7 +107,7 @@ def test_bytes_that_each_partitioner_keeps_are_those_of_a_real_run(name):
         # The call that compiles saves tensors without data.
         real[partitioner] = saved(compiled)
     assert kept(joint(name)) == real
-    assert f"kept for backward by eager {real['eager']:,}, default" in gradir.export(joint(name), "summary")
+    assert f"saved for backward by eager {real['eager']:,}, default" in gradir.export(joint(name), "summary")
 
 
 @pytest.mark.parametrize(("returned", "start"), [("", ""), ("torch.nn.ModuleList([model]), ", "0.")])
@@ -210,7 +210,7 @@ def test_graphs_of_compiled_code_are_one_document_with_their_breaks(program, cap
     ]
     assert "`print`" in found.cuts[0].op
     assert main(["explain", "loss.gir"]) == 0
-    assert "ends a graph here, and gradients go on into the next: Failed to trace" in capsys.readouterr().out
+    assert "breaks the graph here, and gradients continue in the next one: Failed to trace" in capsys.readouterr().out
     gradients = {each.id.partition(".")[2] for each in found.outputs if each.id.startswith("output:grad.")}
     assert {"a.weight", "b.layers.0.weight", "head.bias"} <= gradients
     assert found.nodes["a/addmm:1"].ext["region"] == 1
@@ -242,7 +242,7 @@ def test_a_compiled_function_is_captured_and_code_that_is_not_compiled_refused(p
     assert kept(found)["inductor"]
     assert main(["check", name, "--against", "function.gir"]) == 0
     assert main(["capture", program(BROKEN, "plain"), "--graph", "compiled"]) == 2
-    assert "nothing compiled ran" in capsys.readouterr().err
+    assert "no compiled code ran" in capsys.readouterr().err
 
 
 def test_an_lstm_has_a_joint_graph_with_its_parameters(program, monkeypatch):

@@ -1,4 +1,4 @@
-"""What a diff says of where gradient ends."""
+"""What a diff says of where gradients end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_places_that_were_noted_of_one_side_alone_are_no_news(first: bool, nth: 
     text = diff.to("text").splitlines()
     assert text[:2] == [
         "+0 -0 ~0 nodes",
-        f"without flow: the {nth} graph (no --flow), so no place where gradient ends is known to be new or gone",
+        f"without flow: the {nth} graph (no --flow), so no place where gradients end is known to be new or gone",
     ]
     assert f"**Without flow:** `the {nth} graph (no --flow)" in diff.to("markdown")
     assert "a new cut" not in diff.to("markdown")
@@ -106,7 +106,7 @@ def test_a_module_with_another_name_is_no_new_cut() -> None:
 def test_a_parameter_called_as_a_kind_is_no_place() -> None:
     before, after = small(Cut("unreached", ("detach",))), small(replace(DETACH, names=()))
     found = [change for change in gradir.diff(before, after).changes if change.subject == "cut"]
-    assert [(change.kind, change.what) for change in found] == [("removed", "unreached"), ("added", "detach")]
+    assert [(change.kind, change.label) for change in found] == [("removed", "unreached"), ("added", "detach")]
 
 
 @pytest.mark.parametrize(

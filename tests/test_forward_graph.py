@@ -29,7 +29,7 @@ nn = torch.nn
 def test_a_recorder_that_does_not_note_the_flow_has_no_forward() -> None:
     with gradir.record() as rec:
         leaf(3).exp()
-    with pytest.raises(CaptureError, match="record it with flow=True"):
+    with pytest.raises(CaptureError, match="use flow=True"):
         rec.forward()
 
 

@@ -128,7 +128,7 @@ def test_a_snapshot_is_captured_by_the_front_end_that_claims_it(installed: Path,
         ("gradir.record(frontend='terms')", "record"),
         ("gradir.record()", "record"),
         ("gradir.record(frontend='terms', flow=True)", "record"),
-        ("gradir.capture(Term('x'), flow=True)", r"note every operation of a forward \(flow=True\)"),
+        ("gradir.capture(Term('x'), flow=True)", r"record every operation of a forward \(flow=True\)"),
         ("gradir.capture(Term('x'), params={})", r"name tensors by a model \(params\)"),
     ],
 )
@@ -142,8 +142,8 @@ def test_what_a_front_end_cannot_do_is_one_line(installed: Path, call: str, cann
     [
         ("--fake", "run without data (--fake)"),
         ("--seed=3", "set a seed (--seed)"),
-        ("--sources", "note source lines (--sources)"),
-        ("--flow", "note every operation of a forward (--flow)"),
+        ("--sources", "record source lines (--sources)"),
+        ("--flow", "record every operation of a forward (--flow)"),
         ("--graph=forward", "capture a forward (--graph forward)"),
     ],
 )
@@ -172,7 +172,7 @@ def test_what_a_program_raises_is_its_traceback_and_one_line(installed: Path, fo
 def test_the_help_says_which_front_ends_there_are_and_what_they_can_do(installed: Path) -> None:
     shown = gradir(installed, "help", "program").stdout
     assert re.search(r"^  terms takes a term\n  torch takes tensors ", shown, re.MULTILINE)
-    can = "    run without data\n    note source lines\n"
+    can = "    run without data\n    record source lines\n"
     assert can in shown.partition("torch takes tensors")[2]
 
 

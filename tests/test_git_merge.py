@@ -262,7 +262,7 @@ def test_a_script_of_somebody_else_stays(run: Run, repository: Path) -> None:
     script.write_text("#!/bin/sh\necho mine\n")
     before = (repository / ".git" / "config").read_bytes()
     said = run("gradir", "git", "install", status=2)
-    assert said == "gradir: .git/gradir.sh: is not gradir's, and where it puts its script: move it away\n"
+    assert said == "gradir: .git/gradir.sh: is not a script of gradir, which needs this path; move it\n"
     run("gradir", "git", "uninstall")
     assert script.read_text() == "#!/bin/sh\necho mine\n"
     assert (repository / ".git" / "config").read_bytes() == before

@@ -218,8 +218,8 @@ def test_a_renamed_file_is_named_as_it_is_called_there(folder: str, run: Run, re
     run("git", "commit", "-q", "-m", "renamed")
     said = run("gradir", "diff", "HEAD~2", "HEAD", "--", f"{folder}new.gir", status=2)
     assert said == (
-        f"gradir: HEAD~2:{folder}new.gir: there is no such file; git takes it for model.gir, renamed: "
-        "compare HEAD~2:model.gir\n"
+        f"gradir: HEAD~2:{folder}new.gir: no such file; git says that model.gir was renamed to it; compare "
+        f"HEAD~2:model.gir\n"
     )
     assert "compare HEAD~1:model.gir" in run("gradir", "diff", "HEAD~1", f"{folder}new.gir", status=2)
     assert f"compare HEAD:{folder}new.gir" in run("gradir", "diff", "HEAD~1", "HEAD", "--", "model.gir", status=2)

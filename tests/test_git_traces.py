@@ -150,7 +150,7 @@ def test_a_configuration_that_is_no_file_is_refused(
     run = runner(repository, {**environment, "GIT_CONFIG_GLOBAL": str(tmp_path / "bin")})
     before = tree(tmp_path / "home")
     said = run("gradir", "git", "install", "--global", status=2)
-    assert said == f"gradir: {tmp_path / 'bin'}: is not a file, and cannot hold settings\n"
+    assert said == f"gradir: {tmp_path / 'bin'}: is not a file, so it cannot contain settings\n"
     assert tree(tmp_path / "home") == before
 
 

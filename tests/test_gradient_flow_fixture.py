@@ -91,7 +91,7 @@ def test_the_failure_is_the_explanation(project: pytest.Pytester) -> None:
         "or a part of it, was computed outside the recording",
         "  help: compute the loss inside `with gradir.record(model, flow=True)`",
         "",
-        "with gradient_flow.record(model): around the forward and the loss tells the line",
+        "with gradient_flow.record(model): around the forward and the loss finds the line",
         MEANT,
     ]
     assert found["detached"][0].startswith("0 of 2 parameters get a gradient: ")
@@ -143,12 +143,9 @@ def test_misuse_is_one_line(project: pytest.Pytester) -> None:
         no_model="gradient_flow.check(Net()(x), model=3)",
     )
     assert found == {
-        "nameless": ["there is no parameter to check: name them, with model= or params="],
-        "none": [
-            "there is nothing to explain: no tensor among what was given, of type NoneType; give the loss, or the "
-            "error that the forward raised"
-        ],
-        "not_entered": ["nothing was recorded: run the forward inside `with recorder:`"],
+        "nameless": ["no parameter to check; pass model= or params="],
+        "none": ["cannot explain NoneType: it has no tensor; pass the loss, or the error that the forward raised"],
+        "not_entered": ["the recorder is empty: run the forward inside `with recorder:`"],
         "no_model": found["no_model"][:1],
     }
     assert "int" in found["no_model"][0]

@@ -42,7 +42,7 @@ def lying_zstd_bomb(size: int) -> bytes:
 def test_a_bomb_does_not_go_off(bomb) -> None:
     data = bomb(100 << 20)
     assert len(data) < 1 << 20
-    with pytest.raises(FormatError, match=r"which no graph does|a window of more than 128 MiB"):
+    with pytest.raises(FormatError, match=r"the limit for a graph|a window of more than 128 MiB"):
         gradir.loads(data)
     assert peak_of(data) < size_limit(len(data)) + (64 << 20)
 
@@ -77,13 +77,15 @@ def test_memory_is_in_proportion_to_the_compressed_file(name: str) -> None:
 def test_a_document_of_more_than_two_hundred_times_its_file_is_refused() -> None:
     data = gzip.compress(gradir.dumps(everything()) + b" " * (2 << 20))
     assert len(data) * 200 < 2 << 20
-    with pytest.raises(FormatError, match=r"hold more than 1,048,576, which no graph does; if you trust the file, "):
+    with pytest.raises(
+        FormatError, match=r"expand to more than 1,048,576, the limit for a graph; if you trust the file, "
+    ):
         gradir.loads(data)
 
 
 def test_a_bomb_of_many_small_members() -> None:
     member = gzip.compress(b" " * 100_000, 9)
-    with pytest.raises(FormatError, match=r"which no graph does|not a GIR document"):
+    with pytest.raises(FormatError, match=r"the limit for a graph|not a GIR document"):
         gradir.loads(member * 100)
 
 
@@ -156,6 +158,6 @@ def test_without_the_library_zstd_is_one_clear_error(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
 def test_a_file_that_a_reader_takes_for_a_bomb_is_not_written(encoding: str, compression: str) -> None:
     graph = Graph.of([Node("a", names=("x" * (4 << 20),))])
-    with pytest.raises(FormatError, match="which no reader takes for a graph; write it without compression"):
+    with pytest.raises(FormatError, match="which readers refuse as a bomb; write it without compression"):
         codecs.encode(graph, encoding, compression)
     assert codecs.decode(codecs.encode(graph, encoding)) == graph

@@ -340,7 +340,7 @@ def test_a_renamed_module_is_found_however_deep_its_path_is(levels: int) -> None
 
     a, b = model("x"), model("y")
     diff = gradir.diff(a, b)
-    assert [(change.kind, change.subject, change.was, change.id) for change in diff.changes] == [
+    assert [(change.kind, change.subject, change.old_id, change.id) for change in diff.changes] == [
         ("renamed", "module", "x", "y")
     ]
     assert gradir.patch(a, diff) == b

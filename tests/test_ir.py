@@ -47,8 +47,8 @@ def test_records_are_frozen() -> None:
     ("nodes", "message"),
     [
         ([Node("a", inputs=(Ref("b", 0),))], "input 0 names 'b', which is not a node"),
-        ([Node("a", inputs=(None, Ref("b", 0))), Node("b")], "input 1 names 'b', which stands after it"),
-        ([Node("a", inputs=(Ref("a", 0),))], "stands after it (a cycle"),
+        ([Node("a", inputs=(None, Ref("b", 0))), Node("b")], "input 1 names 'b', which comes after it"),
+        ([Node("a", inputs=(Ref("a", 0),))], "comes after it (a cycle"),
         ([Node("b", outputs=(TensorMeta(),)), Node("a", inputs=(Ref("b", 1),))], "names output 1 of 'b'"),
         ([Node("b"), Node("a", inputs=(Ref("b", -1),))], "names output -1 of 'b'"),
         ([Node("a", base="b")], "its base names 'b'"),

@@ -164,7 +164,7 @@ def test_a_factory_hands_over_options_of_the_gradient(program: str, tmp_path: Pa
             ["looping", "--input", "float32[3]"],
             "while at jax_program.py:22: Reverse-mode differentiation does not work",
         ),
-        (["both", "--flow"], "front-end 'jax' cannot note every operation of a forward (--flow)"),
+        (["both", "--flow"], "front-end 'jax' cannot record every operation of a forward (--flow)"),
         (["both", "--graph", "forward"], "front-end 'jax' cannot capture a forward (--graph forward)"),
         (["both", "--input", "float32[3]"], "both has arguments of its own"),
     ],

@@ -201,7 +201,7 @@ def test_a_gradient_that_is_asked_for_in_another_way_is_not_guessed(monkeypatch:
     monkeypatch.setattr(steps, "_READERS", {})
     found = gradir.explain(plain, P, STATE, X, Y)
     assert found.causes[0].text.endswith(
-        "which function it differentiates is not known, so what it returns is explained"
+        "gradir cannot find the function that it differentiates, and explains its result"
     )
 
 
@@ -505,7 +505,7 @@ def test_a_while_loop_on_a_path_is_told_with_its_line(fn: Callable[[Any], Any], 
         cause.source.function == ("inside_scan.<locals>.once" if fn is inside_scan else fn.__name__).rpartition(">.")[2]
     )
     assert "jax.lax.scan" in cause.advice
-    assert found.of_graph is None
+    assert found.by_node is None
 
 
 def test_a_loop_whose_bounds_are_numbers_where_nothing_is_compiled_is_told_so() -> None:

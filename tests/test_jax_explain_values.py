@@ -69,9 +69,9 @@ BROKEN: dict[str, tuple[Compute, str, str, str]] = {
     ),
     "power": (lambda x: x**0.5, "nonfinite", "pow", BASE),
     "power of an array": (lambda x: x ** jnp.array([0.3, 2.0, 1.0]), "nonfinite", "pow", BASE),
-    "whole power": (lambda x: x**-2, "nonfinite", "integer_pow", "what it divides by is 0 somewhere"),
-    "division": (lambda x: 1 / x, "nonfinite", "div", "what it divides by is 0 somewhere"),
-    "nothing by nothing": (lambda x: x / x, "nonfinite", "div", "what it divides by is 0 somewhere (0 / 0)"),
+    "whole power": (lambda x: x**-2, "nonfinite", "integer_pow", "its divisor is 0 somewhere"),
+    "division": (lambda x: 1 / x, "nonfinite", "div", "its divisor is 0 somewhere"),
+    "nothing by nothing": (lambda x: x / x, "nonfinite", "div", "its divisor is 0 somewhere (0 / 0)"),
     "arccos": (
         lambda x: jnp.arccos(x / 4),
         "nonfinite",
@@ -146,7 +146,7 @@ BROKEN: dict[str, tuple[Compute, str, str, str]] = {
         lambda x: jnp.sin(x / NONE),
         "born",
         "div",
-        "what it divides by is 0 somewhere (0 / 0)",
+        "its divisor is 0 somewhere (0 / 0)",
     ),
     "NaN of infinities of before": (
         lambda x: normalised(jnp.exp(x * 100)),
@@ -244,8 +244,8 @@ def test_a_leaf_that_is_no_number_is_named() -> None:
 
     (own,) = gradir.explain(loss, {"a": X / 0}, X).causes
     (given,) = gradir.explain(loss, {"a": X}, X / 0).causes
-    assert (own.kind, own.op, own.detail) == ("born", "mul", "`a` holds NaN or infinity itself")
-    assert (given.kind, given.op, given.detail) == ("nonfinite_input", "mul", "`x` holds NaN or infinity itself")
+    assert (own.kind, own.op, own.detail) == ("born", "mul", "`a` contains NaN or infinity itself")
+    assert (given.kind, given.op, given.detail) == ("nonfinite_input", "mul", "`x` contains NaN or infinity itself")
 
 
 def test_a_loop_of_many_rounds_is_named_as_a_whole() -> None:

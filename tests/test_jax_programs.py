@@ -188,7 +188,7 @@ def captured(program: Program) -> Graph | None:
     try:
         return gradir.capture(function_of(program), *ARGUMENTS)
     except CaptureError as error:
-        if str(error).startswith("no gradient of what loss returns comes to any of the differentiated arguments"):
+        if str(error).startswith("no gradient flows from the result of loss to a differentiated argument"):
             return None
         raise
 

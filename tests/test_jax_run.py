@@ -165,7 +165,7 @@ def test_the_command_writes_the_graph_and_ends_the_script(clean_environment: dic
     whole = run("run", "train.py", "-o", "b.gir", "--step", "9")
     assert (whole.returncode, len(whole.stdout.splitlines())) == (2, 5)
     assert whole.stdout.startswith(done.stdout)
-    assert whole.stderr == "gradir: train.py called backward 4 times, and --step is 9: nothing is written\n"
+    assert whole.stderr == "gradir: train.py called backward 4 times, and --step is 9; gradir wrote no file\n"
 
 
 def test_the_command_explains_a_script(capsys: Read) -> None:
@@ -180,7 +180,7 @@ def test_the_command_explains_a_script(capsys: Read) -> None:
 def test_a_script_without_a_gradient_writes_nothing(capsys: Read) -> None:
     Path("train.py").write_text("import jax\nprint(jax.jit(lambda x: x + 1)(1.0))\n")
     assert main(["run", "train.py", "-o", "a.gir"]) == 2
-    assert capsys.readouterr().err == "gradir: train.py never called backward in this process: nothing is written\n"
+    assert capsys.readouterr().err == "gradir: train.py never called backward in this process; gradir wrote no file\n"
 
 
 # What counts.

@@ -113,7 +113,7 @@ def test_attributes_are_written_in_one_order() -> None:
         (document(nodes=[{"id": "a", "attrs": {"n": 2**64}}]), "$.nodes[0].attrs"),
         (document(nodes=[{"id": "\u001b[2J"}]), "printable"),
         (document(version="2.0"), "2.0 is newer than 1.0"),
-        (document(version="0.9"), "no GIR version 0.9"),
+        (document(version="0.9"), "unknown GIR version 0.9"),
         (document(version="one"), "expected MAJOR.MINOR"),
         (document(version=1), "expected MAJOR.MINOR"),
         (document(version="1.0\n"), "expected MAJOR.MINOR"),

@@ -118,7 +118,7 @@ def told(a: Graph, b: Graph) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for change in compare(a, b).changes:
         if change.subject in {"node", "module"}:
-            found.setdefault(change.kind, []).append(f"{change.was}>{change.id}" if change.was else change.id)
+            found.setdefault(change.kind, []).append(f"{change.old_id}>{change.id}" if change.old_id else change.id)
     return {kind: sorted(ids) for kind, ids in found.items()}
 
 

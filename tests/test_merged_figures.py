@@ -15,7 +15,7 @@ import gradir
 from gradir.diffs.merging import merge_graphs
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 
-MET = "both edits change its sizes, and only a capture tells what they come to together"
+MET = "both edits change its sizes; capture the merged program"
 META = TensorMeta("float32", (2, 6, 16))
 
 
@@ -64,7 +64,7 @@ def chain(*shapes: tuple[int, ...]) -> Graph:
 
 def test_an_operation_behind_a_tensor_that_the_other_side_widened_is_a_conflict() -> None:
     (conflict,) = {conflict.reason for conflict in merge_graphs(chain((2,)), chain((4,)), chain((2,), (2,))).conflicts}
-    assert conflict == "one side changed the shape or dtype of what the other side's operation takes"
+    assert conflict == "one side changed the shape or dtype of an input of the other side's operation"
 
 
 def test_another_reduction_of_a_tensor_that_the_other_side_widened_is_a_conflict() -> None:

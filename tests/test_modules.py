@@ -17,7 +17,7 @@ from gradir.ir import Graph, Scope
 from gradir.ir.text import escape_unprintable
 from gradir.protocols import NoOptions
 
-NOTHING = "(nothing to show)\n"
+NOTHING = "(no nodes to show)\n"
 
 
 def shown(*scopes: Scope) -> str:

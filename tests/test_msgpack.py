@@ -142,7 +142,7 @@ def test_a_file_in_columns_is_one_clear_error() -> None:
     ("graph", "message"),
     [
         (Graph.of([Node("a", inputs=(Ref("b", 0),))]), "input 0 names 'b', which is not a node"),
-        (Graph.of([Node("a", inputs=(Ref("a", 0),))]), "stands after it"),
+        (Graph.of([Node("a", inputs=(Ref("a", 0),))]), "comes after it"),
         (Graph.of([Node("a", outputs=(TensorMeta(),)), Node("b", inputs=(Ref("a", 1),))]), "has no such output"),
         (Graph.of([Node("a", base="b")]), "its base names 'b'"),
         (Graph.of([Node("a", saved=(Saved("s", origin=Ref("b", 0)),))]), "saved tensor 's' names 'b'"),

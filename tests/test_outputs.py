@@ -133,7 +133,7 @@ def test_what_has_no_graph_is_left_out_and_named_once(make: Callable[[], Any], e
         graph = gradir.capture(make())
     assert outputs_of(graph) == expected
     assert [str(each.message).endswith(left) for each in told] == [True]
-    assert str(told[0].message).startswith("left out, since there is no graph behind it: ")
+    assert str(told[0].message).startswith("left out, since it has no graph: ")
     assert told[0].filename == __file__
 
 
@@ -169,7 +169,7 @@ def test_every_call_has_the_same_rule(call: Callable[[], Any]) -> None:
     with pytest.warns(GradirWarning) as told:
         assert call() == ["out.logits"]
     assert [str(each.message) for each in told] == [
-        "left out, since there is no graph behind it: output 'out.mask' (a tensor), output 'attention' (NoneType)"
+        "left out, since it has no graph: output 'out.mask' (a tensor), output 'attention' (NoneType)"
     ]
 
 
@@ -189,7 +189,7 @@ def test_the_command_has_the_same_rule(
         encoding="utf-8",
     )
     assert main(["capture", "net.py:run", "-o", "net.gir"]) == 0
-    assert "warning: left out, since there is no graph behind it: output 'mask' (a tensor)\n" in capfd.readouterr().err
+    assert "warning: left out, since it has no graph: output 'mask' (a tensor)\n" in capfd.readouterr().err
     assert outputs_of(gradir.load("net.gir")) == ["logits"]
 
 
@@ -217,7 +217,7 @@ def test_attention_that_returns_no_weights_is_captured() -> None:
         (lambda: GradientEdge(y().grad_fn, 1), "the output is not a tensor but GradientEdge"),
         (lambda: GradientEdge(None, 0), "the output is not a tensor but GradientEdge"),
         (lambda: (each for each in [y()]), "the output is not a tensor but generator"),
-        (list, "there is nothing to capture"),
+        (list, "cannot capture"),
     ],
 )
 def test_where_nothing_has_a_graph_the_error_says_why(make: Callable[[], Any], message: str) -> None:

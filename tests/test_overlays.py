@@ -406,7 +406,7 @@ def test_every_exporter_shows_an_overlay_or_refuses_it(
         text = gradir.export(network(), exporter, overlay=OVERLAY)
         assert "nonfinite" in (page_data(text) if exporter == "html" else text)
         return
-    message = f"{exporter} shows modules and no nodes, so it cannot show an overlay: take tree, dot or mermaid"
+    message = f"{exporter} shows modules and no nodes, so it cannot show an overlay: use tree, dot or mermaid"
     with pytest.raises(ExportError, match=message):
         gradir.export(network(), exporter, overlay=OVERLAY)
     assert gradir.export(network(), exporter, overlay=None) == gradir.export(network(), exporter)

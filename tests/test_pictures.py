@@ -237,7 +237,7 @@ def test_no_program_of_the_working_directory_is_run(path: str, monkeypatch: pyte
         write_program(tmp_path / "bin" / name, "exit 3")
     assert find_program() is None
     monkeypatch.setenv("GRADIR_DOT", f"bin{os.sep}dot")
-    with pytest.raises(ExportError, match=r"GRADIR_DOT is 'bin.{1,2}dot', which is no program"):
+    with pytest.raises(ExportError, match=r"GRADIR_DOT is 'bin.{1,2}dot', which is not a program"):
         find_program()
 
 
@@ -245,7 +245,7 @@ def test_no_program_of_the_working_directory_is_run(path: str, monkeypatch: pyte
 def test_a_chosen_program_that_is_missing_is_one_clear_error(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIR_DOT", named)
     message = (
-        f"^cannot draw: GRADIR_DOT is '{named}', which is no program; set it to the absolute path of .* or unset it$"
+        f"^cannot draw: GRADIR_DOT is '{named}', which is not a program; set it to the absolute path of .* or unset it$"
     )
     with pytest.raises(ExportError, match=message):
         gradir.render(chain(2), "svg")

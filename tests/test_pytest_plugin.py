@@ -36,7 +36,7 @@ class TestClass:
         graph_snapshot.check(graph(op=op))
 """
 
-SUMMARY = "*graph snapshots that no test asked for*"
+SUMMARY = "*graph snapshots that no test used*"
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     pytester.makepyfile(test_model=TESTS)
     missing = run(pytester)
     missing.assert_outcomes(failed=5)
-    missing.stdout.fnmatch_lines(["*there is no test_one.gir beside the test: run pytest --gradir-update*"])
+    missing.stdout.fnmatch_lines(["*missing test_one.gir beside the test; run pytest --gradir-update*"])
     run(pytester, "--gradir-update").assert_outcomes(passed=5)
     return pytester
 
@@ -293,7 +293,7 @@ def test_two_graphs_of_one_name_are_refused(pytester: pytest.Pytester) -> None:
     )
     done = run(pytester, "--gradir-update")
     done.assert_outcomes(passed=1, failed=2)
-    done.stdout.fnmatch_lines(["*two graphs of this test would be kept as 'x'*", "*would be kept as '2'*"])
+    done.stdout.fnmatch_lines(["*two graphs of this test have the file 'x'*", "*have the file '2'*"])
     assert all(name.isascii() for name in files(pytester))
 
 

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loopback in
 
 def test_a_backward_behind_verify_is_the_same_under_ddp(tmp_path: Path) -> None:
     refused = (
-        "a function of the graph runs a backward of its own, whose gradients a process group would send: "
-        "verify in a process without a group"
+        "cannot verify in a process group: a function of the graph runs another backward, which would send gradients; "
+        "use a process without a group"
     )
     for found in results_of("ddp.py", 3, tmp_path):
         assert found.pop("own backward") == [True, [refused]]
@@ -391,7 +391,7 @@ def test_ranks_that_wait_for_each_other_end_with_files_that_say_where(tmp_path: 
     (tmp_path / "train.py").write_text(APART)
     done = command_on_ranks(["run", "-o", "run.{rank}.gir", "--patience", "1", "train.py"], 2, tmp_path)
     assert done.returncode != 0
-    assert "and nothing moves, in forward all_reduce float32[1] on world:" in done.stdout
+    assert "without progress in forward all_reduce float32[1] on world:" in done.stdout
     found = gradir.ranks(sorted(tmp_path.glob("*.gir")))
     (finding,) = found.findings
     assert (finding.kind, finding.ranks, finding.lines) == (

@@ -194,7 +194,7 @@ def test_what_a_program_asks_of_its_group_is_what_it_gets_without_the_others(
         ("--ranks all --world 4 -o x.gir", "--ranks all writes a file for each rank: put {rank} into -o"),
         ("--ranks all --world 4", "--ranks all writes a file for each rank"),
         ("--ranks sample --world 4 --verify -o {rank}.gir", "use --rank or --ranks all"),
-        ("--collectives --verify", "verifying needs an autograd graph, which --collectives uses up; choose one"),
+        ("--collectives --verify", "verifying needs an autograd graph, which --collectives frees; choose one"),
         (
             "--collectives --graph forward",
             "--collectives needs an autograd graph, which --graph forward does not capture; choose one",

@@ -135,7 +135,7 @@ def test_what_cannot_be_matched_is_told_and_not_linked() -> None:
     found = told([replace(whole[0], collectives=tuple(other)), *whole[1:]])
     assert found[0] == (
         "message 1 from rank 0 to rank 1 on world is sent as float32[9] in forward and received as float32[2, 4] in "
-        "forward: what follows it is not linked"
+        "forward: gradir links no later message"
     )
     assert found[-1] == "stage 0 is not linked, and not drawn"
 
@@ -176,7 +176,7 @@ def test_of_ranks_that_send_to_each_other_at_once_nothing_is_guessed() -> None:
         )
         for rank in (0, 1)
     ]
-    with pytest.raises(gradir.GradirError, match="which of it are gradients cannot be told"):
+    with pytest.raises(gradir.GradirError, match="gradir cannot recognize the gradients"):
         gradir.link(both)
 
 

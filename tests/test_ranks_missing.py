@@ -134,7 +134,7 @@ def test_a_module_that_exchanges_on_other_ranks_only_is_named_with_its_class() -
     assert told(found) == [
         (
             (1,),
-            ("exchanges nothing in the forward of bn, and others do (it is BatchNorm here and SyncNorm there)",),
+            ("runs no collective in the forward of bn, and others do (it is BatchNorm here and SyncNorm there)",),
         )
     ]
     # A rank that does not run the module is another matter, which the graphs tell.
@@ -153,16 +153,16 @@ def test_parameters_whose_gradients_no_rank_exchanges_are_named_where_several_ra
         (
             (0, 2),
             (
-                "no wrapper holds head.weight, and nothing exchanges the gradients before the optimizer's step",
+                "no wrapper has head.weight, and no collective reduces the gradients before the optimizer's step",
                 "used in head (train.py:11)",
-                "these copies part: wrap the module that holds them, or reduce their gradients",
+                "these copies part: wrap the module that has them, or reduce their gradients",
             ),
         )
     ]
     assert told(found(("own.0.weight",), ("own.1.weight",))) == []
     ((_, lines),) = told(found(("head.weight",), ("head.weight",), path="head"))
     assert lines[0].startswith("the wrapper does not reduce head.weight, and")
-    assert "put there, replaced or unfrozen after it was made" in lines[-1]
+    assert "added, replaced or unfrozen after it was created" in lines[-1]
 
 
 def test_a_parameter_that_others_reduce_is_named_with_the_reason() -> None:

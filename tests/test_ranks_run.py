@@ -242,7 +242,7 @@ def test_a_process_that_aborts_in_a_step_leaves_a_file(folder: Path) -> None:
         [sys.executable, "-m", "gradir", "run", "-o", "run.{rank}.gir", "train.py"], cwd=folder, text=True
     )
     assert done.returncode == -signal.SIGABRT
-    assert "rank 0 failed behind forward all_reduce float32[2] on world (train.py:" in done.stderr
+    assert "rank 0 failed after forward all_reduce float32[2] on world (train.py:" in done.stderr
     left = gradir.load(folder / "run.0.gir")
     assert left.rank is not None
     assert (left.rank.stopped, left.collectives[-1].op) == ("fails", "all_reduce")

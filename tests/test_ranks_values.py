@@ -11,8 +11,10 @@ from gradir.ir import Collective
 PAIRS = {"dp": (0, 1)}, {"dp": (0, 1)}, {"dp": (2, 3)}, {"dp": (2, 3)}
 WORLD = ({"world": (0, 1, 2, 3)},) * 4
 HOOKED = [Collective("backward", "all_reduce", "world", node="a/accumulate_grad:1")]
-SHARDS = "these are shards: reduce over the ranks that hold the same one, with equal values"
-SAME = "equal gradients keep copies apart: give all ranks the same values before the first step, and step alike"
+SHARDS = "these are shards: reduce over the ranks that have the same one, with equal values"
+SAME = (
+    "give all ranks equal values before the first step, and run equal steps: equal gradients do not remove a difference"
+)
 
 
 def summed(group: str, *names: str, op: str = "all_reduce", reduce: str = "sum") -> Collective:

@@ -139,7 +139,7 @@ def test_another_normalization_is_another_operation_and_lost_buffers() -> None:
     assert {change.id for change in changes(found, "node", "removed")} == {
         f"{path}.{buffer}" for path in norms for buffer in ("running_mean", "running_var")
     }
-    assert {(change.was, change.id) for change in changes(found, "node", "changed")} == {
+    assert {(change.old_id, change.id) for change in changes(found, "node", "changed")} == {
         (f"{path}/native_batch_norm:1", f"{path}/native_group_norm:1") for path in norms
     }
     assert len(found.changes) == 4 * len(norms)
@@ -148,7 +148,7 @@ def test_another_normalization_is_another_operation_and_lost_buffers() -> None:
 
 def test_a_rename_is_one_line() -> None:
     (change,) = diff_of("rename").changes
-    assert (change.kind, change.subject, change.was, change.id) == ("renamed", "module", "encoder", "blocks")
+    assert (change.kind, change.subject, change.old_id, change.id) == ("renamed", "module", "encoder", "blocks")
     assert change.nodes == 57
     assert change.fields == ()
 
@@ -158,7 +158,7 @@ def test_a_detach_cuts_exactly_the_parameters_above_it() -> None:
     found = diff_of("detach-by-accident")
     cut = {f"encoder.1.{name}.{kind}" for name in ("norm", "up", "down") for kind in ("weight", "bias")}
     assert {change.id for change in changes(found, "cut", "added")} == cut == parameters(a) - parameters(b)
-    assert all(change.what == "unreached" for change in changes(found, "cut", "added"))
+    assert all(change.label == "unreached" for change in changes(found, "cut", "added"))
     gone = changes(found, "node", "removed")
     assert {change.id for change in gone} == a.nodes.keys() - b.nodes.keys()
     assert all(f"{change.scope}.".startswith("encoder.1.") for change in gone)
@@ -206,7 +206,7 @@ def test_a_reentrant_checkpoint_hides_the_layers() -> None:
     found = diff_of("checkpointing-reentrant")
     hidden = {name for name in parameters(a) if name.startswith("transformer.h.")}
     assert {change.id for change in changes(found, "cut", "added")} == hidden == parameters(a) - parameters(b)
-    assert all(change.what == "hidden" for change in changes(found, "cut", "added"))
+    assert all(change.label == "hidden" for change in changes(found, "cut", "added"))
     assert [change.id for change in changes(found, "node", "added")] == [
         f"transformer.h.{n}/checkpoint_function:1" for n in range(2)
     ]

@@ -133,7 +133,7 @@ class Flow:
 def test_the_engine_agrees(name: str) -> None:
     found = captured(name).live.verify()
     assert found.mismatches == ()
-    assert found.fired == found.nodes > 0
+    assert found.executed == found.nodes > 0
 
 
 @each_model
@@ -290,7 +290,7 @@ def test_a_small_llama_with_data_and_without() -> None:
     for captured in (with_data, without):
         found = captured.verify()
         assert found.mismatches == ()
-        assert found.fired == found.nodes > 0
+        assert found.executed == found.nodes > 0
     # Which attention it calls and how it reshapes may depend on the data being there; nothing else does.
     assert parameters(with_data.graph) == parameters(without.graph)
     assert with_data.graph.scopes == without.graph.scopes
@@ -321,7 +321,7 @@ def test_seven_billion_parameters_fit_in_a_gigabyte(tmp_path: Path) -> None:
     status, memory = map(int, done.stdout.split())
     assert status == 0, done.stderr.decode()
     assert memory < 1e9
-    assert "2,482 functions, 3,125 edges, 2,482 fired, 0 mismatches" in done.stderr.decode()
+    assert "2,482 functions, 3,125 edges, 2,482 executed, 0 mismatches" in done.stderr.decode()
     graph = gradir.load(file)
     counts = totals(graph)
     assert (counts.parameters, counts.saved_bytes > 20_000_000_000) == (LLAMA_PARAMETERS, True)

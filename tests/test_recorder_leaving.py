@@ -148,7 +148,7 @@ def test_a_recorder_that_another_thread_leaves_is_off_after_the_next_call(kinds)
     with Worker() as worker:
         worker(recorder.__enter__)
         recorded = worker(lambda: torch.ones(2, requires_grad=True) * 2)
-        with pytest.warns(gradir.GradirWarning, match="left by another thread"):
+        with pytest.warns(gradir.GradirWarning, match="left in another thread"):
             recorder.__exit__(None, None, None)
         assert len(module_hooks._global_forward_hooks) == hooks
         worker(lambda: str(nn.Linear(2, 2)(torch.ones(1, 2)).sum()))
@@ -163,7 +163,7 @@ def test_a_thread_whose_recorder_another_one_left_is_cleared_by_the_next_use_of_
     recorder = gradir.record(**kinds)
     with Worker() as worker:
         worker(recorder.__enter__)
-        with pytest.warns(gradir.GradirWarning, match="left by another thread"):
+        with pytest.warns(gradir.GradirWarning, match="left in another thread"):
             recorder.__exit__(None, None, None)
         worker(clear)
         assert worker(modes) == []
@@ -196,7 +196,7 @@ def test_the_profile_of_a_thread_is_left_to_it() -> None:
 
     with Worker() as worker:
         worker(recorder.__enter__)
-        with pytest.warns(gradir.GradirWarning, match="left by another thread"):
+        with pytest.warns(gradir.GradirWarning, match="left in another thread"):
             recorder.__exit__(None, None, None)
         assert worker(run) is watch
         assert calls

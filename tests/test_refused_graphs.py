@@ -41,7 +41,7 @@ def with_scope(**fields: Any) -> Graph:
 
 WRONG: list[tuple[Graph, str]] = [
     (node(inputs=(Ref("y", 0),)), "node 'x': input 0 names 'y', which is not a node"),
-    (node(inputs=(Ref("x", 0),)), "node 'x': input 0 names 'x', which stands after it"),
+    (node(inputs=(Ref("x", 0),)), "node 'x': input 0 names 'x', which comes after it"),
     (
         Graph.of([Node("a", outputs=(TensorMeta(),)), Node("x", inputs=(Ref("a", 1),))]),
         "node 'x': input 0 names output 1 of 'a'",

@@ -84,13 +84,13 @@ PLACE = Cut("detach", op="detach", into="b/mul:1")
     ("cuts", "words"),
     [
         ([UNREACHED], ["parameters not in the graph"]),
-        ([PLACE], ["where gradient ends"]),
-        ([PLACE, UNREACHED], ["parameters not in the graph", "where gradient ends"]),
+        ([PLACE], ["where gradients end"]),
+        ([PLACE, UNREACHED], ["parameters not in the graph", "where gradients end"]),
     ],
 )
 def test_the_legend_tells_parameters_from_places(exporter: str, cuts: list[Cut], words: list[str]) -> None:
     text = cut(*cuts).to(exporter, legend=True)
-    found = re.findall(r'[>"](parameters not in the graph|where gradient ends)["<]', text)
+    found = re.findall(r'[>"](parameters not in the graph|where gradients end)["<]', text)
     assert sorted(found) == words
 
 

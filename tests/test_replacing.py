@@ -194,7 +194,7 @@ def test_a_file_whose_folder_takes_no_other_is_left_as_it_is(public: Path) -> No
     path.chmod(0o666)
     public.chmod(0o755)
     assert written_by_anybody(public) == (
-        "a: cannot be written: the new content goes to its folder first, which takes none (Permission denied); "
+        "a: cannot be written: gradir cannot write a new file into its folder (Permission denied); "
         "write to another folder\n"
     )
     assert path.read_bytes() == b"old"

@@ -219,7 +219,7 @@ def test_conditions(text: str, lines: list[str]) -> None:
     "text", ["", "prams", "params<3", "params>", "params>5%%", "params>-1", "nodes>1x", "a,params"]
 )
 def test_a_wrong_condition_is_one_clear_error(text: str) -> None:
-    with pytest.raises(GradirError, match=r"is no condition: .*one of cuts, nodes, edges, params, saved-bytes"):
+    with pytest.raises(GradirError, match=r"is not a condition; .*one of cuts, nodes, edges, params, saved-bytes"):
         parse_conditions(text)
 
 

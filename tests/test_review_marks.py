@@ -122,7 +122,7 @@ def test_a_pure_rename_says_that_there_is_nothing_to_draw(tmp_path: Path, capfd:
     (tmp_path / "a.gir").write_bytes(gradir.dumps(graph))
     (tmp_path / "b.gir").write_bytes(text)
     assert main(["diff", str(tmp_path / "a.gir"), str(tmp_path / "b.gir"), "--format", "mermaid"]) == 1
-    assert "there is nothing to draw" in capfd.readouterr().err
+    assert "cannot draw the diff" in capfd.readouterr().err
 
 
 def test_fields_with_brackets_are_ignored_as_they_are_printed() -> None:
@@ -164,5 +164,5 @@ def test_long_names_and_many_renames_fit_into_a_report() -> None:
 @pytest.mark.parametrize("text", ["x\n# gradir: begin\n*.png binary\n", "# gradir: end\n", 2 * "# gradir: begin\n"])
 def test_attributes_with_half_a_block_are_left_alone(text: str) -> None:
     for edit in (remove_block, lambda text: add_block(text, ["*.gir diff=gradir"])):
-        with pytest.raises(GradirError, match="mend them by hand"):
+        with pytest.raises(GradirError, match="correct them by hand"):
             edit(text)

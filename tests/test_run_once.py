@@ -150,7 +150,9 @@ LEAVES_NONE = (
 )
 ONCE = [(Freeing, "freeing:1: frees storages in its backward")]
 if hasattr(torch.autograd.Function, "clear_saved_tensors_on_access"):
-    ONCE.append((ReadsOnce, "reads_once:1: has clear_saved_tensors_on_access, and can read what it saved once"))
+    ONCE.append(
+        (ReadsOnce, "reads_once:1: has clear_saved_tensors_on_access, and can read its saved tensors only once")
+    )
 
 
 @pytest.mark.parametrize(("function", "why"), ONCE)
@@ -261,4 +263,4 @@ def test_the_command_verifies_what_runs_once(tmp_path: Path) -> None:
     command = ["capture", "once.py:loss", "--verify", "-o", "once.gir"]
     done = forked.run([sys.executable, "-m", "gradir", *command], cwd=tmp_path, text=True)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.splitlines()[0] == "verified once.py:loss: 3 functions, 3 edges, 3 fired, 0 mismatches"
+    assert done.stderr.splitlines()[0] == "verified once.py:loss: 3 functions, 3 edges, 3 executed, 0 mismatches"

@@ -214,7 +214,7 @@ def test_modules_prints_what_print_prints_of_the_examples(spec: str) -> None:
     with gradir.record() as recorder:
         model, outputs = run(spec)
     if model is None:
-        assert recorder.capture(outputs).to("modules") == "(nothing to show)\n"
+        assert recorder.capture(outputs).to("modules") == "(no nodes to show)\n"
         return
     assert recorder.capture(outputs, model=model).to("modules") == f"{model}\n"
 

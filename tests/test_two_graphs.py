@@ -183,7 +183,7 @@ def test_compiled_code_is_said_to_be_opaque(capfd: Read) -> None:
     assert main(["capture", "compiled.py:loss", "--graph", "both", "-o", "c.gir"]) == 0
     capfd.readouterr()
     assert main(["check", "compiled.py:loss", "--against", "c.gir"]) == 0
-    told = SAME.replace("\n", "; what runs inside 1 opaque operation was not compared\n")
+    told = SAME.replace("\n", "; gradir did not compare the inside of 1 opaque operation\n")
     assert capfd.readouterr().out == told
 
 
@@ -252,5 +252,5 @@ def test_where_a_front_end_cannot_the_reason_is_given(monkeypatch: pytest.Monkey
     kind = claims.kinds()["torch"]
     monkeypatch.setattr(kind, "features", kind.features - {"flow"})
     found = both(MODEL)
-    assert (found.forward, found.missing) == (None, "front-end 'torch' cannot note every operation of a forward")
+    assert (found.forward, found.missing) == (None, "front-end 'torch' cannot record every operation of a forward")
     assert sys.modules.get("torch")

@@ -46,14 +46,14 @@ class NoGradient(torch.autograd.Function):
 def test_every_example_agrees_with_the_engine(spec: str) -> None:
     found = live(attribute(spec)).verify()
     assert found.mismatches == ()
-    assert found.fired == found.nodes > 0
+    assert found.executed == found.nodes > 0
 
 
 def test_gradients_are_as_before() -> None:
     model = nn.ModuleDict({"used": nn.Linear(2, 1), "unused": nn.Linear(2, 1)})
     model["used"].weight.grad = kept = torch.ones(1, 2)
     found = gradir.verify(model["used"](torch.ones(1, 2)), model=model)
-    assert found == gradir.Verification(nodes=4, edges=5, fired=4, mismatches=())
+    assert found == gradir.Verification(nodes=4, edges=5, executed=4, mismatches=())
     assert model["used"].weight.grad is kept
     assert model["used"].bias.grad is None
 
@@ -80,14 +80,14 @@ def test_a_function_that_returns_no_gradient_is_no_mismatch(function) -> None:
     x = leaf(2)
     found = gradir.verify(function(x), params={"x": x})
     assert found.mismatches == ()
-    assert found.fired == found.nodes == 2
+    assert found.executed == found.nodes == 2
 
 
 def test_a_leaf_that_the_engine_does_not_come_to_is_found() -> None:
     x, y = leaf(2), leaf(2)
     found = capture(x.exp(), params={"x": x})
     other = found._replace(leaves=dict.fromkeys(found.leaves, y))
-    assert other.verify().mismatches == ("x: said to be reached, and got no gradient",)
+    assert other.verify().mismatches == ("x: reached in the graph, but got no gradient",)
 
 
 @pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="torch before 2.11 has gradients of one dtype")
@@ -118,7 +118,7 @@ def test_a_parameter_wrongly_called_unreached_is_found() -> None:
     cut = gradir.Cut("unreached", ("weight",))
     graph = Graph.of(live.graph.nodes.values(), cuts=[cut])
     found = live._replace(graph=graph, leaves={}, unreached=[model.weight]).verify()
-    assert found.mismatches == ("weight: said to be unreached, and got a gradient",)
+    assert found.mismatches == ("weight: unreached in the graph, but got a gradient",)
 
 
 class Renamed(torch.autograd.Function):
@@ -159,7 +159,7 @@ def test_where_a_profiler_is_on_already() -> None:
     with torch.autograd.profiler.profile():
         found = gradir.verify(leaf(2).exp().sum())
     assert found.mismatches == ()
-    assert found.fired == 3
+    assert found.executed == 3
 
 
 def test_a_sparse_output() -> None:

@@ -178,7 +178,7 @@ def test_steps_beyond_the_columns_stand_for_their_highest() -> None:
     assert data["lines"]["loss"][column] == "infinity"
     highest = max(value for step in steps[first - 1 : last] if isinstance(value := step.norms[1], float))
     assert data["heats"]["norms"][1][column] == rounded(highest)
-    assert "A column stands for up to 9 steps: a cell shows NaN or infinity where one of them has it" in html
+    assert "A column shows up to 9 steps: a cell shows NaN or infinity if one of them has it" in html
     assert "The charts show 5,000 of 20,000 steps." in html
     assert 'class="curve"' in html
     assert 'class="dots"' not in html

@@ -38,11 +38,11 @@ def main() -> int:
     try:
         pull = os.environ["PULL"] or _pull_of_run()
         if not pull:
-            print("gradir: no comment, since this is no pull request")
+            print("gradir: no comment, since this is not a pull request")
             return 0
         _keep(pull, _report(os.environ["REPORT"]))
     except FileNotFoundError:
-        print("gradir: no comment, since the check did not come to its end")
+        print("gradir: no comment, since the check did not finish")
     except urllib.error.HTTPError as error:
         hint = ""
         if error.code in {401, 403, 404}:
@@ -59,7 +59,7 @@ def _report(path: str) -> str:
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError("the report is no regular file")
+            raise ValueError("the report is not a regular file")
         return file.read(_MOST_BYTES).decode(errors="replace")
 
 
@@ -110,7 +110,7 @@ def _find_comment(comments: str, mark: str) -> dict[str, Any] | None:
 def _ask(method: str, path: str, content: object = None) -> Any:
     url = f"{os.environ['API']}/repos/{urllib.parse.quote(os.environ['REPOSITORY'])}{path}"
     if not url.startswith(("https://", "http://")):
-        raise ValueError(f"{url}: is no address of an API")
+        raise ValueError(f"{url}: is not the address of an API")
     request = urllib.request.Request(  # noqa: S310 (looked at above)
         url,
         None if content is None else json.dumps(content).encode(),

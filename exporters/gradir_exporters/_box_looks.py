@@ -99,13 +99,13 @@ class PictureOptions(Options, frozen=True, kw_only=True):
     all: Annotated[
         bool, msgspec.Meta(description="draw every node; by default a large graph is made small enough to read")
     ] = False
-    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
+    shapes: Annotated[bool, msgspec.Meta(description="show dtype and shape of each box's output")] = True
     native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
     parameters: Annotated[
         Literal["boxes", "inline"],
         msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
     ] = "boxes"
-    legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
+    legend: Annotated[bool, msgspec.Meta(description="explain boxes and lines below the picture")] = False
     show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
 
 

@@ -44,7 +44,7 @@ ROLES: Final = {
     "saved": "saved tensor",
     "view_base": "base of a view",
     "output": "output",
-    CUT: "where gradient ends",
+    CUT: "where gradients end",
     UNREACHED: "parameters not in the graph",
     FOCUSED: "asked for",
     FAILED: "× raised here",

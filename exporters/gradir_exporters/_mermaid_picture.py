@@ -126,7 +126,7 @@ _NOUNS = {
     "view_base": ("view base", "view bases"),
     "output": ("output", "outputs"),
     "": ("other node", "other nodes"),
-    "cut": ("place where gradient ends", "places where gradient ends"),
+    "cut": ("place where gradients end", "places where gradients end"),
     "unreached": ("box of parameters not in the graph", "boxes of parameters not in the graph"),
 }
 

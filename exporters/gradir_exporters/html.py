@@ -59,7 +59,7 @@ class HtmlOptions(Options, frozen=True, kw_only=True):
     """The names of the page."""
 
     title: Annotated[str, msgspec.Meta(description="the title of the page (default: the model and the file)")] = ""
-    file: Annotated[str, msgspec.Meta(description="what the file or program of the graph is called")] = ""
+    file: Annotated[str, msgspec.Meta(description="name of the graph's file or program")] = ""
 
 
 class HtmlExporter:
@@ -86,7 +86,7 @@ class HtmlExporter:
         sides: Sequence[tuple[str, Graph]] = (),
     ) -> str:
         """Return the page of a diff: a graph with marked nodes, and a list of the changes."""
-        with stage("collecting what the page draws"):
+        with stage("collecting the data of the page"):
             columns = Columns(graph, changes, had, sides)
             title = options.title or _title(graph, options.file, sides)
             block = {"title": escape_unprintable(title), **columns.block()}

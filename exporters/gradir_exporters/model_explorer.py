@@ -18,7 +18,7 @@ from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorM
 from gradir.ir.edges import slotless_edges
 from gradir.ir.ids import encode_component
 from gradir.ir.jsontext import further_facts, further_text, json_lines, json_text, json_texts
-from gradir.ir.memo import MappingMemo, Memo
+from gradir.ir.memo import AttributeCache, Memo
 from gradir.ir.model import Shape
 from gradir.ir.text import escape_unprintable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
@@ -31,7 +31,7 @@ class ModelExplorerOptions(Options, frozen=True, kw_only=True):
 
     title: Annotated[str, msgspec.Meta(description="the name of the graph in the viewer", min_length=1)] = "gradir"
     label: Annotated[
-        Literal["op", "native", "name"], msgspec.Meta(description="what a function shows: its op, native or own name")
+        Literal["op", "native", "name"], msgspec.Meta(description="label of a function: its op, native or own name")
     ] = "name"
     attrs: Annotated[bool, msgspec.Meta(description="write the attributes of operations")] = True
     saved: Annotated[bool, msgspec.Meta(description="write the tensors saved for backward")] = True
@@ -152,8 +152,8 @@ def _value_facts(kind: str, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
 class _Facts:
     def __init__(self, options: ModelExplorerOptions) -> None:
         self._options = options
-        self._attrs = MappingMemo(partial(_value_facts, "attr"))
-        self._ext = MappingMemo(partial(_value_facts, "ext"))
+        self._attrs = AttributeCache(partial(_value_facts, "attr"))
+        self._ext = AttributeCache(partial(_value_facts, "ext"))
         self._tensors: Memo[tuple[str | None, Shape | None], str] = Memo(
             lambda tensor: tensor_text(TensorMeta(*tensor))
         )

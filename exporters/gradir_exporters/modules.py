@@ -20,7 +20,7 @@ from gradir.protocols import NoOptions, Options
 
 # A line of a detail with this beginning would look like a submodule, or the end of one.
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
-_NOTHING: Final = "(nothing to show)\n"
+_NOTHING: Final = "(no nodes to show)\n"
 
 
 class ModulesExporter:

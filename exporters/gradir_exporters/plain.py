@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
 from gradir.ir.jsontext import further_facts, further_text
-from gradir.ir.memo import MappingMemo, Memo
+from gradir.ir.memo import AttributeCache, Memo
 from gradir.ir.model import Record, Shape
 from gradir.ir.text import quote, ref_text, tensor_text, value_text, word
 from gradir.progress import steps
@@ -30,7 +30,7 @@ _INDENT: Final = "    "
 class PlainOptions(Options, frozen=True, kw_only=True):
     """The length of the text."""
 
-    brief: Annotated[bool, Meta(description="a line for each node, with what is looked for first")] = False
+    brief: Annotated[bool, Meta(description="a line for each node, its name first")] = False
 
 
 class PlainExporter:
@@ -101,8 +101,8 @@ class _Cache:
         self.slots: Memo[tuple[str, str | None, Shape | None], str] = Memo(
             lambda slot: f"{_INDENT}saved {word(slot[0])} {_tensor(TensorMeta(*slot[1:]))}"
         )
-        self.attrs = MappingMemo(partial(_value_lines, "attr"))
-        self.ext = MappingMemo(partial(_value_lines, "ext"))
+        self.attrs = AttributeCache(partial(_value_lines, "attr"))
+        self.ext = AttributeCache(partial(_value_lines, "ext"))
 
 
 def _scope_lines(scope: Scope) -> Iterator[str]:

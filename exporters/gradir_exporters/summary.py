@@ -79,7 +79,7 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
     ] = None
     width: Annotated[
         Annotated[int, msgspec.Meta(ge=40)] | None,
-        msgspec.Meta(description="drop columns to fit this width; none keeps all"),
+        msgspec.Meta(description="drop columns to fit this width; none shows all"),
     ] = 80
     sort: Annotated[
         Literal["params", "saved", "calls", "flops", "time"] | None,
@@ -297,7 +297,7 @@ def _totals_lines(totals: Totals, escape: Escape = escape_unprintable) -> Iterat
             yield f"{noun}: {amount(size)} bytes"
     if totals.kept:
         ways = ", ".join(f"{escape(name)} {amount(size)}" for name, size in totals.kept.items())
-        yield f"kept for backward by {ways} bytes"
+        yield f"saved for backward by {ways} bytes"
     if totals.flops or _is_timed(totals):
         yield f"FLOPs of the forward: {amount(totals.flops)}"
     if _is_timed(totals):

@@ -29,7 +29,7 @@ from gradir_exporters._palette import overlay_text
 _NULL: Final = "None"
 # Replaces an input that a pass left out.
 _ELSEWHERE: Final = "…"
-_NOTHING: Final = "(nothing to show)\n"
+_NOTHING: Final = "(no nodes to show)\n"
 
 
 class TreeOptions(Options, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class TreeOptions(Options, frozen=True, kw_only=True):
         int, msgspec.Meta(description="levels drawn before a subtree moves to its own section", ge=1, le=1000)
     ] = 24
     paths: Annotated[
-        Literal["relative", "whole"], msgspec.Meta(description="write ids from the node they stand under, or whole")
+        Literal["relative", "whole"], msgspec.Meta(description="write ids relative to their parent, or whole")
     ] = "relative"
 
 

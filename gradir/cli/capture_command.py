@@ -23,7 +23,7 @@ from gradir.cli.sources import is_program, refuse_program_options
 from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import SpecError
 
-DESCRIPTION = "Run a program and write the autograd graph of what it computes to a .gir file."
+DESCRIPTION = "Run a program and write its autograd graph to a .gir file."
 
 EXAMPLES = (
     "gradir capture train.py:loss -o loss.gir",
@@ -39,7 +39,7 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-'gradir help program' lists the forms of PROGRAM. In the name of -o, {rank} and {world} stand for the rank of this
+'gradir help program' lists the forms of PROGRAM. In the name of -o, {rank} and {world} become the rank of this
 process and the number of ranks.
 
 Exit status: 0 done, 1 the program raised and the graph of its forward ends there, 2 trouble.
@@ -50,7 +50,7 @@ _MOST: Final = 10_000_000
 
 
 def add_options(parser: Parser) -> None:
-    about = "what to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
+    about = "program to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
     parser.add_argument("spec", metavar="PROGRAM", help=about)
     add_request_options(parser, "capture", "program")
     add_verify_option(parser)
@@ -116,7 +116,7 @@ def _run_capture(options: argparse.Namespace) -> Loaded:
         return capture_program(options, "capture", "program")
     from gradir import capturing
 
-    with capturing.standing_in(options.ranks, options.world, options.frontend):
+    with capturing.simulate_rank(options.ranks, options.world, options.frontend):
         return capture_program(options, "capture", "program")
 
 

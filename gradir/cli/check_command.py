@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph
 
-DESCRIPTION = "Compare a graph with the one in a .gir file, and fail when it is another."
+DESCRIPTION = "Compare a graph with the one in a .gir file, and fail if they differ."
 
 EXAMPLES = (
     "gradir check train.py:loss --against loss.gir",
@@ -41,8 +41,8 @@ def add_options(parser: Parser) -> None:
     sources.add_graph_argument(parser)
     add_verify_option(parser)
     group = parser.group("input")
-    group.add_argument("--against", metavar="GRAPH", required=True, help="the graph that it should be")
-    group.add_argument("--update", action="store_true", help="write --against where it is missing or differs")
+    group.add_argument("--against", metavar="GRAPH", required=True, help="expected graph")
+    group.add_argument("--update", action="store_true", help="write --against if it is missing or differs")
     comparing.add_options(parser)
     add_output(parser)
     # The suffix of the output may choose the format.
@@ -102,7 +102,7 @@ def _compare(
         return int(bool(diffs))
     status = diffs.choose_status(options)
     if status and _find_expected(options.against).path not in {"", "-"}:
-        report(f"the graph differs from {options.against}; if that is meant, run this with --update")
+        report(f"the graph differs from {options.against}; if that is intended, run this with --update")
     return status
 
 

@@ -36,11 +36,11 @@ def add_options(parser: Parser) -> None:
     output, group = parser.group("output"), parser.group("comparison")
     form = output.add_argument("--format", metavar="NAME", default=TEXT)
     add_option(output, "renderer")
-    output.add_argument("--details", action="store_true", help="text form: what changed in each module, however long")
+    output.add_argument("--details", action="store_true", help="text form: list changes in each module, however long")
     output.add_argument("--full", action="store_true", help="text form: list every change by itself")
     add_colour(output)
     ignored = group.add_argument("--ignore", metavar="FIELDS", action="append", default=[])
-    group.add_argument("--normalize", action="store_true", help="ignore what another release of the framework changes")
+    group.add_argument("--normalize", action="store_true", help="ignore changes by another release of the framework")
     group.add_argument("--vocabulary", action="store_true", help="compare a model with its port to another framework")
     failing = group.add_argument("--fail-on", metavar="CONDITIONS")
     parser.add_later(lambda: _set_help(form, ignored, failing))
@@ -83,12 +83,12 @@ def compare_and_warn(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
         if not options.vocabulary and first[0] != second[0]:
             hint = "; --vocabulary compares in words that both share"
         elif not options.vocabulary and not options.normalize:
-            hint = "; --normalize leaves out what that changes"
+            hint = "; --normalize ignores these changes"
         report(f"comparing a graph of {' '.join(first)} with one of {' '.join(second)}{hint}")
     has_lines = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
     if has_lines[0] != has_lines[1] and not options.vocabulary and "source" not in _split_ignored(options):
         nth = "first" if has_lines[0] else "second"
-        report(f"only the {nth} graph has source lines; --ignore source,names leaves out what they add")
+        report(f"only the {nth} graph has source lines; --ignore source,names ignores the difference")
     return diff
 
 
@@ -137,7 +137,7 @@ def render_diff(diff: Diff, options: argparse.Namespace) -> bytes:
     renderer = _find_renderer(options.format)
     is_drawn = issubclass(registry.renderer(renderer).options, PictureOptions)
     if is_drawn and diff and not any(change.subject in {"node", "cut"} for change in diff.changes):
-        report("no node changed by itself: there is nothing to draw; --format text says what there is")
+        report("cannot draw the diff: no node changed; use --format text")
     text = registry.render(renderer, diff, values)
     if options.format == renderer:
         return text.encode()
@@ -244,7 +244,9 @@ class TwoDiffs(NamedTuple):
             return f"no difference in the autograd graph; the forward graph was not compared: {why}\n"
         nodes = self.forward.sides.after.nodes.values() if self.forward.sides else ()
         opaque = sum(node.opaque for node in nodes)
-        inside = f"; what runs inside {opaque} opaque operation{'s' * (opaque > 1)} was not compared" if opaque else ""
+        inside = (
+            f"; gradir did not compare the inside of {opaque} opaque operation{'s' * (opaque > 1)}" if opaque else ""
+        )
         return f"no difference in the autograd graph and the forward graph{inside}\n"
 
 

@@ -59,7 +59,7 @@ def add_options(parser: Parser) -> None:
     parser.allow_abbrev = False
     add_request_options(parser, "explain")
     group = parser.group("input")
-    about = "of a script: explain the Nth call of backward (default: the first; the second where that fails)"
+    about = "of a script: explain the Nth backward (default: 1, or 2 if it fails)"
     group.add_argument("--step", metavar="N", type=make_number_parser("call"), help=about)
     about = "expect these parameters or causes; '*' is any text; repeatable"
     group.add_argument("--allow", metavar="PATTERN", action="append", type=_check_pattern, default=[], help=about)
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
         found = _explain_program(options)
     else:
         found, graph = _explain_file(options, source)
-    found = found.allowing(settings.allow, settings.where).allowing(options.allow, "--allow")
+    found = found.allow(settings.allow, settings.where).allow(options.allow, "--allow")
     if overlay is not None:
         try:
             drawn = found.overlay(graph)
@@ -147,7 +147,7 @@ def _explain_script(options: argparse.Namespace, script: Script) -> Explanation:
     ended = f"ended with status {status}, and " if status else ""
     advice = ": there is nothing to explain"
     if not options.is_module and not any(each.calls for each in seeing.values()):
-        advice = f"; name what to explain, e.g. {suggest_program(script.name)}"
+        advice = f"; name the program to explain, e.g. {suggest_program(script.name)}"
     raise SpecError(f"{script.name} {ended}{describe_calls(seeing, options.step or 1)}{advice}")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradir.overlays import Overlay
     from gradir.protocols import Options
 
-DESCRIPTION = "Write a graph in another format: that of --to, or the one that the name of -o ends in."
+DESCRIPTION = "Write a graph in another format: that of --to, or of the suffix of -o."
 
 EXAMPLES = (
     "gradir export train.py:loss -o loss.html",
@@ -90,9 +90,9 @@ def add_drawing_options(parser: Parser) -> None:
     output.add_argument("--seconds", metavar="S", type=_parse_seconds, default=60.0, help=about)
     add_pass_options(parser)
     shown = parser.group("what to show")
-    about = "show what 'gradir explain --overlay' wrote of this graph; repeatable"
+    about = "show values of 'gradir explain --overlay'; repeatable"
     shown.add_argument("--overlay", metavar="FILE", action="append", default=[], help=about)
-    about = "channel of the overlay (default: its first), or of what --cost recorded"
+    about = "channel of the overlay, or of --cost (default: the first)"
     shown.add_argument("--channel", metavar="NAME", help=about)
 
 
@@ -173,7 +173,7 @@ def run(options: argparse.Namespace) -> int:
         if options.to != "svg" and options.output == "-" and is_terminal():
             raise ExportError(f"cannot print a {options.to} on a terminal: give -o FILE, or use 'gradir view'")
         if options.fence or options.into:
-            raise ExportError(f"cannot fence a {options.to}, which is no text: write a file and link to it")
+            raise ExportError(f"cannot fence a {options.to}, which is not text; write a file and link to it")
     elif options.overlay:
         registry.expect_nodes(options.to)
     data, loaded = export_graph(options, source)

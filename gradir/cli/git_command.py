@@ -46,7 +46,7 @@ def add_options(parser: Parser) -> None:
     for name, run, help_text in (
         ("install", _install, "set the drivers and their attributes"),
         ("uninstall", _uninstall, "remove them without a trace"),
-        ("status", _status, "print what is installed"),
+        ("status", _status, "print the installed settings"),
     ):
         action = actions.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
         group = action.add_mutually_exclusive_group()
@@ -60,12 +60,12 @@ def add_options(parser: Parser) -> None:
     difftool = actions.add_parser("difftool", description="Print how a .gir file changed; git calls this.")
     difftool.add_argument("local", metavar="BEFORE")
     difftool.add_argument("remote", metavar="AFTER")
-    difftool.add_argument("name", metavar="NAME", help="what the file is called")
+    difftool.add_argument("name", metavar="NAME", help="name of the file")
     comparing.add_options(difftool)
     difftool.set_defaults(run=_show_change)
     about = "Print how a .gir file changed; git calls this in place of a diff."
     external = actions.add_parser("diff", description=about)
-    external.add_argument("name", metavar="NAME", help="what the file is called")
+    external.add_argument("name", metavar="NAME", help="name of the file")
     about = "file, id and mode before, the same after, and what git says of a renamed file"
     external.add_argument("sides", metavar="SIDE", nargs="*", help=about)
     comparing.add_options(external)

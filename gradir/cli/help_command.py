@@ -14,13 +14,13 @@ EXAMPLES = ("gradir help program", "gradir help capture")
 
 _PROGRAM: Final = """\
 A PROGRAM is path/to/file.py:name or package.module:name. gradir imports the file
-or module and captures what the name stands for:
+or module and captures the object of this name:
 
   a function without arguments that returns a loss, or (model, loss), or
     (model, loss, optimizer), which 'gradir explain' uses
   a loss: a tensor with a graph, or any nesting of tensors
   a module, or a class or function that makes one, run on --input
-  what a front-end takes, as listed below
+  an object that a front-end takes, as listed below
 
 Examples:
   gradir capture train.py:loss -o loss.gir

@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "patch": "apply a diff to a .gir file",
     "merge": "merge two edits of a .gir file",
     "check": "fail when a graph has changed",
-    "watch": "run a script, find what goes wrong in it",
+    "watch": "run a script and find problems in its training",
     "explain": "find where a gradient is lost",
     "ranks": "compare the ranks of a distributed run",
     "info": "describe a graph: counts, operations, cuts",
@@ -57,7 +57,7 @@ _DEBUG: Final = "GRADIR_DEBUG"
 _OVERVIEW: Final = """\
 usage: gradir COMMAND [OPTIONS] ...
 
-See, keep, compare and explain the graph behind a gradient.
+Draw, save, compare and explain the graph behind a gradient.
 
 commands:
 {commands}
@@ -73,7 +73,7 @@ examples:
 
 'gradir COMMAND --help' lists the options of a command,
 'gradir help COMMAND' has all of its examples, and
-'gradir help program' says what to capture.
+'gradir help program' lists forms of programs.
 """
 
 

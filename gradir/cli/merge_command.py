@@ -13,7 +13,7 @@ from gradir.cli.report import one_line, report
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-DESCRIPTION = "Merge what two sides made of one graph, node by node and field by field."
+DESCRIPTION = "Merge two edits of one graph, node by node and field by field."
 
 EXAMPLES = (
     "gradir merge base.gir ours.gir theirs.gir -o merged.gir",

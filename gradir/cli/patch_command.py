@@ -20,7 +20,7 @@ EXAMPLES = (
 
 def add_options(parser: Parser) -> None:
     add_input(parser)
-    parser.add_argument("diff", metavar="DIFF", help="what 'gradir diff --format json' wrote")
+    parser.add_argument("diff", metavar="DIFF", help="JSON diff of 'gradir diff --format json'")
     parser.group("input").add_argument("-R", "--reverse", action="store_true", help="undo the diff")
     add_output(parser)
     add_encoding_options(parser)

@@ -212,10 +212,10 @@ def summarize_graph(graph: Graph) -> str:
 def _report_verification(spec: str, checked: Verification) -> None:
     if checked.mismatches:
         more = f" (and {len(checked.mismatches) - 1} more)" if len(checked.mismatches) > 1 else ""
-        who = "the graph contradicts itself" if checked.unproved else "the engine disagrees with the graph"
+        who = "the graph contradicts itself" if checked.skipped else "the engine disagrees with the graph"
         raise CaptureError(f"{spec}: {who}: {checked.mismatches[0]}{more}")
     counts = f"{checked.nodes:,} functions, {checked.edges:,} edges"
-    if checked.unproved:
-        report(f"checked {spec}: {counts}, 0 mismatches; {checked.unproved}")
+    if checked.skipped:
+        report(f"checked {spec}: {counts}, 0 mismatches; {checked.skipped}")
     else:
-        print(f"verified {one_line(spec)}: {counts}, {checked.fired:,} fired, 0 mismatches", file=sys.stderr)
+        print(f"verified {one_line(spec)}: {counts}, {checked.executed:,} executed, 0 mismatches", file=sys.stderr)

@@ -83,5 +83,5 @@ def _parse_kinds(text: str) -> frozenset[str]:
     unknown = sorted(kinds - {*KINDS})
     if unknown:
         names = ", ".join(kind.replace(" ", "-") for kind in KINDS)
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {names}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {names}")
     return frozenset(kinds)

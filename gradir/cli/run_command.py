@@ -37,25 +37,25 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-gradir runs the script as 'python SCRIPT ARGS' would, and records its modules and lines. Options of gradir stand before
+gradir runs the script as 'python SCRIPT ARGS' would, and records its modules and lines. Options of gradir come before
 SCRIPT, and everything after it belongs to the script. They may also be the last words of the line, with -o among them,
 or ARGS may follow '--'.
 
 A step is a call of backward in this process. With gradient accumulation or several losses there are several before the
 optimizer's step. A call inside another does not count, and neither does autograd.grad.
 
-Where a launcher such as torchrun starts several processes, each file has its rank and what that exchanges with the
-others, for 'gradir ranks'. A dry backward, in which nothing is sent, finds the collectives of the backward.
+Where a launcher such as torchrun starts several processes, each file has its rank and the collectives of that rank, for
+'gradir ranks'. A dry backward, which sends no data, finds the collectives of the backward.
 
 Exit status: 0 done, 2 trouble, such as no backward; where the script fails or exits otherwise, its own status.
 """
 
 _LAST: Final = {
     "starts": "still waits for its first step, in",
-    "waits": "waits, and nothing moves, in",
-    "fails": "failed behind",
+    "waits": "waits without progress in",
+    "fails": "failed after",
     "left": "waits for a rank that was captured, in",
-    "raises": "raised an error behind",
+    "raises": "raised an error after",
 }
 _NO_FAILURE: Final = frozenset({"joins", "left"})
 _MOST_DIGITS: Final = 9
@@ -70,9 +70,9 @@ def add_options(parser: Parser) -> None:
     group.add_argument("--step", metavar="N", type=make_number_parser("call"), default=1, help=about)
     group.add_argument("--go-on", action="store_true", help="let the script run to its end")
     group.add_argument("--flow", action="store_true", help="record the places where gradient stops")
-    about = "record what this rank exchanges (default: if torchrun started it, without --go-on)"
+    about = "record the collectives of this rank (default: if torchrun started it, without --go-on)"
     group.add_argument("--collectives", action=argparse.BooleanOptionalAction, help=about)
-    group.add_argument("--dry", action="store_true", help="record collectives and send nothing in the captured step")
+    group.add_argument("--dry", action="store_true", help="record collectives, but send no data in the captured step")
     about = "end if a collective waits for so long (default: 60; 0: never)"
     group.add_argument("--patience", metavar="SECONDS", type=_parse_seconds, default=60, help=about)
     about = "write to FILE (required); {rank} and {world} are filled in"
@@ -86,15 +86,15 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     script = _split_arguments(options)
     if options.dry and (options.go_on or options.collectives is False):
-        options.parser.error("--dry goes with --collectives, and not with --go-on: nothing that it computes is trained")
+        options.parser.error("cannot use --dry with --go-on or --no-collectives, since it trains nothing")
     script.check()
     if options.collectives and options.go_on:
-        raise SpecError("--collectives runs a dry backward, which uses the graph up: leave out --go-on")
+        raise SpecError("cannot use --collectives with --go-on: its dry backward frees the graph")
     options.output = fill_in_own_rank(options.output)
     check_graph_name(options.output)
     # A training may run long before gradir writes the file, so check its place now.
     if folder := files.folder_to_make(options.output):
-        report(f"{folder} is not there yet: {script.name} has to make it")
+        report(f"{folder} does not exist yet: {script.name} must create it")
     else:
         files.check_place(options.output)
     if files.is_stdout(options.output):
@@ -130,11 +130,11 @@ def _split_arguments(options: argparse.Namespace) -> Script:
         own, arguments = words[place:], words[:place]
     given = parser.parse_args(own, options)
     if given.program:
-        parser.error(f"{given.program[0]} is no option of gradir: arguments of {name} stand behind '--'")
+        parser.error(f"{given.program[0]} is not an option of gradir; put arguments of {name} after '--'")
     if given.output is None:
-        parser.error(f"where to write is not said: put -o FILE before {name}, or at the end of the line")
+        parser.error(f"missing output file: put -o FILE before {name}, or at the end of the line")
     if sum(word.partition("=")[0] in {"-o", "--output"} for word in own) > 1:
-        parser.error(f"-o is there twice: if one is for {name}, put that of gradir before {name}")
+        parser.error(f"-o is given twice; if one is for {name}, put that of gradir before {name}")
     return Script(name, arguments, options.is_module)
 
 
@@ -184,13 +184,13 @@ class _Run:
             return 0
         if status is not None and status != 0:
             if not (self._is_written or self._has_stopped):
-                report(f"{name} ended before call number {options.step} of backward: nothing is written")
+                report(f"{name} ended before call number {options.step} of backward; gradir wrote no file")
             # Python prints the status if it is a message.
             raise SystemExit(status)
         if self._error is not None:
             return TROUBLE
         if not self._is_written:
-            raise SpecError(f"{name} {describe_calls(self._seeing, options.step)}: nothing is written")
+            raise SpecError(f"{name} {describe_calls(self._seeing, options.step)}; gradir wrote no file")
         return 0
 
     def _finish(self, *, is_failure: bool) -> bool:
@@ -254,8 +254,8 @@ class _Run:
 
         self._save(graph)
         if graph.rank.stopped in _LAST:
-            last = describe_collective(graph.collectives[-1]) if graph.collectives else "what exchanged nothing"
-            dry = ", or run with --dry, which sends nothing" if graph.rank.stopped in ("waits", "fails", "left") else ""
+            last = describe_collective(graph.collectives[-1]) if graph.collectives else "the start of the script"
+            dry = ", or run with --dry, which sends no data" if graph.rank.stopped in ("waits", "fails", "left") else ""
             report(
                 f"rank {graph.rank.rank} {_LAST[graph.rank.stopped]} {last}: wrote {self._options.output} without a "
                 f"graph; compare the ranks with 'gradir ranks'{dry}"

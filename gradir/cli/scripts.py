@@ -77,7 +77,7 @@ def split_arguments(
     """
     parser: Parser = options.parser
     if not options.program:
-        parser.error("name what to run or to read")
+        parser.error("name the script to run or the file to read")
     name, *words = options.program
     arguments: Sequence[str] = options.program_arguments
     own = words

@@ -156,7 +156,7 @@ def check_script(word: str) -> None:
 
 def _refuse_other_format(word: str) -> None:
     if word.endswith(".py"):
-        advice = f"name what to capture, e.g. {suggest_program(word)}, or 'gradir run {word} -o FILE'"
+        advice = f"name the program to capture, e.g. {suggest_program(word)}, or 'gradir run {word} -o FILE'"
         raise SpecError(f"{word} is a script, not a graph; {advice}")
     if other := _name_other_format(word):
         raise SpecError(f"{word} is {other}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.errors import ExportError, GradirError, NewerFormatError
+from gradir.errors import ExportError, NewerFormatError
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_encoding_options(parser: Parser) -> None:
 
 def add_lossy_option(parser: Parser) -> None:
     """Add ``--lossy``."""
-    about = "drop what this gradir does not know in the file"
+    about = "drop fields that this gradir does not know"
     parser.group("advanced").add_argument("--lossy", action="store_true", help=about)
 
 
@@ -56,7 +56,7 @@ def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
         graph = codecs.decode(data)
     if graph.read_from:
         raise NewerFormatError(
-            f"GIR version {graph.read_from} is newer than this gradir, and what is new in it would be lost",
+            f"GIR version {graph.read_from} is newer than this gradir, and its new fields would be lost",
             file=files.name_of(path),
             advice="upgrade gradir, or lose it with --lossy",
         )
@@ -189,13 +189,10 @@ def _find_formats(suffix: str) -> list[str]:
     return found + [name for name, own in kinds.items() if suffix in {own, _JSON.get(own)} and name not in found]
 
 
-def _find_suffixes(writers: Writers[Any]) -> dict[str, str]:
-    found = {}
-    for name in writers.names():
-        # A broken plug-in raises when a user names it.
-        with suppress(GradirError):
-            found[name] = writers.kind(name).suffix
-    return found
+# The cache makes gradir report a broken plug-in once.
+@cache
+def _find_suffixes(writers: Writers[Any]) -> Mapping[str, str]:
+    return writers.working(lambda name: writers.kind(name).suffix)
 
 
 def _join_names(names: list[str]) -> str:

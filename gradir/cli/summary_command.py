@@ -24,7 +24,7 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-Saved bytes are what the operations of a module keep for backward, every storage counted once. This command is short
+Saved bytes are those that the operations of a module save for backward. Each storage counts once. This command is short
 for 'gradir export GRAPH --to summary -O style=STYLE -O depth=N'.
 
 Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.

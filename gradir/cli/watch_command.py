@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gradir.protocols import ReachedBackward, Watching
     from gradir.watches.model import Modules, Number, Watch
 
-DESCRIPTION = "Run a training script to its end and find what goes wrong from step to step."
+DESCRIPTION = "Run a training script to its end and find problems in its steps."
 
 EXAMPLES = (
     "gradir watch train.py --lr 0.1",
@@ -51,8 +51,8 @@ gradir runs the script as 'python SCRIPT ARGS' would, leaves its results as they
 explains the first backward pass. Then it looks at each step of an optimizer for a loss, gradients or parameters that
 are not finite, parameters that do not move, gradients that vanish or are never cleared, and memory that grows.
 
-With --go-on the script goes on after a step that is not finite. Otherwise gradir ends it there. In both cases it runs
-the script once more, silently, up to this step to find the operation, unless you pass --no-replay.
+With --go-on the script continues after a step that is not finite. Otherwise gradir ends it there. In both cases it runs
+the script again, silently, up to this step to find the operation, unless you pass --no-replay.
 
 Put options of gradir before SCRIPT or at the end of the line. Arguments after '--' always belong to the script.
 
@@ -76,7 +76,7 @@ def add_options(parser: Parser) -> None:
     group = parser.group("input")
     about = "end the script after N steps of an optimizer"
     group.add_argument("--steps", metavar="N", type=make_number_parser("step"), help=about)
-    group.add_argument("--go-on", action="store_true", help="go on after a step that is not finite")
+    group.add_argument("--go-on", action="store_true", help="continue after a step that is not finite")
     group.add_argument("--no-replay", action="store_true", help="never run the script again to find the operation")
     output = parser.group("output")
     output.add_argument("-o", "--output", metavar="FILE", help="write a .html page, .jsonl lines or .md to FILE")

@@ -104,12 +104,12 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
         raise FormatError(f"unknown format {encoding!r}: choose from {', '.join(ENCODINGS)}")
     if graph.read_from and not lossy:
         raise FormatError(
-            f"the graph was read from GIR {graph.read_from}, newer than {NEWEST}: writing it would lose what this "
-            "gradir does not know in it; upgrade gradir, or ask for a lossy copy"
+            f"the graph was read from GIR {graph.read_from}, newer than {NEWEST}: writing it would lose fields that "
+            f"this gradir does not know; upgrade gradir, or ask for a lossy copy"
         )
     if graph.unknown and not lossy:
         raise FormatError(
-            f"the file that the graph was read from has what this gradir does not know, which would be lost: "
+            f"the graph was read from a file with a field that this gradir does not know, which would be lost: "
             f"{graph.unknown}; correct the file, or ask for a lossy copy"
         )
     with stage("writing the graph"):
@@ -119,7 +119,7 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
         packed = compress(data, compression)
     if len(data) > size_limit(len(packed)):
         raise FormatError(
-            f"{compression} makes {len(packed):,} bytes of {len(data):,}, which no reader takes for a graph",
+            f"{compression} makes {len(packed):,} bytes of {len(data):,}, which readers refuse as a bomb",
             advice="write it without compression",
         )
     return packed

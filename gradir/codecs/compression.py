@@ -85,7 +85,7 @@ def decompress(data: bytes) -> bytes:
             is_checked = True
         if size > limit:
             raise FormatError(
-                f"{len(data):,} bytes of {compression} hold more than {limit:,}, which no graph does",
+                f"{len(data):,} bytes of {compression} expand to more than {limit:,}, the limit for a graph",
                 advice="if you trust the file, decompress it first",
             )
     document = b"".join(pieces)
@@ -107,7 +107,7 @@ def open_decompressed(data: bytes) -> Iterator[bytes]:
 
 
 def _mark_decompressed(error: FormatError) -> FormatError:
-    return error.moved(place=_NUMBERED.sub(r"\g<0> after decompression", error.place))
+    return error.replace(place=_NUMBERED.sub(r"\g<0> after decompression", error.place))
 
 
 def size_limit(compressed: int) -> int:

@@ -182,7 +182,7 @@ def check_head(head: object) -> Version:
         raise newer_error(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads", "$.version")
     if version < NEWEST and version not in RELEASED:
         raise invalid_error(
-            f"there is no GIR version {version}; there are {', '.join(map(str, RELEASED))}", "$.version"
+            f"unknown GIR version {version}; expected one of {', '.join(map(str, RELEASED))}", "$.version"
         )
     requires = head.get("requires", ())
     if not isinstance(requires, (list, tuple)) or not all(isinstance(name, str) for name in requires):
@@ -192,7 +192,7 @@ def check_head(head: object) -> Version:
         names = shorten(", ".join(map(excerpt, missing)))
         raise newer_error(f"the document requires {names}, unknown to this gradir", "$.requires")
     if version > NEWEST:
-        warn(f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored")
+        warn(f"GIR version {version} is newer than {NEWEST}; gradir ignores fields that it does not know")
     return version
 
 

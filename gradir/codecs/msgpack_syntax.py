@@ -93,7 +93,7 @@ def _trouble(error: Exception) -> str:
         return _TOO_DEEP
     if isinstance(error, msgpack.FormatError) or "type header" in str(error):
         return "no value starts with this byte"
-    return "a key is not a text" if "map key" in str(error) else summarize_error(error) or "it makes no sense"
+    return "a key is not a text" if "map key" in str(error) else summarize_error(error) or "invalid value"
 
 
 def _refuse_extension(code: int, _: bytes) -> NoReturn:

@@ -87,7 +87,9 @@ def check_canonical(data: bytes) -> Graph:
     with open_decompressed(data) as document:
         graph = decode(document)
         if graph.read_from:
-            raise newer_error(f"GIR {graph.read_from} is newer than this gradir, which cannot tell its canonical form")
+            raise newer_error(
+                f"GIR {graph.read_from} is newer than this gradir, which does not know its canonical form"
+            )
         expected = encode(graph, encoding_of(document), lossy=True)
         if expected != document:
             place, line = _first_difference(document, expected)

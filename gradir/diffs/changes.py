@@ -81,11 +81,11 @@ class FieldChange(Record, frozen=True, gc=False):
 class Change(Record, frozen=True, gc=False):
     """A node, scope or cut that was added, removed, changed, renamed or moved to another module.
 
-    ``id`` is a node's id, a scope's path, or the first name or the kind of a cut. ``what`` is the operation or role,
-    the class or the kind, and ``tensor`` the first output or the parameter. ``was`` is the name in the first graph,
-    if different. Escape all texts where you show them.
+    ``id`` is a node's id, a scope's path, or the first name or the kind of a cut. ``label`` is the operation or role,
+    the class or the kind, and ``tensor`` the first output or the parameter. ``old_id`` is the name in the first
+    graph, if different. Escape all texts where you show them.
 
-    The subject ``module`` is a prefix of names that changed from ``was`` to ``id`` for all ``nodes`` below it. The
+    The subject ``module`` is a prefix of names that changed from ``old_id`` to ``id`` for all ``nodes`` below it. The
     subject ``graph`` belongs to no record: its ids are ``order``, ``indices``, ``sequence``, ``flow`` or a key of the
     head.
     """
@@ -94,16 +94,16 @@ class Change(Record, frozen=True, gc=False):
     subject: Subject
     id: str
     scope: str = ""
-    what: str = ""
+    label: str = ""
     fields: tuple[FieldChange, ...] = ()
-    was: str = ""
+    old_id: str = ""
     tensor: TensorMeta | None = None
     nodes: int = 0
     cut: Cut | None = None
 
 
 class Growth(Record, frozen=True, gc=False):
-    """A module whose size changed; ``was`` is its path in the first graph, if different.
+    """A module whose size changed; ``old_path`` is its path in the first graph, if different.
 
     ``gone`` means that only the first graph has it.
     """
@@ -111,7 +111,7 @@ class Growth(Record, frozen=True, gc=False):
     path: str
     before: Size = Size()
     after: Size = Size()
-    was: str = ""
+    old_path: str = ""
     gone: bool = False
 
 
@@ -165,7 +165,7 @@ class Diff(Record, frozen=True, dict=True):
         """Both graphs, or ``None`` if the diff was read from a file or edited."""
         return self.__dict__.get(_SIDES)
 
-    def between(self, sides: Sides) -> Diff:
+    def with_sides(self, sides: Sides) -> Diff:
         """Return a copy of the diff with its graphs."""
         diff = msgspec.structs.replace(self)
         diff.__dict__[_SIDES] = sides

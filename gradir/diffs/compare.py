@@ -82,7 +82,7 @@ class _Changes:
     def list_changes(self) -> list[Change]:
         """Return the changes: renames of modules, then scopes, cuts, nodes, and those of the whole graph."""
         found = [
-            Change("renamed", "module", new, what=self._names.tensors.get((old, new), ""), was=old, nodes=count)
+            Change("renamed", "module", new, label=self._names.tensors.get((old, new), ""), old_id=old, nodes=count)
             for (old, new), count in self._names.modules.items()
         ]
         found += _compare_records(self._scopes, self._compare_scope, self._vocabulary)
@@ -188,8 +188,8 @@ def _compare_records(
             fields = tuple(found)
             kind: Kind = verdict if verdict in {"renamed", "moved"} else "changed"
             if fields or kind != "changed":
-                change, was = _make_change(kind, new, fields), _make_change(kind, old).id
-                yield change if was == change.id else msgspec.structs.replace(change, was=was)
+                change, old_id = _make_change(kind, new, fields), _make_change(kind, old).id
+                yield change if old_id == change.id else msgspec.structs.replace(change, old_id=old_id)
 
 
 @cache

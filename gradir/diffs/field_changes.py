@@ -203,7 +203,7 @@ _RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {
 
 
 def fits(text: str, pattern: str) -> bool:
-    """Return whether a pattern matches the whole text; ``*`` stands for any text."""
+    """Return whether a pattern matches the whole text; ``*`` is any text."""
     return re.fullmatch(_expression(pattern), text, re.DOTALL) is not None
 
 

@@ -72,7 +72,7 @@ def normalize_diff(diff: Diff, vocabulary: Vocabulary | None = None) -> Diff:
         for change in diff.changes
         for field in change.fields
         if field.path[0] == "saved" and len(field.path) > 1 and _is_unread(field)
-        for name in (change.was or change.id, change.id)
+        for name in (change.old_id or change.id, change.id)
     }
     return _filter_fields(diff, lambda change: [*_significant_fields(change, vocabulary, unread)])
 
@@ -88,7 +88,7 @@ def drop_framework_details(diff: Diff, before: Mapping[str, Node], after: Mappin
         if change.kind in ADDED_OR_REMOVED:
             return change.fields
         fields = [*filter(keep, change.fields)]
-        old, new = before.get(change.was or change.id), after.get(change.id)
+        old, new = before.get(change.old_id or change.id), after.get(change.id)
         # Another operation is also shown by its framework names, unless they are the shared ones.
         is_other = any(field.path == ("op",) for field in fields)
         if is_other and old and new and (old.native, new.native) != (old.op, new.op):
@@ -127,7 +127,7 @@ def _significant_fields(change: Change, vocabulary: Vocabulary, unread: Abstract
     fields = change.fields
     slots = {field.path[:-1] for field in fields if field.path[-1] == "state" and _is_unread(field)}
     is_synonym = any(field.path == ("op",) and _are_synonyms(field, vocabulary) for field in fields)
-    unsettled, unexposed = vocabulary.unsettled.get(change.what, ()), vocabulary.unexposed.get(change.what, ())
+    unsettled, unexposed = vocabulary.unsettled.get(change.label, ()), vocabulary.unexposed.get(change.label, ())
     for field in fields:
         is_half_known = UNSET in (field.before, field.after)
         by_release = (

@@ -22,7 +22,7 @@ Operand = tuple[int, tuple[int, ...]]
 class Value(NamedTuple):
     """A term by its number, the axes of the term in each dimension, and a factor.
 
-    A dimension of size 1 has no axes. An axis ``-n`` stands for ``n`` equal entries.
+    A dimension of size 1 has no axes. An axis ``-n`` is ``n`` equal entries.
     """
 
     term: int

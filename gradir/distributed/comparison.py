@@ -193,7 +193,7 @@ def _group_by_stop(ranks: Iterable[RankFile], cut_off: Container[int]) -> Mappin
 def _report_stopped(ranks: Sequence[RankFile]) -> Iterator[Finding]:
     last = {one.rank.rank: one.collectives[-1] for one in ranks if one.collectives}
     if last:
-        advice = "another rank may have crashed without a file; --dry captures the step and sends nothing"
+        advice = "another rank may have crashed without a file; --dry captures the step without sending data"
         yield Finding("hang", tuple(last), (*(f"stopped: {line}" for line in _describe_issued(last)), advice))
 
 
@@ -218,7 +218,7 @@ def _report_mixed(
     for number, issued in enumerate(several):
         details = {rank: f"of {_join_operands(each)}" for rank, each in issued.items() if each.operands}
         if len({each.reduce for each in issued.values()}) > 1:
-            details = {rank: f"reduced by {each.reduce or 'what is not known'}" for rank, each in issued.items()}
+            details = {rank: f"reduced by {each.reduce or 'an unknown operation'}" for rank, each in issued.items()}
         lines += ["and:"] * (number > 0) + [*_describe_issued(issued, {**details, **made})]
     more = count - len(several)
     lines += [f"and {pluralize(more, 'collective')} more"] if more > 0 else []
@@ -330,7 +330,7 @@ def _first_changes(changes: Sequence[Change], order: Mapping[str, int]) -> Itera
     by_module: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for change in changes:
         path = change.id if change.subject == "scope" else change.scope
-        by_module[path][f"{change.kind} {change.what or change.subject}"] += 1
+        by_module[path][f"{change.kind} {change.label or change.subject}"] += 1
     for path in sorted(by_module, key=lambda path: (order.get(path, len(order)), path)):
         texts = [f"{count} × {text}" if count > 1 else text for text, count in by_module[path].items()]
         yield f"differs in {path or 'the model itself'}: {', '.join(texts)}"

@@ -9,10 +9,12 @@ from gradir.distributed.missing import join_names
 from gradir.distributed.model import Finding
 from gradir.distributed.reading import RankFile, group_members
 from gradir.distributed.words import span
-from gradir.ir.ranks import find_summed_parameters
+from gradir.ir.head import find_summed_parameters
 
-_COPIES = "equal gradients keep copies apart: give all ranks the same values before the first step, and step alike"
-_SHARDS = "these are shards: reduce over the ranks that hold the same one, with equal values"
+_COPIES = (
+    "give all ranks equal values before the first step, and run equal steps: equal gradients do not remove a difference"
+)
+_SHARDS = "these are shards: reduce over the ranks that have the same one, with equal values"
 
 
 def differing_values(ranks: Sequence[RankFile]) -> Iterator[Finding]:

@@ -152,7 +152,7 @@ def _sort_ranks(links: Sequence[Link]) -> list[int]:
         sorter.prepare()
     except CycleError as error:
         ring = ", ".join(map(str, error.args[1]))
-        raise GradirError(f"ranks {ring} send to each other in a circle, which is no graph of one forward") from None
+        raise GradirError(f"ranks {ring} send to each other in a circle, which one forward cannot do") from None
     found: list[int] = []
     while ready := sorted(sorter.get_ready()):
         sorter.done(*ready)

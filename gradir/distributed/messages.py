@@ -48,7 +48,7 @@ def find_channels(ranks: Sequence[RankFile]) -> tuple[list[Channel], list[str]]:
             is_forward = False
             if sender < receiver:
                 pair = f"ranks {sender} and {receiver} send to each other on {key[0]}"
-                troubles.append(f"{pair}, and which of it are gradients cannot be told: none of it is linked")
+                troubles.append(f"{pair}: gradir cannot recognize the gradients and links no message")
         if is_forward:
             channels.append(Channel(sender, receiver, key[0], tensors))
     return sorted(channels, key=lambda one: one[:3]), troubles
@@ -75,7 +75,7 @@ def _match_messages(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[T
         unequal = next((number for number, pair in enumerate(pairs) if len({*map(_describe, pair)}) > 1), None)
         if unequal is not None:
             sides = "sent as {} and received as {}".format(*map(_describe, pairs[unequal]))
-            troubles.append(f"message {unequal + 1} {route} is {sides}: what follows it is not linked")
+            troubles.append(f"message {unequal + 1} {route} is {sides}: gradir links no later message")
             pairs = pairs[:unequal]
         elif len(sent[way]) != len(received[way]):
             counts = f"{pluralize(len(sent[way]), 'message')} sent and {len(received[way]):,} received"

@@ -115,11 +115,11 @@ def _find_unreduced(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Find
         graph = graphs(by_name[names[0]][0])
         modules = dict.fromkeys(name.rpartition(".")[0] for name in names)
         places = [f"{path} ({place})" for path in modules if path and (place := module_line(graph, path))]
-        lacks = "the wrapper does not reduce" if is_inside else "no wrapper holds"
-        lines = [f"{lacks} {join_names(names)}, and nothing exchanges the gradients before the optimizer's step"]
+        lacks = "the wrapper does not reduce" if is_inside else "no wrapper has"
+        lines = [f"{lacks} {join_names(names)}, and no collective reduces the gradients before the optimizer's step"]
         lines += [f"used in {join_names(places)}"] if places else []
-        added = "they were put there, replaced or unfrozen after it was made: wrap the model behind that"
-        wrapped = "wrap the module that holds them, or reduce their gradients"
+        added = "they were added, replaced or unfrozen after it was created: wrap the model after that"
+        wrapped = "wrap the module that has them, or reduce their gradients"
         lines.append(f"these copies part: {added if is_inside else wrapped}")
         yield Finding("missing", numbers, tuple(lines))
 
@@ -217,7 +217,7 @@ def _describe_silent(one: RankFile, scopes: Iterable[str], graphs: _Graphs) -> I
             classes = {known.class_name for each in graphs.all if (known := each.scopes.get(path)) is not None}
             others = sorted(classes - {scope.class_name})
             classes_text = f" (it is {scope.class_name} here and {', '.join(others)} there)" if others else ""
-            yield f"exchanges nothing in the forward of {path}, and others do{classes_text}"
+            yield f"runs no collective in the forward of {path}, and others do{classes_text}"
 
 
 def _describe_unreduced(graph: Graph, names: Sequence[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ _MOST_GRAPHS: Final = 8
 _MOST_NODES: Final = 200_000
 """A graph with more nodes is not put into the page, which a browser reads in one piece."""
 
-_HEADS: Final = ("ranks", "nodes", "edges", "bytes saved for backward", "elements held", "collectives")
+_HEADS: Final = ("ranks", "nodes", "edges", "bytes saved for backward", "parameters", "collectives")
 
 _MOST_PLACES: Final = 4_096
 _LETTERS: Final = 26

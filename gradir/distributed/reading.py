@@ -60,13 +60,13 @@ def read_ranks(sources: Iterable[object]) -> list[RankFile]:
             _read(cast("_Source", source), number, programs, splitter, values) for number, source in enumerate(sources)
         ]
     if not rank_files:
-        raise GradirError("there is nothing to compare: give the files of the ranks of one run")
+        raise GradirError("cannot compare: give the files of the ranks of one run")
     unknown = [one for one in rank_files if one.rank is _UNKNOWN]
     if len(unknown) == len(rank_files):
         rank_files = _number_ranks(rank_files)
     elif unknown:
         other = next(one for one in rank_files if one.rank is not _UNKNOWN)
-        differ = f"{unknown[0].name} does not say its rank, and {other.name} does"
+        differ = f"{unknown[0].name} has no rank, and {other.name} has one"
         raise GradirError(f"{differ}: capture all of them with --collectives, or none")
     found: dict[int, RankFile] = {}
     for one in rank_files:
@@ -127,13 +127,13 @@ def _check_groups(one: RankFile) -> None:
     for collective, _ in one.collectives.kinds():
         members = one.rank.groups.get(collective.group)
         if members is None:
-            where = f"on {excerpt(collective.group)}, which is none of its groups"
+            where = f"on {excerpt(collective.group)}, which is not one of its groups"
         elif collective.peer is not None and collective.peer >= len(members):
             where = f"with {collective.peer}, and {collective.group} has {len(members)} ranks"
         else:
             continue
         number = [*one.collectives].index(collective)
-        raise GradirError(f"{one.name}: its collective {number} is {where}: capture it anew")
+        raise GradirError(f"{one.name}: its collective {number} is {where}: capture it again")
 
 
 def _check_one_run(ranks: Sequence[RankFile]) -> None:
@@ -162,7 +162,7 @@ def _check_one_run(ranks: Sequence[RankFile]) -> None:
             _check_groups(one)
         for label, members in rank.groups.items():
             if rank.rank not in members:
-                raise GradirError(f"{one.name}: its rank {rank.rank} is not in its group {label}: capture it anew")
+                raise GradirError(f"{one.name}: its rank {rank.rank} is not in its group {label}: capture it again")
     _check_members(group_members(ranks))
 
 
@@ -171,7 +171,7 @@ def _check_members(groups: Mapping[Key, Sequence[RankFile]]) -> None:
     own = {(label, one.rank.rank): (members, one) for (label, members), group in groups.items() for one in group}
     for (label, members), group in groups.items():
         if len({*members}) < len(members):
-            raise GradirError(f"the group {excerpt(label)} has a rank twice: capture it anew")
+            raise GradirError(f"the group {excerpt(label)} has a rank twice: capture it again")
         for member in members:
             other, file = own.get((label, member), (members, group[0]))
             if other is not members:

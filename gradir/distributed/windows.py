@@ -43,11 +43,11 @@ def find_open_ranks(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int,
         elif rank.stopped or UNFINISHED in states:
             continue
         elif rank.accumulates:
-            found[rank.rank] = "goes on without a step of the optimizer, and may still come to it"
+            found[rank.rank] = "continues without a step of the optimizer, and may still run it"
         elif NO_SYNC in states:
-            found[rank.rank] = "reduces in a later backward (no_sync), and may come to it there"
+            found[rank.rank] = "reduces in a later backward (no_sync), and may run it there"
         elif rank.stage is None and rank.rank not in awaited:
-            found[rank.rank] = "may come to it after its captured step: capture the next step to know"
+            found[rank.rank] = "may run it after its captured step: capture the next step to find out"
     return found
 
 

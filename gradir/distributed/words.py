@@ -30,14 +30,14 @@ _STOPPED: Final[Mapping[str, str]] = {
     "starts": "waited in the last collective before its first step",
     "waits": "waited in the last collective",
     "fails": "failed, or another rank ended",
-    "left": "waited for a captured rank, which sends nothing",
-    "raises": "raised an error of its own",
-    "cut off": "waited for a captured step, in which gradir sends nothing",
-    "joins": "had no more data, and joined the exchanges of the others",
+    "left": "waited for a captured rank, which sends no data",
+    "raises": "raised an error itself",
+    "cut off": "waited for a captured step, in which gradir sends no data",
+    "joins": "had no more data and joined the collectives of the others",
     "ends": "ended before the captured step",
 }
-_UNRECORDED: Final = "no collectives recorded, so a hang or mixed tensors are not ruled out"
-_UNALIGNED: Final = "the captured steps begin at different ones"
+_UNRECORDED: Final = "no collectives recorded, so hangs and mixed tensors are possible"
+_UNALIGNED: Final = "the captured steps start at different collectives"
 _MOST: Final = 8
 _MOST_LINES: Final = 40
 
@@ -49,7 +49,7 @@ def render_ranks(ranks: Ranks, form: str, *, full: bool = False) -> str:
         ExportError: there is no such form.
     """
     if form not in FORMS:
-        raise ExportError(f"there is no form {form!r} of what is said of ranks: there are {', '.join(FORMS)}")
+        raise ExportError(f"unknown report format {form!r}: choose from {', '.join(FORMS)}")
     if form == _PAGE:
         from gradir.distributed.page import page
 
@@ -97,7 +97,7 @@ def _markdown(ranks: Ranks, full: bool) -> str:
     whole, (ranks, omitted) = ranks, (ranks, _Omitted()) if full else _shorten(ranks)
     lines = [f"**{headline(whole)}**", ""]
     lines += [
-        "| ranks | nodes | edges | saved for backward | elements held | collectives |",
+        "| ranks | nodes | edges | saved for backward | parameters | collectives |",
         "|---|---|---|---|---|---|",
     ]
     lines += [f"| {' | '.join(row(group))} |" for group in ranks.groups]
@@ -146,7 +146,7 @@ def _group(group: Group) -> str:
     return (
         f"{span(group.ranks)}{_stage(group)}{sizes}: "
         f"{pluralize(group.nodes, 'node')}, {pluralize(group.edges, 'edge')}, "
-        f"{amount(group.saved_bytes)} bytes saved, {amount(group.elements)} elements held, "
+        f"{amount(group.saved_bytes)} bytes saved, {amount(group.elements)} parameters, "
         f"{pluralize(group.collectives, 'collective')}"
     )
 

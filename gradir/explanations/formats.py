@@ -268,7 +268,7 @@ def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
     try:
         body = msgspec.json.format(msgspec.json.encode(document), indent=2)
     except UnicodeEncodeError as error:
-        raise ExportError(f"the explanation holds what JSON cannot spell: {error}") from error
+        raise ExportError(f"the explanation has a value that JSON cannot represent: {error}") from error
     return f"{printable_json(body)}\n"
 
 

@@ -18,7 +18,7 @@ from gradir.ir.text import escape_unprintable
 from gradir.overlays import MOST_OF_A_VERDICT, Channel, Look, Overlay
 from gradir.vocabulary.causes import CauseText, describe_cause
 
-__all__ = ["STATUSES", "Allowed", "Cause", "Examined", "Excerpt", "Explanation", "Level", "OfGraph", "Term"]
+__all__ = ["STATUSES", "Allowed", "ByNode", "Cause", "Examined", "Excerpt", "Explanation", "Level", "Term"]
 
 Level = Literal["none", "note", "info", "error"]
 
@@ -26,14 +26,14 @@ STATUSES: Final[Mapping[str, str]] = {
     "reached": "a gradient arrives",
     "frozen": "it does not require grad",
     "unused": "the loss does not depend on it",
-    "unreached": "no gradient arrives, and why was not recorded",
-    "cut": "the loss depends on it, and no gradient comes back",
+    "unreached": "no gradient arrives, and the reason was not recorded",
+    "cut": "the loss depends on it, but no gradient arrives",
     "hidden": "it is not in the graph, and a function of the graph gives it its gradient",
     "zero": "the gradient that arrives is zero",
     "nonfinite": "the gradient that arrives is not finite",
-    "nonleaf": "it is computed from others, and keeps no gradient of its own",
+    "nonleaf": "it is computed from other tensors and retains no gradient",
     "error": "the forward or the backward raises",
-    "cleared": "its gradient was wiped before the optimizer's step",
+    "cleared": "its gradient was cleared before the optimizer's step",
     "wrong": "the gradient that arrives is not the derivative",
 }
 """The statuses of a parameter or of a tensor with a name, and their meanings."""
@@ -47,7 +47,7 @@ _LOOKS: Final[Mapping[str, Look]] = {
     **dict.fromkeys(("cut", "zero", "nonfinite", "nonleaf", "error", "cleared", "wrong"), "alarm"),
 }
 _OFTEN_MEANT: Final = frozenset({"cut", "zero", "nonleaf"})
-_MEANT: Final = ", may be meant"
+_MEANT: Final = ", may be intended"
 LOOKS_OF_LEVELS: Final[Mapping[str, Look]] = {"error": "alarm", "info": "caution", "none": "quiet"}
 _LOOKS_OF_GRADIENTS: Final[Mapping[str, Look]] = {"none": "quiet", "zero": "caution", "nonfinite": "alarm"}
 
@@ -126,7 +126,7 @@ class Term(Record, frozen=True):
     value: float | Literal["nan", "inf", "-inf"] | None = None
 
 
-class OfGraph(Record, frozen=True):
+class ByNode(Record, frozen=True):
     """The names of parameters and the gradients by id of the node."""
 
     names: Mapping[str, str]
@@ -171,7 +171,7 @@ class Explanation(Record, frozen=True, dict=True):
     terms: tuple[Term, ...] = ()
     tied: tuple[tuple[str, ...], ...] = ()
     gradients: Mapping[str, float | str] = NOTHING
-    of_graph: OfGraph | None = None
+    by_node: ByNode | None = None
     allowed: tuple[Allowed, ...] = ()
     examined: Examined = Examined()
 
@@ -224,7 +224,7 @@ class Explanation(Record, frozen=True, dict=True):
             raise KeyError(f"no parameter or tensor {name!r}{did_you_mean(name, self.statuses)}")
         return self.statuses[name]
 
-    def allowing(self, patterns: Iterable[str], where: str = "") -> Explanation:
+    def allow(self, patterns: Iterable[str], where: str = "") -> Explanation:
         """Return the explanation with expected causes as notes.
 
         A pattern matches the kind of a cause, or each of its names without a gradient; ``*`` is any text. ``where``
@@ -234,7 +234,7 @@ class Explanation(Record, frozen=True, dict=True):
             TypeError: ``patterns`` is a text, not a list.
 
         >>> found = Explanation({"ema.w": "cut"}, (Cause("detach", "error", "detach", ("ema.w",)),))
-        >>> found.allowing(["ema.*"]).level, found.allowing(["detach"]).level, found.allowing(["fc.*"]).level
+        >>> found.allow(["ema.*"]).level, found.allow(["detach"]).level, found.allow(["fc.*"]).level
         ('none', 'none', 'error')
         """
         if isinstance(patterns, str):
@@ -242,7 +242,7 @@ class Explanation(Record, frozen=True, dict=True):
         patterns = list(patterns)
         for pattern in patterns:
             if not isinstance(pattern, str):
-                raise TypeError(f"a pattern is a text, and {pattern!r} is none")
+                raise TypeError(f"expected a pattern as text, got {pattern!r}")
         # Earlier patterns may match some names of a cause, and the new ones the others.
         wanted = [*self.allowed, *(Allowed(pattern, where) for pattern in patterns)]
         matches = {(each.pattern, each.where): _compile_pattern(each.pattern) for each in wanted}
@@ -271,32 +271,32 @@ class Explanation(Record, frozen=True, dict=True):
         >>> from gradir.ir import Node
         >>> found = Explanation({"w": "zero"}).overlay(Graph.of([Node("w", names=("w",))]))
         >>> dict(found.channels[0].values)
-        {'w': 'zero, may be meant'}
+        {'w': 'zero, may be intended'}
         """
         if graph is not None:
-            return self.located_in(graph).overlay()
-        if self.of_graph is None:
+            return self.locate_in(graph).overlay()
+        if self.by_node is None:
             raise GraphError(
-                "what was explained has no autograd graph: take the overlay of the forward's graph (--graph forward)"
+                "the explained program has no autograd graph; use the overlay of its forward graph (--graph forward)"
             )
         # A cut without an error may be intended.
         errors = frozenset(chain(*(cause.names for cause in self.causes if cause.level == "error")))
         statuses = {
             id_: f"{self.statuses[name]}{_MEANT if self.statuses[name] in _OFTEN_MEANT and name not in errors else ''}"
-            for id_, name in self.of_graph.names.items()
+            for id_, name in self.by_node.names.items()
         }
         looks = {word: _LOOKS.get(word, "caution") for word in statuses.values()}
         channels = [Channel("status", statuses, looks=looks)]
-        if gradients := self.of_graph.gradients:
+        if gradients := self.by_node.gradients:
             channels.insert(0, Channel("gradient", gradients, "norm", "log", _LOOKS_OF_GRADIENTS))
         verdict = self.verdict
         if len(verdict) > MOST_OF_A_VERDICT:
             verdict = f"{verdict[: MOST_OF_A_VERDICT - 1]}…"
         return Overlay(tuple(channels), verdict, LOOKS_OF_LEVELS[self.level])
 
-    def located_in(self, graph: Graph) -> Explanation:
+    def locate_in(self, graph: Graph) -> Explanation:
         """Return the explanation with its overlay for another graph, which must have one of the parameters."""
-        known = self.of_graph
+        known = self.by_node
         is_forward = graph.producer.options.get("graph") == "forward"
         if known and not is_forward and all(id_ in graph.nodes for id_ in (*known.names, *known.gradients)):
             return self
@@ -304,7 +304,7 @@ class Explanation(Record, frozen=True, dict=True):
         if not names:
             raise GraphError("no parameter of the explanation is in the graph: it is of something else")
         gradients = {id_: self.gradients[name] for id_, name in names.items() if name in self.gradients}
-        return replace(self, of_graph=OfGraph(names, gradients))
+        return replace(self, by_node=ByNode(names, gradients))
 
     def to(self, format: str, *, all: bool = False) -> str:
         """Return the output of ``gradir explain --format``: ``text``, ``markdown`` or ``json``.

@@ -26,7 +26,7 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
     "nonfinite": ("gets a gradient with NaN or infinity", "get a gradient with NaN or infinity"),
     "wrong": ("gets a wrong gradient", "get a wrong gradient"),
     "cleared": ("loses its gradient before the step", "lose their gradient before the step"),
-    "nonleaf": ("is no leaf and keeps no gradient", "are no leaves and keep no gradient"),
+    "nonleaf": ("is not a leaf and retains no gradient", "are not leaves and retain no gradient"),
     "frozen": ("is frozen", "are frozen"),
 }
 
@@ -59,7 +59,7 @@ def sentence_of(explanation: Explanation, shown: Shown = printable_short) -> str
     others = {name for group in explanation.tied for name in group[1:]}
     statuses = Counter(status for name, status in explanation.statuses.items() if name not in others)
     if not statuses and not errors:
-        return "There is no parameter and no named tensor to explain."
+        return "There is no parameter or named tensor to explain."
     return (_describe_harm if errors else _describe_state)(explanation, statuses, shown)
 
 

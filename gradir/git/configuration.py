@@ -132,7 +132,7 @@ def remove_block(text: str) -> str:
     inside = unended = False
     marks = [line.strip() for line in text.splitlines()]
     if sum(map(marks.count, _BEGINS)) != marks.count(_END):
-        raise GradirError(f"the attributes have {_BEGIN!r} without {_END!r}, or the other way round: mend them by hand")
+        raise GradirError(f"the attributes have {_BEGIN!r} without {_END!r}, or the reverse; correct them by hand")
     for line in text.splitlines(keepends=True):
         mark = line.strip()
         if mark in _BEGINS:

@@ -97,10 +97,10 @@ def status(where: Where) -> Status:
 def _install(where: Where) -> None:
     config, path = config_path(where), _attributes_paths(where)[0]
     if config.exists() and not config.is_file():
-        raise GitError(f"{config}: is not a file, and cannot hold settings")
+        raise GitError(f"{config}: is not a file, so it cannot contain settings")
     attributes, script = add_block(_text(path), _ATTRIBUTES), _script(where)
     if script.exists() and not _is_script(_encode(_text(script))):
-        raise GradirError(f"{script}: is not gradir's, and where it puts its script: move it away")
+        raise GradirError(f"{script}: is not a script of gradir, which needs this path; move it")
     missing = (
         *configuration.find_missing(path),
         *configuration.find_missing(script)[1:],

@@ -145,7 +145,7 @@ class Side(NamedTuple):
             if not old:
                 raise
             raise GitError(
-                f"{self.name}: there is no such file; git takes it for {old}, renamed: compare {self.revision}:{old}"
+                f"{self.name}: no such file; git says that {old} was renamed to it; compare {self.revision}:{old}"
             ) from error
 
     def _find_old_name(self, other: Side) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradir.ir.build import Builder, SavedSlot, Value
 from gradir.ir.graph import Edge, Graph
+from gradir.ir.head import Collective, Rank
 from gradir.ir.model import AttrValue, Cut, Node, NonFinite, Producer, Ref, Saved, Scope, Shape, Source, TensorMeta
-from gradir.ir.ranks import Collective, Rank
 
 __all__ = [
     "AttrValue",

@@ -256,7 +256,7 @@ def _check_name(title: str, name: object) -> None:
     if not isinstance(name, str):
         raise GraphError(f"{title} is {name!r}; expected text")
     if not is_unicode(name):
-        raise GraphError(f"{title} is {name!r}, with a lone surrogate, which a file cannot hold")
+        raise GraphError(f"{title} is {name!r}, with a lone surrogate, which a file cannot contain")
 
 
 def _to_tuple(values: Iterable[T], title: str, expected: str) -> tuple[T, ...]:

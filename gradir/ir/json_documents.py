@@ -36,7 +36,7 @@ class DocumentKind(NamedTuple):
         try:
             body = msgspec.json.encode({"format": self.format, "version": self.version, **msgspec.to_builtins(record)})
         except (UnicodeEncodeError, OverflowError) as error:
-            raise FormatError(f"the {self.noun} holds what JSON cannot spell: {error}") from error
+            raise FormatError(f"the {self.noun} has a value that JSON cannot represent: {error}") from error
         return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
 
     def decode(self, data: bytes, kind: type[T], complete: Callable[[T], T]) -> T:
@@ -64,9 +64,9 @@ class DocumentKind(NamedTuple):
             raise FormatError(f"broken {self.noun}: {summarize_error(error)}") from error
         if version != self.version:
             newer = f"the {self.noun} has version {version}, newer than {self.version}"
-            warn(f"{newer}; what this gradir does not know in it is ignored")
+            warn(f"{newer}; gradir ignores fields that it does not know")
         elif surplus is not None:
-            warn(f"the {self.noun} has what this gradir does not know, which is ignored: {summarize_error(surplus)}")
+            warn(f"the {self.noun} has a field that this gradir does not know and ignores: {summarize_error(surplus)}")
         return record
 
 

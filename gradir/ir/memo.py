@@ -29,7 +29,7 @@ class Memo(dict[K, V]):
         return value
 
 
-class MappingMemo(Generic[V]):
+class AttributeCache(Generic[V]):
     """Cache values computed from attributes, by exact equality."""
 
     def __init__(self, make: Callable[[Mapping[str, AttrValue]], V]) -> None:

@@ -24,7 +24,7 @@ ROLES: Final = (
     "input",  # an argument or tensor without gradient that operations read
     "output",  # a tensor that was captured
     "view_base",  # the tensor an output is a view of
-    "saved",  # a tensor kept for backward, drawn as a node of its own
+    "saved",  # a tensor saved for backward, drawn as a node of its own
     "module",  # a whole module folded into one node
 )
 

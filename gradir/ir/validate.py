@@ -168,9 +168,9 @@ def _list_parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rul
 def _problem(value: Any, rule: _Rule) -> str:
     kind = type(value)
     if kind is float and float in rule.kinds and not math.isfinite(value):
-        return f"is the float {value}, which a file cannot hold: write it as NonFinite('{value}')"
+        return f"is the float {value}, which a file cannot contain: write it as NonFinite('{value}')"
     if kind is str and str in rule.kinds and not is_unicode(value):
-        return f"is {reprlib.repr(value)}, with a lone surrogate, which a file cannot hold"
+        return f"is {reprlib.repr(value)}, with a lone surrogate, which a file cannot contain"
     fits = kind in rule.kinds
     if fits and kind is int:
         fits = rule.lowest <= value <= INT64_MAX
@@ -319,7 +319,7 @@ def _wrong_edges(node: Node, nodes: Mapping[str, Node], seen: Container[str]) ->
         if edge.src not in nodes:
             yield f"{start} {edge.src!r}, which is not a node"
         elif edge.src not in seen:
-            yield f"{start} {edge.src!r}, which stands after it (a cycle, or not in topological order)"
+            yield f"{start} {edge.src!r}, which comes after it (a cycle, or not in topological order)"
         elif edge.output_nr and not _has_output(nodes[edge.src], edge.output_nr):
             yield f"{start} output {edge.output_nr} of {edge.src!r}, which has no such output"
 

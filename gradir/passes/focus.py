@@ -133,7 +133,7 @@ def between(graph: Graph, one: str, other: str) -> Graph:
 class AncestorsOptions(Options, frozen=True, kw_only=True):
     """Whose ancestors stay."""
 
-    ancestors: Annotated[Pattern, msgspec.Meta(description="only these nodes and all they depend on")]
+    ancestors: Annotated[Pattern, msgspec.Meta(description="only these nodes and their ancestors")]
 
 
 class AncestorsPass:
@@ -150,7 +150,7 @@ class AncestorsPass:
 class DescendantsOptions(Options, frozen=True, kw_only=True):
     """Whose descendants stay."""
 
-    descendants: Annotated[Pattern, msgspec.Meta(description="only these nodes and all that depends on them")]
+    descendants: Annotated[Pattern, msgspec.Meta(description="only these nodes and their descendants")]
 
 
 class DescendantsPass:

@@ -80,11 +80,11 @@ def parse_term(text: str) -> Term:
     """Parse a term."""
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != "".join(text.split()):
-        raise ValueError(f"{text!r} is no term")
+        raise ValueError(f"{text!r} is not a term")
     reader = _Reader(tokens)
     term = reader.read_term(_DEPTH)
     if reader.next():
-        raise ValueError(f"{text!r} goes on after its term")
+        raise ValueError(f"{text!r} continues after its term")
     return term
 
 

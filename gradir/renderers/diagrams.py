@@ -23,15 +23,15 @@ _PAGE = "html"
 class PictureOptions(Options, frozen=True, kw_only=True):
     """The extent of the picture."""
 
-    hops: Annotated[int, Meta(ge=0, description="how many edges around what changed are shown")] = 1
+    hops: Annotated[int, Meta(ge=0, description="edges to show around changes")] = 1
     full: Annotated[bool, Meta(description="every change by itself: equal ones too, and all of a new module")] = False
 
 
 def draw_diff(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> str:
     """Return the changed nodes and their neighbours in the format of an exporter."""
-    from gradir.review.united import United, draw_part
+    from gradir.review.united import UnionGraph, draw_part
 
-    united = United(diff)
+    united = UnionGraph(diff)
     part = united.changed_part(how.hops) if how.full else draw_part(diff, united, how.hops)
     return registry.export(exporter, part, {"parameters": "inline", **options})
 
@@ -39,7 +39,7 @@ def draw_diff(diff: Diff, exporter: str, how: PictureOptions, **options: object)
 class DotOptions(PictureOptions, frozen=True, kw_only=True):
     """The extent of the picture, and its legend."""
 
-    legend: Annotated[bool, Meta(description="add a box that says what the colours mean")] = False
+    legend: Annotated[bool, Meta(description="add a box that explains the colours")] = False
 
 
 class DotRenderer:
@@ -68,8 +68,8 @@ class PageOptions(Options, frozen=True, kw_only=True):
     """The titles of the page and of both graphs."""
 
     title: Annotated[str, Meta(description="the title of the page (default: the model and both graphs)")] = ""
-    before: Annotated[str, Meta(description="what the first graph is called", min_length=1)] = "before"
-    after: Annotated[str, Meta(description="what the second graph is called", min_length=1)] = "after"
+    before: Annotated[str, Meta(description="name of the first graph", min_length=1)] = "before"
+    after: Annotated[str, Meta(description="name of the second graph", min_length=1)] = "after"
 
 
 class HtmlRenderer:
@@ -81,9 +81,9 @@ class HtmlRenderer:
     def render(self, diff: Diff, options: PageOptions) -> str:
         """Return the page."""
         from gradir.review.change_list import list_changes, measure_modules_before
-        from gradir.review.united import United
+        from gradir.review.united import UnionGraph
 
-        united, sides = United(diff), diff.sides
+        united, sides = UnionGraph(diff), diff.sides
         assert sides is not None  # noqa: S101 (or there is no united graph)
         exporter = registry.exporter(_PAGE)
         if not isinstance(exporter, ListsChanges):

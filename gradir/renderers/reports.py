@@ -17,7 +17,7 @@ from gradir.review.wording import ANSI, NO_COLOUR
 class TextOptions(Options, frozen=True, kw_only=True):
     """The details of the text, and its terminal."""
 
-    details: Annotated[bool, Meta(description="what changed in each module, as --details does")] = False
+    details: Annotated[bool, Meta(description="list changes in each module, like --details")] = False
     full: Annotated[bool, Meta(description="every change by itself, as --full does")] = False
     color: Annotated[bool, Meta(description="colour for a terminal; --color decides it too")] = False
     width: Annotated[int, Meta(ge=1, description="cut lines at so many characters")] | None = None
@@ -64,17 +64,17 @@ class MarkdownRenderer:
 def _picture(diff: Diff) -> tuple[str, str]:
     """Return the changed part as Mermaid source, or an empty text, and a sentence on its absence or omissions."""
     from gradir import registry
-    from gradir.review.united import United, draw_part
+    from gradir.review.united import UnionGraph, draw_part
 
-    left_out, united = "", United(diff)
+    left_out, united = "", UnionGraph(diff)
     part = draw_part(diff, united)
     kinds = {finding.kind for finding in diff.findings if finding.changes}
     is_followed = "following" in kinds
     if is_followed or (kinds & {"frozen", "unfrozen"} and len(part.nodes) > _MOST_PICTURED):
         part = draw_part(diff, united, with_explained=False)
-        left_out = "What the lines at the top explain is not in the picture."
+        left_out = "The picture does not show changes that the lines at the top explain."
     if not part.nodes:
-        why = "the lines at the top tell all that changed" if is_followed else "no operation changed"
+        why = "the lines at the top list all changes" if is_followed else "no operation changed"
         return "", f"No picture: {why}."
     if len(part.nodes) > _MOST_PICTURED:
         return "", f"No picture: it would have {len(part.nodes):,} boxes; gradir diff --format html shows all of them."

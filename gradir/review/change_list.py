@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, Diff, Finding, Kind, Sides
-    from gradir.review.united import United
+    from gradir.review.united import UnionGraph
 
 _WHOLE: Final = "(whole graph)"
 _FOLLOWING: Final = {
     "frozen": "(follows from frozen parameters)",
     "unfrozen": "(follows from unfrozen parameters)",
-    "following": "(follows from what changed for all)",
+    "following": "(follows from a change of all)",
 }
 _INPUTS: Final = "in"
 _ANY: Final = "*"
 
 
-def list_changes(diff: Diff, sides: Sides, united: United) -> list[ListedChange]:
+def list_changes(diff: Diff, sides: Sides, united: UnionGraph) -> list[ListedChange]:
     """Return the changes in the order of the text, with the affected nodes of the united graph."""
     # Modules with changes only of inputs, outputs and saved tensors follow the others, which are the cause. Equal
     # changes of several modules are one, with the nodes of all.
     return list(_Listing(diff, sides, united).list_changes())
 
 
-def measure_modules_before(sides: Sides, united: United) -> dict[str, tuple[int, int]]:
+def measure_modules_before(sides: Sides, united: UnionGraph) -> dict[str, tuple[int, int]]:
     """Return the size and saved bytes of each module of the first graph."""
     scopes, own = sides.before.scopes, sizes(sides.before.nodes.values())
     return {
@@ -47,7 +47,7 @@ def measure_modules_before(sides: Sides, united: United) -> dict[str, tuple[int,
 
 
 class _Listing:
-    def __init__(self, diff: Diff, sides: Sides, united: United) -> None:
+    def __init__(self, diff: Diff, sides: Sides, united: UnionGraph) -> None:
         self._diff = diff
         self._paths = sides.names().paths
         self._united = united
@@ -100,8 +100,8 @@ class _Listing:
     ) -> ListedChange:
         """Return equal changes of several modules as one; ``others`` only add their nodes."""
         first = same[0]
-        has_other_name = first.was and first.kind in {"renamed", "moved"}
-        names = [("name", one_line(first.was), one_line(first.id))] if has_other_name else []
+        has_other_name = first.old_id and first.kind in {"renamed", "moved"}
+        names = [("name", one_line(first.old_id), one_line(first.id))] if has_other_name else []
         return ListedChange(
             # A wrapped module has the same name inside another module.
             "moved" if nesting(first) else first.kind,
@@ -133,7 +133,7 @@ class _Listing:
         if change.subject == "scope" or not _is_pattern(change.id):
             return [change.id]
         pairs = self._renamed.get(mask_indices(change.id), ())
-        return [new for old, new in pairs if _matches_pattern(change.was, old) and _matches_pattern(change.id, new)]
+        return [new for old, new in pairs if _matches_pattern(change.old_id, old) and _matches_pattern(change.id, new)]
 
     @cached_property
     def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:

@@ -158,7 +158,7 @@ class _Common:
         values = {value for _, *both in self.same for value in both}
         self._casts: tuple[set[str], set[str]] = (set(), set())
         for change in changes:
-            tensor = change.tensor if change.subject == "node" and change.what in vocabulary.casts else None
+            tensor = change.tensor if change.subject == "node" and change.label in vocabulary.casts else None
             # A cast to another dtype or device does not belong to this change.
             if (
                 tensor is not None

@@ -52,7 +52,7 @@ def _parse_condition(text: str) -> Condition:
     match = _CONDITION.fullmatch(text)
     if match is None or match["metric"] not in METRICS:
         raise GradirError(
-            f"{text!r} is no condition: write METRIC, METRIC>NUMBER or METRIC>NUMBER%, "
+            f"{text!r} is not a condition; write METRIC, METRIC>NUMBER or METRIC>NUMBER%, "
             f"where METRIC is one of {', '.join(METRICS)}"
         )
     if match["limit"] is None:

@@ -34,7 +34,7 @@ def find_outline(diff: Diff) -> Outline:
         return diff.sides.names().outline
     removed = [change for change in diff.changes if change.kind == "removed"]
     paths = {change.scope: change.scope for change in removed}
-    paths.update((growth.was or growth.path, growth.path) for growth in diff.modules)
+    paths.update((growth.old_path or growth.path, growth.path) for growth in diff.modules)
     without_pair = {change.id for change in removed if change.subject == "scope"}
     without_pair.update(growth.path for growth in diff.modules if growth.gone)
     matched = {before: after for before, after in paths.items() if before not in without_pair}
@@ -79,7 +79,7 @@ class WholeModules:
             growths = [
                 (growth.path, growth.after, growth.before)
                 if added
-                else (growth.was or growth.path, growth.before, growth.after)
+                else (growth.old_path or growth.path, growth.before, growth.after)
                 for growth in diff.modules
                 if not (added and growth.gone)
             ]

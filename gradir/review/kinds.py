@@ -125,7 +125,7 @@ _WITHOUT: Final = {
     "without-data": "without data: the {} graph (--fake), where {} runs some operations in other ways",
     "without-settings": "without settings of modules: the {} graph",
     "without-flow": "without flow: the {} graph (no --flow), "
-    "so no place where gradient ends is known to be new or gone",
+    "so no place where gradients end is known to be new or gone",
 }
 
 
@@ -157,7 +157,7 @@ def _write_cut(finding: Finding, changes: Sequence[Change]) -> str:
     first = changes[cuts[0]]
     if len(cuts) == 1:
         return f"{change_text(first)}{nodes}"
-    return f"{pluralize(len(cuts), 'cut')}, {word(first.what)}{nodes}: {ranges(finding.subjects)}"
+    return f"{pluralize(len(cuts), 'cut')}, {word(first.label)}{nodes}: {ranges(finding.subjects)}"
 
 
 def _write_renames(finding: Finding, changes: Sequence[Change]) -> str:
@@ -222,7 +222,7 @@ def _write_hooked(finding: Finding, _: Sequence[Change]) -> str:
     count = f"{pluralize(finding.count, 'saved tensor')} of {pluralize(len(finding.changes[0]), 'node')}"
     modules = list_modules(finding.subjects)
     place = f" in {modules}" if len(modules) <= _LONGEST else ""
-    return f"held by hooks{' no more' if finding.kind == 'unhooked' else ''}: {count}{place}"
+    return f"{'no longer ' if finding.kind == 'unhooked' else ''}packed by hooks: {count}{place}"
 
 
 def _write_tensors(finding: Finding, _: Sequence[Change]) -> str:

@@ -61,7 +61,7 @@ class _RelativeChange(NamedTuple):
 
     id: RelativeName
     scope: RelativeName
-    was: RelativeName
+    old_id: RelativeName
     fields: tuple[tuple[Path, _Value, _Value], ...]
     rest: Change
 
@@ -98,7 +98,7 @@ def drop_sizes(changes: RelativeChanges) -> Hashable:
     found = []
     for change in changes:
         fields = tuple([(field[0], _drop_sizes_of_field(*field, has_new_class)) for field in change.fields])
-        found.append((change.id, change.scope, change.was, fields, replace(change.rest, tensor=None)))
+        found.append((change.id, change.scope, change.old_id, fields, replace(change.rest, tensor=None)))
     return tuple(found)
 
 
@@ -144,14 +144,14 @@ def _make_relative(change: Change, path: str, was: str) -> _RelativeChange:
     return _RelativeChange(
         relative_name(path, change.id),
         relative_name(path, change.scope),
-        relative_name(was, change.was) if change.was else _NO_NAME,
+        relative_name(was, change.old_id) if change.old_id else _NO_NAME,
         tuple(
             [
                 (field.path, _make_value(field, field.before, was), _make_value(field, field.after, path))
                 for field in change.fields
             ]
         ),
-        replace(change, id="", scope="", was="", fields=()),
+        replace(change, id="", scope="", old_id="", fields=()),
     )
 
 

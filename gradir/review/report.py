@@ -46,7 +46,7 @@ _HEADS: Final = {
     "cut-removed": "Cuts",
     **{kind: kind.capitalize() for kind in ("renamed", "wrapped", "unwrapped")},
 }
-_LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
+_LEGEND: Final = "`+` added, `-` removed, `~` changed; gray is unchanged."
 _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --format mermaid writes it."
 
 
@@ -140,7 +140,7 @@ class _Row(NamedTuple):
 def table(diff: Diff) -> Iterator[str]:
     """Yield one row for each module with changes, or for several with the same counts."""
     wholes, changes = WholeModules(diff), diff.changes
-    renamed = {rename(pattern(each.was), pattern(each.id)) for each in changes if each.subject == "module"}
+    renamed = {rename(pattern(each.old_id), pattern(each.id)) for each in changes if each.subject == "module"}
     counts: dict[Module, Counter[str]] = {}
     for change in changes:
         if change.subject == "node":
@@ -154,10 +154,10 @@ def table(diff: Diff) -> Iterator[str]:
         module = _find_module(growth, wholes)
         sizes = map(astuple, (growths.get(module, Size()), growth.before, growth.after))
         growths[module] = Size(*(so_far + after - before for so_far, before, after in zip(*sizes, strict=True)))
-        if growth.was and isinstance(module, ChangedModule):
-            was[module] = growth.was
+        if growth.old_path and isinstance(module, ChangedModule):
+            was[module] = growth.old_path
     was.update(
-        (module, scope.was) for module, scope in scopes.items() if scope.was and isinstance(module, ChangedModule)
+        (module, scope.old_id) for module, scope in scopes.items() if scope.old_id and isinstance(module, ChangedModule)
     )
     # A renamed module explains these names in its own row.
     was = {
@@ -204,7 +204,7 @@ def _find_module(growth: Growth, wholes: WholeModules) -> Module:
     module = ChangedModule(growth.path, growth.gone)
     whole = None if growth.gone else wholes.find_top(growth.path, added=True)
     # The first graph may have another module at this path that was removed.
-    was = growth.was or growth.path
+    was = growth.old_path or growth.path
     if whole is None and wholes.outline.module(was, added=False) == module:
         whole = wholes.find_top(was, added=False)
     return whole or module
@@ -223,7 +223,7 @@ def _has_row(change: Change, wholes: WholeModules) -> bool:
     whole = wholes.find_top_of(change)
     if change.kind in ADDED_OR_REMOVED or not all(field.path[0] in COUNTS for field in change.fields):
         return whole is None or whole.path == change.id
-    return not (wholes.find_top(change.id, added=True) or wholes.find_top(change.was or change.id, added=False))
+    return not (wholes.find_top(change.id, added=True) or wholes.find_top(change.old_id or change.id, added=False))
 
 
 def _settings(scope: Change | None, growth: Size) -> str:

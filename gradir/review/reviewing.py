@@ -80,7 +80,7 @@ def review_graphs(
 
 def add_findings(diff: Diff, sides: Sides) -> Diff:
     """Return a diff with the findings of each rule, and with its graphs."""
-    with_graphs = diff.between(sides)
+    with_graphs = diff.with_sides(sides)
     if not (diff.changes or diff.script or diff.before != diff.after or sides.in_shared_words):
         return with_graphs
     with stage("grouping the changes"), pause_gc():
@@ -98,7 +98,7 @@ def add_findings(diff: Diff, sides: Sides) -> Diff:
         # The summary needs the other findings, and follows those of the section "top".
         at = sum(KINDS[finding.kind].section == "top" for finding in found)
         found[at:at] = summary(evidence, found)
-    return replace(diff, findings=tuple(found)).between(sides)
+    return replace(diff, findings=tuple(found)).with_sides(sides)
 
 
 def _sort_findings(findings: Sequence[Finding], outline: Outline) -> list[Finding]:

@@ -86,7 +86,7 @@ def _find_replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Find
         name
         for change in evidence.changes
         if change.subject == "scope" and any(field.path == ("class",) for field in change.fields)
-        for name in (change.id, change.was)
+        for name in (change.id, change.old_id)
     }
     return [
         each
@@ -120,7 +120,7 @@ class _Consequences:
             for change in evidence.changes
             if change.kind != "changed" or any(field.path == ("op",) for field in change.fields)
         )
-        self._edited = {name for change in edited for name in (change.id, change.was)} - {""}
+        self._edited = {name for change in edited for name in (change.id, change.old_id)} - {""}
         changes = [evidence.changes[at] for each in of_kind["cut-added"] for at in each.changes[0]]
         names = {name for change in changes for name in (change.cut.names if change.cut else (change.id,))}
         self._evidence = evidence
@@ -200,7 +200,7 @@ def _description(changes: Sequence[Change]) -> str:
 def _is_of_text(change: Change) -> bool:
     """Return whether only the line or the variable name of an operation changed."""
     paths = {field.path[0] for field in change.fields}
-    is_of_names = paths <= {"source", "names"} and change.what not in ROLES
+    is_of_names = paths <= {"source", "names"} and change.label not in ROLES
     return change.kind == "changed" and (paths == {"source"} or is_of_names)
 
 
@@ -218,8 +218,8 @@ def _whole_module(changes: Sequence[Change], *, itself: bool) -> list[tuple[str,
     if not itself:
         return [("all of", " left out" if is_removed else " put in")] * 3
     module = min((change for change in changes if change.subject == "scope"), key=lambda change: len(change.id))
-    whole = operation_or_class(module) if module.what else "module"
-    names = (WHOLE_NUMBER.sub("#", whole), whole, word(module.what or "module"))
+    whole = operation_or_class(module) if module.label else "module"
+    names = (WHOLE_NUMBER.sub("#", whole), whole, word(module.label or "module"))
     return [(name, " left out") if is_removed else (f"{name} put in as", "") for name in names]
 
 
@@ -231,7 +231,7 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
     if all(map(_is_moved, changes)):
         return f"{_count_operations([operation_or_class(each) for each in changes])} moved into"
     removed, added = (
-        [operation_or_class(each) for each in changes if each.kind == kind and each.what not in accumulators]
+        [operation_or_class(each) for each in changes if each.kind == kind and each.label not in accumulators]
         for kind in ("removed", "added")
     )
     replaced = [(change, field) for change in changes for field in change.fields if field.path == ("op",)]

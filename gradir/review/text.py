@@ -267,7 +267,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
         modules.setdefault(conflict.module, []).append(conflict)
     sides: list[Changes] = [
         {
-            (change.subject, change.kind == "added", change.was or change.id): change
+            (change.subject, change.kind == "added", change.old_id or change.id): change
             for change in compare(base, side).changes
         }
         for side in (ours, theirs)

@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from gradir.ir import Cut
     from gradir.review.relative_changes import RelativeChanges
 
-__all__ = ["DrawnUnion", "United"]
+__all__ = ["DrawnUnion", "UnionGraph"]
 _CHANGED: Final = "changed"
 
 
-class United:
+class UnionGraph:
     """Both graphs of a diff as one; each node of ``graph`` has a mark of its change, see `gradir.ir.marks`.
 
     Raises:
         ExportError: the diff was read from a file or edited since, so its graphs are not known.
 
     >>> from gradir.review.reviewing import review_graphs
-    >>> united = United(review_graphs(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
+    >>> united = UnionGraph(review_graphs(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
     >>> [(node.id, dict(node.ext)) for node in united.graph.nodes.values()]
     [('x', {'diff': 'removed'}), ('y', {'diff': 'added'})]
     """
@@ -53,7 +53,7 @@ class United:
     def __init__(self, diff: Diff) -> None:
         sides = diff.sides
         if sides is None:
-            raise ExportError("a picture needs both graphs, and a diff that was read has none: compare them again")
+            raise ExportError("a picture needs both graphs, and a diff from a file has none; compare them again")
         self._before, self._after, self._names = sides.before, sides.after, sides.names()
         self.graph: Graph = unite_graphs(sides.before, sides.after, diff, self._names)
 
@@ -81,7 +81,7 @@ class United:
         if change.subject != "cut" or change.kind not in ADDED_OR_REMOVED:
             return None
         is_removed = change.kind == "removed"
-        cut = change.cut or self._cuts[is_removed].get((change.what, change.id))
+        cut = change.cut or self._cuts[is_removed].get((change.label, change.id))
         if cut is None or not is_removed:
             return cut
         at, into = (self._names.union_ids.get(node, "") for node in (cut.at, cut.into))
@@ -105,7 +105,7 @@ class United:
         >>> from gradir.review.reviewing import review_graphs
         >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
         >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
-        >>> list(United(review_graphs(a, b)).changed_part().nodes)
+        >>> list(UnionGraph(review_graphs(a, b)).changed_part().nodes)
         ['b', 'c']
         """
         union = self.drawn.graph
@@ -186,7 +186,7 @@ def _find_output(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) 
     return Ref(source.id, ref.output_nr) if source is not None and fits else None
 
 
-def draw_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
+def draw_part(diff: Diff, united: UnionGraph, hops: int = 1, *, with_explained: bool = True) -> Graph:
     """Return the changes, as the findings report them, with neighbors at most ``hops`` edges away."""
     # Of modules with the same changes and paths that differ only in numbers, the part has the first. Its `ext["times"]`
     # is the number of these modules, and readers of the others read from it. An added or removed module of several
@@ -201,7 +201,7 @@ class _Whole(NamedTuple):
 
 
 class _Drawing:
-    def __init__(self, diff: Diff, united: United, *, with_explained: bool) -> None:
+    def __init__(self, diff: Diff, united: UnionGraph, *, with_explained: bool) -> None:
         self._united = united
         self._union = united.drawn.graph
         # The number of changed nodes that each drawn one represents.

@@ -237,7 +237,7 @@ def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
     subject = f"{role_text(change) if change.subject == 'module' else change.subject} "
     subject = subject if change.subject in {"scope", "cut", "module"} else ""
     write_name = module_name if change.subject in {"module", "scope"} else word
-    was = f"{write_name(change.was)} -> " if change.was or change.subject == "module" else ""
+    was = f"{write_name(change.old_id)} -> " if change.old_id or change.subject == "module" else ""
     about, how = change_summary(change) if summary else "", nesting(change)
     how = f", {how}{by}" if how else ""
     return f"{subject}{was}{write_name(change.id)}{how}{f'  {about}' if about else ''}"
@@ -245,7 +245,7 @@ def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
 
 def role_text(change: Change) -> str:
     """Return the role of a renamed tensor, or ``module``."""
-    return word(change.what) if change.subject == "module" and change.what else "module"
+    return word(change.label) if change.subject == "module" and change.label else "module"
 
 
 def is_renumbering(change: Change) -> bool:
@@ -255,9 +255,9 @@ def is_renumbering(change: Change) -> bool:
 
 def nesting(change: Change) -> str:
     """Return ``wrapped`` for a renamed module that now is inside its former name, ``unwrapped`` for the reverse."""
-    if change.kind != "renamed" or change.subject not in {"module", "scope"} or change.was == change.id:
+    if change.kind != "renamed" or change.subject not in {"module", "scope"} or change.old_id == change.id:
         return ""
-    inner, outer = (f"{name}." if name else "" for name in (change.id, change.was))
+    inner, outer = (f"{name}." if name else "" for name in (change.id, change.old_id))
     return "wrapped" if inner.startswith(outer) else "unwrapped" if outer.startswith(inner) else ""
 
 
@@ -266,15 +266,15 @@ def change_summary(change: Change) -> str:
     if change.subject == "module":
         return pluralize(change.nodes, "node") if change.nodes else ""
     tensor = "" if change.tensor is None else tensor_text(change.tensor)
-    name = operation_or_class(change) if change.what or change.subject in {"cut", "node"} else ""
+    name = operation_or_class(change) if change.label or change.subject in {"cut", "node"} else ""
     return " ".join(filter(None, (name, tensor)))
 
 
 def operation_or_class(change: Change) -> str:
     """Return the operation or class of a change, with settings if it was added or removed: ``Dropout(p=0.1)``."""
     if change.kind not in ADDED_OR_REMOVED:
-        return word(change.what)
-    return operation_text(change, change.what, before=change.kind == "removed")
+        return word(change.label)
+    return operation_text(change, change.label, before=change.kind == "removed")
 
 
 def operation_text(change: Change, name: object, *, before: bool) -> str:
@@ -331,7 +331,7 @@ def name_values(diff: Diff) -> tuple[Change, ...]:
 def _name_values_of(change: Change, vocabulary: Vocabulary) -> Change:
     if change.subject != "node" or not any(field.path[0] == _ATTRIBUTES for field in change.fields):
         return change
-    was = next((str(field.before) for field in change.fields if field.path == _OPERATION), change.what)
+    was = next((str(field.before) for field in change.fields if field.path == _OPERATION), change.label)
 
     def name_value(operation: str, path: Path, value: Any) -> Any:
         name = vocabulary.value_name(operation, str(path[1]), value)
@@ -344,7 +344,7 @@ def _name_values_of(change: Change, vocabulary: Vocabulary) -> Change:
     def name_both(field: FieldChange) -> FieldChange:
         if field.path[0] != _ATTRIBUTES or len(field.path) == 1:
             return field
-        before, after = name_value(was, field.path, field.before), name_value(change.what, field.path, field.after)
+        before, after = name_value(was, field.path, field.before), name_value(change.label, field.path, field.after)
         return replace(field, before=before, after=after)
 
     return replace(change, fields=tuple(map(name_both, change.fields)))

@@ -92,7 +92,7 @@ class Vocabulary(NamedTuple):
 
     defaults: Mapping[str, str] = MappingProxyType({})
     """The default values of attributes and of parts of module descriptions, as text in lower case. All others are
-    false; ``*`` stands for any value, if an attribute repeats other information."""
+    false; ``*`` is any value, if an attribute repeats other information."""
 
     def __or__(self, other: Vocabulary) -> Vocabulary:
         return Vocabulary(*map(_join, self, other))

@@ -38,7 +38,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "take detach() out of this line if {names} should learn from what is computed with its result",
     ),
     "data": CauseText(
-        "`.data` gives the numbers of a tensor without its graph, which cuts {names}",
+        "`.data` returns the tensor without its graph, which cuts {names}",
         "use the tensor itself instead of its `.data` if {names} should learn",
     ),
     "no_grad": CauseText(
@@ -57,32 +57,32 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "compiled": CauseText(
         "compiled code runs here, and its result carries no gradient, which cuts {names}",
-        'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"): that tells the line inside',
+        'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"), to find the line',
     ),
     "graph_break": CauseText(
-        "torch.compile ends a graph here, and gradients go on into the next: {op}",
-        "move this line out of the compiled code, or write it as torch's reason asks, to have one graph",
+        "torch.compile breaks the graph here, and gradients continue in the next one: {op}",
+        "move this line out of the compiled code, or rewrite it as torch's reason says, to get one graph",
     ),
     "recompile": CauseText(
-        "torch.compile compiles this call anew: {op}",
-        "keep what changed equal between calls, or pass dynamic=True to torch.compile if it is a size",
+        "torch.compile recompiles this call: {op}",
+        "pass equal values in each call, or pass dynamic=True to torch.compile if a size changed",
     ),
     "opaque": CauseText(
-        "compiled code gives {names} no gradient, or only zeros, and what it does inside is not recorded",
+        "compiled code gives {names} no gradient, or only zeros, and its operations are not recorded",
         'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"), if {names} should learn',
     ),
     "sample": CauseText(
-        "{op} draws a sample, and no gradient goes from a sample back to {names}",
+        "{op} draws a sample, which passes no gradient back to {names}",
         "use rsample(), gumbel_softmax for categories, or a loss of log_prob() of the sample, which reaches {names} "
         "another way",
     ),
     "rebuilt": CauseText(
-        "{op} copies numbers out of tensors into a new one, which cuts {names}",
+        "{op} copies values out of tensors into a new one, which cuts {names}",
         "join tensors with torch.stack or torch.cat instead of torch.tensor: these keep the graph",
     ),
     "new_leaf": CauseText(
-        "a new leaf without a graph takes the place of a value that was computed from {names}",
-        "go on with the computed tensor itself; to run a module on it, use torch.func.functional_call",
+        "a new leaf without a graph replaces a value that was computed from {names}",
+        "use the computed tensor itself; to run a module on it, use torch.func.functional_call",
     ),
     "checkpoint": CauseText(
         "a reentrant checkpoint got no input that requires grad, so {names} {gets} no gradient through it",
@@ -97,25 +97,24 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "compute the loss with the tensor itself, and call {op} only for what is printed or stored",
     ),
     "exchanged": CauseText(
-        "new numbers are assigned to {names} through `.data`, which autograd does not see",
-        "check that the gradient is meant for the numbers that are there when backward runs",
+        "new values are assigned to {names} through `.data`, which autograd does not see",
+        "check that backward should use the values at the time when it runs",
     ),
     "put": CauseText(
-        "{op} puts numbers that are computed from {names} into another tensor, which autograd does not follow, and so "
-        "cuts {names}",
-        "go on with the computed tensor itself; to run a module with it, use torch.func.functional_call",
+        "{op} copies values computed from {names} into another tensor, unseen by autograd, which cuts {names}",
+        "use the computed tensor itself; to run a module with it, use torch.func.functional_call",
     ),
     "stop_gradient": CauseText(
         "stop_gradient cuts {names}",
         "take stop_gradient out of this line if {names} should learn from what is computed with its result",
     ),
     "custom_rule": CauseText(
-        "the gradient that {op} defines for itself is zero for {names}",
+        "the custom gradient rule of {op} returns zero for {names}",
         "return a gradient for every input that needs one in its rule, if {names} should learn through it",
     ),
     "integer": CauseText(
         "{names} {is} of integers or booleans, which have no gradient",
-        "keep {it} out of what is differentiated, or store floats if {it} should learn",
+        "do not differentiate by {it}, or store floats if {it} should learn",
     ),
     "unused": CauseText(
         "the loss does not depend on {names}", "let the loss depend on {names}, or leave {it} out of the optimizer"
@@ -133,23 +132,23 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     "unreached": CauseText(
         "no gradient arrives at {names}, and the file does not say why",
         "capture it again with --flow, in Python with gradir.record(model, flow=True), or run `gradir explain` on the "
-        "program, where its front-end can",
+        "program, if its front-end supports it",
     ),
     "withheld": CauseText(
         "the backward of the custom Function {op} returns no gradient for {names}",
         "return a gradient for every input that needs one in its backward, and look for a detach inside it",
     ),
     "no_derivative": CauseText(
-        "{op} gives {names} no gradient, as torch has none for it with these arguments",
+        "{op} gives {names} no gradient, since torch defines none for these arguments",
         "use something with a derivative instead, such as a norm with p=1 for one with p=0",
     ),
     "unrecorded": CauseText(
-        "no gradient arrives at {names}, and the reason is not known: the loss, or a part of it, was computed "
-        "outside the recording",
+        "no gradient arrives at {names}, and the reason is not known: the loss, or a part of it, was computed outside "
+        "the recording",
         "compute the loss inside `with gradir.record(model, flow=True)`",
     ),
     "frozen": CauseText(
-        "{names} {has} requires_grad=False", "call requires_grad_() before the forward on what should learn"
+        "{names} {has} requires_grad=False", "call requires_grad_() before the forward if {it} should learn"
     ),
     "no_graph": CauseText(
         "the loss depends on nothing that requires grad, so its backward raises",
@@ -165,8 +164,8 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "add {it} to the optimizer, or ignore this if another one has {it}",
     ),
     "moves_nothing": CauseText(
-        "no gradient arrives at anything that this optimizer has, so its step moves nothing",
-        "make the optimizer from the parameters that the loss depends on: it may have those of a copy or of another "
+        "no parameter of this optimizer gets a gradient, so its step changes nothing",
+        "create the optimizer with the parameters that the loss depends on: it may have those of a copy or of another "
         "model",
     ),
     "raw_update": CauseText(
@@ -175,9 +174,9 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "outside of its mask, so use optax.partition with optax.set_to_zero for a leaf that should stay",
     ),
     "replaced": CauseText(
-        "{names} {gets} a gradient, and the optimizer has tensors instead that this model does not have: those of a "
-        "copy, or those that the model had before it was changed",
-        "make the optimizer from the parameters of the model that is trained, after its last change",
+        "{names} {gets} a gradient, but the optimizer has other tensors: those of a copy, or those that the model had "
+        "before it was changed",
+        "create the optimizer with the parameters of the trained model, after its last change",
     ),
     "not_registered": CauseText(
         "{names} {gets} a gradient, but model.parameters() does not have {it}, so an optimizer made from that lacks "
@@ -186,16 +185,16 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "nn.ParameterList or nn.ParameterDict instead of a list or a dict",
     ),
     "lent": CauseText(
-        "{names} {gets} a gradient in a tensor that the module has only while it runs, as if offloaded, and loses it",
+        "{names} {gets} a gradient in a temporary tensor of its module, as with offloading, and loses it",
         "train without offloading, or keep the tensors with data in the model",
     ),
     "untied": CauseText(
-        "the numbers of {names} are equal in two tensors, and each gets its own gradient",
+        "two tensors have the values of {names}, and each gets its own gradient",
         "assign one parameter to both modules again, after loading and moving",
     ),
     "zero": CauseText(
-        "the gradient of {names} becomes zero in {op}, with the numbers of this step",
-        "check what {op} gets here; ignore this if other inputs give a gradient",
+        "the gradient of {names} becomes zero in {op}, with the values of this step",
+        "check the inputs of {op} here; ignore this if other inputs give a gradient",
     ),
     "lost": CauseText(
         "the loss is infinite or NaN, and the gradient of {names} becomes zero in {op}",
@@ -207,12 +206,12 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "loss_undefined": CauseText(
         "{op} makes the loss infinite or NaN",
-        "keep what {op} gets inside its range, by a clamp or a small number added before it",
+        "keep the input of {op} inside its range, by a clamp or a small number added before it",
     ),
     "undefined": CauseText(
         "{op} makes the loss infinite or NaN, and the gradient of {names} is zero",
-        "keep what {op} divides by or takes away from zero, by a clamp or a small number added, and leave what is "
-        "empty out of the loss",
+        "keep the divisor or input of {op} away from zero, by a clamp or a small added number, and leave empty rows "
+        "out of the loss",
     ),
     "flat": CauseText(
         "{op} is flat: its derivative is zero everywhere, and so is the gradient of {names}",
@@ -229,8 +228,8 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "one_step": CauseText(
         "the gradient of {names} is zero: one output of {op} is taken here, at which its direction has seen one step",
-        "take the last state of each direction instead, torch.cat([h_n[-2], h_n[-1]], -1), or pool all outputs, as "
-        "by output.mean(dim) over the steps",
+        "take the last state of each direction instead, torch.cat([h_n[-2], h_n[-1]], -1), or pool all outputs, as by "
+        "output.mean(dim) over the steps",
     ),
     "single": CauseText(
         "{op} normalises over the single entry that an input of this step has, so its result is constant and the "
@@ -238,29 +237,29 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "ignore this if other inputs have several entries there",
     ),
     "closed": CauseText(
-        "{op} gets only zeros, whatever comes in, so the gradient of {names} stays zero",
-        "look for what is zero before it, such as weights or a dropout of 1, and initialise or set it otherwise",
+        "{op} gets only zeros for any input, so the gradient of {names} stays zero",
+        "find the zero before it, such as weights or a dropout of 1, and initialise or set it otherwise",
     ),
     "weighed_out": CauseText(
-        "{op} multiplies by a zero of the program, so the gradient of {names} is zero as long as that is",
+        "{op} multiplies by a constant zero of the program, so the gradient of {names} is zero",
         "set the factor to another number, or leave the term out; ignore this while a schedule keeps it at zero",
     ),
     "dropped": CauseText(
         "a dropout with probability 1 drops everything, so the gradient of {names} is zero", "use a probability below 1"
     ),
     "flat_slope": CauseText(
-        "the loss is made of a slope of {op}, which is constant wherever it has one, so the gradient of "
-        "{names} is zero",
+        "the loss is computed from a derivative of {op}, which is piecewise constant, so the gradient of {names} is "
+        "zero",
         "use a function with a second derivative instead, such as tanh, silu or softplus",
     ),
     "adds_up": CauseText(
-        "the results of {op} are added up, which gives 1 whatever comes in, so the gradient of {names} is zero",
+        "the results of {op} are added up, which gives 1 for any input, so the gradient of {names} is zero",
         "weigh them before they are added, or use a loss that takes a target, such as cross_entropy",
     ),
     "norm_adds_up": CauseText(
-        "the results of {op} are added up, and the sum of what is normalised is constant, so the gradient of {names} "
-        "is zero",
-        "weigh the entries before they are added, or use a loss that takes a target, as a sum is for a test alone",
+        "the results of {op} are added up, and the sum of normalised values is constant, so the gradient of {names} is "
+        "zero",
+        "weigh the entries before they are added, or use a loss that takes a target; a sum is only for tests",
     ),
     "out_of_range": CauseText(
         "every input of {op} is at or beyond its bounds, where it is flat, so the gradient of {names} is zero",
@@ -271,12 +270,12 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "initialise one of the two factors with numbers other than zero",
     ),
     "dead": CauseText(
-        "every input of {op} in this step is where it is flat, so the gradient of {names} is zero",
-        "ignore this if other inputs are where it has a slope; else change the initial bias or the learning rate, or "
-        "use a function with a slope there, such as leaky_relu",
+        "{op} is flat at every input of this step, so the gradient of {names} is zero",
+        "ignore this if it has a slope at other inputs; else change the initial bias or the learning rate, or use a "
+        "function with a slope there, such as leaky_relu",
     ),
     "equal": CauseText(
-        "what {op} measures is zero in this step, which is its minimum, and so is the gradient of {names}",
+        "{op} is zero in this step, which is its minimum, and so is the gradient of {names}",
         "ignore this where both sides start equal, as a student and its teacher do",
     ),
     "not_chosen": CauseText(
@@ -289,11 +288,11 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "masked": CauseText(
         "{op} masks everything that depends on {names} in this step",
-        "check the mask; ignore this if it leaves something of other inputs",
+        "check the mask; ignore this if it keeps entries of other inputs",
     ),
     "padding": CauseText(
-        "{op} looks up nothing but padding_idx in {names} in this step, and that row gets no gradient",
-        "check the indices; ignore this if other inputs have others",
+        "{op} looks up only padding_idx in {names} in this step, and that row gets no gradient",
+        "check the indices; ignore this if other inputs look up other rows",
     ),
     "ignored": CauseText(
         "every target of {op} is ignored in this step or has a weight of zero, so the gradient of {names} is zero",
@@ -309,16 +308,17 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "starting": CauseText(
         "the other factor of {op} starts at zero, and the gradient of {names} is zero until that has learned",
-        "ignore this where the zero is meant, as in LoRA or a residual branch that starts closed",
+        "ignore this where the zero is intended, as in LoRA or a residual branch that starts closed",
     ),
     "rounding": CauseText(
-        "the gradient of {names} is zero but for rounding: what {op} adds to all entries is subtracted again",
+        "the gradient of {names} is zero except for rounding: the value that {op} adds to all entries is subtracted "
+        "again",
         "leave out a bias before a normalisation, or ignore this",
     ),
     "cancel": CauseText(
-        "what comes back from {op} to {names} adds up to zero",
-        "look for what is computed twice and subtracted or divided, such as a policy that is its own reference or the "
-        "log_prob() of its own rsample(), and detach() one of the two if {names} should learn",
+        "the gradients that {op} passes back to {names} add up to zero",
+        "look for a value that is computed twice and subtracted or divided, such as a policy that is its own reference "
+        "or the log_prob() of its own rsample(), and detach() one of the two if {names} should learn",
     ),
     "nonfinite": CauseText(
         "the gradient of {names} becomes infinite or NaN in {op}",
@@ -327,16 +327,17 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "born": CauseText(
         "{op} gives NaN or infinity in the forward, and so the gradient of {names} is infinite or NaN",
-        "keep what {op} gets inside its range, by a clamp or a small number added before it, or compute it in a wider "
-        "dtype",
+        "keep the input of {op} inside its range, by a clamp or a small number added before it, or compute it in a "
+        "wider dtype",
     ),
     "nonfinite_input": CauseText(
-        "{op} gets NaN or infinity from a tensor that no parameter is behind, such as an input, and so the gradient of "
-        "{names} is infinite or NaN",
-        "look for what is not finite in the data, such as by torch.isfinite(x).all(), and replace it or leave it out",
+        "{op} gets NaN or infinity from a tensor that depends on no parameter, such as an input, and so the gradient "
+        "of {names} is infinite or NaN",
+        "look for values that are not finite in the data, such as by torch.isfinite(x).all(), and replace it or leave "
+        "it out",
     ),
     "nonfinite_grad": CauseText(
-        "`.grad` of {names} holds NaN or infinity",
+        "`.grad` of {names} contains NaN or infinity",
         "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",
     ),
     "zero_grad": CauseText(
@@ -353,7 +354,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "overflow": CauseText(
         "the gradient of {names} is too large for float16 in {op}, and becomes infinite",
-        "compute {op} in bfloat16 or float32; torch.amp.GradScaler leaves out such a step and takes a smaller scale",
+        "compute {op} in bfloat16 or float32; torch.amp.GradScaler skips such a step and takes a smaller scale",
     ),
     "exploding": CauseText(
         "the gradient of {names} grows with every repetition of {op}, until it is infinite",
@@ -363,16 +364,16 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     "where_trap": CauseText(
         "the gradient of {names} becomes NaN in {op}, which gets 0 back where its result is not taken, and 0 times "
         "infinity is NaN",
-        "give {op} a safe input where its result is not taken, by a torch.where before it as well: "
-        "torch.where(mask, {op}(torch.where(mask, x, 1.0)), other)",
+        "give {op} a safe input where its result is not taken, by a torch.where before it as well: torch.where(mask, "
+        "{op}(torch.where(mask, x, 1.0)), other)",
     ),
     "all_masked": CauseText(
-        "the gradient of {names} becomes NaN in {op}: a mask leaves nothing in a row, whose softmax is NaN",
+        "the gradient of {names} becomes NaN in {op}: a mask hides a whole row, whose softmax is NaN",
         "keep an entry in each row of the mask, or fill with a large negative number instead of -inf and leave such "
         "rows out of the loss",
     ),
     "captured": CauseText(
-        "{op} takes {names} from outside and not from its arguments, so no gradient goes back",
+        "{op} reads {names} from an enclosing scope and not from its arguments, so it passes no gradient back",
         "pass {it} in an argument that is differentiated, if {names} should learn",
     ),
     "while_loop": CauseText(
@@ -384,11 +385,11 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "name a loss, and not the step, to have another function explained",
     ),
     "cleared": CauseText(
-        "the gradient of {names} is wiped here, after the backward that brought it and before a step used it",
+        "the gradient of {names} is cleared here, after the backward that computed it and before a step used it",
         "call zero_grad() before the backward or after the step, and not between them",
     ),
     "clipped": CauseText(
-        "the gradient of {names} is multiplied or clamped to zero here, after the backward that brought it",
+        "the gradient of {names} is multiplied or clamped to zero here, after the backward that computed it",
         "check the limit that clip_grad_norm_ gets, and whether the norm is infinite, which makes all gradients zero: "
         "pass error_if_nonfinite=True to see it",
     ),
@@ -398,7 +399,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "let the loss depend on {names}, take the module out, or pass find_unused_parameters=True to "
         "DistributedDataParallel",
     ),
-    "raised": CauseText("{op} raised", "change what {op} is given, as the error says"),
+    "raised": CauseText("{op} raised", "change the arguments of {op}, as the error says"),
     "graphless": CauseText(
         "{op} ran under no_grad, so its result has no graph to take a derivative of",
         "run it and the derivative inside `with torch.enable_grad():`, or look for torch.no_grad() or "
@@ -409,19 +410,19 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "explain the loss instead of the error of its backward: `rec.explain(loss)`",
     ),
     "freed": CauseText(
-        "an earlier backward has used up what {op} saved, and a second one cannot run through it",
-        "compute this anew in each step, detach() what is carried over from the last one, or keep the graph with "
+        "an earlier backward has freed the tensors that {op} saved, and a second one cannot run through it",
+        "compute this again in each step, detach() values from the last step, or keep the graph with "
         "backward(retain_graph=True)",
     ),
     "updated": CauseText(
         "{op} changes {names}, which an earlier operation saved for its derivative",
-        "compute the loss anew after an optimizer's step, or run each backward of it before the step",
+        "compute the loss again after an optimizer's step, or run each backward of it before the step",
     ),
     "overwritten": CauseText(
-        "{op} changes what an earlier operation saved for its derivative, unseen by torch, and the gradient of {names} "
-        "is not the derivative",
+        "{op} changes a tensor that an earlier operation saved for its derivative, unseen by torch, and the gradient "
+        "of {names} is wrong",
         "write to a clone() or after the backward, and under torch.no_grad() instead of through `.data` or an array, "
-        "so that torch can tell",
+        "so that torch detects it",
     ),
     "inplace": CauseText(
         "{op} writes to {names}, which an earlier operation saved for its derivative",

@@ -71,16 +71,16 @@ JAX_ADVICE: Final[Mapping[str, str]] = {
     "not_in_optimizer": "let the optimizer update {it}, or ignore this if {names} should stay, as with "
     "optax.set_to_zero",
     "moves_nothing": "give the optimizer the leaves that the loss depends on: check its labels or its mask, and "
-    "what the loss is computed with",
-    "raised": "give {op} a rule with jax.custom_vjp, or stop_gradient what it takes if nothing should learn by it",
+    "the inputs of the loss",
+    "raised": "give {op} a rule with jax.custom_vjp, or stop_gradient its inputs if nothing should learn by it",
     "all_masked": "keep an entry in each row of the mask, or fill with jnp.finfo(x.dtype).min instead of -jnp.inf "
     "and leave such rows out of the loss",
-    "born": "keep what {op} gets inside its range, by jnp.clip or a small number added before it, or compute it in "
+    "born": "keep the input of {op} inside its range, by jnp.clip or a small number added before it, or compute it in "
     "a wider dtype",
-    "born exp": "bound what exp gets, as by jnp.minimum(x, 20), or stay with logarithms, as jax.nn.logsumexp does",
-    **dict.fromkeys(("born log", "born log1p"), "keep what {op} gets above 0, as by jnp.maximum(x, 1e-6)"),
-    "nonfinite_input": "look for what is not finite in the data, such as by jnp.isfinite(x).all(), and replace it "
-    "or leave it out",
+    "born exp": "bound the input of exp, as by jnp.minimum(x, 20), or stay in log space, as jax.nn.logsumexp does",
+    **dict.fromkeys(("born log", "born log1p"), "keep the input of {op} above 0, as by jnp.maximum(x, 1e-6)"),
+    "nonfinite_input": "look for values that are not finite in the data, such as by jnp.isfinite(x).all(), and replace "
+    "or leave out those",
     "nondifferentiable": "use something with a derivative instead, such as jax.nn.softmax for an argmax or "
     "jax.nn.sigmoid for a comparison",
     **dict.fromkeys(

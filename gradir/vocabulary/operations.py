@@ -15,8 +15,8 @@ _COLLECTIVE: Final = (
     "back into the result: gathered[rank] = x",
 )
 _CAST: Final = (
-    "keep a float for what should learn: an index or a mask gives {names} no gradient, but an interpolation between "
-    "entries and a soft mask do"
+    "use a float for values that should learn: an index or a mask gives {names} no gradient, but an interpolation "
+    "between entries and a soft mask do"
 )
 _COMPARISON: Final = (
     "use something soft instead, such as torch.sigmoid((a - b) / temperature), or add a straight-through estimator "
@@ -56,19 +56,19 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
     "exit": {
         "saving": (
             "a tensor that is saved here is loaded again without its graph, which cuts {names}",
-            "hand on the tensor itself, and save only what need not learn",
+            "pass on the tensor itself, and save only tensors that need no gradient",
         ),
     },
     **dict.fromkeys(("no_derivative", "withheld"), dict.fromkeys(_COLLECTIVES, _COLLECTIVE)),
     "born": {
         **dict.fromkeys(("baddbmm", "bmm", "einsum", "matmul", "mm"), _PRODUCT),
         **dict.fromkeys(("std", "var"), _SPREAD),
-        "div": "keep what it divides by away from 0, by a clamp or a small number added",
-        "exp": "bound what exp gets, as by x.clamp(max=20), or stay with logarithms, as torch.logsumexp does",
-        **dict.fromkeys(("log", "log2", "log10"), "keep what {op} gets above 0, as by {op}(x.clamp(min=1e-6))"),
+        "div": "keep its divisor away from 0, by a clamp or a small added number",
+        "exp": "bound the input of exp, as by x.clamp(max=20), or stay in log space, as torch.logsumexp does",
+        **dict.fromkeys(("log", "log2", "log10"), "keep the input of {op} above 0, as by {op}(x.clamp(min=1e-6))"),
     },
     "nonfinite": {
-        "ctc_loss": "pass zero_infinity=True, or leave out what has more targets than inputs: its loss is infinite"
+        "ctc_loss": "pass zero_infinity=True, or leave out samples with more targets than inputs, with an infinite loss"
     },
     "sample": {
         **dict.fromkeys(("bernoulli", "binomial", "multinomial", "poisson"), _DRAW),
@@ -112,7 +112,7 @@ DISPLAY_NAMES: Final[Mapping[str, str]] = {
 FUNCTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "nondifferentiable": (
         "the custom Function {op} gives a result without a gradient, which cuts {names}",
-        "give {op}.apply each tensor as an argument of its own and not in a list, and mark no result of it with "
+        "give {op}.apply each tensor as a separate argument and not in a list, and mark no result of it with "
         "mark_non_differentiable",
     ),
     "withheld": (
@@ -151,12 +151,12 @@ _ERRORS: Final = (
     ),
     (
         "does not require grad and does not have a grad_fn",
-        "explain the loss, which tells where it loses its graph: `rec.explain(loss)`",
+        "explain the loss to find the line where it loses its graph: `rec.explain(loss)`",
     ),
     (
         "backward through the graph a second time",
-        "compute the loss anew before each backward, detach() what is carried over from the last step, or add up the "
-        "losses and call backward once",
+        "compute the loss again before each backward, detach() values from the last step, or add up the losses and "
+        "call backward once",
     ),
     ("only Tensors of floating point", "convert it to floats first: integers and booleans have no gradient"),
     (
@@ -165,12 +165,12 @@ _ERRORS: Final = (
     ),
     (
         "One of the differentiated Tensors does not require grad",
-        "call requires_grad_() on what the derivative is by, the second argument, before the forward that computes "
-        "with it, as in t = t.requires_grad_()",
+        "call requires_grad_() on the second argument, the tensor to differentiate by, before the forward that "
+        "computes with it, as in t = t.requires_grad_()",
     ),
     (
         "support the deepcopy protocol",
-        "copy what the module computes only after detach(), or keep the tensor out of the attributes of what is copied",
+        "copy computed tensors only after detach(), or keep them out of the attributes of the copied object",
     ),
     (
         "is a view and is being modified inplace",

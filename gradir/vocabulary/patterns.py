@@ -18,7 +18,7 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     "straight-through": (
         "{op} is part of a straight-through estimator: the forward takes the other value, and {names} {gets} the "
         "gradient as if it had been passed on unchanged",
-        "keep this cut: without it, the gradient would be that of the function that is passed by, which is often zero",
+        "keep this cut: without it, the gradient would be that of the bypassed function, which is often zero",
     ),
     "stop-gradient": (
         "{op} stops the gradient of {names} on one side of a comparison",
@@ -55,7 +55,7 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "reference model": (
         "{cause}: it is part of a reference model, which stays as it is",
-        "keep this cut; requires_grad_(False) on the reference model says the same, and saves memory",
+        "keep this cut; requires_grad_(False) on the reference model does the same, and saves memory",
     ),
     "other optimizer": (
         "{cause}; this optimizer does not have {it}",
@@ -63,10 +63,10 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "teacher": (
         "{cause}: it is part of a teacher, whose results are targets",
-        "keep this cut; requires_grad_(False) on the teacher says the same, and saves memory",
+        "keep this cut; requires_grad_(False) on the teacher does the same, and saves memory",
     ),
     OTHER_MODEL: ("{cause}", "record that model too if it should learn from this loss"),
-    "another path": ("{cause}, and another path gives {it} a gradient", "keep this cut if it is meant, or {advice}"),
+    "another path": ("{cause}, and another path gives {it} a gradient", "keep this cut if it is intended, or {advice}"),
     "score function": (
         "{cause}, and another path gives {it} a gradient",
         "keep this if the loss takes log_prob() of the sample, as in REINFORCE and PPO; else use rsample(), or "
@@ -83,7 +83,7 @@ OF_REACHED: Final[Mapping[str, str]] = {
 # The sentence and the advice by pattern if a parameter gets no other gradient, which the pattern does not excuse.
 LOST: Final[Mapping[str, tuple[str, str]]] = {
     "straight-through": (
-        "the straight-through estimator passes {names} by, and nothing else gives {it} a gradient",
+        "the straight-through estimator bypasses {names}, and nothing else gives {it} a gradient",
         "add a loss of the value inside {op}, such as F.mse_loss(q, z.detach()) for a codebook, or update {it} by a "
         "moving average; if {names} should get the gradient of the result, swap the two values: x + (q - x).detach() "
         "gives it to x",
@@ -91,8 +91,8 @@ LOST: Final[Mapping[str, tuple[str, str]]] = {
     **{
         network: (
             f"{{cause}}: it looks like part of a {network}, and the optimizer has {{it}}",
-            f"take {{it}} out of the optimizer if {mover} {{it}}; if {{names}} should learn, leave out what cuts here: "
-            "a detach, or no_grad around this line or its callers",
+            f"take {{it}} out of the optimizer if {mover} {{it}}; if {{names}} should learn, remove the cut here: a "
+            f"detach, or no_grad around this line or its callers",
         )
         for network, mover in (
             ("target network", "another network moves"),

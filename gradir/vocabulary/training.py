@@ -14,7 +14,7 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "parameter_not_finite": (
         "{names} {holds} NaN or infinity after the step",
-        "look for a learning rate that is too large, and for what the optimizer divides by",
+        "look for a learning rate that is too large, and for the divisor of the optimizer's update",
     ),
     "loss_explodes": (
         "the loss has grown without bound",
@@ -22,7 +22,7 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "kept_graphs": (
         "{op} keeps the graphs of earlier steps alive, so memory grows with every step",
-        "keep the number alone: append loss.item(), or loss.detach() where it is to stay a tensor",
+        "store only the number: append loss.item(), or loss.detach() if it must stay a tensor",
     ),
     "summed_graphs": (
         "{op} is a sum of the results of all steps with their graphs, so memory grows with every step",
@@ -30,7 +30,7 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "carried_graph": (
         "the graph of a step reaches back through the steps before it, by {op}",
-        "detach() what is carried over from one step to the next",
+        "detach() values that one step passes to the next",
     ),
     "lr_zero": (
         "the learning rate of {names} is 0, so no step moves {it}",
@@ -43,30 +43,30 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "vanished": (
         "the gradient of {names} is so small that no step moves {it}",
-        "use activations with a slope, such as relu or gelu, a normalisation or residual connections, and an initial "
-        "weight that keeps the size of what goes through",
+        "use activations with a slope, such as relu or gelu, a normalisation or residual connections, and initial "
+        "weights that preserve the scale of activations",
     ),
     "vanishing": (
         "the gradient vanishes on the way back to {names}",
-        "use activations with a slope, such as relu or gelu, a normalisation or residual connections, and an initial "
-        "weight that keeps the size of what goes through",
+        "use activations with a slope, such as relu or gelu, a normalisation or residual connections, and initial "
+        "weights that preserve the scale of activations",
     ),
     "exploding_gradient": (
         "the gradient grows on the way back to {names}",
         "use a normalisation or smaller initial weights, or clip the norm of the gradient",
     ),
     "by_hand": (
-        "the program has no optimizer, so each backward counts as a step after which parameters have other numbers",
-        "step by an optimizer of torch.optim to hear of parameters that do not move, too",
+        "the program has no optimizer, so each backward after which parameters have other values counts as a step",
+        "use an optimizer of torch.optim to find parameters that do not move, too",
     ),
     "never_stepped": (
-        "{op} never steps, so nothing that it has is trained",
+        "{op} never steps, so none of its parameters is trained",
         "call optimizer.step() after the backward",
     ),
     "skipped_steps": (
-        "the GradScaler leaves out every step, so nothing moves",
-        "look for what makes the gradients infinite or NaN: the scaler leaves out such a step and takes a smaller "
-        "scale, which helps only where the scale was too large",
+        "the GradScaler skips every step, so no parameter moves",
+        "find the operation that makes the gradients infinite or NaN: the scaler skips such a step and takes a smaller "
+        "scale, which helps only if the scale was too large",
     ),
     "wiped": (
         "the gradient of {names} is gone when the optimizer steps",
@@ -98,11 +98,11 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "give both the same shape, such as by output.squeeze(-1) or target.unsqueeze(-1)",
     ),
     "softmax_twice": (
-        "{op} gets probabilities where it takes logits: it applies a softmax of its own",
+        "{op} gets probabilities where it takes logits: it applies a softmax itself",
         "give it the logits, without the softmax or log_softmax before it",
     ),
     "sigmoid_twice": (
-        "{op} gets the result of a sigmoid where it takes logits: it applies a sigmoid of its own",
+        "{op} gets the result of a sigmoid where it takes logits: it applies a sigmoid itself",
         "give it the logits without the sigmoid, or use binary_cross_entropy",
     ),
     "not_log": (
@@ -110,7 +110,7 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "give it the result of log_softmax, or use cross_entropy with the logits",
     ),
     "parted": (
-        "the ranks do not agree about {op}",
-        "look for what differs between ranks: a seed, the order of data, or a parameter that is not synchronised",
+        "the ranks disagree about {op}",
+        "find the difference between ranks: a seed, the order of data, or a parameter that is not synchronised",
     ),
 }

@@ -188,8 +188,8 @@ class _Page:
             notes.append(f"The charts show {len(watch.steps):,} of {pluralize(watch.count, 'step')}.")
         if columns.most_steps > 1:
             notes.append(
-                f"A column stands for up to {columns.most_steps:,} steps: a cell shows NaN or infinity where one of "
-                "them has it, else the highest number, and a line goes through the lowest and the highest."
+                f"A column shows up to {columns.most_steps:,} steps: a cell shows NaN or infinity if one of them has "
+                f"it, else the highest number, and a line goes through the lowest and the highest."
             )
         if len(watch.modules) > len(self.modules):
             notes.append(f"The first {len(self.modules):,} of {len(watch.modules):,} modules are drawn.")

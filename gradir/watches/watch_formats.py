@@ -71,7 +71,7 @@ def json_line(record: Line | Finding) -> str:
     try:
         body = msgspec.json.encode(line)
     except UnicodeEncodeError as error:
-        raise ExportError(f"the watch holds what JSON cannot spell: {error}") from error
+        raise ExportError(f"the watch has a value that JSON cannot represent: {error}") from error
     return f"{printable_json(body)}\n"
 
 

@@ -26,7 +26,7 @@ class EdgesOptions(Options, frozen=True, kw_only=True):
 class EdgesExporter:
     """A CSV edge list: source, output, target, input, kind, dtype, shape.
 
-    A scalar's shape is empty; ``?`` stands for what is not known.
+    A scalar's shape is empty; ``?`` is what is not known.
 
     >>> from gradir.ir import Node, Ref
     >>> x = Node("x", outputs=(TensorMeta("float32", (2, 3)),))

@@ -94,8 +94,8 @@ class Training:
             return [str(error)]
         (result,) = results
         problems = list(result.mismatches)
-        if result.fired != result.nodes:
-            problems.append(f"{result.fired} of {result.nodes} nodes")
+        if result.executed != result.nodes:
+            problems.append(f"{result.executed} of {result.nodes} nodes")
         return problems if kept else [*problems, "a gradient was changed"]
 
 

@@ -55,8 +55,8 @@ class Training:
         kept = as_before(parameters, lambda: results.append(rec.verify(loss)))
         (result,) = results
         problems = list(result.mismatches)
-        if result.fired != result.nodes:
-            problems.append(f"{result.fired} of {result.nodes} nodes")
+        if result.executed != result.nodes:
+            problems.append(f"{result.executed} of {result.nodes} nodes")
         return problems if kept else [*problems, "a gradient was changed"]
 
 

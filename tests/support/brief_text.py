@@ -48,7 +48,7 @@ def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
 def _is_of(line: str, cuts: list[Change]) -> bool:
     if len(cuts) == 1:
         return line.startswith(f"  {change_line(cuts[0]).text}")
-    start = f"  {'+' if cuts[0].kind == 'added' else '-'} {len(cuts)} cuts, {word(cuts[0].what)}"
+    start = f"  {'+' if cuts[0].kind == 'added' else '-'} {len(cuts)} cuts, {word(cuts[0].label)}"
     ends = [found.end() for found in re.finditer(": ", line)] if line.startswith(start) else []
     return any(set(expand_names(line[end:])[0]) == {change.id for change in cuts} for end in ends)
 

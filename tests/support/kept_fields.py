@@ -50,7 +50,7 @@ from gradir.passes.shared_words import translate_to_shared_terms
 from gradir.passes.wiring import mark_focus, within, without
 from gradir.registry import run_pass
 from gradir.review.reviewing import review_graphs
-from gradir.review.united import United, draw_part, drop_accumulators, unite_graphs
+from gradir.review.united import UnionGraph, draw_part, drop_accumulators, unite_graphs
 
 KEPT: Final = tuple(name for name in Graph.__struct_fields__ if name not in ("nodes", "scopes"))
 """All fields of a graph but those that passes are there to change."""
@@ -190,7 +190,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
             f"pass {name}": Operation(partial(apply_passes, plan_passes({name: value})))
             for name, value in PASSES.items()
         },
-        "a drawn part": Operation(lambda graph: draw_part(diff := review_graphs(graph, changed), United(diff))),
+        "a drawn part": Operation(lambda graph: draw_part(diff := review_graphs(graph, changed), UnionGraph(diff))),
         "a file": Operation(_write_and_read, frozenset({"read_from", "unknown"})),
     }
 

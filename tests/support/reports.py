@@ -18,7 +18,7 @@ from gradir.review import conditions, report, text
 from gradir.review.change_list import list_changes
 from gradir.review.kinds import sections
 from gradir.review.reviewing import add_findings
-from gradir.review.united import United
+from gradir.review.united import UnionGraph
 from gradir.review.wording import NO_COLOUR, Palette, field_value_text
 
 Graphs = tuple[Graph, Graph]
@@ -69,7 +69,9 @@ def words_of(field: FieldChange) -> tuple[str | None, str | None]:
 def without_sentence(diff: Diff) -> Diff:
     """A diff that begins with the line of counts, and tells all notes."""
     assert diff.sides is not None
-    return replace(diff, findings=tuple(each for each in diff.findings if each.kind != "summary")).between(diff.sides)
+    return replace(diff, findings=tuple(each for each in diff.findings if each.kind != "summary")).with_sides(
+        diff.sides
+    )
 
 
 def render_details(diff: Diff, graphs: Graphs, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
@@ -89,16 +91,16 @@ def markdown(a: Graph, b: Graph, diff: Diff) -> str:
 
 
 def cut_changed_part(a: Graph, b: Graph, diff: Diff, hops: int = 1) -> Graph:
-    return United(attach_findings(diff, (a, b))).changed_part(hops)
+    return UnionGraph(attach_findings(diff, (a, b))).changed_part(hops)
 
 
 def union(a: Graph, b: Graph, diff: Diff) -> Graph:
-    return United(attach_findings(diff, (a, b))).graph
+    return UnionGraph(attach_findings(diff, (a, b))).graph
 
 
 def change_lines(diff: Diff) -> list[Any]:
     assert diff.sides is not None
-    return list_changes(diff, diff.sides, United(diff))
+    return list_changes(diff, diff.sides, UnionGraph(diff))
 
 
 def headline(diff: Diff, graphs: Graphs) -> str:

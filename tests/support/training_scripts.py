@@ -1,4 +1,4 @@
-"""Training scripts that know nothing of gradir: files of tests/trainings. In those of JAX, ``CUT`` stands for what
+"""Training scripts that know nothing of gradir: files of tests/trainings. In those of JAX, ``CUT`` is what
 becomes of the hidden values, and ``TX`` for the optimizer."""
 
 from __future__ import annotations

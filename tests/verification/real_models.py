@@ -359,7 +359,7 @@ def row(name: str) -> str:
     with gradir.record(real.model) as recorder:
         loss = real.loss()
     found = recorder.verify(loss)
-    counts = f"{found.nodes:,} | {found.edges:,} | {found.fired:,} | {len(found.mismatches)}"
+    counts = f"{found.nodes:,} | {found.edges:,} | {found.executed:,} | {len(found.mismatches)}"
     counts += f" | {sum(len(false_alarms(build, way)) for way in WAYS.values())}"
     return f"| {name} | `{type(real.model).__name__.lstrip('_')}` | {counts} |"
 

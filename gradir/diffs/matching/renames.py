@@ -18,7 +18,7 @@ _CACHE_SIZE: Final = 1 << 19
 
 
 class Rename(NamedTuple):
-    """A prefix of names that became another; ``*`` stands for any index, the empty prefix for every name."""
+    """A prefix of names that became another; ``*`` is any index, the empty prefix for every name."""
 
     before: str
     after: str

@@ -129,7 +129,7 @@ class Places:
             orders = [sorted(filter(self._is_left, side), key=side.__getitem__) for side in sides]
             order, tied = merge_orders(orders)
             if tied:
-                self.clashes[above] = "both sides put modules into one place of a list"
+                self.clashes[above] = "both sides insert modules at one place of a list"
             for number, key in enumerate(order):
                 self._chosen[key] = self._chosen[key]._replace(name=str(number))
 
@@ -141,7 +141,7 @@ class Places:
         chain: dict[str, None] = {}
         while key and key not in self._merged_paths:
             if key in chain:
-                self.clashes.setdefault(key, "both sides put modules into each other")
+                self.clashes.setdefault(key, "both sides move modules into each other")
                 break
             chain[key] = None
             key = self._chosen[key].above

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 R = TypeVar("R", Node, Scope, Cut)
 
 _CHANGED: Final = "both sides changed it, and not in the same way"
-_REMOVED: Final = "one side changed what the other removed"
-_USED: Final = "one side uses what the other removed"
+_REMOVED: Final = "one side changed a part that the other removed"
+_USED: Final = "one side uses a part that the other removed"
 _UNUSED: Final = "no output depends on it after both edits"
 _OPEN: Final = "one side changed it, and the other added or removed one of the layers equal to it: which one is open"
 _ADDED: Final = "both sides added the graph, and not the same"

@@ -138,8 +138,8 @@ def slots_of(node: Node) -> Iterator[tuple[str, Saved]]:
 
 # The dtype and shape of each input of a node.
 Types = tuple["TensorMeta | None", ...]
-_MET: Final = "both edits change its sizes, and only a capture tells what they come to together"
-_STALE: Final = "one side changed the shape or dtype of what the other side's operation takes"
+_MET: Final = "both edits change its sizes; capture the merged program"
+_STALE: Final = "one side changed the shape or dtype of an input of the other side's operation"
 
 
 def input_types(node: Node, nodes: Mapping[str, Node]) -> Types:

@@ -148,7 +148,7 @@ def _graph_name(archive: zipfile.ZipFile) -> str:
         raise FormatError(f"the archive has several programs: {', '.join(map(excerpt, names[:3]))}; save one by itself")
     is_compiled = any("aotinductor" in name for name in archive.NameToInfo)
     what = "an AOTInductor package, which has code and no graph" if is_compiled else "no torch.export program"
-    raise FormatError(f"the archive has no models/model.json: it is {what}")
+    raise FormatError(f"the archive has no models/model.json; it is {what}")
 
 
 def _read_texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) -> dict[str, bytes]:
@@ -157,7 +157,7 @@ def _read_texts(archive: zipfile.ZipFile, names: Sequence[str], available: int) 
     for entry in entries:
         if (method := entry.compress_type) not in _METHODS:
             place = escape_unprintable(entry.filename)
-            raise FormatError(f"unknown compression method {method}; save the program anew", place=place)
+            raise FormatError(f"unknown compression method {method}; save the program again", place=place)
     # The directory of the archive may state more bytes than the file has, or the same bytes several times.
     stored = min(sum(entry.compress_size for entry in entries), available)
     size = sum(entry.file_size for entry in entries)
@@ -305,7 +305,7 @@ def _name(value: Any) -> str:
 def _check_name(name: Any) -> str:
     """Return the name of a tensor or the path of a module, or raise FormatError if it is too long."""
     if not isinstance(name, str) or len(name) > _LONGEST or name.count(".") > _DEEPEST:
-        raise FormatError(f"{excerpt(name)} is no name of a module or a tensor of at most {_LONGEST} characters")
+        raise FormatError(f"{excerpt(name)} is not a name of a module or tensor of at most {_LONGEST} characters")
     return name
 
 

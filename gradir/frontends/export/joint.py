@@ -39,7 +39,7 @@ def joint_program(target: Any) -> Program:
     if not target.compiles:
         regions = [_find_whole(found, tensors_of(result))]
     elif not regions:
-        raise CaptureError("nothing compiled ran: call what torch.compile returns, or use --graph joint")
+        raise CaptureError("no compiled code ran; call the result of torch.compile, or use --graph joint")
     return _join(regions, target)
 
 
@@ -53,7 +53,7 @@ def _find_whole(found: Sequence[Region], returned: Sequence[torch.Tensor]) -> Re
     cut = next(filter(None, map(_find_break, (*trained, *found))), None)
     expect_traced(found)
     if cut is None or cut.source is None:
-        raise CaptureError("torch.compile traced nothing that needs a gradient, so there is no joint graph")
+        raise CaptureError("torch.compile traced no operation that needs a gradient, so there is no joint graph")
     raise CaptureError(
         f"a joint graph is one graph, and torch.compile breaks this one at {cut.source.file}:{cut.source.line} "
         f"({cut.op}); capture its parts with --graph compiled"

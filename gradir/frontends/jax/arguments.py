@@ -25,8 +25,8 @@ class NoGraphError(CaptureError):
 
     def __init__(self, value: object) -> None:
         super().__init__(
-            f"JAX keeps no graph behind an object of type {type(value).__name__}: hand over the function that makes "
-            "it, and its arguments, as to jax.grad"
+            f"JAX has no graph of an object of type {type(value).__name__}; pass the function that computes it and "
+            f"its arguments, as to jax.grad"
         )
 
 
@@ -99,7 +99,7 @@ def arrange_arguments(
         positional, named = tree_util.tree_unflatten(tree, values)
         result = fn(*positional, **named)
         if has_aux and not (isinstance(result, tuple) and len(result) == 2):
-            raise CaptureError("with has_aux the function has to return a pair: its output, and what goes beside it")
+            raise CaptureError("with has_aux, the function must return a pair: its output and auxiliary data")
         return tree_util.tree_map(_convert_output, result[0] if has_aux else result)
 
     if not differentiated:

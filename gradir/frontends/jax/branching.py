@@ -39,7 +39,7 @@ def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> t
     except _UNKNOWN as error:
         if not are_known(tree_util.tree_leaves(given)):
             raise CaptureError(
-                f"{name} branches on values, or reads them, and the arguments have none: hand over arrays"
+                f"{name} branches on values or reads them, but the arguments have none; pass arrays"
             ) from error
     try:
         # jax.grad gives a program some values and not others, such as `float()` of a differentiated argument.

@@ -15,7 +15,7 @@ from jax import tree_util
 from msgspec.structs import replace
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Examined, Excerpt, Explanation, Level, OfGraph
+from gradir.explanations.model import ByNode, Cause, Examined, Excerpt, Explanation, Level
 from gradir.frontends.jax.arguments import are_known, can_run, compute_gradients, path_text
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.flatten import Record
@@ -38,7 +38,7 @@ _CHANGED: Final[Mapping[Changed, Level]] = {"zero": "info", "nonfinite": "error"
 def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     """Explain a traced function; see `gradir.explain`."""
     if values and not has_values(trace):
-        raise CaptureError("gradients have values where the arguments have: hand over arrays, not shapes and dtypes")
+        raise CaptureError("gradients need values of the arguments: pass arrays, not shapes and dtypes")
     skipped = _check_values(values, trace)
     statuses = {value.name: "reached" if value.is_live else "cut" for value in trace.differentiated}
     causes = [*_find_refusals(trace, lambda: not has_values(trace) or not can_run(trace.arguments))]
@@ -75,9 +75,9 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     examined = Examined("backward") if norms else skipped
     nodes = () if raises or not trace.is_connected else trace.graph().nodes.values()
     named = {node.id: name for node in nodes for name in node.names if name in statuses}
-    of_graph = OfGraph(named) if nodes else None
+    by_node = ByNode(named) if nodes else None
     shown = tuple(replace(cause, excerpt=_excerpt(cause)) for cause in causes)
-    return Explanation(statuses, shown, gradients=norms, of_graph=of_graph, examined=examined)
+    return Explanation(statuses, shown, gradients=norms, by_node=by_node, examined=examined)
 
 
 def _excerpt(cause: Cause) -> Excerpt | None:

@@ -11,7 +11,7 @@ from gradir.errors import CaptureError
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.frontends.jax.live import LiveGraph, Trace
-    from gradir.protocols import Reached, Running, Verification
+    from gradir.protocols import BackwardCallback, Running, Verification
     from gradir.request import CaptureRequest
 
 _OLDEST = (0, 7)
@@ -73,7 +73,7 @@ class JaxFrontend:
     def seed(self, number: int) -> None:
         """Do nothing: JAX programs have explicit keys. Only a module that gradir constructs gets the seed."""
 
-    def running(self, request: CaptureRequest, reached: Reached) -> AbstractContextManager[Running]:
+    def running(self, request: CaptureRequest, reached: BackwardCallback) -> AbstractContextManager[Running]:
         """Count the gradients that a program computes, and capture or explain one of them."""
         from gradir.frontends.jax.running import Running
 

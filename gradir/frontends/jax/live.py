@@ -82,7 +82,7 @@ class Trace:
             records = [record for record, _ in self.ends() if record is not None]
             why = f": it ends in {records[0].op} {place_text(records[0].context.source)}" if records else ""
             raise CaptureError(
-                f"no gradient of what {self.name} returns comes to any of the differentiated arguments{why}; "
+                f"no gradient flows from the result of {self.name} to a differentiated argument{why}; "
                 "'gradir explain' finds the line"
             )
         live = [record.context for record in self.flat.records if record.is_live]
@@ -102,7 +102,7 @@ def trace(
 ) -> Trace:
     """Trace ``jax.grad(fn, argnums, has_aux)(*args, **kwargs)``."""
     if not args:
-        raise CaptureError(f"{callable_name(fn)} is called without an argument: name what is to be differentiated")
+        raise CaptureError(f"{callable_name(fn)} is called without an argument to differentiate; pass one")
     numbers = normalize_argnums(argnums, len(args))
     ready = prepare(fn, args, numbers)
     names, arrays_only = ready.argument_names, ready.watch.arrays_only

@@ -26,7 +26,7 @@ from gradir.frontends.jax.reading.jaxprs import is_inexact, replace_at, type_of
 from gradir.frontends.jax.steps import GradientRequest, Inner, explain_inner, find_inner, find_request, read_request
 from gradir.frontends.walks import replace_function
 from gradir.ir import Graph
-from gradir.protocols import Reached
+from gradir.protocols import BackwardCallback
 from gradir.request import CaptureRequest
 
 _LIBRARIES: Final = frozenset({"equinox", "flax"})
@@ -159,7 +159,7 @@ class Running:
     # compiled function that computes gradients counts once. Outside of such calls each gradient counts. A gradient
     # inside another one, as in a gradient penalty, does not count, nor does one in a forked process.
 
-    def __init__(self, request: CaptureRequest, reached: Reached) -> None:
+    def __init__(self, request: CaptureRequest, reached: BackwardCallback) -> None:
         self.calls = 0
         self._request, self._step, self._reached = request, request.step, reached
         self._process = os.getpid()

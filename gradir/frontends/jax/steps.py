@@ -38,11 +38,11 @@ def explain_inner(found: Trace, inner: Inner | None, *, values: bool | None = No
     cause = Cause("inner_gradient", "note", found.name, framework="jax")
     if inner is None:
         whole = explain(found, values=values)
-        detail = "which function it differentiates is not known, so what it returns is explained"
+        detail = "gradir cannot find the function that it differentiates, and explains its result"
         return replace(whole, causes=(replace(cause, detail=detail), *whole.causes))
     detail = f"`{inner.name}` is explained, with the arguments that it gets there"
     if has_values(found) and not has_values(inner.trace):
-        detail += ", whose numbers are not known"
+        detail += ", whose values are unknown"
     whole = explain(inner.trace, values=values)
     causes = adjust_for_optimizer(found, inner.trace, whole)
     return replace(whole, causes=(replace(cause, source=inner.source, detail=detail), *causes))

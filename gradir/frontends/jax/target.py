@@ -91,7 +91,7 @@ def _needs_arguments(target: Callable[..., Any]) -> bool:
 def _trace_module(module: Any, positional: Sequence[Any], named: Mapping[str, Any], seed: int) -> Trace:
     name = type(module).__name__
     if not positional and not named:
-        raise SpecError(f"{name} is a module: say what to run it on, such as --input 'float32[1,3]'")
+        raise SpecError(f"{name} is a module; describe its input with --input 'float32[1,3]'")
     linen, has_aux = sys.modules.get("flax.linen"), False
     if linen is not None and isinstance(module, linen.Module):
         key = jax.random.key(seed)

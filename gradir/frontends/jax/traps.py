@@ -67,7 +67,7 @@ def explain_nonfinite(replay: Replay, step: Step) -> Why:
     if maker is None or (leaf is not None and id(leaf) not in replay.names):
         return Why("nonfinite", "error", operation_name(step.record), step, _describe(step))
     if leaf is not None:
-        detail = f"`{replay.names[id(leaf)]}` holds NaN or infinity itself"
+        detail = f"`{replay.names[id(leaf)]}` contains NaN or infinity itself"
         return Why("born" if leaf.is_live else "nonfinite_input", "error", operation_name(maker.record), maker, detail)
     # If NaN comes from infinity, the origin is the operation that made infinity.
     larger, constant = _find_first(maker, _has_infinity) or (None, None)
@@ -294,7 +294,7 @@ def _point_text(number: float, text: str, below: str = "") -> Callable[[Step], s
 def _describe_division(step: Step) -> str:
     numerator, denominator = _inputs(step)
     both = ((denominator == 0) & (numerator == 0)).any()
-    return f"what it divides by is 0 somewhere{' (0 / 0)' if both else ''}" if (denominator == 0).any() else ""
+    return f"its divisor is 0 somewhere{' (0 / 0)' if both else ''}" if (denominator == 0).any() else ""
 
 
 def _describe_power(step: Step) -> str:
@@ -339,7 +339,7 @@ _TRAPS: Final[dict[str, Callable[[Step], str]]] = {
     "pow": _describe_power,
     "integer_pow": _describe_if(
         lambda step: step.record.eqn.params["y"] < 0 and (np.asarray(step.input_value(0)) == 0).any(),
-        "what it divides by is 0 somewhere",
+        "its divisor is 0 somewhere",
     ),
     "sub": _describe_if(_test_both(find_nonfinite), "it subtracts infinity from infinity"),
     **dict.fromkeys(

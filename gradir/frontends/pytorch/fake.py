@@ -59,7 +59,7 @@ def replace_absent_devices() -> Iterator[Absent]:
             _distribute(entered, devices)
         yield devices
     if devices.asked:
-        warn(f"there is no {' and no '.join(sorted(devices.asked))} device here: cpu stands in its place")
+        warn(f"there is no {' and no '.join(sorted(devices.asked))} device here: gradir uses cpu instead")
 
 
 def _move(entered: ExitStack, devices: Absent) -> None:
@@ -259,7 +259,7 @@ def _expect_no_group(rank: int) -> None:
             f"--rank {rank}: this process has been rank {former}, and torch remembers its mesh: use another process"
         )
     if distributed.is_initialized():
-        raise CaptureError("--world makes a process group of its own, and there is one already: use another process")
+        raise CaptureError("--world creates a process group, and this process has one already; use another process")
 
 
 def is_standing_in() -> bool:

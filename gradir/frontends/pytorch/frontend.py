@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gradir.frontends.pytorch.recorder import Recorder
     from gradir.frontends.pytorch.watching.recordings import Running
     from gradir.frontends.pytorch.watching.watch import Watching
-    from gradir.protocols import Alike, LiveCapture, Reached, Told, Verification
+    from gradir.protocols import Alike, BackwardCallback, LiveCapture, RecordCallback, Verification
     from gradir.request import CaptureRequest
 
 
@@ -28,11 +28,11 @@ class TorchFrontend:
     install: ClassVar[str] = "pip install 'gradir[torch]'"
     features: ClassVar[Set[str]] = frozenset(
         {"collectives", "cost", "explain", "fake", "flow", "forward", "inputs", "joint", "names", "program", "record"}
-        | {"release", "run_alike", "seed", "sources", "running", "standing_in", "verify", "watching"}
+        | {"release", "run_alike", "seed", "sources", "running", "simulate_rank", "verify", "watching"}
     )
     files: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (".pt", ".pth", ".ckpt", ".bin"),
-        "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
+        "a PyTorch checkpoint, which contains weights and no graph; capture the model, "
         "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
     )
 
@@ -99,19 +99,19 @@ class TorchFrontend:
         release_dropped()
         return release_dead()
 
-    def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:
+    def simulate_rank(self, rank: int, world: int) -> AbstractContextManager[None]:
         """Run the program inside as one rank of many; see `stand_in`."""
         from gradir.frontends.pytorch.fake import stand_in
 
         return stand_in(rank, world)
 
-    def watching(self, told: Told, *, model: object = None, optimizers: Sequence[Optimizer] = ()) -> Watching:
+    def watching(self, told: RecordCallback, *, model: object = None, optimizers: Sequence[Optimizer] = ()) -> Watching:
         """Watch the steps of the optimizers of the program that runs inside the context."""
         from gradir.frontends.pytorch.watching.watch import Watching
 
         return Watching(told, model=model, optimizers=optimizers)
 
-    def running(self, request: CaptureRequest, reached: Reached) -> Running:
+    def running(self, request: CaptureRequest, reached: BackwardCallback) -> Running:
         """Count the backward calls of the program that runs inside the context, and report one of them."""
         from gradir.frontends.pytorch.watching.recordings import Running
 

@@ -23,7 +23,7 @@ from gradir.errors import CaptureError
 class PrivateName(NamedTuple):
     """A private name of torch, and the releases that have it: ``since`` is the first, and ``until`` the first without.
 
-    A name can be imported, or is an attribute of an object such as a ``grad_fn``, where ``*`` stands for any ending.
+    A name can be imported, or is an attribute of an object such as a ``grad_fn``, where ``*`` is any ending.
     ``module:word`` is a word in the source of a module, and ``library:text`` a text in one of torch's libraries.
     """
 
@@ -68,23 +68,26 @@ def _code(function: Any) -> CodeType | None:
 
 
 # The order in which a thread makes nodes.
-_ORDER: Final = "to tell which module and line made a node"
+_ORDER: Final = "to find which module and line made a node"
 next_sequence_number: Final[Callable[[], int]] = _find("torch._C._autograd._get_sequence_nr", _ORDER)
 sequence_number: Final[Callable[[Any], int]] = methodcaller(_word("grad_fn._sequence_nr", _ORDER))
 # Whether the node of a custom Function gets its number before its __init__ runs.
 NUMBERED_FIRST: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
 
 # The code of the frames on a stack.
-_INSIDE: Final = "to tell what runs inside a custom Function"
-MODULE_CALL: Final = _code(_find("torch.nn.Module._call_impl", "to tell calls of modules"))
-OVERRIDES_CALL: Final = _code(_find("torch.overrides.handle_torch_function", "to tell what only passes on a result"))
+_INSIDE: Final = "to find what runs inside a custom Function"
+MODULE_CALL: Final = _code(_find("torch.nn.Module._call_impl", "to recognize calls of modules"))
+OVERRIDES_CALL: Final = _code(_find("torch.overrides.handle_torch_function", "to find what only passes on a result"))
 norms_of: Final = _find("torch._foreach_norm", "to look at the gradients of many parameters at once")
-_STEP: Final = _find("torch.optim.Optimizer.profile_hook_step", "to tell what an optimizer writes")
+_STEP: Final = _find("torch.optim.Optimizer.profile_hook_step", "to find what an optimizer writes")
 # The code that runs the step of every optimizer.
 OPTIMIZER_STEP: Final[CodeType] = _STEP(len).__code__
 _FUNCTION_CALL: Final = _code(_find("torch.autograd.Function.apply", _INSIDE))
 _BOXED: Final = _word(
-    "torch.autograd.function.BackwardCFunction.apply_boxed", _INSIDE, "modules are said to run outside", since="2.13"
+    "torch.autograd.function.BackwardCFunction.apply_boxed",
+    _INSIDE,
+    "modules are reported to run outside",
+    since="2.13",
 )
 _FUNCTION_BACKWARD: Final = _code(_find("torch.autograd.function.BackwardCFunction.apply", _INSIDE))
 _BOXED_CALL: Final = _code(getattr(BackwardCFunction, _BOXED, None))
@@ -153,15 +156,15 @@ _of_any_class: Final = vars(_find("torch._C.TensorBase", "to ask a tensor whatev
 output_nr_of: Final[Callable[[Any], int]] = _of_any_class["output_nr"].__get__
 name_of: Final[Callable[[Any], str | None]] = _of_any_class["name"].__get__
 base_of: Final = _reader("tensor._base", "to show what an output is a view of")
-version_of: Final = _reader("tensor._version", "to tell what changed after it was saved")
+version_of: Final = _reader("tensor._version", "to find what changed after it was saved")
 hooks_of: Final = _reader("tensor._backward_hooks", "to refuse what communicates in every backward")
 backward_pre_hooks_of: Final = _members("module._backward_pre_hooks", "to name the hook that changes a gradient")
-storage_handle: Final[Callable[[Any], int]] = _reader("storage._cdata", "to tell which tensors share their memory")
+storage_handle: Final[Callable[[Any], int]] = _reader("storage._cdata", "to find which tensors share their memory")
 StorageWeakRef: Final = _find("torch.multiprocessing.reductions.StorageWeakRef", "to keep the places of memory apart")
-_BREAKS: Final = "they are said to be unreached, and verifying breaks the next forward"
+_BREAKS: Final = "they are reported as unreached, and verifying breaks the next forward"
 _FLAT: Final = ("to find the parameters in a flat one", _BREAKS)
 FLAT_PARAMETER: Final = _word("torch.distributed.fsdp._flat_param:_is_flat_param", *_FLAT)
-_CUT: Final = ("to know a cut of torch's own", "it is told as one of the program's")
+_CUT: Final = ("to recognize a cut of torch's own", "it is reported as one of the program's")
 SPECTRAL_NORM: Final = _word("torch.nn.utils.parametrizations:_SpectralNorm", *_CUT)
 without_overrides: Final = _find("torch._C.DisableTorchFunction", "to read tensors without running overrides")
 _MODES: Final = "torch.utils._python_dispatch"
@@ -169,28 +172,28 @@ disable_modes: Final = _find(f"{_MODES}._disable_current_modes", "to look at a g
 _STANDS_IN: Final = "to stand in for the tensor of a gradient edge"
 make_subclass: Final[Callable[..., Any]] = _find("torch.Tensor._make_subclass", _STANDS_IN)
 no_override: Final = _find("torch._C._disabled_torch_function_impl", _STANDS_IN)
-without_dispatch_modes: Final = _find("torch._C._DisableTorchDispatch", "to read tensors without telling modes")
+without_dispatch_modes: Final = _find("torch._C._DisableTorchDispatch", "to read tensors without notice of modes")
 
 # Nodes.
 _REGISTERED: Final = "to name the nodes of registered operators"
-_HIDDEN: Final = "what it hides is not said to be hidden"
+_HIDDEN: Final = "what it hides is not reported as hidden"
 output_metadata: Final = _reader("grad_fn._input_metadata", "to read the shape and dtype of a node's outputs")
 SAVED: Final = _word("grad_fn._saved_*", "to find the attributes of a node")
 PACKED: Final = _word("grad_fn._raw_saved_*", "to look at what is saved without unpacking it")
 _UNPACKED: Final = "it is unpacked instead, unless that would run code of the user's"
 _word("packed.data", "to look at what is saved without unpacking it", _UNPACKED, since="2.11")
-_word("packed.unpack_hook", "to tell what a hook packed", _UNPACKED, since="2.11")
-_word("packed.unpack", "to tell what is stale or freed", _UNPACKED, since="2.12")
+_word("packed.unpack_hook", "to find what a hook packed", _UNPACKED, since="2.11")
+_word("packed.unpack", "to find what is stale or freed", _UNPACKED, since="2.12")
 # Whether torch shows all that without unpacking.
 SHOWS_SAVED: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.12")
 _UNREAD: Final = "what cannot be unpacked is unread"
-FREED: Final = _word("libtorch_cpu:after they have already been freed", "to tell what is freed", _UNREAD)
-STALE: Final = _word("libtorch_cpu:modified by an inplace operation", "to tell what is stale", _UNREAD)
+FREED: Final = _word("libtorch_cpu:after they have already been freed", "to find what is freed", _UNREAD)
+STALE: Final = _word("libtorch_cpu:modified by an inplace operation", "to find what is stale", _UNREAD)
 packed_tensors: Final = _reader("context._raw_saved_tensors", "to look at what is saved without unpacking it")
 FORWARD_CLASS: Final = _word("context._forward_cls", "to find the class of a custom Function")
 registered_operators: Final[Callable[[], list[str]]] = _find("torch._C._dispatch_get_all_op_names", _REGISTERED)
 GENERATED: Final = _word("torch._library.autograd:GeneratedBackwardFor_", _REGISTERED, "their names are long")
-UNTYPED_NODE: Final = _word("libtorch_python:CppFunction", "to tell nodes of C++ apart", "they are one operation")
+UNTYPED_NODE: Final = _word("libtorch_python:CppFunction", "to distinguish nodes of C++", "they are one operation")
 ACCUMULATOR: Final = _word("libtorch_python:AccumulateGrad", "to find the leaves")
 # The function that switches gradients on and off, as function modes see it.
 SWITCH: Final = "_set_grad_enabled"
@@ -201,13 +204,13 @@ _SCRIPTED_PART: Final = _word("libtorch_cpu:DifferentiableGraphBackward", "to fi
 # Functions that stand for a graph of their own, which autograd does not show.
 OPAQUE: Final = frozenset({CHECKPOINT, _COMPILED_PART, _SCRIPTED_PART})
 # torch makes this node after a module with a full backward hook, when the module's call seems to have ended.
-AFTER_FORWARD: Final = _node("torch.nn.modules._functions:BackwardHookFunction", "to tell its module", "it is wrong")
+AFTER_FORWARD: Final = _node("torch.nn.modules._functions:BackwardHookFunction", "to find its module", "it is wrong")
 # Modules of torch with Functions that run user code; all other Functions reach only their inputs.
 RUN_ANYTHING: Final = ("torch.utils.checkpoint", "torch._library.")
 
 # Tensors without data.
 _FAKE: Final = "torch._subclasses.fake_tensor"
-FakeTensor: Final = _find(f"{_FAKE}.FakeTensor", "to tell tensors that have no data")
+FakeTensor: Final = _find(f"{_FAKE}.FakeTensor", "to recognize tensors without data")
 FakeTensorMode: Final = _find(f"{_FAKE}.FakeTensorMode", "to capture without data")
 unset_fake_temporarily: Final = _find(f"{_FAKE}.unset_fake_temporarily", "to keep the tensors of meshes real")
 _REFUSED: Final = "such models are refused"
@@ -216,22 +219,22 @@ _TRUNCATED: Final = "to build what is initialised so without data"
 TRUNCATED_NORMAL: Final = _word("torch.nn.init._no_grad_trunc_normal_", _TRUNCATED, _REFUSED)
 # torch raises one of these when a program needs the values of a tensor without data.
 LOOKED_AT: Final = (
-    _find(f"{_FAKE}.DataDependentOutputException", "to tell what looks at values"),
-    _find(f"{_FAKE}.DynamicOutputShapeException", "to tell what looks at values"),
+    _find(f"{_FAKE}.DataDependentOutputException", "to find what looks at values"),
+    _find(f"{_FAKE}.DynamicOutputShapeException", "to find what looks at values"),
 )
-Operator: Final = _find("torch._ops.OpOverload", "to tell what makes tensors of numbers alone")
+Operator: Final = _find("torch._ops.OpOverload", "to find what makes tensors of numbers alone")
 PACKET: Final = _word("operator._overloadpacket", "to find torch's formula for the FLOPs of an operation", "no FLOPs")
-schema_of: Final = _reader("operator._schema", "to tell what an operation writes, and what makes tensors of numbers")
+schema_of: Final = _reader("operator._schema", "to find what an operation writes, and what makes tensors of numbers")
 no_dispatch: Final = _find("torch.utils._mode_utils.no_dispatch", "to compute the values of small tensors")
 
 # The forward pass.
 # Whether torch dispatches each ``detach`` again, on its own result.
 DETACHES_TWICE: Final = torch.__version__ < torch.torch_version.TorchVersion("2.11")
-TorchDispatchMode: Final = _find(f"{_MODES}.TorchDispatchMode", "to note every operation")
+TorchDispatchMode: Final = _find(f"{_MODES}.TorchDispatchMode", "to record every operation")
 # The operation that ``item`` runs.
 READS_A_NUMBER: Final = "_local_scalar_dense"
 _WHOLE: Final = "to note a compiled part as one operation"
-_IN_PARTS: Final = "its operations are noted instead, and it is compiled once more"
+_IN_PARTS: Final = "its operations are recorded instead, and it is compiled once more"
 DYNAMO: Final = "torch._dynamo.eval_frame"
 COMPILED_CALLS: Final = _word(f"{DYNAMO}:_TorchDynamoContext", _WHOLE, _IN_PARTS)
 COMPILED_BEGINS: Final = _word(f"{DYNAMO}:_callback_from_stance", _WHOLE, _IN_PARTS, since="2.6")
@@ -258,7 +261,7 @@ default_device: Final = getattr(torch, _DEFAULT, None)
 
 # The engine.
 _COUNT: Final = "to count what the engine runs"
-current_backward: Final[Callable[[], int]] = _find("torch._C._current_graph_task_id", "to tell which backward runs")
+current_backward: Final[Callable[[], int]] = _find("torch._C._current_graph_task_id", "to find which backward runs")
 profiler_enabled: Final[Callable[[], bool]] = _find("torch._C._autograd._profiler_enabled", _COUNT)
 _enable_profiler: Final = _find("torch._C._autograd._enable_profiler_legacy", _COUNT)
 record_functions: Final[Callable[[bool], None]] = _find("torch._C._autograd._enable_record_function", _COUNT)
@@ -267,7 +270,7 @@ _profiler: Final = _find("torch._C._profiler", _COUNT)
 EVENT: Final = "autograd::engine::evaluate_function: "
 _word(f"libtorch_cpu:{EVENT}", _COUNT)
 # The first event of the thread that switched the profile on.
-BEGUN: Final = _word("libtorch_cpu:__start_profile", "to tell which thread began the backward")
+BEGUN: Final = _word("libtorch_cpu:__start_profile", "to find which thread began the backward")
 # The node from which the engine starts for several outputs.
 ENGINES_OWN: Final = "torch::autograd::" + _word("libtorch_cpu:GraphRoot", "to leave out where the engine starts")
 
@@ -284,18 +287,18 @@ _SHARDED: Final = "to let `fully_shard` reduce nothing"
 DDP: Final = "torch.nn.parallel.distributed"
 FSDP: Final = "torch.distributed.fsdp._fully_shard"
 COLLECTIVES: Final = "torch.distributed.distributed_c10d"
-STORE: Final = _word(f"{COLLECTIVES}:_get_default_store", "to tell others of a captured step", "they fail")
+STORE: Final = _word(f"{COLLECTIVES}:_get_default_store", "to notify others of a captured step", "they fail")
 GROUP_CALLED: Final = _word(
     f"{COLLECTIVES}:_resolve_process_group", "to label groups", "they have the names of one process"
 )
 GROUPS: Final = _word(f"{COLLECTIVES}:_world", "to number groups", "a rank that stops numbers only those that it used")
 TENSOR_SPEC: Final = "torch.distributed.tensor._dtensor_spec"
-_word(f"{TENSOR_SPEC}:DTensorSpec", "to say how a tensor is placed", "it is not said")
+_word(f"{TENSOR_SPEC}:DTensorSpec", "to say how a tensor is placed", "it is not reported")
 DDP_SINK: Final = _node(f"{DDP}:_DDPSink", "to let a static graph reduce nothing", _CHANGED)
 DDP_ENQUEUED: Final = _word(f"{DDP}:_static_graph_delay_allreduce_enqueued", "to let it reduce nothing", _CHANGED)
 DDP_DELAYED: Final = _word(f"{DDP}:_delayed_all_reduce_hook", "to refuse what reduces in every backward", _CHANGED)
 _word(f"{DDP}:ddp_weakref", "to find the model of a static graph", _CHANGED)
-_STATE_OF: Final = ("to tell whether a wrapper reduces gradients", "it is not told")
+_STATE_OF: Final = ("to find out whether a wrapper reduces gradients", "it is not reported")
 DDP_SYNCS: Final = _word(f"{DDP}:require_backward_grad_sync", *_STATE_OF)
 DDP_IGNORES: Final = _word(f"{DDP}:parameters_to_ignore", *_STATE_OF)
 DDP_HOOKS: Final = _word(f"{DDP}:_comm_hooks", *_STATE_OF)
@@ -308,7 +311,7 @@ FSDP_GROUPS: Final = (
     _word(f"{FSDP}._fsdp_state:_fsdp_param_groups", _SHARDED, _CHANGED, since="2.12"),
     _word(f"{FSDP}._fsdp_state:_fsdp_param_group", _SHARDED, _CHANGED, since="2.6"),
 )
-_FORMS: Final = ("to tell that the parameter of an optimizer is the one that ran", "it is said to be in none")
+_FORMS: Final = ("to recognize that the parameter of an optimizer is the one that ran", "it is reported to be in none")
 FSDP_PARAMETERS: Final = _word(f"{FSDP}._fsdp_param_group:fsdp_params", *_FORMS, since="2.6")
 # The attributes of a parameter with the tensor that a forward uses, and with that of the optimizer.
 FSDP_FORMS: Final = (
@@ -321,11 +324,11 @@ FSDP_GATHERING: Final = _word(f"{FSDP}._fsdp_param_group:_all_gather_process_gro
 FSDP_REDUCES: Final = _word(f"{FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
 PIPELINES: Final = "torch.distributed.pipelining"
-_STAGES: Final = ("to tell the stage of a pipeline", "it is not told")
+_STAGES: Final = ("to find the stage of a pipeline", "it is not reported")
 MICROBATCHES: Final = _word(f"{PIPELINES}.schedules:_n_microbatches", *_STAGES)
 # The attributes of a schedule with the stages of its process, or with its only one.
 STAGES: Final = (_word(f"{PIPELINES}.schedules:_stages", *_STAGES), _word(f"{PIPELINES}.schedules:_stage", *_STAGES))
-_MICROBATCH: Final = ("to tell the microbatch of a message", "it is not told")
+_MICROBATCH: Final = ("to find the microbatch of a message", "it is not reported")
 # The buffers into which a stage receives, by microbatch.
 _ARGUMENTS: Final = _word(f"{PIPELINES}.stage:args_recv_info", *_MICROBATCH)
 RECEIVED: Final = (_ARGUMENTS, _word(f"{PIPELINES}.stage:grad_recv_info", *_MICROBATCH))
@@ -343,16 +346,16 @@ OPERATIONS: Final = "torch._ops"
 WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", OPERATIONS)
 # Texts of DistributedDataParallel's errors about the model, in a process without communication errors.
 REFUSALS: Final = ("expects same model across all ranks", "appears not to match", "Expected to have finished reduction")
-_NOTING: Final = "to note what processes exchange"
-_NOTHING_NOTED: Final = "it cannot be noted"
+_NOTING: Final = "to record collectives"
+_NOTHING_NOTED: Final = "it cannot be recorded"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
 _FINISHED: Final = _word("torch._C._distributed_c10d._create_work_from_future", "to send nothing", _NOTHING_NOTED)
-_FUNCTIONAL: Final = _word("libtorch_cpu:_c10d_functional", _NOTING, "functional collectives are not noted")
-_DTENSOR: Final = _word("libtorch_cpu:_dtensor", _NOTING, "what a distributed tensor exchanges is not all noted")
+_FUNCTIONAL: Final = _word("libtorch_cpu:_c10d_functional", _NOTING, "functional collectives are not recorded")
+_DTENSOR: Final = _word("libtorch_cpu:_dtensor", _NOTING, "what a distributed tensor exchanges is not all recorded")
 # The namespaces of the operations that communicate.
 COMMUNICATING: Final = frozenset({"c10d", _FUNCTIONAL, _DTENSOR})
 _FUNCTIONS: Final = "torch.distributed._functional_collectives"
-_NOTHING: Final = ("to leave out what communicates nothing", "it is noted")
+_NOTHING: Final = ("to leave out functions that communicate nothing", "they are recorded")
 _WRAP: Final = _word(f"{_FUNCTIONS}:_wrap_tensor_autograd", *_NOTHING, since="2.11")
 # Operations in these namespaces that do not communicate.
 SILENT: Final = frozenset({"wait_tensor", _WRAP, "check_for_nan", "mesh_get_process_group"})

@@ -115,7 +115,7 @@ class Recorder:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.leave(error)
         if self._entered_by != threading.get_ident():
-            warn("a recorder was left by another thread than entered it, and records no more: leave it where it began")
+            warn("a recorder was left in another thread and stopped recording; enter and leave it in one thread")
 
     def leave(self, error: BaseException | None = None) -> None:
         """Stop recording, from any thread; ``error`` is the exception that ended the recording, if any."""
@@ -144,7 +144,7 @@ class Recorder:
         Its outputs are the tensors that the program ``returned``, and each that no operation used.
         """
         if not self._records_flow:
-            raise CaptureError("the forward was not noted: record it with flow=True")
+            raise CaptureError("the forward was not recorded; use flow=True")
         modules = self._with_strays(self._find_modules(model))
         paths = modules.paths
         named = NamedTensors(modules.owned, params, self._temporary_in(paths))
@@ -172,14 +172,14 @@ class Recorder:
         from gradir.frontends.pytorch.explaining.explain import Search
 
         if not self._records_flow:
-            raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")
+            raise CaptureError("the forward was not recorded; use gradir.record(model, flow=True)")
         if not self._flows:
-            raise CaptureError("nothing was recorded: run the forward inside `with recorder:`")
+            raise CaptureError("the recorder is empty: run the forward inside `with recorder:`")
         modules = self.modules(model)
         captured = tensors_of(subject)
         if not captured and not isinstance(subject, BaseException):
             raise CaptureError(
-                f"there is nothing to explain: no tensor among what was given, of type {type(subject).__name__}; give "
+                f"cannot explain {type(subject).__name__}: it has no tensor; pass "
                 "the loss, or the error that the forward raised"
             )
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
@@ -211,7 +211,7 @@ class Recorder:
     def exchanged(self) -> Exchanged:
         """The messages between this process and others."""
         if self._exchanged is None:
-            raise CaptureError("what is exchanged was not noted: record it with gradir.record(model, collectives=True)")
+            raise CaptureError("collectives were not recorded; use gradir.record(model, collectives=True)")
         return self._exchanged
 
     def modules(self, model: object = None) -> Modules:

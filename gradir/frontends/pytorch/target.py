@@ -29,7 +29,7 @@ from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.texts import ShownPaths
 from gradir.frontends.walks import replace_attribute
 from gradir.ir import Graph
-from gradir.protocols import MadeOtherError, StoppedError
+from gradir.protocols import OtherFrontendError, StoppedError
 from gradir.request import CaptureRequest
 from gradir.spec import called, describe_error, parse_described
 
@@ -62,7 +62,7 @@ class _RunResult(NamedTuple):
 def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
     """Capture tensors, or what a module or a program returns, such as a module or ``(model, outputs)``."""
     if request.graph in {"joint", "compiled"}:
-        raise MadeOtherError(_trace(request))
+        raise OtherFrontendError(_trace(request))
     if not request.is_program and not isinstance(request.target, nn.Module):
         return _capture_tensors(request)
     if request.graph == "forward":
@@ -82,8 +82,8 @@ def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
             live = ran.recorder.exchanged.with_dry_backward(live)
             if live.graph.rank is None:
                 raise CaptureError(
-                    "--collectives notes what processes exchange, and there is no process group: the program has to "
-                    "call torch.distributed.init_process_group, and torchrun to start it"
+                    "--collectives needs a process group; the program must call torch.distributed.init_process_group, "
+                    "started by torchrun"
                 )
         return live
 
@@ -96,7 +96,7 @@ def _capture_tensors(request: CaptureRequest) -> LiveGraph:
         asked = f"cost={request.cost!r}" if request.cost else "sources=True"
         asked, then = ("flow=True", "rec.forward()") if request.graph == "forward" else (asked, "rec.capture(loss)")
         raise CaptureError(
-            "these tensors were computed before: give the module and its inputs, or record what computes them, as in "
+            "these tensors were computed before; pass the module and its inputs, or record their forward, as in "
             f"`with gradir.record(model, {asked}) as rec: loss = ...`, then `{then}`"
         )
     live = capture(target, model=request.model, params=request.params)
@@ -112,7 +112,7 @@ def _expect_some(outputs: object) -> None:
 def _forward(request: CaptureRequest) -> Graph:
     """Capture the forward of a callable or a module, which needs no gradient."""
     if isinstance(request.target, torch.Tensor):
-        raise SpecError("the forward of a tensor has run already: PROGRAM must name what computes it")
+        raise SpecError("the forward of a tensor has already run; PROGRAM must name the function that computes it")
     recorders: list[Recorder] = []
     try:
         with _without_data(request):
@@ -147,7 +147,7 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     result = _run_target(request.target, recorder)
     # Both are graphs already.
     if request.is_program and not request.inputs and (_is_exported(result) or isinstance(result, fx.GraphModule)):
-        raise MadeOtherError(result)
+        raise OtherFrontendError(result)
     before = request.step - 1
     for left in range(0 if isinstance(result, nn.Module) else before, 0, -1):
         _step(result)
@@ -230,7 +230,7 @@ def _set_seed(request: CaptureRequest) -> None:
 def _bind_inputs(module: nn.Module, request: CaptureRequest) -> partial[object]:
     if not request.inputs and (request.is_program or (not request.kwargs and _needs_inputs(module))):
         example = "such as --input 'float32[1,3]'" if request.is_program else "as in gradir.capture(model, x)"
-        raise SpecError(f"{type(module).__name__} is a module: say what to run it on, {example}")
+        raise SpecError(f"{type(module).__name__} is a module; describe its input: {example}")
     if not request.is_program:
         return partial(module, *request.inputs, **(request.kwargs or {}))
     inputs = [parse_input(text) for text in request.inputs]
@@ -274,7 +274,7 @@ def explain_target(request: CaptureRequest) -> Explanation:
     try:
         result = _run_target(request.target, recorder)
         if _is_exported(result):
-            raise MadeOtherError(result)
+            raise OtherFrontendError(result)
         if isinstance(result, nn.Module):
             model = result if model is None else model
             result = _run_module(partial(_record_call, recorder, _bind_inputs(result, request)), request, result)
@@ -290,7 +290,7 @@ def explain_target(request: CaptureRequest) -> Explanation:
         if request.is_program:
             _expect_some(result)
         found = recorder.explain(result, model=model, params=request.params, optimizer=optimizer, values=request.values)
-    return found.located_in(recorder.forward(model=model, returned=result)) if request.graph == "forward" else found
+    return found.locate_in(recorder.forward(model=model, returned=result)) if request.graph == "forward" else found
 
 
 def _run_target(target: object, recorder: Recorder) -> object:
@@ -319,7 +319,7 @@ def _without_data(request: CaptureRequest) -> Iterator[None]:
         yield
         return
     if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
-        raise SpecError("--fake runs what has no data yet: PROGRAM must name a callable, or a class of modules")
+        raise SpecError("--fake cannot use a tensor with data; PROGRAM must name a callable or a module class")
     with without_data():
         try:
             yield
@@ -328,7 +328,7 @@ def _without_data(request: CaptureRequest) -> Iterator[None]:
             if not isinstance(cause, RuntimeError) or isinstance(cause, LOOKED_AT):
                 raise
             other = "under torchrun" if is_standing_in() else "without --fake"
-            raise SpecError(f"{error} (torch cannot do everything without data: try it {other})") from cause
+            raise SpecError(f"{error} (torch cannot run every operation without data; try it {other})") from cause
 
 
 def parse_input(text: str) -> tuple[str | None, torch.Tensor]:

@@ -72,7 +72,7 @@ def report_frameworks(evidence: Evidence) -> Iterator[Finding]:
     producers = [graph.producer for graph in evidence.graphs]
     frameworks = [producer.framework for producer in producers]
     names = tuple(
-        escape_unprintable(f"{each.framework} {each.framework_version}".strip() or "a graph made by hand")
+        escape_unprintable(f"{each.framework} {each.framework_version}".strip() or "a graph without a framework")
         for each in producers
     )
     sides = evidence.diff.sides
@@ -172,7 +172,7 @@ def report_tensor_changes(evidence: Evidence) -> Iterator[Finding]:
     }
 
     def follows(change: Change) -> bool:
-        return change.scope in described if change.what == "parameter" else evidence.reads_a_change(change)
+        return change.scope in described if change.label == "parameter" else evidence.reads_a_change(change)
 
     nodes = [at for at in evidence.left if is_changed_node(changes[at])]
     found = [at for at in nodes if all(map(evidence.is_of_tensors, changes[at].fields)) and follows(changes[at])]

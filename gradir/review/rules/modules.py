@@ -204,15 +204,15 @@ def _is_rename(change: Change) -> bool:
 
 def _rename_key(change: Change) -> Hashable:
     """Return a key that is equal for equal renames: the same component changed, or the same wrapper."""
-    role = change.what if change.subject == "module" else ""
-    was, now = (name.split(".") for name in (change.was, change.id))
+    role = change.label if change.subject == "module" else ""
+    was, now = (name.split(".") for name in (change.old_id, change.id))
     how = nesting(change)
     if how:
         return role, how, max(was, now, key=len)[-1]
     pairs = {(old, new) for old, new in zip(was, now, strict=False) if old != new}
     if len(was) == len(now) and len(pairs) == 1:
         return role, *pairs
-    return role, *rename(mask_indices(change.was), mask_indices(change.id))
+    return role, *rename(mask_indices(change.old_id), mask_indices(change.id))
 
 
 def _make_rename_finding(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> Finding:
@@ -221,13 +221,13 @@ def _make_rename_finding(evidence: Evidence, indices: Sequence[int], wrappers: s
     kind = nesting(changes[0]) or changes[0].kind
     own = [at for at in _find_wrappers(evidence, kind, changes) if at not in wrappers]
     wrappers.update(own)
-    classes = dict.fromkeys(filter(None, (evidence.changes[at].what for at in own)))
+    classes = dict.fromkeys(filter(None, (evidence.changes[at].label for at in own)))
     return Finding(
         kind,
         "note",
         tuple(change.id for change in changes),
         tuple((at, *(own if at == indices[0] else ())) for at in indices),
-        [change.was for change in changes],
+        [change.old_id for change in changes],
         count=sum(change.nodes for change in changes),
         details={"class": [*classes]} if classes else {},
     )
@@ -236,7 +236,7 @@ def _make_rename_finding(evidence: Evidence, indices: Sequence[int], wrappers: s
 def _find_wrappers(evidence: Evidence, kind: str, changes: Sequence[Change]) -> Iterator[int]:
     """Yield the added modules around wrapped ones, or the removed modules around unwrapped ones."""
     wrapper_kind = {"wrapped": "added", "unwrapped": "removed"}.get(kind, "")
-    names = [(change.was, change.id) for change in changes] if wrapper_kind else []
+    names = [(change.old_id, change.id) for change in changes] if wrapper_kind else []
     places = {
         mask_indices(path)
         for inner, outer in (sorted(both, key=len, reverse=True) for both in names)

@@ -38,7 +38,7 @@ def report_cuts(evidence: Evidence) -> Iterator[Finding]:
     for at, change in enumerate(changes):
         if change.subject == "cut" and change.kind in ADDED_OR_REMOVED:
             # Each place has its own finding.
-            groups.setdefault((change.kind, change.what if change.cut is None else at), []).append(at)
+            groups.setdefault((change.kind, change.label if change.cut is None else at), []).append(at)
     nodes: dict[tuple[str, str], list[int]] = {}
     for at in evidence.left if groups else ():
         change = changes[at]
@@ -84,14 +84,14 @@ def _report_new_cuts(evidence: Evidence, changes: list[Change]) -> Iterator[Find
         cut, is_added = change.cut, change.kind == "added"
         if cut is None:
             # A parameter that may have had a hidden gradient surely has none now.
-            is_sure = "kind" in keys and change.what != _MAY_BE_REACHED
+            is_sure = "kind" in keys and change.label != _MAY_BE_REACHED
             if is_sure or (is_added and change.id not in had_no_gradient):
                 new.append(change)
         elif not cut.meant and (is_added or "meant" in keys):
             places.append(cut)
     has_places = find_graph_without_flow(before, after) is None
     counts = [sum(not cut.meant for cut in graph.cuts if has_places or not cut.is_place) for graph in (before, after)]
-    unsure = sum(change.what == _MAY_BE_REACHED for change in new)
+    unsure = sum(change.label == _MAY_BE_REACHED for change in new)
     if new or places or counts[0] != counts[1]:
         yield Finding(
             "cuts",
@@ -128,7 +128,7 @@ def _find_explained(evidence: Evidence, side: str) -> Collection[str]:
     own, opposite = evidence.graphs if is_first else evidence.graphs[::-1]
     kind = "removed" if is_first else "added"
     absent = {
-        (change.was or change.id) if is_first else change.id
+        (change.old_id or change.id) if is_first else change.id
         for change in evidence.changes
         if change.subject == "node" and (change.kind == kind or any(field.path == ("role",) for field in change.fields))
     }
@@ -192,7 +192,7 @@ def _find_frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen
         (before[was], after[change.id])
         for change in evidence.changes
         if change.subject == "scope" and change.kind not in ADDED_OR_REMOVED
-        if (was := change.was or change.id) in before and change.id in after
+        if (was := change.old_id or change.id) in before and change.id in after
     ]
     if not any(old.trainable != new.trainable for old, new in matched):
         return
@@ -262,7 +262,7 @@ def _find_consequences(evidence: Evidence, word: str, modules: Sequence[_FrozenM
         paths = [field.path for field in change.fields]
         if change.subject == "scope" and change.kind not in ADDED_OR_REMOVED and paths == [("trainable",)]:
             found.add(at)
-        node = trained.nodes.get((change.was or change.id) if side == "before" else change.id)
+        node = trained.nodes.get((change.old_id or change.id) if side == "before" else change.id)
         if change.subject != "node" or change.kind in ADDED_OR_REMOVED or node is None:
             continue
         changed.append(at)
@@ -301,7 +301,7 @@ def report_tied(evidence: Evidence) -> Iterator[Finding]:
     fields = [
         field
         for change in evidence.changes
-        if change.subject == "node" and change.what == "parameter"
+        if change.subject == "node" and change.label == "parameter"
         for field in change.fields
         if field.path == ("names",)
     ]

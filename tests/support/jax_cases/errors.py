@@ -44,14 +44,14 @@ def mutable_array(p, x):
 @case(
     {"w": W},
     X,
-    error="no gradient of what nothing_differentiable returns comes to any of the differentiated arguments: "
+    error="no gradient flows from the result of nothing_differentiable to a differentiated argument: "
     f"it ends in floor {HERE}",
 )
 def nothing_differentiable(p, x):
     return jnp.sum(jnp.floor(x @ p["w"]))  # HERE
 
 
-@case({"w": W}, X, error="no gradient of what nothing_used returns comes to any of the differentiated arguments")
+@case({"w": W}, X, error="no gradient flows from the result of nothing_used to a differentiated argument")
 def nothing_used(p, x):
     return x.sum()
 
@@ -96,6 +96,6 @@ def argument_by_name(w):
     return w.sum()
 
 
-@case(B, has_aux=True, error="with has_aux the function has to return a pair")
+@case(B, has_aux=True, error="with has_aux, the function must return a pair")
 def aux_missing(w):
     return w.sum()

@@ -102,8 +102,8 @@ def _check_engine(live: LiveGraph, result: Result) -> list[str]:
         return [f"verify: {error}"]
     result.nodes, result.edges = found.nodes, found.edges
     wrong = [f"verify: {mismatch}" for mismatch in found.mismatches]
-    if found.fired != found.nodes:
-        wrong.append(f"verify: {found.fired} of {found.nodes} nodes fired")
+    if found.executed != found.nodes:
+        wrong.append(f"verify: {found.executed} of {found.nodes} nodes fired")
     return wrong
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gradir.errors import CaptureError
 from gradir.explanations.from_cuts import unite_causes
-from gradir.explanations.model import Examined, Explanation, Level, OfGraph
+from gradir.explanations.model import ByNode, Examined, Explanation, Level
 from gradir.frontends.pytorch.explaining import failures, misuse, overwrites
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import find_skipping_conditions
@@ -129,7 +129,7 @@ class Search(Losses):
             self._tell_replaced(forgotten)
         else:
             trained = list_first(filter(self.is_trained, self.statuses)) if self.swapped else ""
-            detail = f"it has only {trained}, which no gradient comes to" if trained else ""
+            detail = f"it has only {trained}, which gets no gradient" if trained else ""
             self.tell_of("not_in_optimizer", "error", forgotten, detail=detail)
         self.tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
         self._tell_moves_nothing()
@@ -219,8 +219,8 @@ class Search(Losses):
         tied, causes = self.subject.find_tied_names(), unite_causes(self.causes, self.statuses)
         nodes = () if live is None else live.graph.nodes.values()
         named = {node.id: name for node in nodes for name in node.names if name in self.statuses}
-        of_graph = None if live is None else OfGraph(named, self.gradients_at)
-        return Explanation(self.statuses, causes, terms, tied, self.gradients, of_graph, examined=examined)
+        by_node = None if live is None else ByNode(named, self.gradients_at)
+        return Explanation(self.statuses, causes, terms, tied, self.gradients, by_node, examined=examined)
 
     def _backward(self, values: bool | None) -> tuple[Gradients | None, str, Examined]:
         """Run a backward, unless it must not run, and return its gradients, its error, and a record of the attempt."""

@@ -191,7 +191,7 @@ def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str) 
     carried, border = find_carried_over(words.flow, flowing.ends, {index for _, index in freed}) or ([], FROM_OUTSIDE)
     by = "" if border == FROM_OUTSIDE else words.line(steps[border].place)
     if not carried:
-        detail = "what is carried over from before that backward is not known"
+        detail = "gradir does not know which values come from before that backward"
     elif flowing.ends.isdisjoint(carried):
         verb = "are" if len(carried) > 1 else "is"
         users = (step for step in steps[border + 1 :] if any(read.value in carried for read in step.inputs))

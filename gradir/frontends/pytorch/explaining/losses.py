@@ -263,7 +263,7 @@ class Losses:
                 if leaving.is_sure:
                     self._tell_by_level("exit", operation, names, place)
                 else:
-                    detail = "it is handed to a call here, and may go no further"
+                    detail = "a call gets it here, which may not use it"
                     self.tell("exit", "info", operation, names, place, detail=detail)
 
     def _tell_by_level(self, kind: str, op: str, names: Iterable[str], place: Place | None) -> None:

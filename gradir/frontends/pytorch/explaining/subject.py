@@ -252,5 +252,5 @@ def _read_optimizer_tensors(optimizer: Any) -> list[torch.Tensor]:
         raise CaptureError("optimizer is an empty list: give the optimizers of the step, or leave it out")
     for each in optimizers:
         if getattr(each, "param_groups", None) is None:
-            raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(each).__name__}")
+            raise CaptureError(f"optimizer is not an optimizer of torch.optim but {type(each).__name__}")
     return [tensor for each in optimizers for group in each.param_groups for tensor in group["params"]]

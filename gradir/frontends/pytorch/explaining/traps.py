@@ -134,7 +134,7 @@ _TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
     "Sqrt": _explain_if_equal("result", 0.0, f"its input is 0 somewhere{_INFINITE}"),
     **dict.fromkeys(("Log", "Log2", "Log10"), _explain_logarithm),
     **dict.fromkeys(("Rsqrt", "Reciprocal"), _explain_if_equal("result", math.inf, _DIVISOR)),
-    "Div": _explain_if_equal("other", 0.0, "what it divides by is 0 somewhere"),
+    "Div": _explain_if_equal("other", 0.0, "its divisor is 0 somewhere"),
     "Pow": _explain_power,
     **dict.fromkeys(("Acos", "Asin"), _explain_if_equal("self", 1.0, f"its input is 1 or -1 somewhere{_INFINITE}")),
     **dict.fromkeys(("Std", "Var"), _explain_spread),
@@ -257,7 +257,7 @@ class NonfiniteOrigins:
             return "born", reason
         leaf = self._find_nonfinite_leaf(fn)
         if leaf:
-            return "born", f"{leaf} holds NaN or infinity already, as after a step with such a gradient"
+            return "born", f"{leaf} contains NaN or infinity already, as after a step with such a gradient"
         if self._has_nonfinite_input(fn):
             return "nonfinite_input", ""
         result = read_saved_tensor(fn, "result")

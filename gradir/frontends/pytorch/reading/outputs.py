@@ -233,7 +233,7 @@ def flatten(outputs: object, *, warns: bool = True) -> list[Captured]:
         kinds = ("a tensor" if isinstance(leaf.value, torch.Tensor) else type(leaf.value).__name__ for leaf in rest)
         named = ", ".join(f"{_name_leaf(leaf)} ({kind})" for leaf, kind in zip(rest[:5], kinds, strict=False))
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
-        warn(f"left out, since there is no graph behind it: {named}{more}")
+        warn(f"left out, since it has no graph: {named}{more}")
     return captured
 
 
@@ -264,7 +264,7 @@ def _no_graph(leaves: list[Leaf]) -> CaptureError:
                 "and --graph forward captures the forward all the same"
             )
     if not leaves:
-        return CaptureError("there is nothing to capture: no tensor among the outputs")
+        return CaptureError("cannot capture: the outputs have no tensor")
     kind = type(leaves[0].value)
     advice = "the tensor that item() was called on" if issubclass(kind, float | int) else "a tensor such as the loss"
     return CaptureError(f"{_name_leaf(leaves[0])} is not a tensor but {kind.__name__}; give {advice}")

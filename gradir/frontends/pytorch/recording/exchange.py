@@ -250,7 +250,9 @@ def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
     if group is not None and not isinstance(group, distributed.ProcessGroup):
         group = private.process_group_of(group)
     if group is None:
-        raise CaptureError(f"{name}: its process group {argument!r} is none of this process, so it cannot be noted")
+        raise CaptureError(
+            f"{name}: its process group {argument!r} is not one of this process, so gradir cannot record it"
+        )
     return group
 
 

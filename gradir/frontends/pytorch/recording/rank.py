@@ -44,8 +44,8 @@ from gradir.frontends.pytorch.recording.steps import INPLACE, name_arguments, si
 from gradir.frontends.pytorch.recording.timelines import Timeline
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, Graph, Producer, Rank
+from gradir.ir.head import find_summed_parameters
 from gradir.ir.ids import split_id, strip_accumulator
-from gradir.ir.ranks import find_summed_parameters
 from gradir.spec import describe_error
 from gradir.version import __version__
 

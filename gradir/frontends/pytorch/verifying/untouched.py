@@ -93,16 +93,16 @@ def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -
     hooks = [hook for leaf in leaves for hook in (private.hooks_of(leaf) or {}).values()]
     if delayed is not None and any(getattr(hook, "__func__", None) is delayed for hook in hooks):
         raise CaptureError(
-            "DistributedDataParallel with delay_all_reduce_named_params reduces what it has in every backward, so "
-            "verifying would change the next one: verify the module without it"
+            "DistributedDataParallel with delay_all_reduce_named_params reduces gradients in every backward, so "
+            "verifying would change the next one; verify the module without it"
         )
 
 
 def refuse_addition(_: torch.Tensor) -> NoReturn:
     """Refuse to accumulate a gradient, as a hook of a leaf."""
     raise CaptureError(
-        "a function of the graph runs a backward of its own, whose gradients a process group would send: "
-        "verify in a process without a group"
+        "cannot verify in a process group: a function of the graph runs another backward, which would send gradients; "
+        "use a process without a group"
     )
 
 
@@ -181,7 +181,7 @@ def _explain_single_use(fn: GradFn) -> tuple[str, str]:
     """Return why a backward pass runs only once, and a remedy for the user, or empty texts."""
     cls: Any = reach.class_of(fn)
     if clears_on_access(fn):
-        return "has clear_saved_tensors_on_access, and can read what it saved once", ""
+        return "has clear_saved_tensors_on_access, and can read its saved tensors only once", ""
     # torch compiles a backward pass when it first runs. It donates no buffers if the graph is retained then.
     is_compiled = cls.__module__.startswith(private.COMPILED) and getattr(cls, "compiled_bw", None) is not None
     if is_compiled and getattr(cls.metadata, "bw_donated_idxs", None) and pkgutil.resolve_name(private.DONATES):

@@ -273,8 +273,8 @@ def _check_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
     for node_id, tensor in live.leaves.items():
         # If a function returns no gradient for an input, the engine still reaches its leaf.
         if id(tensor) not in received and id(tensor) not in reached:
-            yield f"{node_id}: said to be reached, and got no gradient"
+            yield f"{node_id}: reached in the graph, but got no gradient"
     for cut, tensor in zip(live.graph.cuts, live.unreached, strict=False):
         if cut.kind == "unreached" and id(tensor) in received:
             inside = ", by a backward inside this one" if watch.is_from_inner_pass(id(tensor)) else ""
-            yield f"{', '.join(cut.names)}: said to be {cut.kind}, and got a gradient{inside}"
+            yield f"{', '.join(cut.names)}: {cut.kind} in the graph, but got a gradient{inside}"

@@ -35,7 +35,7 @@ from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, ma
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.frontends.walks import frames_from
 from gradir.ir import Graph
-from gradir.protocols import Reached
+from gradir.protocols import BackwardCallback
 from gradir.request import CaptureRequest
 
 # These causes are at the line that makes the optimizer.
@@ -229,7 +229,7 @@ class RecordingProgram:
 class Running(RecordingProgram):
     """Counts the calls of backward of a program, and captures or explains one of them."""
 
-    def __init__(self, request: CaptureRequest, reached: Reached) -> None:
+    def __init__(self, request: CaptureRequest, reached: BackwardCallback) -> None:
         self.calls = 0
         self._request, self._step, self._reached = request, request.step, reached
         self._backwards = Backwards(self)
