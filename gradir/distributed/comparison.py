@@ -23,6 +23,7 @@ from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, find_late_rank
 from gradir.distributed.words import describe_collective, span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
+from gradir.ir.memo import group_by_key
 from gradir.ir.model import clamp_size
 from gradir.ir.module_tree import walk_up
 from gradir.ir.text import pluralize
@@ -122,11 +123,7 @@ def _compare_unreached(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tupl
     on_all: list[str] = []
     names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for by_rank in unreached:
-        ranks_of: defaultdict[str, list[int]] = defaultdict(list)
-        for rank, names in by_rank.items():
-            for name in names:
-                ranks_of[name].append(rank)
-        for name, ranks in ranks_of.items():
+        for name, ranks in group_by_key((name, rank) for rank, names in by_rank.items() for name in names).items():
             if len(ranks) == len(by_rank):
                 on_all.append(name)
             else:
@@ -183,11 +180,8 @@ def _check_collectives(
 
 
 def _group_by_stop(ranks: Iterable[RankFile], cut_off: Container[int]) -> Mapping[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
-    for one in ranks:
-        if why := CUT_OFF if one.rank.rank in cut_off else one.rank.stopped:
-            found[why] = (*found.get(why, ()), one.rank.rank)
-    return found
+    reasons = ((CUT_OFF if one.rank.rank in cut_off else one.rank.stopped, one.rank.rank) for one in ranks)
+    return {why: tuple(numbers) for why, numbers in group_by_key(reasons).items() if why}
 
 
 def _report_stopped(ranks: Sequence[RankFile]) -> Iterator[Finding]:
@@ -249,10 +243,7 @@ def _report_hangs(
 
 def _describe_hang(stuck: Stuck) -> list[str]:
     lines = [f"wait for ever: {line}" for line in _describe_issued({rank: stuck.waiting[rank] for rank in stuck.first})]
-    by_count: defaultdict[int, list[int]] = defaultdict(list)
-    for rank, count in stuck.ended.items():
-        by_count[count].append(rank)
-    for count, ended in sorted(by_count.items()):
+    for count, ended in sorted(group_by_key((count, rank) for rank, count in stuck.ended.items()).items()):
         lines.append(
             f"{span(ended)} {'has' if len(ended) == 1 else 'have'} ended after {pluralize(count, 'collective')}"
         )
@@ -263,10 +254,8 @@ def _describe_hang(stuck: Stuck) -> list[str]:
 
 
 def _describe_issued(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING) -> Iterator[str]:
-    by_text: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, collective in sorted(issued.items()):
-        by_text[describe_collective(collective) + (f", {made[rank]}" if rank in made else "")].append(rank)
-    for text, ranks in by_text.items():
+    texts = {rank: describe_collective(issued[rank]) + (f", {made[rank]}" if rank in made else "") for rank in issued}
+    for text, ranks in group_by_key((texts[rank], rank) for rank in sorted(issued)).items():
         yield f"{span(ranks)} in {text}"
 
 
@@ -276,9 +265,7 @@ def _join_operands(issued: Collective) -> str:
 
 
 def _group_by_graph(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
-    found: dict[tuple[int | None, bytes], list[RankFile]] = defaultdict(list)
-    for one in ranks:
-        found[one.rank.stage, one.digest].append(one)
+    found = group_by_key(((one.rank.stage, one.digest), one) for one in ranks)
     return sorted(found.values(), key=lambda members: (-len(members), members[0].rank.rank))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from os import PathLike
@@ -19,6 +19,7 @@ from gradir.distributed.simulation import Key
 from gradir.errors import GradirError
 from gradir.gcpause import pause_gc
 from gradir.ir import Graph, Rank
+from gradir.ir.memo import group_by_key
 from gradir.ir.text import excerpt
 
 _Source = str | PathLike[str] | Graph
@@ -89,11 +90,7 @@ def graph_in(one: RankFile) -> Graph:
 
 def group_members(ranks: Iterable[RankFile]) -> Mapping[Key, Sequence[RankFile]]:
     """Return the ranks of each process group."""
-    found: defaultdict[Key, list[RankFile]] = defaultdict(list)
-    for one in ranks:
-        for key in one.rank.groups.items():
-            found[key].append(one)
-    return found
+    return group_by_key((key, one) for one in ranks for key in one.rank.groups.items())
 
 
 _Values = dict[tuple[tuple[str, int], ...], Mapping[str, int]]

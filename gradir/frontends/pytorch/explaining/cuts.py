@@ -15,7 +15,8 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value, plain_name
-from gradir.frontends.walks import compute_bottom_up, find_reachable, group_by_key
+from gradir.frontends.walks import compute_bottom_up, find_reachable
+from gradir.ir.memo import group_by_key
 
 At: TypeAlias = "tuple[str, Place | None]"
 """A name or a kind, and a place."""
