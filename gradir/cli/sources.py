@@ -193,11 +193,16 @@ def refuse_program_options(options: argparse.Namespace, *words: str, but: Collec
 
 
 def load(options: argparse.Namespace, source: Source, other: Source | None = None) -> Loaded:
-    """Read the file, or run and capture the program; ``other`` is the second graph of a comparison."""
+    """Read the file, or run and capture the program; ``other`` is the second graph of a comparison.
+
+    Options of a program are refused if no graph is one of a program.
+    """
     if source.is_program:
         options.spec = source.word
         with running_program(options, source.word):
             return capture_program(options, "graph")
+    if other is None:
+        refuse_program_options(options, source.word)
     if source.path:
         return Loaded(api.load(source.path))
     with files.naming(source.name):
