@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from gradir.distributed.programs import Program
-from gradir.distributed.reading import RankFile
+from gradir.distributed.reading import Program, RankFile
 from gradir.distributed.simulation import Outcome
 from gradir.ir import Collective
 from gradir.ir.memo import group_by_key
