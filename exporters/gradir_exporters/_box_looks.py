@@ -111,10 +111,7 @@ class PictureOptions(Options, frozen=True, kw_only=True):
 
 
 class Drawing:
-    """Shares what every picture of a graph has: its texts, the roles of its boxes, its cuts and its legend.
-
-    The roles are those of the nodes, of a diff's marks, or of an overlay.
-    """
+    """The texts, roles, cuts and legend of a picture; the roles are those of nodes, a diff or an overlay."""
 
     def __init__(self, graph: Graph, options: PictureOptions, most_cuts: int) -> None:
         graph, inline = inline_parameters(graph) if options.parameters == "inline" else (graph, {})
@@ -128,35 +125,32 @@ class Drawing:
         self._overlay = {node.id: mark for node in extended if (mark := overlay_mark(node)) is not None}
 
     def _role(self, node: Node) -> str:
-        """Return the role of a node's box."""
         if self._is_marked:
             return status(node) or CONTEXT
         found = self._overlay.get(node.id)
         return found.look if found is not None else NO_VALUE if self._overlay else node.role
 
     def _texts_around(self, node: Node) -> tuple[str, list[str]]:
-        """Return the text before and the lines below the text of a node's box."""
+        """Return the text before and the lines below a node's text."""
         if self._is_marked:
             mark = status(node)
             return f"{SIGNS[mark]} " if mark else "", [f"×{times(node):,}"] if mark and times(node) > 1 else []
         return "", [overlay_text(self._overlay[node.id])] if node.id in self._overlay else []
 
     def _omission_boxes(self, key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-        """Yield the boxes with the numbers of omitted nodes before and behind a box."""
+        """Yield the boxes with the numbers of omitted nodes."""
         for end, count in zip(("before", "behind"), counts, strict=True):
             if count:
                 yield f"{key}{end}", f"… {count:,} more"
 
     def _omission_lines(self, key: str, counts: tuple[int, int]) -> Iterator[Ends]:
-        """Yield the lines between a box and its `_omission_boxes`."""
         before, behind = counts
         if before:
             yield f"{key}before", key, MORE
         if behind:
             yield key, f"{key}behind", MORE
 
-    def _saved_lines(self, nodes: Iterable[Node], keys: Mapping[str, str]) -> Iterator[Ends]:
-        """Yield the lines between nodes, the tensors that they saved, and buffers."""
+    def _lines_to_saved(self, nodes: Iterable[Node], keys: Mapping[str, str]) -> Iterator[Ends]:
         if not self._options.show_saved:
             return
         buffers = {id_ for id_, node in self._graph.nodes.items() if node.role in NO_GRADIENT_ROLES}
@@ -168,7 +162,7 @@ class Drawing:
                     yield keys[saved.origin.id], box, "buffer"
 
     def _cut_lines(self, keys: Mapping[str, str], prefix: str) -> tuple[list[Ends], list[Ends]]:
-        """Return the lines from cuts to boxes, and the invisible ones that put other cuts in rows below an output."""
+        """Return the lines from cuts to boxes, and the invisible ones that place other cuts."""
         into, elsewhere = list[Ends](), list[str]()
         for number, stub in enumerate(self._stubs):
             if stub.into and stub.into in keys:
@@ -181,7 +175,7 @@ class Drawing:
     def _make_legend(
         self, nodes: Collection[Node], drawn: Iterable[tuple[str, bool]], *, framed: bool = True
     ) -> Legend | None:
-        """Return the legend, if one is wanted; ``drawn`` has each kind of lines, and whether several are one line."""
+        """Return the legend, if any; ``drawn`` has each kind of line, and whether it joins several."""
         if not (self._options.legend or self._overlay):
             return None
         drawn = set(drawn)

@@ -155,7 +155,7 @@ class Picture(Drawing):
         parts = () if self._is_marked else zip(self._keys, self._nodes, strict=True)
         more = (ends for key, node in parts if node.ext for ends in self._omission_lines(key, left_out(node)))
         into, beside = self._cut_lines(self._key_of, "cut")
-        others = chain(self._saved_lines(self._nodes, self._key_of), beside, into, more)
+        others = chain(self._lines_to_saved(self._nodes, self._key_of), beside, into, more)
         return chain(self._edge_lines(), ((*ends, 1, "", FAR) for ends in others))
 
     def _edge_lines(self) -> Iterator[Line]:

@@ -35,10 +35,10 @@ def graph_facts(graph: Graph) -> Iterator[str]:
 
 
 class FlatNodes:
-    """Makes records of the class ``kind``, each with a label and the number of inputs."""
+    """Makes records of the class ``kind``."""
 
     def __init__(self, options: DetailOptions, *derived: str, **renamed: str) -> None:
-        """Add the ``derived`` properties; ``renamed`` has other names of fields."""
+        """``derived`` are further properties, and ``renamed`` has other names of fields."""
         wanted = {"attrs": options.attrs, "saved": options.saved}
         fields = [field for field in fields_of(Node) if wanted.get(field.name, True)]
         names = [field.name for field in fields]
@@ -54,7 +54,7 @@ class FlatNodes:
         self._parent, self._slots = _ALWAYS + 1, slots + 2
 
     def __call__(self, node: Node, parent: object = UNSET) -> msgspec.Struct:
-        """Return the record of a node in a parent."""
+        """Return the record of a node."""
         row = [*self._values(node)]
         row[self._parent] = parent
         row[self._slots] = len(row[self._slots])

@@ -267,7 +267,7 @@ class Picture(Drawing):
                 drawn[arrow] = drawn.get(arrow, 0) + 1
         yield from (arrow._replace(times=times) for (arrow, _), times in drawn.items())
         into, beside = self._cut_lines(keys, "c")
-        yield from starmap(Arrow, chain(self._saved_lines(self._nodes, keys), into, beside))
+        yield from starmap(Arrow, chain(self._lines_to_saved(self._nodes, keys), into, beside))
 
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]

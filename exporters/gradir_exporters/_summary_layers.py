@@ -169,7 +169,6 @@ class _Table:
         return self._tree.with_below([own.get(place, 0) for place in range(len(self._tree.scopes))])
 
     def _costs(self) -> list[tuple[int, int, float, float, float]]:
-        """Return, by module number, the further fields of a `CostedLayer`; empty if the graph has no costs."""
         if not says_costs(self._graph):
             return []
         own, forward, backward = Counter[int](), defaultdict[int, float](float), defaultdict[int, float](float)
@@ -182,8 +181,8 @@ class _Table:
             own[self._place_of(path)] += count
         rows = zip(self._add_children(own), self._sum_below(forward), self._sum_below(backward), strict=True)
         return [
-            (clamp_size(own[place]), total, forward.get(place, 0.0) + backward.get(place, 0.0), *sums)
-            for place, (total, *sums) in enumerate(rows)
+            (clamp_size(own[place]), total, forward.get(place, 0.0) + backward.get(place, 0.0), before, after)
+            for place, (total, before, after) in enumerate(rows)
         ]
 
     def _compare_ways(self) -> list[tuple[dict[str, int]]]:

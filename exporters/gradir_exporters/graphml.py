@@ -86,7 +86,7 @@ def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
 
 
 def _elements(key: str, values: Sequence[Any], omitted: Sequence[object]) -> Iterator[str]:
-    """Return the data element of each value, text as it is and others as JSON; it is empty for an omitted value."""
+    """Return the data element of each value: text as it is, others as JSON, and none for an omitted value."""
     shown = [value not in omitted for value in values]
     written = [*compress(values, shown)]
     is_text = all(isinstance(value, str) for value in written)

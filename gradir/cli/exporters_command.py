@@ -11,12 +11,12 @@ from gradir.errors import ExportError
 from gradir.ir.text import escape_unprintable
 from gradir.pictures import PICTURES
 
-DESCRIPTION = "List the installed exporters; with NAME, the options that 'gradir export -O KEY=VALUE' takes."
+DESCRIPTION = "List the installed exporters; with NAME, the options that -O KEY=VALUE takes."
 EXAMPLES = ("gradir exporters", "gradir exporters mermaid")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", metavar="NAME", nargs="*", help="list the options of these")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="list their options")
 
 
 def run(options: argparse.Namespace) -> int:

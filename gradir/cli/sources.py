@@ -193,10 +193,7 @@ def refuse_program_options(options: argparse.Namespace, *words: str, but: Collec
 
 
 def load(options: argparse.Namespace, source: Source, other: Source | None = None) -> Loaded:
-    """Read the file, or run and capture the program; ``other`` is the second graph of a comparison.
-
-    Options of a program are refused if no graph is one of a program.
-    """
+    """Read the file, or run and capture the program; ``other`` is the second graph of a comparison."""
     if source.is_program:
         options.spec = source.word
         with running_program(options, source.word):

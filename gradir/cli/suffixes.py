@@ -195,7 +195,7 @@ def _find_suffixes(writers: Writers[Any]) -> dict[str, str]:
 
 
 def _choose_name(output: str, names: list[str], option: str) -> str:
-    """Return the only name, or an empty text for none, and refuse several."""
+    """Return the only name, if any, and refuse several."""
     if len(names) > 1:
         raise ExportError(f"{output} may be {_join_names(names)}: choose one with {option} NAME")
     return "".join(names)
