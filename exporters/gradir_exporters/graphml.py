@@ -7,7 +7,7 @@ spelled as in Python source, and JSON escapes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import compress, repeat
 from operator import attrgetter
@@ -67,15 +67,15 @@ def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
     for key, value in about.items():
         yield from filter(None, _elements(key, [value], ([],)))
     ids = {id_: _escape_text(id_).replace('"', "&quot;") for id_ in graph.nodes}
-    own_ids: Iterator[str] = repeat("")
+    own_ids: Iterable[str] = repeat("")
     if is_numbered:
         ids = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
         own_ids = _elements("gir_id", [*graph.nodes], ())
     records = [*map(make, graph.nodes.values())]
-    columns = [
+    columns = (
         _elements(field.name, [*map(attrgetter(field.name), records)], (None, field.default, "")) for field in fields
-    ]
-    for id_, own_id, *details in zip(ids.values(), own_ids, *columns):  # noqa: B905 (`repeat` has no end)
+    )
+    for id_, own_id, *details in zip(ids.values(), own_ids, *filter(any, columns)):  # noqa: B905 (`repeat` has no end)
         yield f'<node id="{id_}">{own_id}{"".join(details)}</node>'
     for src, output_nr, dst, input_nr, kind in graph.edges:
         yield (
@@ -85,13 +85,14 @@ def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
     yield "</graph>\n</graphml>\n"
 
 
-def _elements(key: str, values: Sequence[Any], omitted: Sequence[object]) -> Iterator[str]:
+def _elements(key: str, values: Sequence[Any], omitted: Sequence[object]) -> list[str]:
     """Return the data element of each value: text as it is, others as JSON, and none for an omitted value."""
     shown = [value not in omitted for value in values]
     written = [*compress(values, shown)]
     is_text = all(isinstance(value, str) for value in written)
-    texts = map(Memo(_escape_text).__getitem__, written) if is_text else map(_escape_markup, json_texts(written))
-    return (f'<data key="{key}">{next(texts)}</data>' if is_shown else "" for is_shown in shown)
+    texts, escape_value = (iter(written), _escape_text) if is_text else (json_texts(written), _escape_markup)
+    elements: Memo[str, str] = Memo(lambda text: f'<data key="{key}">{escape_value(text)}</data>')
+    return [elements[next(texts)] if is_shown else "" for is_shown in shown]
 
 
 def _escape_markup(text: str) -> str:
