@@ -69,10 +69,9 @@ class Flowing:
         # torch restores the graph of a saved tensor when it computes a derivative.
         self.saved = frozenset(step_kinds.find_results_saved_by_torch(flow))
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
-        self.carrying |= self.saved
         read = {read.value for read in self._reads(ends)}
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
-        self.carrying.update(value for value in shared if value not in read and self.should_carry(value))
+        self.carrying.update(self.saved, (value for value in shared if value not in read and self.should_carry(value)))
 
         def find_sources(value: Value) -> list[Value]:
             # An updated leaf leads to its first value, and not to the sources of the update.
