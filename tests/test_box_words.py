@@ -165,6 +165,10 @@ def test_lines_of_many_at_one_box_are_thin(into: bool) -> None:
     assert lines(7) == []
     legend = everything().to("dot", legend=True)
     assert "many" not in legend
+    # Invisible lines place the boxes of cuts.
+    drawn = everything().to("mermaid", legend=True)
+    assert "parameters not in the graph" in drawn
+    assert "beside" not in drawn
 
 
 def test_a_saved_tensor_is_told_alike() -> None:

@@ -205,12 +205,13 @@ def test_a_wrong_value_names_the_right_ones(run: Run) -> None:
 
 def test_exporters_lists_names_and_options(run: Run) -> None:
     done = run("exporters")
-    assert [line.split()[0] for line in done.stdout.splitlines()[:-1] if not line.startswith(" ")] == sorted(
-        [*BUILT_IN, *(["edges"] if "\nedges" in done.stdout else [])]
-    )
-    assert "direction=BT|LR|RL|TB" in done.stdout
-    assert "null" not in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("svg, png, pdf  pictures")
+    *listed, pictures, _, hint = done.stdout.splitlines()
+    assert [line.split()[0] for line in listed] == sorted([*BUILT_IN, *(["edges"] if "\nedges" in done.stdout else [])])
+    assert pictures.startswith("svg, png, pdf  pictures")
+    assert hint == "'gradir exporters NAME' lists the options of one."
+    described = run("exporters", *BUILT_IN).stdout
+    assert "direction=BT|LR|RL|TB" in described
+    assert "null" not in described
 
 
 def test_diff_statuses(run: Run, tmp_path: Path) -> None:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Annotated, Final, Literal
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from gradir.errors import warn
 from gradir.ir import Graph, Node
-from gradir.ir.cuts import Stub
+from gradir.ir.cuts import stubs
 from gradir.ir.marks import SIGNS, is_layer, overlay_mark, status, times
+from gradir.ir.model import NO_GRADIENT_ROLES
 from gradir.pictures import LARGE
 from gradir.protocols import Options
-from gradir_exporters._box_words import CONTEXT, CUT, LINES, NO_VALUE, OTHER, ROLES, UNREACHED, Legend, Words, border
+from gradir_exporters._box_words import (
+    CONTEXT,
+    CUT,
+    LINES,
+    NO_VALUE,
+    OTHER,
+    ROLES,
+    UNREACHED,
+    Legend,
+    Words,
+    border,
+    inline_parameters,
+)
 from gradir_exporters._palette import overlay_legend, overlay_text
 
 _WIDTH: Final = 36
@@ -23,6 +36,10 @@ _COLUMNS: Final = 3
 _PARTS: Final = re.compile(r"[^./_,:]*[./_,:]*")
 # The role of a box that stands for omitted nodes, and the kind of the line between it and the box beside it.
 MORE: Final = "more"
+# The kind of the invisible lines that place the boxes of cuts and of a legend.
+BESIDE: Final = "beside"
+# The keys of the ends of a line, and its kind.
+Ends: TypeAlias = "tuple[str, str, str]"
 
 
 def wrap_text(text: str) -> list[str]:
@@ -74,22 +91,6 @@ def _split_word(word: str) -> Iterator[str]:
     yield line
 
 
-def omission_boxes(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """Yield the boxes with the numbers of omitted nodes before and behind a box."""
-    for end, count in zip(("before", "behind"), counts, strict=True):
-        if count:
-            yield f"{key}{end}", f"… {count:,} more"
-
-
-def omission_lines(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """Yield the lines between a box and its `omission_boxes`, as the keys of their ends."""
-    before, behind = counts
-    if before:
-        yield f"{key}before", key
-    if behind:
-        yield key, f"{key}behind"
-
-
 class PictureOptions(Options, frozen=True, kw_only=True):
     """The options of every static picture."""
 
@@ -109,53 +110,89 @@ class PictureOptions(Options, frozen=True, kw_only=True):
     show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
 
 
-class Looks:
-    """The roles of the boxes of one picture: those of the nodes, of a diff's marks, or of an overlay."""
+class Drawing:
+    """The texts, roles, cuts and legend of a picture; the roles are those of nodes, a diff or an overlay."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        extended = [node for node in nodes if node.ext]
-        self.is_marked = any(map(status, extended))
+    def __init__(self, graph: Graph, options: PictureOptions, most_cuts: int) -> None:
+        graph, inline = inline_parameters(graph) if options.parameters == "inline" else (graph, {})
+        self._graph, self._options = graph, options
+        self._words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
+        # A file may have any number of cuts, and drawing thousands of boxes takes long.
+        self._stubs = stubs(graph, most_cuts)
+        extended = [node for node in graph.nodes.values() if node.ext]
+        self._is_marked = any(map(status, extended))
         """Whether a diff is drawn."""
-        self.overlay = {node.id: mark for node in extended if (mark := overlay_mark(node)) is not None}
+        self._overlay = {node.id: mark for node in extended if (mark := overlay_mark(node)) is not None}
 
-    def role(self, node: Node) -> str:
-        """Return the role of a node's box."""
-        if self.is_marked:
+    def _role(self, node: Node) -> str:
+        if self._is_marked:
             return status(node) or CONTEXT
-        found = self.overlay.get(node.id)
-        return found.look if found is not None else NO_VALUE if self.overlay else node.role
+        found = self._overlay.get(node.id)
+        return found.look if found is not None else NO_VALUE if self._overlay else node.role
 
-    def texts_around(self, node: Node) -> tuple[str, list[str]]:
-        """Return the text before and the lines below the text of a node's box."""
-        if self.is_marked:
+    def _texts_around(self, node: Node) -> tuple[str, list[str]]:
+        """Return the text before and the lines below a node's text."""
+        if self._is_marked:
             mark = status(node)
             return f"{SIGNS[mark]} " if mark else "", [f"×{times(node):,}"] if mark and times(node) > 1 else []
-        return "", [overlay_text(self.overlay[node.id])] if node.id in self.overlay else []
+        return "", [overlay_text(self._overlay[node.id])] if node.id in self._overlay else []
 
-    def legend(
-        self,
-        options: PictureOptions,
-        words: Words,
-        nodes: Collection[Node],
-        stubs: Collection[Stub],
-        kinds: Collection[str],
-        *,
-        framed: bool,
-        joined: bool,
-    ) -> Legend:
-        """Return the legend of the picture; see `Words.notes` for ``framed`` and ``joined``."""
-        title, texts = overlay_legend(self.overlay.values())
+    def _omission_boxes(self, key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
+        """Yield the boxes with the numbers of omitted nodes."""
+        for end, count in zip(("before", "behind"), counts, strict=True):
+            if count:
+                yield f"{key}{end}", f"… {count:,} more"
+
+    def _omission_lines(self, key: str, counts: tuple[int, int]) -> Iterator[Ends]:
+        before, behind = counts
+        if before:
+            yield f"{key}before", key, MORE
+        if behind:
+            yield key, f"{key}behind", MORE
+
+    def _lines_to_saved(self, nodes: Iterable[Node], keys: Mapping[str, str]) -> Iterator[Ends]:
+        if not self._options.show_saved:
+            return
+        buffers = {id_ for id_, node in self._graph.nodes.items() if node.role in NO_GRADIENT_ROLES}
+        for node in nodes:
+            for number, saved in enumerate(node.saved):
+                box = f"{keys[node.id]}s{number}"
+                yield keys[node.id], box, "saved"
+                if saved.origin is not None and saved.origin.id in buffers:
+                    yield keys[saved.origin.id], box, "buffer"
+
+    def _cut_lines(self, keys: Mapping[str, str], prefix: str) -> tuple[list[Ends], list[Ends]]:
+        """Return the lines from cuts to boxes, and the invisible ones that place other cuts."""
+        into, elsewhere = list[Ends](), list[str]()
+        for number, stub in enumerate(self._stubs):
+            if stub.into and stub.into in keys:
+                into.append((f"{prefix}{number}", keys[stub.into], CUT))
+            else:
+                elsewhere.append(f"{prefix}{number}")
+        outputs = [keys[node.id] for node in self._graph.nodes.values() if node.role == "output"][-1:]
+        return into, [(*ends, BESIDE) for ends in arrange_in_rows(outputs, elsewhere)]
+
+    def _make_legend(
+        self, nodes: Collection[Node], drawn: Iterable[tuple[str, bool]], *, framed: bool = True
+    ) -> Legend | None:
+        """Return the legend, if any; ``drawn`` has each kind of line, and whether it joins several."""
+        if not (self._options.legend or self._overlay):
+            return None
+        drawn = set(drawn)
+        kinds = {kind for kind, _ in drawn} - {BESIDE, MORE}
+        title, texts = overlay_legend(self._overlay.values())
         texts = {**texts, **ROLES}
-        roles = {self.role(node) for node in nodes} | {border(node, self.is_marked) for node in nodes} - {""}
-        roles |= {CUT if stub.is_place else UNREACHED for stub in stubs}
-        if options.show_saved and any(node.saved for node in nodes):
+        roles = {self._role(node) for node in nodes} | {border(node, self._is_marked) for node in nodes} - {""}
+        roles |= {CUT if stub.is_place else UNREACHED for stub in self._stubs}
+        if self._options.show_saved and any(node.saved for node in nodes):
             roles.add("saved")
         boxes = {role: text for role, text in texts.items() if role in roles}
         if others := sorted(roles.difference(texts)):
             boxes[OTHER] = ", ".join(others)
-        lines = {kind: text for kind, text in LINES.items() if kind in kinds} if set(kinds) != {"data"} else {}
-        lines.update((kind, kind) for kind in sorted(set(kinds).difference(LINES)))
-        notes = words.notes(nodes, framed=framed, marked=self.is_marked, joined=joined)
+        lines = {kind: text for kind, text in LINES.items() if kind in kinds} if kinds != {"data"} else {}
+        lines.update((kind, kind) for kind in sorted(kinds.difference(LINES)))
+        joined = any(several for _, several in drawn)
+        notes = self._words.notes(nodes, framed=framed, marked=self._is_marked, joined=joined)
         return Legend(title or "legend", boxes, lines, [*notes])
 
 

@@ -13,7 +13,6 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from gradir.ir import Graph, Node, Scope
-from gradir.ir.cuts import stubs
 from gradir.ir.edges import EdgeColumns
 from gradir.ir.frames import frames, module_of_frame
 from gradir.ir.marks import is_lost, left_out, stands_for_several
@@ -22,7 +21,8 @@ from gradir.ir.model import NO_GRADIENT_ROLES as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters import _box_looks, _box_words
+from gradir_exporters._box_looks import MORE, Drawing, PictureOptions, wrap_text
+from gradir_exporters._box_words import CUT, border, frame_name
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, display_text, shown_of_saved, tooltip
 
 # The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, else FAR.
@@ -33,14 +33,12 @@ OF_MANY: Final = 0
 # The kind of a thin data line, one of many at a box, whose arrow heads would merge into a black bar.
 MANY: Final = "many"
 _MANY: Final = 8
-# The kind of the invisible lines that place the boxes of cuts.
-BESIDE: Final = "beside"
 _MOST_CUTS: Final = 100
 # dot's parser runs out of stack at about 2,500 nested clusters, other tools earlier.
 _MAX_NESTING: Final = 64
 
 
-class DotOptions(_box_looks.PictureOptions, frozen=True, kw_only=True):
+class DotOptions(PictureOptions, frozen=True, kw_only=True):
     """The options of the ``dot`` exporter."""
 
     show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
@@ -85,14 +83,16 @@ class Group(msgspec.Struct, eq=False):
             stack.extend((level + 1, child) for child in reversed(group.children.values()))
 
 
-class Picture:
+class Picture(Drawing):
     """A graph as boxes in nested groups and lines, both generated lazily."""
 
     def __init__(self, graph: Graph, options: DotOptions) -> None:
-        graph, inline = _box_words.inline_parameters(graph) if options.parameters == "inline" else (graph, {})
-        self._options = options
+        super().__init__(graph, options, _MOST_CUTS)
+        graph = self._graph
+        self._framed = options.clusters
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
+        self._key_of = dict(zip(graph.nodes, self._keys, strict=True))
         self._edges = EdgeColumns(self._nodes)
         self._kind_names = [*self._edges.kinds]
         self._tails = [self._edges.sources(number) for number in range(len(self._nodes))]
@@ -102,30 +102,19 @@ class Picture:
             for number, node in enumerate(self._nodes)
             if (node.ext or node.role == "module") and stands_for_several(node)
         }
-        self._words = words = _box_words.Words(graph, shapes=options.shapes, native=options.native, inline=inline)
-        self._labels = Labels(words, options.max_attr_chars if options.show_attrs else None)
+        self._labels = Labels(self._words, options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
-        self._looks = _box_looks.Looks(self._nodes)
-        self._marked = self._looks.is_marked
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
-        moved = frames(graph, vocabulary_of(graph).accumulators) if options.clusters else {}
-        self._frames = [moved.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]
+        moved = frames(graph, vocabulary_of(graph).accumulators) if self._framed else {}
+        self._frames = [moved.get(node.id, node.scope) if self._framed else "" for node in self._nodes]
         groups = _Groups(graph.scopes)
         for number, frame in enumerate(self._frames):
             if not hidden or number not in hidden:
                 groups[frame].members.append(number)
         self.root = groups[""]
-        # A file may have any number of cuts, and dot takes long for thousands of boxes.
-        self._stubs = stubs(graph, _MOST_CUTS)
-        self.legend: _box_words.Legend | None = None
-        if (options.legend or self._looks.overlay) and self._nodes:
-            lines = {("data" if kind == MANY else kind, text[:1] == "×") for _, _, kind, _, text, _ in self.lines()}
-            drawn = [self._nodes[member] for _, group in self.root.walk() for member in group.members]
-            kinds = {kind for kind, _ in lines} - {BESIDE, _box_looks.MORE}
-            joined = any(several for _, several in lines)
-            self.legend = self._looks.legend(
-                options, words, drawn, self._stubs, kinds, framed=options.clusters, joined=joined
-            )
+        drawn = [self._nodes[member] for _, group in self.root.walk() for member in group.members]
+        lines = (("data" if kind == MANY else kind, text[:1] == "×") for _, _, kind, _, text, _ in self.lines())
+        self.legend = self._make_legend(drawn, lines, framed=self._framed) if drawn else None
 
     @property
     def count(self) -> int:
@@ -136,7 +125,7 @@ class Picture:
         """Yield the boxes directly in a group."""
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
         label_of, tooltip_of = labels.node, tooltips.node
-        marked, slots, overlay = self._marked, self._options.show_saved, self._looks.overlay
+        marked, slots, overlay = self._is_marked, self._options.show_saved, self._overlay
         for member in group.members:
             node, key = nodes[member], keys[member]
             role, label = node.role, label_of(node)
@@ -144,51 +133,39 @@ class Picture:
                 role, label = self._look(node, label)
             yield key, role, label, tooltip_of(node.id)
             if node.ext and not marked:
-                for more, text in _box_looks.omission_boxes(key, left_out(node)):
-                    yield more, _box_looks.MORE, text, text
+                for more, text in self._omission_boxes(key, left_out(node)):
+                    yield more, MORE, text, text
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[shown_of_saved(saved)]
                     yield f"{key}s{number}", "saved", text, tooltips.slot(saved.slot, node.id)
         if group is self.root:
             for number, stub in enumerate(self._stubs):
-                text = LINE_BREAK.join(map(display_text, _box_looks.wrap_text(stub.reason)))
-                yield f"cut{number}", _box_words.CUT, text, tooltip(stub.reason)
+                text = LINE_BREAK.join(map(display_text, wrap_text(stub.reason)))
+                yield f"cut{number}", CUT, text, tooltip(stub.reason)
 
     def _look(self, node: Node, label: str) -> tuple[str, str]:
-        before, below = self._looks.texts_around(node)
+        before, below = self._texts_around(node)
         text = LINE_BREAK.join([f"{before}{label}", *map(display_text, below)])
-        return self._looks.role(node) + _box_words.border(node, self._marked), text
+        return self._role(node) + border(node, self._is_marked), text
 
     def lines(self) -> Iterator[Line]:
         """Yield every line, those of the graph's edges first."""
         # A diff always shows only a part.
-        marked = () if self._marked else zip(self._keys, self._nodes, strict=True)
-        beside = (ends for key, node in marked if node.ext for ends in _box_looks.omission_lines(key, left_out(node)))
-        saved = self._lines_to_saved() if self._options.show_saved else ()
-        more = ((*ends, _box_looks.MORE, 1, "", FAR) for ends in beside)
-        return chain(self._edge_lines(), saved, self._cut_lines(), more)
-
-    def _cut_lines(self) -> Iterator[Line]:
-        if not self._stubs:
-            return
-        keys = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True)}
-        outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
-        elsewhere = [f"cut{number}" for number, stub in enumerate(self._stubs) if not stub.into]
-        for tail, head in _box_looks.arrange_in_rows(outputs, elsewhere):
-            yield tail, head, BESIDE, 1, "", FAR
-        for number, stub in enumerate(self._stubs):
-            if stub.into:
-                yield f"cut{number}", keys[stub.into], _box_words.CUT, 1, "", FAR
+        parts = () if self._is_marked else zip(self._keys, self._nodes, strict=True)
+        more = (ends for key, node in parts if node.ext for ends in self._omission_lines(key, left_out(node)))
+        into, beside = self._cut_lines(self._key_of, "cut")
+        others = chain(self._lines_to_saved(self._nodes, self._key_of), beside, into, more)
+        return chain(self._edge_lines(), ((*ends, 1, "", FAR) for ends in others))
 
     def _edge_lines(self) -> Iterator[Line]:
         lengths: Lengths = {}
-        if self._options.clusters:
+        if self._framed:
             lengths = entry_lengths(self._nodes, self._tails)
             if self._options.show_saved:
                 lengths = lengthen_past_saved(lengths, self._nodes, self._tails)
         keys = self._keys
-        marked, several, scopes, on_lines = self._marked, self._several, self._frames, self._words.on_lines
+        marked, several, scopes, on_lines = self._is_marked, self._several, self._frames, self._words.on_lines
         nearness, nothing = Memo(_nearness), dict[int, int]()
         fans = {tail for tail, number in Counter(chain.from_iterable(self._tails)).items() if number >= _MANY}
         for head, (key, tails) in enumerate(zip(keys, steps("writing lines", self._tails), strict=True)):
@@ -218,7 +195,7 @@ class Picture:
     def _kinds(self, head: int) -> Iterator[str]:
         edges, nodes, names = self._edges, self._nodes, self._kind_names
         for edge in range(edges.first[head], edges.first[head + 1]):
-            marked = self._marked and edges.slot[edge] >= 0
+            marked = self._is_marked and edges.slot[edge] >= 0
             removed = marked and is_lost(nodes[edges.source[edge]], nodes[head], edges.slot[edge])
             yield "removed" if removed else names[edges.kind[edge]]
 
@@ -228,15 +205,6 @@ class Picture:
             number for number, node in enumerate(self._nodes) if node.role in BESIDE_ROLES and not self._tails[number]
         }
         return frozenset(alone.difference(chain.from_iterable(self._tails)) if alone else ())
-
-    def _lines_to_saved(self) -> Iterator[Line]:
-        buffers = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True) if node.role in BESIDE_ROLES}
-        for key, node in zip(self._keys, self._nodes, strict=True):
-            for number, saved in enumerate(node.saved):
-                box = f"{key}s{number}"
-                yield key, box, "saved", 1, "", FAR
-                if buffers and saved.origin is not None and saved.origin.id in buffers:
-                    yield buffers[saved.origin.id], box, "buffer", 1, "", FAR
 
 
 def _nearness(ends: tuple[str, str, bool]) -> int:
@@ -261,7 +229,7 @@ class _Groups(dict[str, Group]):
             child = group.children.get(part)
             if child is None:
                 module = module_of_frame(path)
-                caption = display_text(_box_words.frame_name(module_of_frame(part), self._scopes.get(module)))
+                caption = display_text(frame_name(module_of_frame(part), self._scopes.get(module)))
                 child = group.children[part] = Group(f"cluster_{self._count}", caption, tooltip(module))
                 self._count += 1
             group = child

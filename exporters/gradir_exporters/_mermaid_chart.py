@@ -14,10 +14,10 @@ from mermaid.style import Style
 
 from gradir.ir.marks import SIGNS
 from gradir.ir.text import quote
-from gradir_exporters._box_looks import MORE
+from gradir_exporters._box_looks import BESIDE, MORE
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
-from gradir_exporters._mermaid_picture import BESIDE, Box, Group, Picture, escape_label, join_lines, shorten_text
 from gradir_exporters._mermaid_picture import LINE as LINE_BOX
+from gradir_exporters._mermaid_picture import Box, Group, Picture, escape_label, join_lines, shorten_text
 from gradir_exporters._palette import CUT as CUT_COLOUR
 from gradir_exporters._palette import LINE, PALETTE, RIM, TEXT, UNKNOWN
 

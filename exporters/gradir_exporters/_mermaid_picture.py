@@ -5,29 +5,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, starmap
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from gradir.ir import Graph, Node, Scope
-from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
 from gradir.ir.frames import frames, module_of_frame
 from gradir.ir.marks import graph_kind, is_lost, left_out, stands_for_several
 from gradir.ir.model import NO_GRADIENT_ROLES as BESIDE_ROLES
 from gradir.ir.text import escape_unprintable, pluralize
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters import _box_looks
-from gradir_exporters._box_words import (
-    CUT,
-    FAILED,
-    FOCUSED,
-    Words,
-    border,
-    frame_name,
-    inline_parameters,
-    keeps_frame,
-)
+from gradir_exporters._box_looks import BESIDE, MORE, Drawing, PictureOptions, wrap_text
+from gradir_exporters._box_words import CUT, FAILED, FOCUSED, border, frame_name, keeps_frame
 
 # One huge name would use up all the text that a picture may have.
 _MAX_LINE_CHARS = 120
@@ -99,8 +90,6 @@ _MOST_CUTS = 50
 # No module has this path.
 _LEGEND = "\0legend"
 _LEGEND_COLUMNS = 4
-# The kind of the invisible arrows that put the legend below the rest.
-BESIDE = "beside"
 # The role of a legend's box that explains a line.
 LINE = "line"
 
@@ -131,7 +120,7 @@ _NOUNS = {
 }
 
 
-class MermaidOptions(_box_looks.PictureOptions, frozen=True, kw_only=True):
+class MermaidOptions(PictureOptions, frozen=True, kw_only=True):
     """The options of the ``mermaid`` exporter."""
 
     depth: Annotated[
@@ -183,30 +172,28 @@ class Group(msgspec.Struct, eq=False):
         self.key, self.text = key, join_lines([name])
 
 
-class Picture:
+class Picture(Drawing):
     """A graph as boxes and arrows; a gradient accumulator and its tensor are one box by default."""
 
     def __init__(self, graph: Graph, options: MermaidOptions) -> None:
-        graph, inline = inline_parameters(graph) if options.parameters == "inline" else (graph, {})
-        self._graph = graph
-        self._options = options
-        self._words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
-        self._tensors = {} if options.accumulators else _find_accumulated(graph)
-        connected = {self._find_box(id_) for id_ in _find_connected(graph, options.show_saved)}
-        drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
+        super().__init__(graph, options, _MOST_CUTS)
+        graph = self._graph
+        tensors = {} if options.accumulators else _find_accumulated(graph)
+        connected = {tensors.get(id_, id_) for id_ in _find_connected(graph, options.show_saved)}
+        drawn = (node for node in graph.nodes.values() if node.id not in tensors)
         self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in connected]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
-        self._stubs = stubs(graph, _MOST_CUTS)
-        self._looks = _box_looks.Looks(graph.nodes.values())
+        self._keys |= {id_: self._keys[tensor] for id_, tensor in tensors.items() if tensor in self._keys}
+        self._tensors = tensors
+        # The numbers of omitted nodes before and behind a box.
         self._left_out: dict[str, tuple[int, int]] = {}
-        for node in graph.nodes.values() if not self._looks.is_marked else ():
-            if any(cut := left_out(node)) and (box := self._find_box(node.id)) in self._keys:
-                before, behind = self._left_out.get(box, (0, 0))
-                self._left_out[box] = (before + cut[0], behind + cut[1])
+        for node in graph.nodes.values() if not self._is_marked else ():
+            if any(cut := left_out(node)) and (key := self._keys.get(node.id)):
+                before, behind = self._left_out.get(key, (0, 0))
+                self._left_out[key] = (before + cut[0], behind + cut[1])
         self.arrows = [*self._arrows()]
-        for id_, counts in self._left_out.items():
-            beside = _box_looks.omission_lines(self._keys[id_], counts)
-            self.arrows += [Arrow(*ends, _box_looks.MORE) for ends in beside]
+        for key, counts in self._left_out.items():
+            self.arrows += starmap(Arrow, self._omission_lines(key, counts))
         self._legend = self._legend_group()
         if self._legend:
             self.arrows += self._arrows_to_legend(len(self._legend.items))
@@ -235,19 +222,15 @@ class Picture:
         for node in self._nodes:
             groups[moved.get(node.id, node.scope)].items.extend(self._boxes(node))
         for number, stub in enumerate(self._stubs):
-            groups[""].items.append(Box(f"c{number}", "cut", join_lines(_box_looks.wrap_text(stub.reason))))
+            groups[""].items.append(Box(f"c{number}", "cut", join_lines(wrap_text(stub.reason))))
         if self._legend:
             groups[""].items.append(self._legend)
         return groups.close_all(self._graph.scopes)
 
     def _legend_group(self) -> Group | None:
-        if not self._looks.overlay and not self._options.legend:
+        legend = self._make_legend(self._nodes, {(arrow.kind, arrow.times > 1) for arrow in self.arrows})
+        if legend is None:
             return None
-        kinds = {arrow.kind for arrow in self.arrows} - {_box_looks.MORE}
-        joined = any(arrow.times > 1 for arrow in self.arrows)
-        legend = self._looks.legend(
-            self._options, self._words, self._nodes, self._stubs, kinds, framed=True, joined=joined
-        )
         entries = [
             *legend.boxes.items(),
             *((LINE, f"{_LINE_SIGNS.get(kind, '──▶')} {text}") for kind, text in legend.lines.items()),
@@ -270,9 +253,6 @@ class Picture:
             above = f"l{number - _LEGEND_COLUMNS}" if number >= _LEGEND_COLUMNS else lowest
             yield Arrow(above, f"l{number}", BESIDE)
 
-    def _find_box(self, id_: str) -> str:
-        return self._tensors.get(id_, id_)
-
     def _arrows(self) -> Iterator[Arrow]:
         keys, nodes = self._keys, self._graph.nodes
         # Edges between the same boxes are one arrow if a box represents several nodes.
@@ -280,33 +260,22 @@ class Picture:
         for number, edge in enumerate(self._graph.edges):
             if edge.dst not in self._tensors:
                 tail, head = nodes[edge.src], nodes[edge.dst]
-                kind = "removed" if self._looks.is_marked and is_lost(tail, head, edge.input_nr) else edge.kind
+                kind = "removed" if self._is_marked and is_lost(tail, head, edge.input_nr) else edge.kind
                 is_one = stands_for_several(tail) or stands_for_several(head)
                 text = self._words.on_line(tail, edge.output_nr) if self._words.on_lines and kind == "data" else ""
-                arrow = Arrow(keys[self._find_box(edge.src)], keys[edge.dst], kind, 1, text), -1 if is_one else number
+                arrow = Arrow(keys[edge.src], keys[edge.dst], kind, 1, text), -1 if is_one else number
                 drawn[arrow] = drawn.get(arrow, 0) + 1
         yield from (arrow._replace(times=times) for (arrow, _), times in drawn.items())
-        for node in self._nodes if self._options.show_saved else ():
-            for number, slot in enumerate(node.saved):
-                yield Arrow(keys[node.id], f"{keys[node.id]}s{number}", "saved")
-                if slot.origin is not None and self._graph.nodes[slot.origin.id].role in BESIDE_ROLES:
-                    yield Arrow(keys[slot.origin.id], f"{keys[node.id]}s{number}", "buffer")
-        elsewhere = []
-        for number, stub in enumerate(self._stubs):
-            if stub.into and (box := self._find_box(stub.into)) in keys:
-                yield Arrow(f"c{number}", keys[box], CUT)
-            else:
-                elsewhere.append(f"c{number}")
-        outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
-        yield from (Arrow(*ends, BESIDE) for ends in _box_looks.arrange_in_rows(outputs, elsewhere))
+        into, beside = self._cut_lines(keys, "c")
+        yield from starmap(Arrow, chain(self._lines_to_saved(self._nodes, keys), into, beside))
 
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
-        before, below = self._looks.texts_around(node)
+        before, below = self._texts_around(node)
         text = f"{before}{join_lines([*self._words.lines(node), *below])}"
-        yield Box(key, self._looks.role(node), text, border(node, self._looks.is_marked))
-        for more, text in _box_looks.omission_boxes(key, self._left_out.get(node.id, (0, 0))):
-            yield Box(more, _box_looks.MORE, text)
+        yield Box(key, self._role(node), text, border(node, self._is_marked))
+        for more, text in self._omission_boxes(key, self._left_out.get(key, (0, 0))):
+            yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._options.show_saved else ()):
             text = join_lines(self._words.slot_lines(slot.slot, slot.tensor, slot.state))
             yield Box(f"{key}s{number}", "saved", text)

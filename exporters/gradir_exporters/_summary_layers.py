@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
@@ -34,7 +34,6 @@ _SCOPE: Final = "scope"
 _CALLER: Final = "caller"
 # The producer's option that says that the front-end marks every such node.
 _CALLERS: Final = "callers"
-_PLACED_APART: Final = frozenset({"output", "module"})
 
 
 class Layer(msgspec.Struct, frozen=True, gc=False, rename={"class_name": "class"}):
@@ -104,74 +103,134 @@ class Row(NamedTuple):
 
 def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     """Return the modules of at most ``depth`` path components, and the totals."""
-    # The frames of `gradir.passes.once` are no modules of the program.
-    modules, path_of = remove_steps(graph.scopes.values())
-    tree = ModuleTree(modules)
+    table = _Table(graph)
+    return table.rows(depth), table.totals()
 
-    def place_of(path: str) -> int:
-        return tree.place(path_of(path))
 
-    places = places_of(graph, tree, place_of)
-    saved = Savings(graph, places, place_of)
-    shapes = _output_shapes(graph, tree, places, place_of)
-    saved_total = [*map(clamp_size, _add_children(tree, saved.bytes))]
-    unsized_total = [*map(clamp_size, _add_children(tree, saved.unsized))]
-    costs: Sequence[tuple[Any, ...]] = _costs(graph, tree, places, place_of)
-    compared = _compare_ways(graph, tree, place_of)
-    further = costs or compared
-    rows = [
-        Row(
-            tree.names[place],
-            tree.levels[place],
-            (CostedLayer if costs else ComparedLayer if compared else Layer)(
-                scope.path,
-                class_text(scope),
-                scope.calls,
-                shapes[place],
-                scope.own,
-                scope.total,
-                scope.trainable,
-                clamp_size(saved.bytes.get(place, 0)),
-                saved_total[place],
-                saved.unsized.get(place, 0),
-                unsized_total[place],
-                *(further[place] if further else ()),
-            ),
+class _Table:
+    def __init__(self, graph: Graph) -> None:
+        # The frames of `gradir.passes.once` are no modules of the program.
+        modules, self._path_of = remove_steps(graph.scopes.values())
+        self._graph, self._tree = graph, ModuleTree(modules)
+        self._places = {node.id: self._place_of_node(node) for node in graph.nodes.values()}
+        self._saved = Savings(graph, self._places, self._place_of)
+
+    def rows(self, depth: int | None) -> list[Row]:
+        tree, saved = self._tree, self._saved
+        saved_total, unsized_total = self._add_children(saved.bytes), self._add_children(saved.unsized)
+        shapes = _output_shapes(self._graph, tree, self._places, self._place_of)
+        costs: Sequence[tuple[Any, ...]] = self._costs()
+        further = costs or self._compare_ways()
+        kind = CostedLayer if costs else ComparedLayer if further else Layer
+        return [
+            Row(
+                tree.names[place],
+                tree.levels[place],
+                kind(
+                    scope.path,
+                    class_text(scope),
+                    scope.calls,
+                    shapes[place],
+                    scope.own,
+                    scope.total,
+                    scope.trainable,
+                    clamp_size(saved.bytes.get(place, 0)),
+                    saved_total[place],
+                    saved.unsized.get(place, 0),
+                    unsized_total[place],
+                    *(further[place] if further else ()),
+                ),
+            )
+            for place, scope in enumerate(tree.scopes)
+            if depth is None or scope_depth(scope.path) <= depth
+        ]
+
+    def _place_of(self, path: str) -> int:
+        return self._tree.place(self._path_of(path))
+
+    def _place_of_node(self, node: Node) -> int:
+        """Return the module of a node; a folded module belongs to itself, an output to none."""
+        if node.role == "output" or (node.ext and node.ext.get(_SCOPE) == _CALLER):
+            return OUTSIDE
+        if node.role != "module":
+            return self._place_of(node.scope)
+        if is_root(node.id):
+            return self._place_of("")
+        name = node.names[0] if node.names else node.id
+        place = self._place_of(name)
+        is_exact = place != OUTSIDE and self._tree.scopes[place].path == name
+        # The names of the second and further parts of a folded module end in a number.
+        return place if is_exact else self._place_of(whole_name(name))
+
+    def _add_children(self, own: Mapping[int, int]) -> list[int]:
+        return [*map(clamp_size, self._sum_below(own))]
+
+    def _sum_below(self, own: Mapping[int, _Number]) -> list[_Number]:
+        return self._tree.with_below([own.get(place, 0) for place in range(len(self._tree.scopes))])
+
+    def _costs(self) -> list[tuple[int, int, float, float, float]]:
+        if not says_costs(self._graph):
+            return []
+        own, forward, backward = Counter[int](), defaultdict[int, float](float), defaultdict[int, float](float)
+        for node in self._graph.nodes.values():
+            place, taken = self._places[node.id], milliseconds(node)
+            own[place] += flops(node)
+            forward[place] += taken[0]
+            backward[place] += taken[1]
+        for path, count in _flops_apart(self._graph):
+            own[self._place_of(path)] += count
+        rows = zip(self._add_children(own), self._sum_below(forward), self._sum_below(backward), strict=True)
+        return [
+            (clamp_size(own[place]), total, forward.get(place, 0.0) + backward.get(place, 0.0), before, after)
+            for place, (total, before, after) in enumerate(rows)
+        ]
+
+    def _compare_ways(self) -> list[tuple[dict[str, int]]]:
+        """Return, by module number, the last field of a `ComparedLayer`; empty if there is one way to train."""
+        own: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        for name, path, size in savings(self._graph):
+            own[name][self._place_of(path)] += size
+        sums = {name: self._add_children(sizes) for name, sizes in own.items()}
+        places = range(len(self._tree.scopes)) if sums else ()
+        return [({name: each[place] for name, each in sums.items()},) for place in places]
+
+    def totals(self) -> Totals:
+        graph, tree, saved = self._graph, self._tree, self._saved
+        parameters = sum(tree.scopes[top].total for top in tree.tops)
+        trainable = sum(tree.scopes[top].trainable for top in tree.tops)
+        if not any(scope.calls or scope.total for scope in tree.scopes):
+            # Without a scope table only the parameters in the graph are known, and all of them are trained.
+            parameters = trainable = sum(map(parameter_elements, graph.nodes.values()))
+        nodes = graph.nodes.values()
+        with_equal_ones = 0 if any(node.role == "module" for node in nodes) else sum(map(times, nodes))
+        failed = next(filter(failure, nodes), None)
+        kept: dict[str, int] = {}
+        for name, _, size in savings(graph):
+            kept[name] = clamp_size(kept.get(name, 0) + size)
+        # Without costs, the fields have their defaults, which msgspec omits.
+        costs: dict[str, Any] = {}
+        if says_costs(graph):
+            taken = [*map(milliseconds, nodes)]
+            costs = {
+                "flops": clamp_size(sum(map(flops, nodes)) + sum(count for _, count in _flops_apart(graph))),
+                "forward_milliseconds": sum(forward for forward, _ in taken),
+                "backward_milliseconds": sum(backward for _, backward in taken),
+            }
+        return Totals(
+            clamp_size(parameters),
+            clamp_size(trainable),
+            len(nodes),
+            clamp_size(sum(saved.bytes.values())),
+            saved.states,
+            clamp_size(saved.bytes.get(OUTSIDE, 0)),
+            clamp_size(saved.folded),
+            clamp_size(saved.owned),
+            counts_text(graph),
+            "" if failed is None else f"{failed.id} {' at '.join(failure_lines(failed))}",
+            0 if with_equal_ones == len(nodes) else clamp_size(with_equal_ones),
+            kept=kept,
+            **costs,
         )
-        for place, scope in enumerate(tree.scopes)
-        if depth is None or scope_depth(scope.path) <= depth
-    ]
-    return rows, _totals(graph, tree, saved)
-
-
-def _costs(
-    graph: Graph, tree: ModuleTree, places: Mapping[str, int], place_of: Callable[[str], int]
-) -> list[tuple[int, int, float, float, float]]:
-    if not says_costs(graph):
-        return []
-    own, forward, backward = defaultdict[int, int](int), defaultdict[int, float](float), defaultdict[int, float](float)
-    for node in graph.nodes.values():
-        place, taken = places[node.id], milliseconds(node)
-        own[place] += flops(node)
-        forward[place] += taken[0]
-        backward[place] += taken[1]
-    for path, count in _flops_apart(graph):
-        own[place_of(path)] += count
-    totals = [clamp_size(count) for count in _add_children(tree, own)]
-    sums = [_add_children(tree, each) for each in (forward, backward)]
-    return [
-        (clamp_size(own.get(place, 0)), totals[place], forward.get(place, 0.0) + backward.get(place, 0.0), *both)
-        for place, both in enumerate(zip(*sums, strict=True))
-    ]
-
-
-def _compare_ways(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> list[tuple[dict[str, int]]]:
-    """Return, by module number, the last field of a `ComparedLayer`; empty if the graph compares no ways to train."""
-    own: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for name, path, size in savings(graph):
-        own[name][place_of(path)] += size
-    sums = {name: [*map(clamp_size, _add_children(tree, sizes))] for name, sizes in own.items()}
-    return [({name: each[place] for name, each in sums.items()},) for place in range(len(tree.scopes))] if sums else []
 
 
 def says_costs(graph: Graph) -> bool:
@@ -184,48 +243,6 @@ def _flops_apart(graph: Graph) -> Iterator[tuple[str, int]]:
     for pair in found if isinstance(found, tuple) else ():
         if isinstance(pair, tuple) and [*map(type, pair)] == [str, int]:
             yield pair  # type: ignore[misc]
-
-
-def _add_children(tree: ModuleTree, own: Mapping[int, _Number]) -> list[_Number]:
-    return tree.with_below([own.get(place, 0) for place in range(len(tree.scopes))])
-
-
-def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
-    parameters = sum(tree.scopes[top].total for top in tree.tops)
-    trainable = sum(tree.scopes[top].trainable for top in tree.tops)
-    if not any(scope.calls or scope.total for scope in tree.scopes):
-        # Without a scope table only the parameters in the graph are known, and all of them are trained.
-        parameters = trainable = sum(map(parameter_elements, graph.nodes.values()))
-    nodes = graph.nodes.values()
-    with_equal_ones = 0 if any(node.role == "module" for node in nodes) else sum(map(times, nodes))
-    failed = next(filter(failure, nodes), None)
-    kept: dict[str, int] = {}
-    for name, _, size in savings(graph):
-        kept[name] = clamp_size(kept.get(name, 0) + size)
-    # Without costs, the fields have their defaults, which msgspec omits.
-    costs: dict[str, Any] = {}
-    if says_costs(graph):
-        taken = [*map(milliseconds, nodes)]
-        costs = {
-            "flops": clamp_size(sum(map(flops, nodes)) + sum(count for _, count in _flops_apart(graph))),
-            "forward_milliseconds": sum(forward for forward, _ in taken),
-            "backward_milliseconds": sum(backward for _, backward in taken),
-        }
-    return Totals(
-        clamp_size(parameters),
-        clamp_size(trainable),
-        len(nodes),
-        clamp_size(sum(saved.bytes.values())),
-        saved.states,
-        clamp_size(saved.bytes.get(OUTSIDE, 0)),
-        clamp_size(saved.folded),
-        clamp_size(saved.owned),
-        counts_text(graph),
-        "" if failed is None else f"{failed.id} {' at '.join(failure_lines(failed))}",
-        0 if with_equal_ones == len(nodes) else clamp_size(with_equal_ones),
-        kept=kept,
-        **costs,
-    )
 
 
 def _output_shapes(
@@ -366,25 +383,3 @@ class Savings:
             self.unsized[module] += part.unsized
             self.bytes[module] += part.bytes
         self.states = dict(sorted(states.items(), key=lambda item: item[0] not in _USUAL))
-
-
-def places_of(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> dict[str, int]:
-    """Return the module of each node; a folded module belongs to itself, an output to none."""
-    return {
-        node.id: place_of(node.scope)
-        if node.role not in _PLACED_APART and not (node.ext and node.ext.get(_SCOPE) == _CALLER)
-        else _place_apart(node, tree, place_of)
-        for node in graph.nodes.values()
-    }
-
-
-def _place_apart(node: Node, tree: ModuleTree, place_of: Callable[[str], int]) -> int:
-    if node.role == "output" or node.ext.get(_SCOPE) == _CALLER:
-        return OUTSIDE
-    if is_root(node.id):
-        return place_of("")
-    name = node.names[0] if node.names else node.id
-    place = place_of(name)
-    is_exact = place != OUTSIDE and tree.scopes[place].path == name
-    # The names of the second and further parts of a folded module end in a number.
-    return place if is_exact else place_of(whole_name(name))

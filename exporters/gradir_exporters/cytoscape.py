@@ -17,18 +17,16 @@ from gradir.ir import Graph, Scope
 from gradir.ir.jsontext import json_lines
 from gradir.ir.memo import Memo
 from gradir.protocols import Options
-from gradir_exporters._flat_json import flat_node, graph_facts
+from gradir_exporters._flat_json import DetailOptions, FlatNodes, graph_facts
 
 _MAX_NESTING: Final = 64
 _NO_CLASS: Final = re.compile(r"[^A-Za-z0-9_]+")
 
 
-class CytoscapeOptions(Options, frozen=True, kw_only=True):
+class CytoscapeOptions(DetailOptions, frozen=True, kw_only=True):
     """Whether modules enclose their nodes, and what is written of each node."""
 
     modules: Annotated[bool, msgspec.Meta(description="make each module a compound node")] = True
-    attrs: Annotated[bool, msgspec.Meta(description="write the attributes of operations")] = True
-    saved: Annotated[bool, msgspec.Meta(description="write the tensors saved for backward")] = True
 
 
 class CytoscapeExporter:
@@ -93,7 +91,7 @@ def _modules(graph: Graph, ids: dict[str, str]) -> Iterator[_Element]:
 
 def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
     # Selectors cannot look into outputs, and in Cytoscape.js ``source`` is the start of an edge.
-    data = flat_node(options.attrs, options.saved, "dtype", "shape", source="location")
+    data = FlatNodes(options, "dtype", "shape", source="location")
     # A selector can only name classes of one word.
     classes = Memo[str, str](lambda role: _NO_CLASS.sub("-", role))
     for node in graph.nodes.values():

@@ -12,10 +12,10 @@ from gradir.ir.marks import SIGNS
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, fill_options
 from gradir.protocols import Options
-from gradir_exporters._box_looks import MORE, shrink_by_default
+from gradir_exporters._box_looks import BESIDE, MORE, shrink_by_default
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._dot_labels import cell, display_text
-from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
+from gradir_exporters._dot_picture import MANY, DotOptions, Picture
 from gradir_exporters._palette import CUT as CUT_COLOUR
 from gradir_exporters._palette import FILLS, LINE, PALETTE, RIM, TEXT, UNKNOWN
 

@@ -22,19 +22,18 @@ from gradir.ir.memo import AttributeCache, Memo
 from gradir.ir.model import Shape
 from gradir.ir.text import escape_unprintable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
+from gradir_exporters._flat_json import DetailOptions
 
 _MAX_LABEL: Final = 120
 
 
-class ModelExplorerOptions(Options, frozen=True, kw_only=True):
+class ModelExplorerOptions(DetailOptions, frozen=True, kw_only=True):
     """The names of the graph and its nodes, and the details of each node."""
 
     title: Annotated[str, msgspec.Meta(description="the name of the graph in the viewer", min_length=1)] = "gradir"
     label: Annotated[
         Literal["op", "native", "name"], msgspec.Meta(description="label of a function: its op, native or own name")
     ] = "name"
-    attrs: Annotated[bool, msgspec.Meta(description="write the attributes of operations")] = True
-    saved: Annotated[bool, msgspec.Meta(description="write the tensors saved for backward")] = True
 
 
 class ModelExplorerExporter:

@@ -14,17 +14,15 @@ import msgspec
 from gradir.ir import Graph
 from gradir.ir.jsontext import json_lines
 from gradir.protocols import Options
-from gradir_exporters._flat_json import flat_node, graph_facts
+from gradir_exporters._flat_json import DetailOptions, FlatNodes, graph_facts
 
 
-class NodelinkOptions(Options, frozen=True, kw_only=True):
+class NodelinkOptions(DetailOptions, frozen=True, kw_only=True):
     """The details of each node, and the key of the edges."""
 
     edges: Annotated[
         Literal["edges", "links"], msgspec.Meta(description="the key of the edges; d3 and older readers want links")
     ] = "edges"
-    attrs: Annotated[bool, msgspec.Meta(description="write the attributes of operations")] = True
-    saved: Annotated[bool, msgspec.Meta(description="write the tensors saved for backward")] = True
 
 
 class NodelinkExporter:
@@ -40,7 +38,7 @@ class NodelinkExporter:
             ('{"directed":true,"multigraph":true,\n"graph":{',),
             graph_facts(graph),
             ('},\n"nodes":[',),
-            json_lines(map(flat_node(options.attrs, options.saved), graph.nodes.values())),
+            json_lines(map(FlatNodes(options), graph.nodes.values())),
             (f'],\n"{options.edges}":[',),
             json_lines(edges),
             ("]}\n",),

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if against.is_program:
         return _compare(options, *sources.load_two(options, against, source), programs, folder)
     # The file comes first, since a capture may take long.
-    old = _read_expected(options, against)
+    old = _read_expected(options, against, source)
     forward_path = files.Located(forwards.forward_name(against.path or options.against))
     expected = None if old.graph is None else sources.add_forward(Loaded(old.graph), against)
     if options.graph is None and old.graph is None and (not old.fault or os.path.exists(forward_path)):
@@ -109,7 +109,6 @@ def _compare(
 def _load_current(options: argparse.Namespace, source: sources.Source, expected: Graph | None) -> Loaded:
     """Return the graphs of a file, or of a program captured with the options of the expected graph."""
     if not source.is_program:
-        sources.refuse_program_options(options, source.word)
         return sources.add_forward(sources.load(options, source), source)
     if expected is not None:
         sources.capture_as(options, expected)
@@ -129,9 +128,9 @@ def _find_expected(word: str) -> sources.Source:
     return sources.Source(word) if is_absent else sources.find_source(word)
 
 
-def _read_expected(options: argparse.Namespace, against: sources.Source) -> snapshots.Found:
+def _read_expected(options: argparse.Namespace, against: sources.Source, source: sources.Source) -> snapshots.Found:
     if not against.path:
-        return snapshots.Found(against.name, sources.load(options, against).graph)
+        return snapshots.Found(against.name, sources.load(options, against, source).graph)
     if not options.update:
         return snapshots.Found(options.against, snapshots.read(options.against, "--update"))
     return snapshots.read_to_update(options.against)

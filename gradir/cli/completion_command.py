@@ -81,18 +81,10 @@ def _list_renderers(**_: object) -> Iterable[str]:
     return {*registry.renderer_names(), registry.DRAWN}
 
 
-def _list_option_keys(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+def _list_option_keys(parser: Parser, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     """Return the options of the plug-in on the command line, each with an equals sign."""
-    from gradir import registry
-
-    to, form = getattr(parsed_args, "to", None), getattr(parsed_args, "format", None)
-    if to is not None:
-        kind = registry.exporter("dot" if to in PICTURES else to).options
-    elif form is not None:
-        kind = registry.renderer("dot" if form == registry.DRAWN else form).options
-    else:
-        return ()
-    return [f"{name}=" for name in kind.__struct_fields__]
+    found = parser.options_of(parsed_args)
+    return [] if found is None else [f"{name}=" for name in found[1].__struct_fields__]
 
 
 # By the name of an option and its metavar.

@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import sys
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir import files
@@ -27,7 +28,8 @@ The output has no paths, no names of users or machines, and no values of the env
 
 # Packages that gradir does not require, and that change its output.
 _BESIDE: Final = ("ipython", "pytest")
-_GROUPS: Final = ("frontends", "exporters", "passes", "renderers")
+# The function of `gradir.registry` for each kind of plug-in.
+_FINDERS: Final = {"frontends": "frontend", "exporters": "exporter", "passes": "pass_", "renderers": "renderer"}
 _TOOLS: Final = (("dot", "-V"), ("git", "--version"))
 _PATIENCE: Final = 10.0
 _ABSENT: Final = "not installed"
@@ -66,15 +68,13 @@ def _collect() -> dict[str, Any]:
         # Python has no standard output if the shell closed it.
         "console": f"{out.encoding}{' (a terminal)' if out.isatty() else ''}" if out is not None else "closed",
         "packages": {name: _find_version(name) for name in sorted(_find_packages())},
-        **{group: dict(_describe_plug_ins(group)) for group in _GROUPS},
+        **{group: dict(_describe_plug_ins(group)) for group in _FINDERS},
         "programs": {**{name: _ask_program(name, option) for name, option in _TOOLS}, "browser": browser},
     }
 
 
 def _find_packages() -> set[str]:
     """Return the requirements of gradir and its extras, and the installed packages that require an extra."""
-    from importlib import metadata
-
     found = {*_BESIDE}
     try:
         required = metadata.requires("gradir") or []
@@ -94,8 +94,6 @@ def _name(requirement: str) -> str:
 
 
 def _find_version(name: str) -> str:
-    from importlib import metadata
-
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -103,16 +101,9 @@ def _find_version(name: str) -> str:
 
 
 def _describe_plug_ins(group: str) -> Iterator[tuple[str, str]]:
-    from importlib import metadata
-
     from gradir import registry
 
-    finders: dict[str, Finder[Any]] = {
-        "frontends": registry.frontend,
-        "exporters": registry.exporter,
-        "passes": registry.pass_,
-        "renderers": registry.renderer,
-    }
+    finder: Finder[Any] = getattr(registry, _FINDERS[group])
     owners: dict[str, list[str]] = {}
     for point in metadata.entry_points(group=f"gradir.{group}"):
         # A distribution that was copied by hand, or installed in part, may have no name.
@@ -120,7 +111,7 @@ def _describe_plug_ins(group: str) -> Iterator[tuple[str, str]]:
         if owner not in owners.setdefault(point.name, []):
             owners[point.name].append(owner)
     for name in sorted(owners):
-        yield name, " and ".join([*owners[name], *_try_to_load(finders[group], name)])
+        yield name, " and ".join([*owners[name], *_try_to_load(finder, name)])
 
 
 def _try_to_load(finder: Finder[Any], name: str) -> Iterator[str]:

@@ -160,7 +160,6 @@ def _check_pattern(text: str) -> str:
 def _explain_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph]:
     from gradir.explanations.from_cuts import explain_cuts
 
-    refuse_program_options(options, source.word)
     graph = load(options, source).graph
     try:
         return explain_cuts(graph), graph

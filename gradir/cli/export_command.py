@@ -67,7 +67,6 @@ _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARK
 
 
 def add_options(parser: Parser) -> None:
-    parser.tell_options(_find_options, "after --to NAME also that exporter's options")
     sources.add_graph_argument(parser)
     output = parser.group("output")
     about = f"exporter, or {', '.join(PICTURES)} (default: by the suffix of -o)"
@@ -83,6 +82,7 @@ def add_options(parser: Parser) -> None:
 
 def add_drawing_options(parser: Parser) -> None:
     """Add the options of the exporter, the passes, the overlay and pictures."""
+    parser.tell_options(_find_options, "after --to NAME also that exporter's options")
     output = parser.group("output")
     add_option(output, "exporter")
     output.add_argument("--all", action="store_true", help="draw every node of a picture, however many")
@@ -114,8 +114,6 @@ def _parse_seconds(text: str) -> float:
 
 
 def _load(options: argparse.Namespace, source: sources.Source, exporter: str) -> Loaded:
-    if not source.is_program:
-        sources.refuse_program_options(options, source.word)
     # A page shows the lines that cut gradients.
     load = sources.load_with_flow if exporter == "html" else sources.load
     if not options.overlay:

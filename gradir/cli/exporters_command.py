@@ -11,12 +11,12 @@ from gradir.errors import ExportError
 from gradir.ir.text import escape_unprintable
 from gradir.pictures import PICTURES
 
-DESCRIPTION = "List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes."
+DESCRIPTION = "List the installed exporters; with NAME, the options that -O KEY=VALUE takes."
 EXAMPLES = ("gradir exporters", "gradir exporters mermaid")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", metavar="NAME", nargs="*", help="list these alone")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="list their options")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,10 +28,10 @@ def run(options: argparse.Namespace) -> int:
         except ExportError as error:
             broken.append(str(error))
             continue
-        lines += described
+        lines += described if options.names else described[:1]
     if not options.names:
-        pictures = ", ".join(PICTURES)
-        lines.append(f"{pictures}  pictures, which take the options of dot; pdf needs Graphviz")
+        lines.append(f"{', '.join(PICTURES)}  pictures, which take the options of dot; pdf needs Graphviz")
+        lines += ["", "'gradir exporters NAME' lists the options of one."]
     files.write_bytes("-", "".join(f"{escape_unprintable(line)}\n" for line in lines).encode())
     for problem in broken:
         report(problem)

@@ -21,6 +21,7 @@ from gradir.cli.subprocesses import make_command
 from gradir.distributed.words import span
 from gradir.errors import SpecError
 from gradir.ir import Rank
+from gradir.ir.memo import group_by_key
 from gradir.progress import stage
 
 _WHICH: Final = "--ranks"
@@ -138,21 +139,16 @@ def _choose_sample(options: argparse.Namespace, captures: _Ranks) -> Sequence[in
 def _write_all(options: argparse.Namespace, captures: _Ranks, ranks: Sequence[int]) -> int:
     for rank in ranks:
         files.write_bytes(make_rank_name(options, rank), Path(captures.file(rank)).read_bytes())
-    lines, summaries = dict[str, list[int]](), dict[str, list[int]]()
-    for rank in ranks:
-        *first, last = captures.results[rank].output.splitlines() or [""]
-        for line in first:
-            lines.setdefault(line, []).append(rank)
-        summaries.setdefault(last.rpartition(": ")[2], []).append(rank)
-    _print_by_ranks(lines)
+    lines = {rank: captures.results[rank].output.splitlines() or [""] for rank in ranks}
+    _print_by_ranks((line, rank) for rank in ranks for line in lines[rank][:-1])
     part = "a sample" if len(ranks) < options.world else "all"
     print(one_line(f"wrote {options.output} for {len(ranks):,} of {options.world:,} ranks, {part}"), file=sys.stderr)
-    _print_by_ranks(summaries)
+    _print_by_ranks((lines[rank][-1].rpartition(": ")[2], rank) for rank in ranks)
     return max(captures.results[rank].status for rank in ranks)
 
 
-def _print_by_ranks(lines: Mapping[str, Sequence[int]]) -> None:
-    for line, ranks in lines.items():
+def _print_by_ranks(lines: Iterable[tuple[str, int]]) -> None:
+    for line, ranks in group_by_key(lines).items():
         print(one_line(f"{span(ranks)}: {line}"), file=sys.stderr)
 
 

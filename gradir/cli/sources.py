@@ -198,6 +198,8 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
         options.spec = source.word
         with running_program(options, source.word):
             return capture_program(options, "graph")
+    if other is None:
+        refuse_program_options(options, source.word)
     if source.path:
         return Loaded(api.load(source.path))
     with files.naming(source.name):

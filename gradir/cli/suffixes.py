@@ -93,11 +93,8 @@ def check_no_source(output: str) -> None:
 def find_format(output: str) -> str:
     """Return the exporter or picture format for the name of a file."""
     end = _read_suffix(output)
-    names = _find_formats(end) if end else []
-    if len(names) == 1:
-        return names[0]
-    if names:
-        raise ExportError(f"{output} may be {_join_names(names)}: choose one with --to NAME")
+    if name := _choose_name(output, _find_formats(end) if end else [], "--to"):
+        return name
     offers = "give -o a name such as x.svg, or pass --to NAME; see gradir export --help"
     raise ExportError(f"{output}: no exporter writes {end}; {offers}" if end else f"the format is missing; {offers}")
 
@@ -153,15 +150,14 @@ def find_diff_format(output: str, chosen: str | None, default: str) -> str:
     from gradir import registry
 
     kinds = {registry.DRAWN: f".{registry.DRAWN}", **_find_suffixes(registry.renderer)}
-    if chosen is not None and kinds.get(chosen, end) == end:
+    names = [name for name, own in kinds.items() if own == end]
+    if chosen is None:
+        if name := _choose_name(output, names, "--format"):
+            return name
+    elif kinds.get(chosen, end) == end:
         # The registry refuses an unknown format.
         return chosen
-    names = [name for name, own in kinds.items() if own == end]
-    if chosen is None and len(names) == 1:
-        return names[0]
-    if names and chosen is None:
-        raise ExportError(f"{output} may be {_join_names(names)}: choose one with --format NAME")
-    if names:
+    elif names:
         raise ExportError(f"-o {output} means {_join_names(names)}, but --format is {chosen}; change one of them")
     if output.lower().endswith(_GRAPHS):
         raise ExportError(
@@ -193,6 +189,13 @@ def _find_formats(suffix: str) -> list[str]:
 @cache
 def _find_suffixes(writers: Writers[Any]) -> Mapping[str, str]:
     return writers.working(lambda name: writers.kind(name).suffix)
+
+
+def _choose_name(output: str, names: list[str], option: str) -> str:
+    """Return the only name, if any, and refuse several."""
+    if len(names) > 1:
+        raise ExportError(f"{output} may be {_join_names(names)}: choose one with {option} NAME")
+    return "".join(names)
 
 
 def _join_names(names: list[str]) -> str:

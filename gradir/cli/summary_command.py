@@ -8,7 +8,7 @@ from gradir import files, registry
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, make_help, read_options, spell_option
 from gradir.cli.report import find_columns, write_output
-from gradir.cli.sources import add_graph_argument, find_source, load, refuse_program_options, report_raised
+from gradir.cli.sources import add_graph_argument, find_source, load, report_raised
 from gradir.cli.suffixes import check_no_source
 from gradir.options import option_infos
 
@@ -56,8 +56,6 @@ def run(options: argparse.Namespace) -> int:
     values = {**default, **read_options(options), **words}
     # Loading a graph may take long, so check the options first.
     registry.exporter_options(_EXPORTER, values)
-    if not source.is_program:
-        refuse_program_options(options, source.word)
     loaded = load(options, source)
     write_output(path, registry.export(_EXPORTER, loaded.graph, values).encode())
     return report_raised(loaded)

@@ -27,7 +27,7 @@ EXAMPLES = (
 
 DETAILS = """\
 A picture shows layers, and one of more than 150 nodes is made small enough to read: see 'gradir help export'. Where
-there is no browser, gradir prints the path of the file. 'gradir export --to html --help' lists what -O takes.
+there is no browser, gradir prints the path of the file.
 
 If a parameter of a program gets no gradient, gradir runs the program a second time for the page, to record where it is
 lost. 'gradir export -o page.html' does so too.

@@ -12,19 +12,20 @@ from msgspec.structs import replace
 from gradir.diffs.changes import Change
 from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignore_fields
-from gradir.distributed.copies import differing_values
-from gradir.distributed.missing import find_missing, module_line
+from gradir.distributed.missing import find_missing, join_names, module_line
 from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import find_swapped
-from gradir.distributed.reading import RankFile, graph_in, read_ranks
+from gradir.distributed.reading import RankFile, graph_in, group_members, read_ranks
 from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulate
 from gradir.distributed.timeline import make_picture
 from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, find_late_ranks, find_open_ranks, find_unaligned
 from gradir.distributed.words import describe_collective, span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
+from gradir.ir.memo import group_by_key
 from gradir.ir.model import clamp_size
 from gradir.ir.module_tree import walk_up
+from gradir.ir.ranks import find_summed_parameters
 from gradir.ir.text import pluralize
 from gradir.ir.totals import totals
 
@@ -40,6 +41,10 @@ _MOST_NODES: Final = 60_000
 
 _MOST: Final = 5
 _MOST_OPERANDS: Final = 2
+_COPIES = (
+    "give all ranks equal values before the first step, and run equal steps: equal gradients do not remove a difference"
+)
+_SHARDS = "these are shards: reduce over the ranks that have the same one, with equal values"
 
 
 def compare_ranks(sources: Iterable[object]) -> Ranks:
@@ -122,11 +127,7 @@ def _compare_unreached(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tupl
     on_all: list[str] = []
     names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for by_rank in unreached:
-        ranks_of: defaultdict[str, list[int]] = defaultdict(list)
-        for rank, names in by_rank.items():
-            for name in names:
-                ranks_of[name].append(rank)
-        for name, ranks in ranks_of.items():
+        for name, ranks in group_by_key((name, rank) for rank, names in by_rank.items() for name in names).items():
             if len(ranks) == len(by_rank):
                 on_all.append(name)
             else:
@@ -179,15 +180,12 @@ def _check_collectives(
     hangs = [*_report_hangs(outcome, waiting, stopped, open_ranks, is_sample=is_sample)]
     if not hangs and not mixed:
         hangs = [*_report_stopped([files[rank] for rank in sorted(stopped)])]
-    return outcome, [*hangs, *mixed, *find_missing(compared), *differing_values(compared)], cut_off
+    return outcome, [*hangs, *mixed, *find_missing(compared), *_find_differing_values(compared)], cut_off
 
 
 def _group_by_stop(ranks: Iterable[RankFile], cut_off: Container[int]) -> Mapping[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
-    for one in ranks:
-        if why := CUT_OFF if one.rank.rank in cut_off else one.rank.stopped:
-            found[why] = (*found.get(why, ()), one.rank.rank)
-    return found
+    reasons = ((CUT_OFF if one.rank.rank in cut_off else one.rank.stopped, one.rank.rank) for one in ranks)
+    return {why: tuple(numbers) for why, numbers in group_by_key(reasons).items() if why}
 
 
 def _report_stopped(ranks: Sequence[RankFile]) -> Iterator[Finding]:
@@ -249,10 +247,7 @@ def _report_hangs(
 
 def _describe_hang(stuck: Stuck) -> list[str]:
     lines = [f"wait for ever: {line}" for line in _describe_issued({rank: stuck.waiting[rank] for rank in stuck.first})]
-    by_count: defaultdict[int, list[int]] = defaultdict(list)
-    for rank, count in stuck.ended.items():
-        by_count[count].append(rank)
-    for count, ended in sorted(by_count.items()):
+    for count, ended in sorted(group_by_key((count, rank) for rank, count in stuck.ended.items()).items()):
         lines.append(
             f"{span(ended)} {'has' if len(ended) == 1 else 'have'} ended after {pluralize(count, 'collective')}"
         )
@@ -263,11 +258,45 @@ def _describe_hang(stuck: Stuck) -> list[str]:
 
 
 def _describe_issued(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING) -> Iterator[str]:
-    by_text: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, collective in sorted(issued.items()):
-        by_text[describe_collective(collective) + (f", {made[rank]}" if rank in made else "")].append(rank)
-    for text, ranks in by_text.items():
+    texts = {rank: describe_collective(issued[rank]) + (f", {made[rank]}" if rank in made else "") for rank in issued}
+    for text, ranks in group_by_key((texts[rank], rank) for rank in sorted(issued)).items():
         yield f"{span(ranks)} in {text}"
+
+
+def _find_differing_values(ranks: Sequence[RankFile]) -> Iterator[Finding]:
+    """Yield parameters with different values on ranks that sum their gradients."""
+    # Groups of one label mostly do the same, so collect by label and names the ranks that differ and those that agree.
+    found: defaultdict[tuple[str, tuple[str, ...]], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for (label, _), members in group_members(one for one in ranks if one.rank.values).items():
+        names = _find_summed(label, members)
+        rows = {one.rank.rank: tuple(map(one.rank.values.get, names)) for one in members}
+        usual = Counter(rows.values()).most_common(1)[0][0]
+        differing: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        for rank, row in rows.items():
+            pairs = zip(names, row, usual, strict=True)
+            differing[tuple([name for name, own, other in pairs if own != other and None not in (own, other)])].append(
+                rank
+            )
+        agreeing = differing.pop((), [])
+        for changed, others in differing.items():
+            found[label, changed][0].extend(others)
+            found[label, changed][1].extend(agreeing)
+    for (label, changed), (others, agreeing) in found.items():
+        line = f"{join_names(changed)}: other values than on {span(agreeing)}, and gradients are summed on {label}"
+        is_shard = any(changed[0] in one.rank.local for one in ranks)
+        yield Finding("values", tuple(sorted(others)), (line, _SHARDS if is_shard else _COPIES))
+
+
+def _find_summed(label: str, ranks: Sequence[RankFile]) -> Sequence[str]:
+    """Return the parameters whose gradients a group sums, if any values differ."""
+    if all(one.rank.values == ranks[0].rank.values for one in ranks):
+        return ()
+    programs = {id(one.collectives): one for one in ranks}.values()
+    every = ((issued, one.rank.wrappers) for one in programs for issued, _ in one.collectives.kinds())
+    names = (
+        name for issued, wrappers in every if issued.group == label for name in find_summed_parameters(issued, wrappers)
+    )
+    return tuple(dict.fromkeys(names))
 
 
 def _join_operands(issued: Collective) -> str:
@@ -276,9 +305,7 @@ def _join_operands(issued: Collective) -> str:
 
 
 def _group_by_graph(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
-    found: dict[tuple[int | None, bytes], list[RankFile]] = defaultdict(list)
-    for one in ranks:
-        found[one.rank.stage, one.digest].append(one)
+    found = group_by_key(((one.rank.stage, one.digest), one) for one in ranks)
     return sorted(found.values(), key=lambda members: (-len(members), members[0].rank.rank))
 
 

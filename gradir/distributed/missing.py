@@ -12,7 +12,7 @@ from gradir.distributed.simulation import POINT_TO_POINT
 from gradir.distributed.windows import NO_SYNC, UNFINISHED
 from gradir.distributed.words import span
 from gradir.ir import Graph, Node
-from gradir.ir.memo import Memo
+from gradir.ir.memo import Memo, group_by_key
 from gradir.ir.text import pluralize
 
 _HOOK: Final = "hook:"
@@ -101,10 +101,7 @@ def _find_unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Fin
 
 
 def _find_unreduced(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
-    by_name: defaultdict[str, list[RankFile]] = defaultdict(list)
-    for one in ranks:
-        for name in one.rank.unreduced:
-            by_name[name].append(one)
+    by_name = group_by_key((name, one) for one in ranks for name in one.rank.unreduced)
     names_of: defaultdict[tuple[tuple[int, ...], bool], list[str]] = defaultdict(list)
     for name, members in by_name.items():
         # A parameter that only one rank has needs no reduction.
@@ -126,10 +123,7 @@ def _find_unreduced(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Find
 
 def _find_other_states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
     """Find wrappers with different states, wrappers that some ranks lack, and wrappers that were not called."""
-    by_stage: defaultdict[int | None, list[RankFile]] = defaultdict(list)
-    for one in ranks:
-        by_stage[one.rank.stage].append(one)
-    for members in by_stage.values():
+    for members in group_by_key((one.rank.stage, one) for one in ranks).values():
         paths_of: defaultdict[tuple[tuple[_State, tuple[int, ...]], ...], list[str]] = defaultdict(list)
         for path in dict.fromkeys(path for one in members for path in one.rank.wrappers):
             by_state: defaultdict[_State, list[int]] = defaultdict(list)

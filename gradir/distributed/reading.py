@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import zip_longest
+from operator import itemgetter
 from os import PathLike
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from gradir import files
 from gradir.codecs.codec import decode, encode
-from gradir.codecs.rank_parts import RankSplitter
-from gradir.distributed.programs import Program, Programs
+from gradir.codecs.rank_parts import RankParts, RankSplitter, number_collectives
 from gradir.distributed.simulation import Key
 from gradir.errors import GradirError
 from gradir.gcpause import pause_gc
-from gradir.ir import Graph, Rank
+from gradir.ir import Collective, Graph, Rank
+from gradir.ir.memo import group_by_key
 from gradir.ir.text import excerpt
 
 _Source = str | PathLike[str] | Graph
@@ -29,6 +33,89 @@ _UNKNOWN: Final = Rank(0, 0)
 _NUMBER: Final = re.compile("([0-9]+)")
 _MOST_RANKS: Final = 1_000_000
 """A larger number in the name of a file is not a rank, but perhaps a date."""
+
+_STARTS: Final = tuple(map(Collective.__struct_fields__.index, ("phase", "node", "source", "operands")))
+"""The first field of each part: the operation, its place, its line, and its tensors."""
+
+_MOST_KNOWN: Final = 20_000
+"""The records to recognize by their bytes, or to keep as objects, which takes some megabytes."""
+
+
+class _Part(dict[tuple[Any, ...], int]):
+    """The distinct values of one part, with their numbers, and the numbers of all records."""
+
+    def __init__(self, fields: slice) -> None:
+        super().__init__()
+        self.fields = fields
+        self.distinct: list[tuple[Any, ...]] = []
+        self.numbers = array("L")
+
+    def __missing__(self, value: tuple[Any, ...]) -> int:
+        number = self[value] = len(self.distinct)
+        self.distinct.append(value)
+        return number
+
+
+class _Programs:
+    """Stores each distinct part of the collectives of all ranks once, since a thousand ranks have a million of them."""
+
+    def __init__(self) -> None:
+        self._parts = [_Part(slice(*ends)) for ends in zip(_STARTS, (*_STARTS[1:], None), strict=True)]
+        self._lists: dict[bytes, Program] = {}
+        self._known: dict[bytes, int] = {}
+        self._record = lru_cache(_MOST_KNOWN)(self._make_record)
+
+    def read(self, data: bytes, parts: RankParts) -> Program:
+        """Return the collectives of a document."""
+        digest = hashlib.sha256(parts.collectives).digest()
+        if digest not in self._lists:
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            rows = number_collectives(data, parts, self._known, self._add)
+            self._lists[digest] = Program(self._parts, self._record, rows)
+        return self._lists[digest]
+
+    def _add(self, collectives: Sequence[Collective]) -> range:
+        records = [*map(astuple, collectives)]
+        for part in self._parts:
+            part.numbers.extend(map(part.__getitem__, map(itemgetter(part.fields), records)))
+        count = len(self._parts[0].numbers)
+        return range(count - len(records), count)
+
+    def _make_record(self, row: int) -> Collective:
+        # Ranks whose lists all differ make each record anew, and a loop over the parts takes twice as long.
+        operation, place, line, tensors = self._parts
+        return Collective(
+            *operation.distinct[operation.numbers[row]],
+            *place.distinct[place.numbers[row]],
+            *line.distinct[line.numbers[row]],
+            *tensors.distinct[tensors.numbers[row]],
+        )
+
+
+class Program:
+    """The collectives of a rank, in order."""
+
+    def __init__(self, parts: Sequence[_Part], record: Callable[[int], Collective], rows: Sequence[int]) -> None:
+        self._parts, self.record, self._rows = parts, record, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: int) -> Collective:
+        return self.record(self._rows[place])
+
+    def __iter__(self) -> Iterator[Collective]:
+        return map(self.record, self._rows)
+
+    def kinds(self) -> Iterator[tuple[Collective, int]]:
+        """Return the collectives that differ in more than their lines, with their counts."""
+        operations, places, _, tensors = (part.numbers for part in self._parts)
+        firsts: dict[tuple[int, ...], int] = {}
+        counts: Counter[int] = Counter()
+        for row, count in Counter(self._rows).items():
+            counts[firsts.setdefault((operations[row], places[row], tensors[row]), row)] += count
+        return ((self.record(row), count) for row, count in counts.items())
 
 
 class RankFile(NamedTuple):
@@ -54,7 +141,7 @@ def read_ranks(sources: Iterable[object]) -> list[RankFile]:
     if isinstance(sources, (str, PathLike)):
         # A string is iterable, and one path is likely a pattern such as run.*.gir.
         raise GradirError(f"expected a list of files, not {str(sources)!r} alone; pass sorted(glob.glob(...))")
-    programs, splitter, values = Programs(), RankSplitter(), _Values()
+    programs, splitter, values = _Programs(), RankSplitter(), _Values()
     with pause_gc():
         rank_files = [
             _read(cast("_Source", source), number, programs, splitter, values) for number, source in enumerate(sources)
@@ -89,18 +176,14 @@ def graph_in(one: RankFile) -> Graph:
 
 def group_members(ranks: Iterable[RankFile]) -> Mapping[Key, Sequence[RankFile]]:
     """Return the ranks of each process group."""
-    found: defaultdict[Key, list[RankFile]] = defaultdict(list)
-    for one in ranks:
-        for key in one.rank.groups.items():
-            found[key].append(one)
-    return found
+    return group_by_key((key, one) for one in ranks for key in one.rank.groups.items())
 
 
 _Values = dict[tuple[tuple[str, int], ...], Mapping[str, int]]
 """The distinct checksums of parameters, which mostly are the same on all ranks."""
 
 
-def _read(source: _Source, number: int, programs: Programs, splitter: RankSplitter, values: _Values) -> RankFile:
+def _read(source: _Source, number: int, programs: _Programs, splitter: RankSplitter, values: _Values) -> RankFile:
     if isinstance(source, Graph):
         name, data = f"graph {number}", encode(source, "msgpack")
     else:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from gradir.distributed.programs import Program
-from gradir.distributed.reading import RankFile
+from gradir.distributed.reading import Program, RankFile
 from gradir.distributed.simulation import Outcome
 from gradir.ir import Collective
+from gradir.ir.memo import group_by_key
 
 _MOST_ROWS: Final = 16
 _MOST_CELLS: Final = 48
@@ -43,11 +43,10 @@ class Picture(NamedTuple):
 def make_picture(ranks: Sequence[RankFile], outcome: Outcome) -> Picture:
     """Return a picture with a row for each rank or, if there are many, for each list of collectives."""
     marks = outcome.places
-    groups: dict[object, list[RankFile]] = {}
-    for one in ranks:
-        number = one.rank.rank
-        key = number if len(ranks) <= _MOST_ROWS else (id(one.collectives), marks.get(number))
-        groups.setdefault(key, []).append(one)
+    is_short = len(ranks) <= _MOST_ROWS
+    groups = group_by_key(
+        (one.rank.rank if is_short else (id(one.collectives), marks.get(one.rank.rank)), one) for one in ranks
+    )
     # The picture always shows ranks with a mark.
     chosen = sorted(groups.values(), key=lambda members: members[0].rank.rank not in marks)[:_MOST_ROWS]
     first = min(marks.values(), default=0)

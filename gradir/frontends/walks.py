@@ -1,4 +1,4 @@
-"""Walk graphs without recursion, group values, and replace attributes for a while."""
+"""Walk graphs without recursion, and replace attributes for a while."""
 
 from __future__ import annotations
 
@@ -106,18 +106,6 @@ def element_sums(
 def join_paths(path: str, name: str) -> str:
     """Join a path of a module and a path below it. Either may be empty."""
     return f"{path}.{name}" if path and name else path or name
-
-
-def group_by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Return the values of each key, in the order of the pairs.
-
-    >>> group_by_key((len(word), word) for word in ("a", "to", "b"))
-    {1: ['a', 'b'], 2: ['to']}
-    """
-    found: dict[K, list[T]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
 
 
 _NONE: Final = object()

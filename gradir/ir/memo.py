@@ -67,6 +67,18 @@ class Table(dict[K, int]):
         return place
 
 
+def group_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, in the order of the pairs.
+
+    >>> group_by_key((len(word), word) for word in ("a", "to", "b"))
+    {1: ['a', 'b'], 2: ['to']}
+    """
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
 def exact_key(value: object) -> bytes | None:
     """Return a key that differs if values or their types differ, or ``None`` if the value cannot be encoded.
 

@@ -18,9 +18,10 @@ from gradir.frontends.pytorch.reading.attributes import bare_name, device_name, 
 from gradir.frontends.pytorch.reading.members import iter_module_tensors, modules_at
 from gradir.frontends.pytorch.recording.steps import name_arguments
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import group_by_key, join_paths
+from gradir.frontends.walks import join_paths
 from gradir.ir import TensorMeta
 from gradir.ir.frozen import NOTHING
+from gradir.ir.memo import group_by_key
 
 _ROLES: Final = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "buffer", "USER_INPUT": "input"}
 _UNKNOWN: Final = object()

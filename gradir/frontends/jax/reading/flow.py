@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from gradir.frontends.jax.reading.flatten import Flattener, Record, Value
 from gradir.frontends.jax.reading.jaxprs import CUSTOM, is_inexact
 from gradir.frontends.jax.reading.probe import Probe, probe
-from gradir.frontends.walks import find_reachable, group_by_key
+from gradir.frontends.walks import find_reachable
+from gradir.ir.memo import group_by_key
 
 
 def find_paths(flat: Flattener, outputs: Sequence[Value]) -> None:

@@ -22,8 +22,9 @@ from gradir.frontends.jax.reading.flatten import (
     outermost_region,
 )
 from gradir.frontends.jax.reading.probe import Residual, copies_branch_inputs, trace_pullback
-from gradir.frontends.walks import follow, group_by_key
+from gradir.frontends.walks import follow
 from gradir.ir import Saved
+from gradir.ir.memo import group_by_key
 from gradir.ir.model import clamp_size
 
 _TAG: Final = "gradir "

@@ -23,7 +23,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, locate_function, locate_return
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
-from gradir.frontends.walks import group_by_key
+from gradir.ir.memo import group_by_key
 
 BROKEN: Final = frozenset(
     {*("all_masked", "born", "exploding", "hook_nonfinite", "nonfinite", "nonfinite_input", "overflow"), "where_trap"}

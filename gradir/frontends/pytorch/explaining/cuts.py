@@ -15,7 +15,8 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value, plain_name
-from gradir.frontends.walks import compute_bottom_up, find_reachable, group_by_key
+from gradir.frontends.walks import compute_bottom_up, find_reachable
+from gradir.ir.memo import group_by_key
 
 At: TypeAlias = "tuple[str, Place | None]"
 """A name or a kind, and a place."""
@@ -68,10 +69,9 @@ class Flowing:
         # torch restores the graph of a saved tensor when it computes a derivative.
         self.saved = frozenset(step_kinds.find_results_saved_by_torch(flow))
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
-        self.carrying |= self.saved
         read = {read.value for read in self._reads(ends)}
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
-        self.carrying.update(value for value in shared if value not in read and self.should_carry(value))
+        self.carrying.update(self.saved, (value for value in shared if value not in read and self.should_carry(value)))
 
         def find_sources(value: Value) -> list[Value]:
             # An updated leaf leads to its first value, and not to the sources of the update.

@@ -23,7 +23,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Value
-from gradir.frontends.walks import group_by_key
+from gradir.ir.memo import group_by_key
 from gradir.spec import describe_error
 
 # Statuses of parameters without a gradient.

@@ -20,8 +20,9 @@ from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
-from gradir.frontends.walks import find_reachable, group_by_key
+from gradir.frontends.walks import find_reachable
 from gradir.ir import Saved
+from gradir.ir.memo import group_by_key
 
 # The number of later writes that an error names besides the first.
 _MOST_LATER: Final = 3

@@ -23,7 +23,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_num
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.walks import group_by_key
+from gradir.ir.memo import group_by_key
 
 
 class Dominators:

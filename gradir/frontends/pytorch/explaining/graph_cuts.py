@@ -17,8 +17,8 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
-from gradir.frontends.walks import group_by_key
 from gradir.ir import Cut
+from gradir.ir.memo import group_by_key
 from gradir.vocabulary.patterns import OTHER_MODEL
 
 

@@ -23,7 +23,7 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import calls_from
-from gradir.frontends.walks import group_by_key
+from gradir.ir.memo import group_by_key
 from gradir.ir.text import pluralize
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 

@@ -20,8 +20,8 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import group_by_key
 from gradir.ir import Source
+from gradir.ir.memo import group_by_key
 from gradir.lines import cell_of
 from gradir.vocabulary.operations import OWN_NAMES
 

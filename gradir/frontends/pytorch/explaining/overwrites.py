@@ -24,7 +24,8 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import ARRAYS, FROM_OUTSIDE, Held, Step
-from gradir.frontends.walks import find_reachable, group_by_key
+from gradir.frontends.walks import find_reachable
+from gradir.ir.memo import group_by_key
 
 # A gradient must differ by the precision of its dtype, raised to this power, times its largest value.
 _CLEAR: Final = 0.5

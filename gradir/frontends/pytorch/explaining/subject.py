@@ -20,7 +20,8 @@ from gradir.frontends.pytorch.reading.tensors import Modules, parse_params, unwr
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
-from gradir.frontends.walks import follow, group_by_key, join_paths
+from gradir.frontends.walks import follow, join_paths
+from gradir.ir.memo import group_by_key
 from gradir.protocols import Names
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))

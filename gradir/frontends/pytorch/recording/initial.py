@@ -12,7 +12,7 @@ from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, INPLACE, Exit, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
-from gradir.frontends.walks import group_by_key
+from gradir.ir.memo import group_by_key
 
 
 class Made(NamedTuple):

@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, checksum, parameters_of
 from gradir.frontends.pytorch.watching.recordings import Layers
-from gradir.frontends.walks import group_by_key
+from gradir.ir.memo import group_by_key
 from gradir.ir.text import pluralize
 
 # At the end fewer steps without a change are enough.
