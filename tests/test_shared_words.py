@@ -13,8 +13,8 @@ import gradir
 from gradir.ir import Builder, Graph, Producer, Scope, TensorMeta
 from gradir.ir.build import Value
 from gradir.ir.validate import check_all
+from gradir.passes.rules import Term, parse_condition, parse_rule, parse_term
 from gradir.passes.shared_words import shared_name, translate_to_shared_terms
-from gradir.passes.terms import Term, parse_condition, parse_rule, parse_term
 from gradir.passes.translating import parameter_shape
 from gradir.review.reviewing import review_graphs
 from gradir.vocabulary.jax import VOCABULARY as JAX

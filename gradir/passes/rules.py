@@ -1,4 +1,4 @@
-"""Parse terms and rewrite rules, and match them."""
+"""Parse rewrite rules and their terms, and match them."""
 
 from __future__ import annotations
 
