@@ -224,9 +224,10 @@ def _count_votes(
     # own nodes count first, then those further inside.
     votes: Counter[tuple[str, str]] = Counter()
     inside: Counter[tuple[str, str]] = Counter()
-    # Inputs and outputs of the graph are at the top level, so they count only if there are no others.
-    inner = [(old, new) for old, new in pairs if old.role not in _OF_THE_GRAPH] or pairs
-    for (old, new), count in Counter((old.scope, new.scope) for old, new in inner).items():
+    # Inputs and outputs of the graph are at the top level, so they count only if all nodes are in one module.
+    inner = Counter((old.scope, new.scope) for old, new in pairs if old.role not in _OF_THE_GRAPH)
+    scopes = inner if len(inner) > 1 else Counter((old.scope, new.scope) for old, new in pairs)
+    for (old, new), count in scopes.items():
         for before, after in _levels(a, b, old, new):
             if before in a and after in b:
                 is_inside = (before, after) != (old, new) and _have_same_class(a, b, before, after) is None
