@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from functools import cached_property
-from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
-from gradir.diffs.sequences import pair_by_key
+from gradir.diffs.sequences import cheapest_alignment, pair_by_key
 from gradir.ir.ids import encode_component, split_id, split_last
-from gradir.ir.module_tree import scope_depth, split_path, walk_up, whole_tree
+from gradir.ir.module_tree import split_path, walk_up, whole_tree
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,9 +18,16 @@ if TYPE_CHECKING:
     from gradir.ir import Graph, Node, Scope
     from gradir.ir.module_tree import ModuleTree
 
+_SAME_CLASS: Final = 8
+_SAME_NAME: Final = 2
+# The weight of any pair of modules, so that more pairs weigh more than fewer.
+_ONE: Final = 1
 _ANY: Final = "*"
 _OF_THE_GRAPH: Final = frozenset({"input", "output"})
 _OF_MODULES: Final = frozenset({"parameter", "buffer"})
+
+# Modules in deeper nesting are paired from the innermost outward.
+_MOST_LEVELS: Final = 16
 
 
 class ChangedModule(NamedTuple):
@@ -144,8 +150,10 @@ class _Pairing:
             # A sibling in a wrapper is another module, even if it is similar.
             if self._find_in_wrapper(old, old) in {"", new} and self._find_former(new, new) in {"", old}:
                 self._add(old, new)
-        for _, group in groupby(sorted(self._a, key=scope_depth), key=scope_depth):
-            paths = [*group]
+        by_depth: dict[int, list[str]] = {}
+        for path in self._a:
+            by_depth.setdefault(path.count(".") + bool(path), []).append(path)
+        for _, paths in sorted(by_depth.items()):
             self._add_by_name(paths, are_alike=True)
             self._add_in_order(paths)
             self._add_by_name(paths, are_alike=False)
@@ -217,7 +225,7 @@ def _kind(scope: Scope) -> tuple[str, str, int]:
 
 
 def _count_votes(
-    a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Collection[tuple[Node, Node]]
+    a: Mapping[str, Scope], b: Mapping[str, Scope], pairs: Iterable[tuple[Node, Node]]
 ) -> dict[tuple[str, str], tuple[int, int]]:
     """Count by pair of paths the matched nodes in both modules, which are votes that the modules are equal."""
     # A node in a wrapped module is no vote for the wrapper or its other children. For modules without a class, their
@@ -230,7 +238,7 @@ def _count_votes(
     for (old, new), count in scopes.items():
         for before, after in _levels(a, b, old, new):
             if before in a and after in b:
-                is_inside = (before, after) != (old, new) and _have_same_class(a, b, before, after) is None
+                is_inside = (before, after) != (old, new) and not _compare_classes(a, b, before, after)
                 (inside if is_inside else votes)[a[before].path, b[after].path] += count
     return {pair: (votes[pair], inside[pair]) for pair in (*votes, *inside)}
 
@@ -238,20 +246,32 @@ def _count_votes(
 def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> Iterator[tuple[str, str]]:
     """Yield the pairs of equal modules around two matched nodes, the innermost first."""
     before, after = [*walk_up(old), ""], [*walk_up(new), ""]
-    is_wrapped = len(before) != len(after)
+    if len(before) == len(after):
+        yield from zip(before, after, strict=True)
+        return
     outer: list[tuple[str, str]] = []
-    while before and after and before[-1] == after[-1] and _have_same_class(a, b, before[-1], after[-1]):
+    while before and after and before[-1] == after[-1] and _compare_classes(a, b, before[-1], after[-1]) == _SAME_CLASS:
         outer.append((before.pop(), after.pop()))
-    for pair in zip(before, after, strict=False):
-        if not is_wrapped or _have_same_class(a, b, *pair) is not False:
-            yield pair
+    if max(len(before), len(after)) > _MOST_LEVELS:
+        yield from zip(before, after, strict=False)
+    else:
+        free = [0] * len(before), [0] * len(after)
+        pairs = cheapest_alignment(*free, lambda x, y: -_pair_weight(a, b, before[x], after[y], x + y == 0)) or ()
+        yield from ((before[x], after[y]) for x, y in pairs)
     yield from reversed(outer)
 
 
-def _have_same_class(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> bool | None:
-    """Return whether two modules have one class, or ``None`` if the class of either is unknown."""
+def _pair_weight(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, is_innermost: bool) -> int:
+    # Without classes, the innermost modules are the best pair.
+    weight = _compare_classes(a, b, old, new) or (_SAME_CLASS if is_innermost else 0)
+    # The top level has no name.
+    return weight + _SAME_NAME * (split_path(old)[1] == split_path(new)[1] != "") + _ONE
+
+
+def _compare_classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
+    """Return a positive weight for equal classes, a negative one for others, and 0 if one is unknown."""
     one, other = (table[path].class_name if path in table else "" for table, path in ((a, old), (b, new)))
-    return one == other if one and other else None
+    return (_SAME_CLASS if one == other else -_SAME_CLASS) if one and other else 0
 
 
 class RenamedModules:
