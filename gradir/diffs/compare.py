@@ -11,17 +11,10 @@ import msgspec
 
 from gradir.diffs.changes import Change, Diff, FieldChange, Growth
 from gradir.diffs.correspondence import Correspondence
-from gradir.diffs.field_changes import (
-    descriptions,
-    field_changes,
-    head_fields,
-    number_repeats,
-    record_fields,
-    setting_changes,
-)
+from gradir.diffs.field_changes import descriptions, field_changes, head_fields, record_fields, setting_changes
 from gradir.diffs.hunks import are_identical, script
 from gradir.diffs.matching import match
-from gradir.diffs.sequences import find_out_of_place, find_overtaken, pair_by_key
+from gradir.diffs.sequences import find_out_of_place, find_overtaken, number_repeats, pair_by_key
 from gradir.gcpause import pause_gc
 from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import find_graph_without_flow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Union
@@ -12,7 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.changes import FieldChange
-from gradir.diffs.sequences import find_out_of_place, pair_by_key
+from gradir.diffs.sequences import find_out_of_place, number_repeats, pair_by_key
 from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
 from gradir.ir.head import Head
@@ -80,14 +79,6 @@ def _part_changes(
 
 def _is_same(one: object, other: object) -> bool:
     return one == other and repr(one) == repr(other)
-
-
-def number_repeats(texts: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
-    """Yield each text by itself, followed by 2, 3 … if it repeats."""
-    seen: Counter[str] = Counter()
-    for text in texts:
-        seen[text] += 1
-        yield (text,) if seen[text] == 1 else (text, seen[text])
 
 
 # By field of a record, a function that returns its parts.

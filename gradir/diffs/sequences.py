@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import eq
@@ -35,6 +35,14 @@ def pair_by_key(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K
         yield key, before.get(key), value
         for removed_key in removed.get(key, ()):
             yield removed_key, before[removed_key], None
+
+
+def number_repeats(keys: Iterable[K]) -> Iterator[tuple[K | int, ...]]:
+    """Yield each key by itself, followed by 2, 3 … if it repeats."""
+    seen: Counter[K] = Counter()
+    for key in keys:
+        seen[key] += 1
+        yield (key,) if seen[key] == 1 else (key, seen[key])
 
 
 def find_out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
@@ -103,55 +111,6 @@ def find_overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
                 return old, new
             furthest = max(furthest, place)
     return None
-
-
-# The search for a common subsequence ends after this many edits.
-_EDITS: Final = 1000
-
-
-def common_subsequence(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Return positions of a longest common subsequence, or ``None`` if that would take too long.
-
-    This is the greedy forward algorithm of E. W. Myers, "An O(ND) difference algorithm and its variations",
-    Algorithmica 1 (1986). It gives up beyond a fixed number of edits, or of comparisons in proportion to the length.
-
-    >>> common_subsequence([1, 2, 3, 4], [1, 3, 4, 5])
-    [(0, 0), (2, 1), (3, 2)]
-    """
-    n, m = len(before), len(after)
-    limit = min(n + m, _EDITS)
-    budget = 8 * (n + m) + 1_000
-    # ends[k] is the furthest position of `before` reached on diagonal k; negative k count from the end.
-    ends = [0] * (2 * limit + 3)
-    trace: list[list[int]] = []
-    for edits in range(limit + 1):
-        trace.append(ends.copy())
-        first, last = -edits + 2 * max(0, edits - m), edits - 2 * max(0, edits - n)
-        for k in range(first, last + 1, 2):
-            down = k == -edits or (k != edits and ends[k - 1] < ends[k + 1])
-            start = x = ends[k + 1] if down else ends[k - 1] + 1
-            while x < n and x - k < m and before[x] == after[x - k]:
-                x += 1
-            ends[k] = x
-            budget -= x - start + 1
-            if x >= n and x - k >= m:
-                return _trace_edits(trace, n, m)
-        if budget < 0:
-            return None
-    return None
-
-
-def _trace_edits(trace: list[list[int]], x: int, y: int) -> list[tuple[int, int]]:
-    pairs: list[tuple[int, int]] = []
-    for edits in range(len(trace) - 1, -1, -1):
-        ends, k = trace[edits], x - y
-        down = k == -edits or (k != edits and ends[k - 1] < ends[k + 1])
-        previous = k + 1 if down else k - 1
-        previous_x = ends[previous] if edits else 0
-        start = (previous_x if down else previous_x + 1) if edits else 0
-        pairs += ((at, at - k) for at in range(x - 1, start - 1, -1))
-        x, y = previous_x, previous_x - previous
-    return pairs[::-1]
 
 
 # How far an entry may shift beyond the difference of the lists' lengths.
@@ -227,7 +186,8 @@ def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> t
     """Return pairs of equal tokens within the gaps, in order within each, and the gaps that remain.
 
     Tokens that occur once on both sides are the anchors. The longest increasing subsequence of them splits a gap, and
-    each part is aligned in turn. This is the patience diff of Bram Cohen, first in Bazaar.
+    each part is aligned in turn. This is the patience diff of Bram Cohen, first in Bazaar. In a part without such
+    tokens, the first occurrences of a token are an anchor, so are the second ones, and so on.
 
     >>> align([1, 2, 9, 3], [1, 8, 3], [Gap(0, 4, 0, 3)])
     ([(0, 0), (3, 2)], [Gap(start=1, end=3, other_start=1, other_end=2)])
@@ -240,14 +200,9 @@ def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> t
         gap = _trim(before, after, gap, pairs)
         if gap.start == gap.end or gap.other_start == gap.other_end:
             continue
-        anchors = _align_gap(before, after, gap)
-        if anchors is not None:
-            pairs += anchors
-            left += gaps_between(anchors, gap)
-            continue
-        anchors = longest_increasing(pair_unique(*_tokens(before, after, gap))) if rounds else []
+        anchors = _find_anchors(before, after, gap) if rounds else []
+        pairs += anchors
         if anchors:
-            pairs += anchors
             stack += [(inner, rounds - 1) for inner in reversed(gaps_between(anchors, gap))]
         else:
             left.append(gap)
@@ -280,17 +235,16 @@ def _trim(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[tup
     return inner
 
 
-def _align_gap(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:
-    """Return a longest common subsequence of a gap, without tokens that one side lacks."""
-    both = set(before[gap.start : gap.end]).intersection(after[gap.other_start : gap.other_end])
-    olds, news = ([(token, at) for token, at in tokens if token in both] for tokens in _tokens(before, after, gap))
-    found = common_subsequence([token for token, _ in olds], [token for token, _ in news])
-    return None if found is None else [(olds[x][1], news[y][1]) for x, y in found]
-
-
-def _tokens(before: Sequence[int], after: Sequence[int], gap: Gap) -> tuple[Iterable[tuple[int, int]], ...]:
-    ranges = (before, gap.start, gap.end), (after, gap.other_start, gap.other_end)
-    return tuple(zip(tokens[start:end], range(start, end), strict=True) for tokens, start, end in ranges)
+def _find_anchors(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]]:
+    olds, news = before[gap.start : gap.end], after[gap.other_start : gap.other_end]
+    places = range(gap.start, gap.end), range(gap.other_start, gap.other_end)
+    unique = pair_unique(zip(olds, places[0], strict=True), zip(news, places[1], strict=True))
+    return longest_increasing(
+        unique
+        or pair_unique(
+            zip(number_repeats(olds), places[0], strict=True), zip(number_repeats(news), places[1], strict=True)
+        )
+    )
 
 
 def pair_unique(before: Iterable[tuple[K, T]], after: Iterable[tuple[K, T]]) -> list[tuple[T, T]]:

@@ -25,7 +25,7 @@ from gradir.ir.frozen import NOTHING
 from gradir.ir.memo import group_by_key
 from gradir.ir.model import clamp_size
 from gradir.ir.module_tree import walk_up
-from gradir.ir.ranks import find_summed_parameters
+from gradir.ir.head import find_summed_parameters
 from gradir.ir.text import pluralize
 from gradir.ir.totals import totals
 

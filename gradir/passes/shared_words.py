@@ -15,7 +15,7 @@ from gradir.ir.edges import postorder
 from gradir.ir.head import rename_in_head
 from gradir.ir.ids import FreeIds, IdAllocator
 from gradir.ir.marks import failure
-from gradir.passes.terms import Slot
+from gradir.passes.rules import Slot
 from gradir.passes.translating import Translation, Word, flatten_shape, parameter_shape
 from gradir.vocabulary import vocabulary_of
 from gradir.vocabulary.shared import NAMES, UNORDERED

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from gradir.ir import Node, NonFinite, TensorMeta
 from gradir.ir.model import AttrValue, Shape, clamp_size
-from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, parse_condition, parse_rule, parse_term
+from gradir.passes.rules import Found, Matcher, Rule, Slot, Term, parse_condition, parse_rule, parse_term
 from gradir.vocabulary import Vocabulary
 from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RULES, TWO_SIDED
 

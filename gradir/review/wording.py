@@ -10,7 +10,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.changes import ADDED_OR_REMOVED, FieldChange
-from gradir.diffs.field_changes import further_parts, number_repeats, parts_of
+from gradir.diffs.field_changes import further_parts, parts_of
+from gradir.diffs.sequences import number_repeats
 from gradir.ir import Cut, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.cuts import cut_text
 from gradir.ir.fields import fields_of

@@ -3,11 +3,11 @@
 Operations have their names in ONNX and StableHLO, in the spelling of array libraries: ``matmul``, ``gather``,
 ``layer_norm``. A rule is ``pattern -> replacement``, both terms:
 
-- ``x`` is a value, the same at each place, and ``@w`` a parameter.
-- ``-`` is an input slot without a gradient, such as a constant, and ``0`` a slot known to contain it.
-- ``~t`` is ``t`` multiplied or divided by any constants, and ``%t`` also allows masks and added constants.
-- ``s:t`` names the value of ``t`` ``s``, and ``t?`` is ``t`` or an empty slot.
-- ``op[key=value](...)`` is an operation with a setting.
+- ``x`` is a value, the same at each place, and ``W`` a parameter.
+- ``_`` is an input slot without a gradient, such as a constant, and ``0`` a slot known to contain it.
+- ``~t`` is ``t`` multiplied or divided by any constants, and ``+t`` also allows masks and added constants.
+- ``s := t`` names the value of ``t`` ``s``, and ``[x]`` is ``x`` or an empty slot.
+- ``op(..., key=value)`` is an operation with a setting.
 
 The rules apply in order, to a node with translated inputs. After ``if``, ``mean`` requires that the divisor is the
 number of summed elements. ``last`` requires that a sum is over the last axes, and ``lead`` that its axes end before
@@ -41,60 +41,60 @@ NAMES: Final = {
 }
 
 RULES: Final = (
-    "mul(mul(x, -), -) -> mul(x, -)",
+    "mul(mul(x, _), _) -> mul(x, _)",
     "mul(x, x) -> square(x)",
     "mul(square(x), x) -> cube(x)",
-    "div(s:sum(x), -) -> mean(x) if mean",
-    "mul(s:sum(x), -) -> mean(x) if mean",
-    "div(neg(s:sum(x)), -) -> neg(mean(x)) if mean",
-    "mul(neg(s:sum(x)), -) -> neg(mean(x)) if mean",
+    "div(s := sum(x), _) -> mean(x) if mean",
+    "mul(s := sum(x), _) -> mean(x) if mean",
+    "div(neg(s := sum(x)), _) -> neg(mean(x)) if mean",
+    "mul(neg(s := sum(x)), _) -> neg(mean(x)) if mean",
     "mean(neg(x)) -> neg(mean(x))",
     "sum(neg(x)) -> neg(sum(x))",
     # Variance and normalisations.
-    "mean(square(sub(x, mean(x)))) -> var[correction=0](x)",
-    "div(sum(square(sub(x, mean(x)))), -) -> var(x)",
-    "sub(mean(square(x)), square(mean(x))) -> var[correction=0](x)",
-    "maximum(var(x), -) -> var[correction=0](x)",
-    "where(var(x), -) -> var(x)",
-    "mul(sub(x, mean(x)), rsqrt(add(var(x), -))) -> batch_norm(x, -, -) if lead",
-    "mul(sub(x, mean(x)), rsqrt(add(var(x), -))) -> layer_norm(x, -, -) if last",
-    "div(sub(x, mean(x)), sqrt(add(var(x), -))) -> batch_norm(x, -, -) if lead",
-    "div(sub(x, mean(x)), sqrt(add(var(x), -))) -> layer_norm(x, -, -) if last",
-    "mul(sub(x, mean(x)), mul(rsqrt(add(var(x), -)), @w)) -> batch_norm(x, w, -) if lead",
-    "mul(sub(x, mean(x)), mul(rsqrt(add(var(x), -)), @w)) -> layer_norm(x, w, -) if last",
-    "mul(batch_norm(x, -, -), @w) -> batch_norm(x, w, -)",
-    "mul(layer_norm(x, -, -), @w) -> layer_norm(x, w, -)",
-    "add(batch_norm(x, w?, -), @b) -> batch_norm(x, w, b)",
-    "add(layer_norm(x, w?, -), @b) -> layer_norm(x, w, b)",
-    "mul(x, rsqrt(add(mean(square(x)), -))) -> rms_norm(x, -)",
-    "div(x, sqrt(add(mean(square(x)), -))) -> rms_norm(x, -)",
-    "mul(x, mul(rsqrt(add(mean(square(x)), -)), @w)) -> rms_norm(x, w)",
-    "mul(rms_norm(x, -), @w) -> rms_norm(x, w)",
+    "mean(square(sub(x, mean(x)))) -> var(x, correction=0)",
+    "div(sum(square(sub(x, mean(x)))), _) -> var(x)",
+    "sub(mean(square(x)), square(mean(x))) -> var(x, correction=0)",
+    "maximum(var(x), _) -> var(x, correction=0)",
+    "where(var(x), _) -> var(x)",
+    "mul(sub(x, mean(x)), rsqrt(add(var(x), _))) -> batch_norm(x, _, _) if lead",
+    "mul(sub(x, mean(x)), rsqrt(add(var(x), _))) -> layer_norm(x, _, _) if last",
+    "div(sub(x, mean(x)), sqrt(add(var(x), _))) -> batch_norm(x, _, _) if lead",
+    "div(sub(x, mean(x)), sqrt(add(var(x), _))) -> layer_norm(x, _, _) if last",
+    "mul(sub(x, mean(x)), mul(rsqrt(add(var(x), _)), W)) -> batch_norm(x, W, _) if lead",
+    "mul(sub(x, mean(x)), mul(rsqrt(add(var(x), _)), W)) -> layer_norm(x, W, _) if last",
+    "mul(batch_norm(x, _, _), W) -> batch_norm(x, W, _)",
+    "mul(layer_norm(x, _, _), W) -> layer_norm(x, W, _)",
+    "add(batch_norm(x, [w], _), B) -> batch_norm(x, w, B)",
+    "add(layer_norm(x, [w], _), B) -> layer_norm(x, w, B)",
+    "mul(x, rsqrt(add(mean(square(x)), _))) -> rms_norm(x, _)",
+    "div(x, sqrt(add(mean(square(x)), _))) -> rms_norm(x, _)",
+    "mul(x, mul(rsqrt(add(mean(square(x)), _)), W)) -> rms_norm(x, W)",
+    "mul(rms_norm(x, _), W) -> rms_norm(x, W)",
     # A normalised input without a gradient leaves only the parameters.
-    "batch_norm(-, w, b) -> add(mul(w, -), b)",
-    "layer_norm(-, w, b) -> add(mul(w, -), b)",
-    "rms_norm(-, w) -> mul(w, -)",
+    "batch_norm(_, w, b) -> add(mul(w, _), b)",
+    "layer_norm(_, w, b) -> add(mul(w, _), b)",
+    "rms_norm(_, w) -> mul(w, _)",
     # Activations.
     "maximum(x, 0) -> relu(x)",
     "mul(x, sigmoid(x)) -> silu(x)",
-    "mul(~x, ~add(tanh(~add(x, ~cube(x))), -)) -> gelu[approximate=tanh](x)",
-    "mul(~x, ~add(erf(~x), -)) -> gelu[approximate=none](x)",
-    "mul(~x, ~erfc(~neg(x))) -> gelu[approximate=none](x)",
+    "mul(~x, ~add(tanh(~add(x, ~cube(x))), _)) -> gelu(x, approximate=tanh)",
+    "mul(~x, ~add(erf(~x), _)) -> gelu(x, approximate=none)",
+    "mul(~x, ~erfc(~neg(x))) -> gelu(x, approximate=none)",
     "logaddexp(x, 0) -> softplus(x)",
     "neg(softplus(neg(x))) -> log_sigmoid(x)",
-    "where(x, ~expm1(where(x, -))) -> elu(x)",
-    "where(x, mul(x, -)) -> leaky_relu(x)",
+    "where(x, ~expm1(where(x, _))) -> elu(x)",
+    "where(x, mul(x, _)) -> leaky_relu(x)",
     # Softmax, losses and attention.
-    "div(e:exp(sub(x, -)), sum(e)) -> softmax(x)",
-    "div(e:exp(sub(x, amax(x))), sum(e)) -> softmax(x)",
-    "div(e:exp(x), sum(e)) -> softmax(x)",
-    "sub(s:sub(x, -), log(sum(exp(s)))) -> log_softmax(x)",
+    "div(e := exp(sub(x, _)), sum(e)) -> softmax(x)",
+    "div(e := exp(sub(x, amax(x))), sum(e)) -> softmax(x)",
+    "div(e := exp(x), sum(e)) -> softmax(x)",
+    "sub(s := sub(x, _), log(sum(exp(s)))) -> log_softmax(x)",
     "sub(x, logsumexp(x)) -> log_softmax(x)",
-    "sub(log(sum(exp(s:sub(x, -)))), gather(s)) -> neg(gather(log_softmax(x)))",
+    "sub(log(sum(exp(s := sub(x, _)))), gather(s)) -> neg(gather(log_softmax(x)))",
     "sub(logsumexp(x), gather(x)) -> neg(gather(log_softmax(x)))",
-    "add(log(abs(sum(exp(sub(x, -))))), -) -> logsumexp(x)",
-    "add(log(sum(exp(sub(x, -)))), -) -> logsumexp(x)",
-    "matmul(softmax(%matmul(~q, ~k)), v) -> attention(q, k, v)",
-    "matmul(v, softmax(%matmul(~q, ~k))) -> attention(q, k, v)",
-    "div(reduce_window_sum(x), -) -> avg_pool(x)",
+    "add(log(abs(sum(exp(sub(x, _))))), _) -> logsumexp(x)",
+    "add(log(sum(exp(sub(x, _)))), _) -> logsumexp(x)",
+    "matmul(softmax(+matmul(~q, ~k)), v) -> attention(q, k, v)",
+    "matmul(v, softmax(+matmul(~q, ~k))) -> attention(q, k, v)",
+    "div(reduce_window_sum(x), _) -> avg_pool(x)",
 )

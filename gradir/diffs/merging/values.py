@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from gradir.diffs.field_changes import number_repeats
 from gradir.diffs.hunks import are_identical
+from gradir.diffs.sequences import number_repeats
 from gradir.ir import Node, Ref, Saved, Source, TensorMeta
 from gradir.ir.model import INT64_MAX, NonFinite, Record, clamp_size
 from gradir.ir.totals import tensor_elements

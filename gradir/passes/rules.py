@@ -1,8 +1,8 @@
-"""Parse terms and rewrite rules, and match them."""
+"""Parse rewrite rules and their terms, and match them."""
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -12,11 +12,9 @@ from gradir.vocabulary.shared import COMMUTATIVE
 if TYPE_CHECKING:
     from gradir.passes.translating import Word
 
-_TOKEN: Final = re.compile(r"\s*([A-Za-z0-9_.]+|[-~%@?:,()\[\]=])")
 # A match skips at most this many factors and masks, so that a long chain of them takes linear time.
 _MOST_SKIPPED: Final = 8
-# A plug-in's vocabulary may have any text, and the parser is recursive.
-_DEPTH: Final = 16
+_CONSTANT: Final = "_"
 _FACTORS: Final = frozenset({"div", "mul"})
 _MASKS: Final = frozenset({"add", "where"})
 
@@ -31,8 +29,8 @@ class Slot(NamedTuple):
 class Term(NamedTuple):
     """A pattern, or its replacement.
 
-    ``name`` is the operation of a ``word``, the variable of a ``value``, or the number of a ``constant``. ``around``
-    is ``~`` if factors may surround it, and ``%`` if also masks and added values may.
+    ``name`` is the operation of a ``word``, or the variable or input slot of a ``value``. ``around`` is ``~`` if
+    factors may surround it, and ``+`` if also masks and added values may.
     """
 
     kind: Literal["word", "value", "constant"]
@@ -77,15 +75,29 @@ def parse_rule(text: str) -> Rule:
 
 @lru_cache(maxsize=512)
 def parse_term(text: str) -> Term:
-    """Parse a term."""
-    tokens = _TOKEN.findall(text)
-    if "".join(tokens) != "".join(text.split()):
-        raise ValueError(f"{text!r} is not a term")
-    reader = _Reader(tokens)
-    term = reader.read_term(_DEPTH)
-    if reader.next():
-        raise ValueError(f"{text!r} continues after its term")
-    return term
+    """Parse a term, which is a Python expression."""
+    try:
+        return _read_term(ast.parse(text.strip(), mode="eval").body)
+    except (MemoryError, RecursionError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{text!r} is not a term") from error
+
+
+def _read_term(node: ast.expr) -> Term:
+    match node:
+        case ast.Name(name):
+            return Term("constant") if name == _CONSTANT else Term("value", name, is_parameter=name.isupper())
+        case ast.Constant(int(slot)):
+            return Term("value", str(slot))
+        case ast.List([ast.Name(name)]):
+            return Term("value", name, is_optional=True)
+        case ast.NamedExpr(ast.Name(alias), inner):
+            return _read_term(inner)._replace(alias=alias)
+        case ast.UnaryOp(ast.Invert() | ast.UAdd() as sign, inner):
+            return _read_term(inner)._replace(around="~" if isinstance(sign, ast.Invert) else "+")
+        case ast.Call(operation, inputs, keywords):
+            settings = tuple((str(each.arg), ast.unparse(each.value)) for each in keywords)
+            return Term("word", ast.unparse(operation), tuple(map(_read_term, inputs)), settings)
+    raise ValueError(ast.unparse(node))
 
 
 @lru_cache(maxsize=512)
@@ -93,59 +105,6 @@ def parse_condition(key: str) -> tuple[str, Mapping[str, str]]:
     """Return the operation and attribute values in a key of `Vocabulary.shared`."""
     op, _, rest = key.partition(".")
     return op, dict(part.partition("=")[::2] for part in rest.split(",") if part)
-
-
-class _Reader:
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens = tokens[::-1]
-
-    def next(self) -> str:
-        """Return the next token, or an empty text at the end."""
-        return self._tokens[-1] if self._tokens else ""
-
-    def take(self) -> str:
-        if not self._tokens:
-            raise ValueError("a term ends too early")
-        return self._tokens.pop()
-
-    def read_term(self, depth: int) -> Term:
-        if not depth:
-            raise ValueError("a term is nested too deep")
-        first = self.take()
-        if first == "-":
-            return Term("constant")
-        if first == "@":
-            return self.read_term(depth - 1)._replace(is_parameter=True)
-        if first in "~%":
-            return self.read_term(depth - 1)._replace(around=first)
-        following = self.next()
-        if following in ("(", "["):
-            settings = tuple(self._read_settings())
-            return Term("word", first, tuple(self._read_inputs(depth)), settings)
-        if following == ":":
-            self.take()
-            return self.read_term(depth - 1)._replace(alias=first)
-        if following == "?":
-            self.take()
-        return Term("value", first, is_optional=following == "?")
-
-    def _read_settings(self) -> Iterator[tuple[str, str]]:
-        end = "[" if self.next() == "[" else ""
-        while end and end != "]":
-            self.take()
-            key, _, value = self.take(), self.take(), self.take()
-            yield key, value
-            end = self.next()
-        if end:
-            self.take()
-
-    def _read_inputs(self, depth: int) -> Iterator[Term]:
-        end = self.take()
-        while end != ")":
-            yield self.read_term(depth - 1)
-            end = self.take()
-            if end not in ",)":
-                raise ValueError(f"inputs end in {end!r}")
 
 
 class Matcher:
@@ -183,7 +142,7 @@ class Matcher:
     def _match_around(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
         inner = term._replace(around="")
         # The place after the most factors comes first, so that a rule includes them all.
-        for place, skipped in reversed([*self._skip(at, masks=term.around == "%")]):
+        for place, skipped in reversed([*self._skip(at, masks=term.around == "+")]):
             yield from self.match(inner, place, None, found._replace(words=(*found.words, *skipped)))
 
     def _match_word(self, term: Term, word: int, found: Found) -> Iterator[Found]:
