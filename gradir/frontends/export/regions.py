@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import takewhile
 from operator import getitem
@@ -25,6 +25,7 @@ from gradir.errors import CaptureError, SpecError
 from gradir.frontends.export.fx import describe_inputs, program_of, stack_of
 from gradir.frontends.export.program import Call, Input, Named, Part, Program, SavedOutput
 from gradir.frontends.export.reading import bare_path
+from gradir.frontends.pytorch.fake import replace_absent_devices
 from gradir.frontends.pytorch.target import Traced, set_compile_stance
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import join_paths, paths_above, replace_function
@@ -43,7 +44,7 @@ def trace_call(target: Traced) -> tuple[list[Region], object]:
     log.setLevel(logging.ERROR)
     torch.compiler.reset()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), replace_absent_devices() if target.is_fake else nullcontext():
             # AOTAutograd traces the backward in anomaly mode, which warns before an error is raised.
             warnings.filterwarnings("ignore", "Error detected in")
             result = called(partial(_run, target, backend), getattr(inner, "__qualname__", type(inner).__name__))
