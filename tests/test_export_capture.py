@@ -23,6 +23,7 @@ from gradir.errors import CaptureError  # noqa: E402
 from gradir.frontends.export.assemble import graph_of  # noqa: E402
 from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program  # noqa: E402
 from gradir.ir import TensorMeta  # noqa: E402
+from gradir.ir.model import NonFinite  # noqa: E402
 from gradir.ir.validate import check_all  # noqa: E402
 
 program = cache(export_model)
@@ -172,6 +173,13 @@ def test_the_module_of_a_program_is_the_graph_of_the_program():
 def test_a_graph_module_with_inputs_is_run():
     found = gradir.capture(torch.fx.symbolic_trace(MODELS["mlp"]()[0]), torch.ones(1, 4))
     assert "addmm" in {each.op for each in found.nodes.values()}
+
+
+def test_an_infinity_in_a_list_keeps_its_value():
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(torch.tensor, ([1.0, float("-inf")],)))
+    found = gradir.capture(torch.fx.GraphModule({}, graph))
+    assert found.nodes["tensor:1"].attrs == {"0": (1.0, NonFinite("-inf"))}
 
 
 def test_what_an_exported_program_cannot_tell_is_refused_in_one_line():

@@ -123,6 +123,18 @@ def test_a_loss_that_makes_its_model_is_traced_with_the_names_of_eager(returned,
     assert main(["capture", program("loss = 3"), "--graph", "joint"]) == 2
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize(
+    "line", ["torch.cuda.synchronize()", "torch.cuda.current_device()", "x.cuda()", "x.to('cuda')"]
+)
+def test_a_module_for_a_missing_device_is_traced_without_data(line, program):
+    name = program(
+        f"class Net(Mlp):\n    def forward(self, x):\n        {line}\n        return self.layers(x)\n", "Net"
+    )
+    assert main(["capture", name, "--input", "float32[3,4]", "--graph", "joint", "--fake", "-o", "net.gir"]) == 0
+    assert reached(gradir.load("net.gir")) == reached(joint("mlp"))
+
+
 def test_a_function_is_traced_with_its_arguments():
     model, inputs = MODELS["mlp"]()
     found = gradir.capture(lambda x, scale: (model(x) * scale).sum(), *inputs, graph="joint", kwargs={"scale": 2.0})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -17,12 +16,11 @@ import msgspec
 
 from gradir.codecs.compression import size_limit
 from gradir.errors import FormatError
-from gradir.frontends.export.assemble import flatten_argument, values_in
-from gradir.frontends.export.operators import operation_of
-from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program, modules_of
-from gradir.frontends.export.sizes import size_text
+from gradir.frontends.export.program import Body, Input, Named, Part, Program, values_in
+from gradir.frontends.export.reading import join_entries, make_call, make_program, modules_of, operation_of, size_text
 from gradir.frontends.pytorch.reading.attributes import plain_value
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import group_by_key
 from gradir.ir import TensorMeta
 from gradir.ir.jsontext import TOO_DEEP, is_too_deep
 from gradir.ir.model import INT64_MAX
@@ -35,6 +33,8 @@ _MOST_MEMORY: Final = 2**30
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NEWEST: Final = 8
 _DEEPEST: Final = 64
+_NESTED: Final = 6
+_FIELDS: Final = {"as_device": "type", "as_expr": "expr_str"}
 _LONGEST: Final = 500
 _NOT_FINITE: Final = ("Infinity", "-Infinity", "NaN")
 _BEFORE_2_8: Final = "serialized_exported_program.json"
@@ -101,10 +101,13 @@ class _Program(msgspec.Struct):
 
 
 class _Weight(msgspec.Struct):
-    """The place of a tensor. Views of one storage share a place, and an empty tensor may be in any."""
-
     path_name: str
     tensor_meta: dict[str, Any] | None = None
+
+    def place(self, name: str) -> str:
+        """Return the place of a tensor: its file and its metadata, or its name if it is empty."""
+        meta = msgspec.json.encode(self.tensor_meta).decode()
+        return name if '{"as_int":0}' in meta.partition("strides")[0] else self.path_name + meta
 
 
 class _Weights(msgspec.Struct):
@@ -186,46 +189,38 @@ def _decode(name: str, text: bytes, kind: type[T]) -> T:
 class _Reader:
     def __init__(self, weights: Mapping[str, _Weight]) -> None:
         self._waiting: list[tuple[object, Part]] = []
-        ties = defaultdict[str, list[str]](list)
-        for name, weight in weights.items():
-            meta = msgspec.json.encode(weight.tensor_meta).decode()
-            is_empty = '{"as_int":0}' in meta.partition("strides")[0]
-            ties[name if is_empty else weight.path_name + meta].append(name)
-        self._tied = {name: names for names in map(tuple, ties.values()) for name in names}
+        self._numbers: Mapping[str, Any] = {}
+        ties = group_by_key((weight.place(name), name) for name, weight in weights.items())
+        self._tied = {name: tuple(names) for names in ties.values() for name in names}
 
     def read(self, program: _Program) -> Program:
-        graph, signature = program.graph_module.graph, program.graph_module.signature
-        part = self._part(graph)
-        inputs, input_names = self._inputs(graph, signature)
+        self._graph, signature = program.graph_module.graph, program.graph_module.signature
+        inputs, input_names = self._inputs(signature)
+        part = self._part(self._graph)
         while self._waiting:
             inner, empty = self._waiting.pop()
-            self._fill(msgspec.convert(inner, _Graph), empty)
-        # There is one spec for each output.
-        writes, outputs = [], []
-        for spec, value in zip(signature.output_specs, part.outputs, strict=False):
-            kind, fields = _only_item(spec)
+            graph = self._graph = msgspec.convert(inner, _Graph)
+            self._numbers = graph.sym_int_values | graph.sym_float_values | graph.sym_bool_values
+            self._fill(empty)
+        targets = list[str | None]()
+        for kind, fields in map(_only_item, signature.output_specs):
             target = fields.get("buffer_name") or fields.get("parameter_name") or fields.get("user_input_name")
-            is_write = kind.endswith("_mutation") and isinstance(target, str) and isinstance(value, Named)
-            if is_write and target in input_names:
-                writes.append((input_names[target], value.name))
-            else:
-                outputs.append(value)
-        return Program(part._replace(outputs=outputs), inputs, writes, program.torch_version)
+            is_write = kind.endswith("_mutation") and isinstance(target, str)
+            targets.append(input_names.get(target) if is_write else None)
+        return make_program(part, inputs, targets, program.torch_version)
 
-    def _inputs(self, graph: _Graph, signature: _Signature) -> tuple[dict[str, Input], dict[str, str]]:
+    def _inputs(self, signature: _Signature) -> tuple[dict[str, Input], dict[str, str]]:
         """Return the inputs of the program, and the names of inputs by the names that a mutation gives them."""
         inputs, input_names = {}, {}
-        for spec in signature.input_specs:
-            kind, fields = _only_item(spec)
-            argument = fields.get("arg")
-            is_nested = kind == "user_input" and isinstance(argument, dict)
-            name = _name(argument.get("as_tensor", argument) if is_nested else argument)
-            known = graph.tensor_values.get(name)
+        for kind, fields in map(_only_item, signature.input_specs):
+            value = self._value("as_tensor", fields.get("arg"))
+            known = self._graph.tensor_values.get(value.name) if isinstance(value, Named) else None
             role = {"parameter": "parameter", "user_input": "input"}.get(kind, "buffer")
             if known is not None:
-                full = name if role == "input" else _check_name(fields.get(f"{kind}_name"))
-                inputs[name] = Input(role, self._tied.get(full, (full,)), _parse_tensor(known), known.requires_grad)
-                input_names[full] = name
+                full = value.name if role == "input" else _check_name(fields.get(f"{kind}_name"))
+                tensor = self._tensor(value.name)
+                inputs[value.name] = Input(role, self._tied.get(full, (full,)), tensor, known.requires_grad)
+                input_names[full] = value.name
         return inputs, input_names
 
     def _part(self, graph: object) -> Part:
@@ -234,47 +229,47 @@ class _Reader:
         self._waiting.append((graph, part))
         return part
 
-    def _argument(self, graph: _Graph, argument: Mapping[str, Any]) -> Any:
-        kind, value = _only_item(argument)
-        if kind in _TABLES:
-            value = _entry(kind, value) if type(value) is int else None
-        elif "tensor" in kind:
-            value = _parse_tensors(value)
-        elif kind.startswith("as_sym_"):
-            is_list = type(value) is list
-            value = tuple([_parse_number(graph, each) for each in value]) if is_list else _parse_number(graph, value)
-        elif kind == "as_graph" and isinstance(value, dict):
-            value = Body(_check_name(value.get("name")), self._part(value.get("graph", {})))
-        elif kind == "as_device" and isinstance(value, dict):
-            value = _parse_constant(value.get("type"))
-        elif kind == "as_operator":
-            value = operation_of(str(value)).native
-        else:
-            value = None if kind == "as_none" else _parse_constant(value, is_float=kind.startswith("as_float"))
-        return value
-
-    def _fill(self, graph: _Graph, part: Part) -> None:
-        part.inputs.extend(_name(next(iter(each.values()), None)) for each in graph.inputs)
-        for node in graph.nodes:
-            operation = operation_of(node.target)
+    def _fill(self, part: Part) -> None:
+        inputs = (self._value(*_only_item(each)) for each in self._graph.inputs)
+        part.inputs.extend(each.name if isinstance(each, Named) else "" for each in inputs)
+        for node in self._graph.nodes:
             arguments = [
-                (each.name or str(place), self._argument(graph, each.arg)) for place, each in enumerate(node.inputs)
+                (each.name or str(place), self._value(*_only_item(each.arg))) for place, each in enumerate(node.inputs)
             ]
-            outputs = [_parse_tensors(value) for kind, value in map(_only_item, node.outputs) if "tensor" in kind]
-            makes = [each.name for each in values_in(outputs)]
-            has_body = any(type(each) is Body for _, value in arguments for each in flatten_argument(value))
-            is_number = any(kind.startswith("as_sym") for output in node.outputs for kind in output)
-            is_shown = makes or has_body or (is_number and operation.reads_values)
-            if not is_shown and "inplace" not in operation.kinds.values():
-                continue
-            tensors = [_parse_tensor(graph.tensor_values.get(name)) for name in makes]
+            outputs = [self._value(kind, value) for kind, value in map(_only_item, node.outputs) if "tensor" in kind]
+            makes = {each.name: self._tensor(each.name) for each in values_in(outputs)}
             modules = [*modules_of(_parse_stack(node.metadata.get("nn_module_stack", "")))]
             for module in modules:
                 _check_name(module.path)
-            op, native, _, kinds, _ = operation
+            gives_number = any(kind.startswith("as_sym") for output in node.outputs for kind in output)
             trace = node.metadata.get("stack_trace", "")
-            part.calls.append(Call(op, native, arguments, makes, tensors, kinds, modules, trace))
-        part.outputs.extend(self._argument(graph, each) for each in graph.outputs)
+            call = make_call(operation_of(node.target), arguments, makes, modules, trace, gives_number=gives_number)
+            part.calls.extend([] if call is None else [call])
+        part.outputs.extend(self._value(*_only_item(each)) for each in self._graph.outputs)
+
+    def _value(self, kind: str, value: Any, deep: int = _NESTED) -> Any:
+        """Return a value of a kind such as ``as_tensor`` or ``as_ints``."""
+        if type(value) is list and deep:
+            return join_entries([self._value(kind, each, deep - 1) for each in value])
+        if type(value) is not dict or not deep:
+            number = self._numbers.get(value) if kind == "as_name" and isinstance(value, str) else None
+            return _parse_constant(kind, value) if number is None else self._value("", number, deep - 1)
+        if kind == "as_graph":
+            return Body(_check_name(value.get("name")), self._part(value.get("graph", {})))
+        if "tensor" in kind and "name" in value:
+            return Named(str(value["name"]))
+        if kind in _FIELDS:
+            return _parse_constant(kind, value.get(_FIELDS[kind]))
+        return self._value(*next(iter(value.items())), deep - 1) if len(value) == 1 else plain_value(value)
+
+    def _tensor(self, name: str) -> TensorMeta:
+        known = self._graph.tensor_values.get(name)
+        if known is None:
+            return TensorMeta(device=None)
+        dtype, layout = _entry("as_scalar_type", known.dtype), _entry("as_layout", known.layout)
+        sizes = (self._value("", size) for size in known.sizes)
+        shape = tuple(size if type(size) is int and 0 <= size <= INT64_MAX else str(size) for size in sizes)
+        return TensorMeta(dtype, shape, plain_text(str(known.device.get("type"))), layout)
 
 
 def _parse_stack(text: str) -> dict[str, tuple[str, str]]:
@@ -282,24 +277,10 @@ def _parse_stack(text: str) -> dict[str, tuple[str, str]]:
     return {key: (rest.rpartition(",")[0], rest.rpartition(",")[2]) for key, _, rest in entries}
 
 
-def _parse_tensors(value: Any, deep: int = 3) -> Any:
-    """Return the names of tensors in their lists, which torch nests no deeper than two."""
-    if isinstance(value, list) and deep:
-        return tuple([_parse_tensors(each, deep - 1) for each in value])
-    if isinstance(value, dict) and "as_tensor" in value:
-        value = value["as_tensor"]
-    return Named(_name(value)) if isinstance(value, dict) and "name" in value else None
-
-
 def _only_item(tagged: Mapping[str, Any]) -> tuple[str, Any]:
     if len(tagged) != 1:
         raise FormatError(f"expected an object with one key, got {len(tagged)} keys: {excerpt([*tagged][:3])}")
     return next(iter(tagged.items()))
-
-
-def _name(value: Any) -> str:
-    found = value.get("name") if isinstance(value, dict) else None
-    return found if isinstance(found, str) else ""
 
 
 def _check_name(name: Any) -> str:
@@ -309,38 +290,19 @@ def _check_name(name: Any) -> str:
     return name
 
 
-def _parse_tensor(known: _Tensor | None) -> TensorMeta:
-    if known is None:
-        return TensorMeta(device=None)
-    dtype, layout = _entry("as_scalar_type", known.dtype), _entry("as_layout", known.layout)
-    sizes = map(_parse_expression, known.sizes)
-    shape = tuple(size if type(size) is int and 0 <= size <= INT64_MAX else str(size) for size in sizes)
-    return TensorMeta(dtype, shape, plain_text(str(known.device.get("type"))), layout)
-
-
-def _parse_expression(value: Mapping[str, Any]) -> Any:
-    expression = value.get("as_expr")
-    if isinstance(expression, dict):
-        return plain_text(size_text(str(expression.get("expr_str"))))
-    return _parse_constant(next(iter(value.values()), None))
-
-
-def _parse_number(graph: _Graph, value: Any) -> Any:
-    name = value.get("as_name") if isinstance(value, dict) else None
-    for known in (graph.sym_int_values, graph.sym_float_values, graph.sym_bool_values):
-        if isinstance(name, str) and name in known:
-            return _parse_expression(known[name])
-    return _parse_expression(value) if isinstance(value, dict) else None
-
-
 def _entry(kind: str, number: int) -> str:
     table = _TABLES[kind]
     return table[number] if 0 <= number < len(table) else f"<{number}>"
 
 
-def _parse_constant(value: Any, *, is_float: bool = False) -> Any:
-    """Return a constant for an attribute. torch writes floats that JSON lacks as strings."""
-    if is_float and isinstance(value, list):
-        return tuple([_parse_constant(each, is_float=not isinstance(each, list)) for each in value])
-    is_number = is_float and (value in _NOT_FINITE or (type(value) is int and abs(value) <= INT64_MAX))
-    return plain_value(float(value) if is_number else value)
+def _parse_constant(kind: str, value: Any) -> Any:
+    if kind in _TABLES:
+        return _entry(kind, value) if type(value) is int else None
+    if kind == "as_operator":
+        return operation_of(str(value)).native
+    if kind == "as_expr":
+        return plain_text(size_text(str(value)))
+    # torch writes floats that JSON lacks as strings.
+    is_short = type(value) is int and abs(value) <= INT64_MAX
+    is_float = kind.startswith("as_float") and (is_short or value in _NOT_FINITE)
+    return None if kind == "as_none" else plain_value(float(value) if is_float else value)

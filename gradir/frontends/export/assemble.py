@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gradir.errors import CaptureError
-from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program, SavedOutput
+from gradir.files import working_folder
+from gradir.frontends.export.program import (
+    Body,
+    Call,
+    Input,
+    Module,
+    Named,
+    Part,
+    Program,
+    SavedOutput,
+    flatten_argument,
+    values_in,
+)
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import element_sums, paths_above
 from gradir.ir import AttrValue, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.ids import IdAllocator, storage_key
 from gradir.ir.marks import PHASE, SAVINGS
+from gradir.ir.memo import Memo
 from gradir.ir.model import clamp_size
-from gradir.ir.text import excerpt
+from gradir.ir.text import escape_unprintable, excerpt
 from gradir.ir.totals import tensor_elements
 from gradir.version import __version__
 
@@ -24,7 +37,7 @@ REGION: Final = "region"
 DIFFERENTIATES: Final = "differentiates"
 """The key of ``ext`` for the forward operation that a backward operation differentiates."""
 
-WRAPPERS: Final = frozenset(
+_WRAPPERS: Final = frozenset(
     {"wrap_with_set_grad_enabled", "wrap_with_autocast", "tag_activation_checkpoint", "invoke_subgraph", "wrap"}
 )
 """Operations that run one body once. The graph has the operations of the body instead."""
@@ -34,6 +47,10 @@ _ROWS: Final = {"scan": 2, "map_impl": 1}
 
 _LIFTED: Final = re.compile(r"(^|\.)lifted_tensor_\d+$")
 """torch's name for a constant of the program. As in a forward, it gets no name, since its values may change."""
+
+_FRAME: Final = re.compile(r'^[ \t]*File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
+_INTERNAL: Final = re.compile(r"[/\\](site|dist)-packages[/\\](torch|gradir)[/\\]|^<")
+_INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/")
 
 
 def graph_of(program: Program, places: Mapping[str, Source | None]) -> Graph:
@@ -55,26 +72,13 @@ class _Value(NamedTuple):
 
 
 class _Frame:
-    """A part that is being added: the values of its names, and the call that runs it."""
+    """A part that is being added: its scope, the module and the phase of the call that runs it, and its values."""
 
-    def __init__(self, part: Part, scope: str, caller: _Running | None) -> None:
-        self.scope, self.caller, self.outputs = scope, caller, part.outputs
-        self.module = caller.call.modules[-1].path if caller is not None and caller.call.modules else ""
-        self.is_backward: bool = caller is not None and (caller.call.is_backward or caller.frame.is_backward)
-        self.calls: Iterator[Call] = iter(part.calls)
+    def __init__(self, part: Part, scope: str = "", module: str = "", *, is_backward: bool = False) -> None:
+        self.part, self.scope, self.module, self.is_backward = part, scope, module, is_backward
         self.values: dict[str, _Value] = {}
         arguments = (value for call in part.calls for _, value in call.arguments)
         self.uses = Counter(each.name for value in (*arguments, part.outputs) for each in values_in(value))
-
-
-class _Running(NamedTuple):
-    """A call, its frame, the bodies to add, the last first, and the outputs of the bodies added so far."""
-
-    frame: _Frame
-    call: Call
-    bodies: list[Body]
-    operands: list[Any]
-    results: list[_Value]
 
 
 class _Assembly:
@@ -91,9 +95,15 @@ class _Assembly:
         self._storages: dict[int, str] = {}
 
     def graph(self) -> Graph:
-        top = _Frame(self._program.part, "", None)
+        top = _Frame(self._program.part)
         top.uses.update(name for pair in self._program.writes for name in pair)
-        self._run(top)
+        waiting = [self._add_calls(top)]
+        while waiting:
+            inner = next(waiting[-1], None)
+            if inner is None:
+                waiting.pop()
+            else:
+                waiting.append(self._add_calls(inner))
         for name, value in self._program.writes:
             arguments = (("self", Named(name)), ("src", Named(value)))
             tensor = self._read(top, name).tensor
@@ -104,38 +114,32 @@ class _Assembly:
         producer = Producer(__version__, "torch", plain_text(self._program.version), options)
         return Graph.of(self._nodes, self._scopes(), self._program.cuts, producer)
 
-    def _run(self, top: _Frame) -> None:
-        frame = top
-        while True:
-            call = next(frame.calls, None)
-            if call is not None:
-                entries = [each for _, value in call.arguments for each in flatten_argument(value)]
-                bodies = [each for each in reversed(entries) if type(each) is Body]
-                operands = [each for each in entries if type(each) is not Body]
-                frame = self._next(_Running(frame, call, bodies, operands, [])) if bodies else self._add(frame, call)
-            elif frame.caller is None:
-                return
+    def _add_calls(self, frame: _Frame) -> Iterator[_Frame]:
+        """Add the calls of a frame, and yield the frame of each body, which the caller adds before it goes on."""
+        for call in frame.part.calls:
+            entries = [each for _, value in call.arguments for each in flatten_argument(value)]
+            operands = [each for each in entries if type(each) is not Body]
+            results = list[_Value]()
+            for body in (each for each in entries if type(each) is Body):
+                inner = self._enter_body(frame, call, body, operands)
+                yield inner
+                results += [self._read(inner, each.name) for each in values_in(inner.part.outputs)]
+            if call.op in _WRAPPERS and len(results) == len(call.makes):
+                frame.values.update(zip(call.makes, results, strict=True))
             else:
-                frame.caller.results.extend(self._read(frame, each.name) for each in values_in(frame.outputs))
-                frame = self._next(frame.caller)
+                self._add(frame, call, results)
 
-    def _next(self, running: _Running) -> _Frame:
-        """Return the frame of the next body of a call, or after the last body, the frame of the call."""
-        frame, call = running.frame, running.call
-        is_wrapper = call.op in WRAPPERS
-        if not running.bodies:
-            if not is_wrapper or len(running.results) != len(call.makes):
-                return self._add(frame, call, running.results)
-            frame.values.update(zip(call.makes, running.results, strict=True))
-            return frame
-        body, scope = running.bodies.pop(), self._enter(frame, call.modules)
-        if not is_wrapper:
+    def _enter_body(self, frame: _Frame, call: Call, body: Body, operands: Sequence[Any]) -> _Frame:
+        scope = self._enter(frame, call.modules)
+        if call.op not in _WRAPPERS:
             scope = plain_text(f"{scope}.{body.name}" if scope else body.name)
             self._kinds.setdefault(scope, call.op)
             self._calls[scope].add(0)
             if call.op in _ROWS:
                 self._rounds[scope] = self._rows(frame, call)
-        inner, names, operands = _Frame(body.part, scope, running), body.part.inputs, running.operands
+        module = call.modules[-1].path if call.modules else ""
+        inner = _Frame(body.part, scope, module, is_backward=call.is_backward or frame.is_backward)
+        names = body.part.inputs
         if len(operands) >= len(names) and call.op != "associative_scan":
             for name, each in zip(names, operands[len(operands) - len(names) :], strict=True):
                 if type(each) is Named:
@@ -152,11 +156,11 @@ class _Assembly:
         shape = None if rows is None else self._read(frame, rows.name).tensor.shape
         return shape[0] if shape and isinstance(shape[0], int) else 0
 
-    def _add(self, frame: _Frame, call: Call, results: Sequence[_Value] = ()) -> _Frame:
-        """Add the node of a call, after the new tensors among its inputs, and return the frame."""
+    def _add(self, frame: _Frame, call: Call, results: Sequence[_Value] = ()) -> None:
+        """Add the node of a call, after the new tensors among its inputs."""
         call = call._replace(is_backward=call.is_backward or frame.is_backward)
         if self._only_counts(frame, call):
-            return frame
+            return
         inputs, kinds, attrs = list[_Value](), list[str](), dict[str, Any]()
         for name, value in call.arguments:
             entries = [*flatten_argument(value)]
@@ -199,7 +203,6 @@ class _Assembly:
         for value, kind in zip(inputs, kinds, strict=True):
             if kind == "inplace":
                 self._writes[value.storage] = _Value(Ref(node_id, 0), value.tensor, value.storage, place)
-        return frame
 
     def _to_slot(self, node_id: str, call: Call, saved: SavedOutput, storage: int) -> Saved:
         slot = f"result{saved.output}" if len(call.tensors) > 1 else "result"
@@ -233,6 +236,7 @@ class _Assembly:
         )
 
     def _read(self, frame: _Frame, name: str) -> _Value:
+        name = self._program.links.get(name, name)
         value = frame.values.get(name)
         if value is None:
             known = self._program.inputs.get(name)
@@ -312,19 +316,31 @@ def _attributes_of_rest(name: str, entries: Sequence[Any]) -> Iterator[tuple[str
         yield f"none_in_{name}", tuple([at for at, each in enumerate(entries) if each is None])
 
 
-def flatten_argument(value: Any) -> Iterator[Any]:
-    """Yield an argument, or the entries of its sequences and mappings, in order."""
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if type(each) in (list, tuple):
-            waiting.extend(reversed(each))
-        elif type(each) is dict:
-            waiting.extend(reversed(each.values()))
-        else:
-            yield each
+def trace_places(shorten_path: Callable[[str], str], internal: tuple[str, ...] = ()) -> Memo[str, Source | None]:
+    """Return a table of source lines by trace: the innermost line in a file that is not torch's.
+
+    ``shorten_path`` returns the path to show for a file, and ``internal`` are folders of torch.
+    """
+
+    def place_of(trace: str) -> Source | None:
+        frames = _FRAME.findall(trace)
+        own = [each for each in frames if not each[0].startswith(internal) and not _INTERNAL.search(each[0])]
+        if not own:
+            return None
+        file, line, function = own[-1]
+        return Source(shorten_path(file), int(line), escape_unprintable(plain_text(function)))
+
+    return Memo(place_of)
 
 
-def values_in(value: Any) -> Iterator[Named]:
-    """Yield the values in an argument."""
-    return (each for each in flatten_argument(value) if type(each) is Named)
+def foreign_path(file: str) -> str:
+    r"""Return the path to show for a file of another machine, without looking at the files of this one.
+
+    >>> foreign_path("/venv/lib/site-packages/timm/layers/mlp.py"), foreign_path("C:\\work\\net.py")
+    ('timm/layers/mlp.py', 'net.py')
+    """
+    path, folder = file.replace("\\", "/"), f"{working_folder()}/".replace("\\", "/")
+    installed = _INSTALLED.split(path, maxsplit=1)
+    if len(installed) > 1:
+        return escape_unprintable(plain_text(installed[-1]))
+    return escape_unprintable(plain_text(path[len(folder) :] if path.startswith(folder) else path.rpartition("/")[2]))

@@ -51,9 +51,8 @@ class ExportFrontend:
         """Return the graph of an exported program, without running the program."""
         import torch
 
-        from gradir.frontends.export.assemble import graph_of
+        from gradir.frontends.export.assemble import graph_of, trace_places
         from gradir.frontends.export.fx import program_of
-        from gradir.frontends.export.traces import trace_places
         from gradir.frontends.texts import ShownPaths
 
         if request.graph in {"joint", "compiled"}:
@@ -71,7 +70,6 @@ class ExportFrontend:
             FormatError: the file has no program, or none that gradir can read.
         """
         from gradir.frontends.export.archive import read_archive
-        from gradir.frontends.export.assemble import graph_of
-        from gradir.frontends.export.traces import foreign_path, trace_places
+        from gradir.frontends.export.assemble import foreign_path, graph_of, trace_places
 
         return graph_of(read_archive(file), trace_places(foreign_path))

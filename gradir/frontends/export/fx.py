@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain, repeat
 from operator import getitem
 from typing import Any, Final
 
 import torch
 from torch import fx, nn
 
-from gradir.frontends.export.assemble import WRAPPERS, flatten_argument
-from gradir.frontends.export.operators import METHOD, Operation, operation_of
-from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program, modules_of
-from gradir.frontends.export.sizes import size_text
-from gradir.frontends.pytorch.reading.attributes import bare_name, device_name, plain_value
+from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program, flatten_argument
+from gradir.frontends.export.reading import (
+    METHOD,
+    Operation,
+    join_entries,
+    make_call,
+    make_program,
+    modules_of,
+    operation_of,
+    size_text,
+)
+from gradir.frontends.pytorch.reading.attributes import bare_name, device_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.members import iter_module_tensors, modules_at
 from gradir.frontends.pytorch.recording.steps import name_arguments
 from gradir.frontends.texts import plain_text
@@ -25,6 +31,7 @@ from gradir.ir.memo import group_by_key
 
 _ROLES: Final = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "buffer", "USER_INPUT": "input"}
 _UNKNOWN: Final = object()
+_WRAP: Final = Operation("wrap", "wrap")
 _SCALARS: Final = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -37,15 +44,11 @@ def program_of(target: Any, prefix: str = "") -> Program:
     signature = target.graph_signature
     arguments = {spec.arg.name if spec.target is None else spec.target: spec.arg.name for spec in signature.input_specs}
     reader = _Reader(target.graph_module, describe_inputs(target))
-    # The input that each output is written to, or None.
     targets = (
         arguments.get(spec.target, "") if spec.kind.name.endswith("_MUTATION") else None
         for spec in signature.output_specs
     )
-    pairs = [*zip(chain(targets, repeat(None)), reader.part.outputs, strict=False)]
-    writes = [(name, value.name) for name, value in pairs if name and type(value) is Named]
-    outputs = [value for name, value in pairs if name is None]
-    return Program(reader.part._replace(outputs=outputs), reader.inputs, writes, version)
+    return make_program(reader.part, reader.inputs, targets, version)
 
 
 def describe_inputs(target: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -54,12 +57,9 @@ def describe_inputs(target: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
     names = group_by_key((id(tensor), name) for name, tensor in tensors.items())
     known: dict[str, tuple[str, tuple[str, ...]]] = {}
     for spec in target.graph_signature.input_specs:
-        role = _ROLES.get(spec.kind.name)
-        if role == "input":
-            known[spec.arg.name] = role, (spec.arg.name,)
-        elif role is not None:
-            tied = names[id(tensors[spec.target])] if spec.target in tensors else [spec.target]
-            known[spec.arg.name] = role, tuple(tied)
+        if spec.kind.name in _ROLES:
+            tied = names[id(tensors[spec.target])] if spec.target in tensors else [spec.target or spec.arg.name]
+            known[spec.arg.name] = _ROLES[spec.kind.name], tuple(tied)
     return known
 
 
@@ -132,26 +132,15 @@ class _Reader:
             self._values[node] = item
             return None
         operation, arguments, module = self._operation(node)
-        makes = list[tuple[str, Any]]()
+        makes = dict[str, TensorMeta]()
         self._values[node] = _name_outputs(name, value, makes)
-        if isinstance(value, _SCALARS) and not operation.reads_values:
-            return None
-        # An operation without an output, a write and a body is an assertion.
-        if (
-            value is None
-            and "inplace" not in operation.kinds.values()
-            and not any(type(each) is Body for _, argument in arguments for each in flatten_argument(argument))
-        ):
-            return None
-        names, tensors = [name for name, _ in makes], [meta_of(tensor) for _, tensor in makes]
-        stack = [*modules_of(stack_of(node))] + ([] if module is None else [module])
-        trace = node.meta.get("stack_trace") or ""
-        is_opaque = module is not None and operation.op not in WRAPPERS
-        weights = self._weights(module.path) if is_opaque and module is not None else ()
-        if is_opaque and not weights and not node.users:
-            return None
-        op, native, _, kinds, _ = operation
-        return Call(op, native, arguments, names, tensors, kinds, stack, trace, is_opaque, weights)
+        stack = [*modules_of(stack_of(node)), *([] if module is None else [module])]
+        trace, gives_number = node.meta.get("stack_trace") or "", isinstance(value, _SCALARS)
+        call = make_call(operation, arguments, makes, stack, trace, gives_number=gives_number)
+        if call is None or module is None or operation is _WRAP:
+            return call
+        weights = self._weights(module.path)
+        return call._replace(opaque=True, weights=weights) if weights or node.users else None
 
     def _operation(self, node: fx.Node) -> tuple[Operation, list[tuple[str, Any]], Module | None]:
         args, module = [self._argument(each) for each in node.args], None
@@ -162,7 +151,7 @@ class _Reader:
             kind = type(found)
             module = Module(path, f"{kind.__module__}.{kind.__qualname__}")
             if isinstance(found, fx.GraphModule):
-                operation = Operation("wrap", "wrap")
+                operation = _WRAP
                 args = [self._body(found, path), *args]
             else:
                 operation = Operation(plain_text(kind.__name__.lower()), module.kind)
@@ -182,9 +171,7 @@ class _Reader:
         if isinstance(value, fx.Node):
             return self._values.get(value)
         if isinstance(value, (list, tuple)):
-            entries = [self._argument(each) for each in value]
-            is_plain = not any(isinstance(each, (Named, Body, list)) for each in entries)
-            return plain_value(tuple(entries), _symbol) if is_plain else entries
+            return join_entries([self._argument(each) for each in value])
         if isinstance(value, dict):
             return [self._argument(each) for each in value.values()]
         if isinstance(value, slice):
@@ -204,13 +191,13 @@ def _value_of(node: fx.Node) -> Any:
     return next((node.meta[key] for key in ("val", "example_value", "tensor_meta") if key in node.meta), _UNKNOWN)
 
 
-def _name_outputs(name: str, value: Any, makes: list[tuple[str, Any]]) -> Any:
-    """Return the outputs of a node in their lists, and append each with its name to ``makes``."""
+def _name_outputs(name: str, value: Any, makes: dict[str, TensorMeta]) -> Any:
+    """Return the outputs of a node in their lists, and add the metadata of each by its name to ``makes``."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "dtype"):
         return [_name_outputs(f"{name}[{number}]", each, makes) for number, each in enumerate(value)]
     if isinstance(value, (*_SCALARS, type(None))):
         return _scalar(value)
-    makes.append((name, value))
+    makes[name] = meta_of(value)
     return Named(name)
 
 
@@ -218,10 +205,9 @@ def meta_of(value: Any) -> TensorMeta:
     """Return the metadata of a tensor, which may be a fake tensor or torch's record of one."""
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         return TensorMeta(device=None)
-    shape = tuple(size if type(size) is int and size >= 0 else str(_scalar(size)) for size in value.shape)
-    device = device_name(value.device) if isinstance(value, torch.Tensor) else "cpu"
-    layout = bare_name(value.layout) if isinstance(value, torch.Tensor) else "strided"
-    return TensorMeta(bare_name(value.dtype), shape, device, layout)
+    is_tensor = isinstance(value, torch.Tensor)
+    device, layout = (device_name(value.device), bare_name(value.layout)) if is_tensor else ("cpu", "strided")
+    return TensorMeta(bare_name(value.dtype), shape_of(value, _symbol), device, layout)
 
 
 def _scalar(value: Any) -> Any:

@@ -10,9 +10,8 @@ from typing import Any, Final
 import torch
 
 from gradir.errors import CaptureError
-from gradir.frontends.export.assemble import values_in
 from gradir.frontends.export.fx import meta_of
-from gradir.frontends.export.program import Call, Input, Named, Part, Program
+from gradir.frontends.export.program import Call, Input, Named, Part, Program, values_in
 from gradir.frontends.export.regions import Region, bytes_of, expect_traced, region_of, storage_of, trace_call
 from gradir.frontends.pytorch.reading.outputs import tensors_of
 from gradir.frontends.pytorch.target import Traced, expect_traceable
@@ -76,10 +75,7 @@ def _join(regions: Sequence[Region], target: Traced | None) -> Program:
             reached.add(names)
             if value.name not in inner:
                 gradients.append((f"grad.{names[0]}" if names else "grad", value))
-        calls = [
-            call._replace(arguments=_rename_values(call.arguments, linked), region=number if len(regions) > 1 else 0)
-            for call in region.calls()
-        ]
+        calls = [call._replace(region=number if len(regions) > 1 else 0) for call in region.calls()]
         forward += [call for call in calls if not call.is_backward]
         backward[:0] = [call for call in calls if call.is_backward]
     compiles = target is not None and target.compiles
@@ -90,13 +86,14 @@ def _join(regions: Sequence[Region], target: Traced | None) -> Program:
     return Program(
         Part([], [*forward, *backward], [*results, *(value for _, value in gradients)]),
         inputs,
-        [(linked.get(name, name), value) for name, value in writes],
+        writes,
         str(torch.__version__),
         "compiled" if compiles else "joint",
         [*map(str, range(len(results))), *(path for path, _ in gradients)],
         [*_find_unreached(target, inputs, reached), *breaks],
         {} if target is None else target.eager.scopes,
         [*(() if target is None else _count_eager_bytes(target.eager)), *_count_saved_bytes(regions, linked)],
+        linked,
     )
 
 
@@ -121,12 +118,6 @@ def _find_links(regions: Sequence[Region]) -> dict[str, str]:
     return links
 
 
-def _rename_values(value: Any, links: Mapping[str, str]) -> Any:
-    if type(value) is Named:
-        return Named(links.get(value.name, value.name))
-    return type(value)([_rename_values(each, links) for each in value]) if type(value) in (list, tuple) else value
-
-
 def _count_eager_bytes(graph: Graph) -> Iterator[tuple[str, str, int]]:
     saved = SavedBytes[str](graph.nodes)
     for node in graph.nodes.values():
@@ -136,7 +127,7 @@ def _count_eager_bytes(graph: Graph) -> Iterator[tuple[str, str, int]]:
 
 def _count_saved_bytes(regions: Sequence[Region], links: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
     """Yield the bytes that each partitioner saves by module: each storage once, without parameters and buffers."""
-    tensors = {region.prefix + name: tensor for region in regions for name, tensor in region.tensors.items()}
+    tensors = {name: tensor for region in regions for name, tensor in region.tensors.items()}
     sizes, seen = defaultdict[tuple[str, str], int](int), defaultdict[str, set[int]](set)
     for region in regions:
         scopes, inputs = dict[str, str](), {*region.places.values()}
@@ -150,12 +141,12 @@ def _count_saved_bytes(regions: Sequence[Region], links: Mapping[str, str]) -> I
         roles = region.described
         owned = {storage_of(tensors[name]) for place, name in region.places.items() if roles[place][0] != "input"}
         for partitioner, names in region.saved.items():
-            for name in (region.prefix + name for name in names):
+            for name in names:
                 tensor = tensors[links.get(name, name)]
                 key = storage_of(tensor)
                 if key not in owned and key not in seen[partitioner]:
                     seen[partitioner].add(key)
-                    maker = region.prefix + region.outputs.get(name.removeprefix(region.prefix), (name, 0))[0]
+                    maker = region.outputs.get(name, (name, 0))[0]
                     sizes[partitioner, scopes.get(maker, scopes.get(name, ""))] += bytes_of(tensor) or 0
     return ((partitioner, scope, size) for (partitioner, scope), size in sizes.items())
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from gradir.ir import Cut, Scope, TensorMeta
 from gradir.ir.frozen import NOTHING
-
-_ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self|_export_root)(?:\.|(?=\[)|$)")
-_ITEM: Final = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
-
-_MOST_DIGITS: Final = 10
-"""A longer number is not that of a call."""
 
 
 class Named(NamedTuple):
@@ -96,7 +89,7 @@ class Program(NamedTuple):
 
     ``kind`` is ``forward``, ``joint`` or ``compiled``. ``paths`` are the names of the outputs, if they have names.
     ``scopes`` are known modules by path. ``savings`` are the bytes saved for backward: a partitioner or ``eager``, a
-    module, and the number of bytes.
+    module, and the number of bytes. ``links`` are other names of values.
     """
 
     part: Part
@@ -108,22 +101,22 @@ class Program(NamedTuple):
     cuts: Sequence[Cut] = ()
     scopes: Mapping[str, Scope] = NOTHING
     savings: Sequence[tuple[str, str, int]] = ()
+    links: Mapping[str, str] = NOTHING
 
 
-def modules_of(stack: Mapping[str, Any] | None) -> Iterator[Module]:
-    """Yield the modules of a stack, the outermost first."""
-    for key, (path, kind) in (stack or {}).items():
-        name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-        bare = bare_path(_ROOT.sub("", path))
-        call = str(key).partition("@")[2]
-        is_number = call.isdecimal() and len(call) < _MOST_DIGITS
-        yield Module(bare.partition("@")[0].strip("."), name, int(call) if is_number else 0)
+def flatten_argument(value: Any) -> Iterator[Any]:
+    """Yield an argument, or the entries of its sequences and mappings, in order."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if type(each) in (list, tuple):
+            waiting.extend(reversed(each))
+        elif type(each) is dict:
+            waiting.extend(reversed(each.values()))
+        else:
+            yield each
 
 
-def bare_path(text: str) -> str:
-    """Return a dotted path for a path of Dynamo with items.
-
-    >>> bare_path("G['net'].layers[0]._modules['fc']._parameters['weight']")
-    'G.net.layers.0.fc.weight'
-    """
-    return _ITEM.sub(lambda match: "." + next(filter(None, match.groups()), ""), text)
+def values_in(value: Any) -> Iterator[Named]:
+    """Yield the values in an argument."""
+    return (each for each in flatten_argument(value) if type(each) is Named)

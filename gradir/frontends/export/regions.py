@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import takewhile
 from operator import getitem
@@ -23,7 +23,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradir.errors import CaptureError, SpecError
 from gradir.frontends.export.fx import describe_inputs, program_of, stack_of
-from gradir.frontends.export.program import Call, Input, Named, Part, Program, SavedOutput, bare_path
+from gradir.frontends.export.program import Call, Input, Named, Part, Program, SavedOutput
+from gradir.frontends.export.reading import bare_path
+from gradir.frontends.pytorch.fake import replace_absent_devices
 from gradir.frontends.pytorch.target import Traced, set_compile_stance
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import join_paths, paths_above, replace_function
@@ -42,7 +44,7 @@ def trace_call(target: Traced) -> tuple[list[Region], object]:
     log.setLevel(logging.ERROR)
     torch.compiler.reset()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), replace_absent_devices() if target.is_fake else nullcontext():
             # AOTAutograd traces the backward in anomaly mode, which warns before an error is raised.
             warnings.filterwarnings("ignore", "Error detected in")
             result = called(partial(_run, target, backend), getattr(inner, "__qualname__", type(inner).__name__))
@@ -103,7 +105,7 @@ class Region:
 
     def __init__(self, prefix: str, reason: Any = None) -> None:
         """``prefix`` is the prefix of the names of its values."""
-        self.prefix, self.reason = prefix, reason
+        self._prefix, self.reason = prefix, reason
         self.compiled_as = str(CompileContext.current_compile_id() or "")
         self.program = Program(Part([], [], []), {})
         self.is_read, self.failure = False, ""
@@ -113,6 +115,7 @@ class Region:
         # The values that each partitioner saves. It is empty if no value needs a gradient.
         self.saved: dict[str, list[str]] = {}
         self.places, self.tangents = dict[int, str](), dict[int, str]()
+        self.outputs = dict[str, tuple[str, int]]()
         self.results, self.gradients = dict[int, Named](), dict[int, Named]()
         self.writes: list[tuple[str, str]] = []
         self._recomputed: set[str] = set()
@@ -122,31 +125,32 @@ class Region:
         nodes = [*graph.graph.nodes]
         sums = dict.fromkeys(node for node in nodes if node.meta.get("is_gradient_acc"))
         _place_sums([*sums])
-        self.program, self.is_read = program_of(graph, self.prefix), True
+        self.program, self.is_read = program_of(graph, self._prefix), True
         places = [node for node in nodes if node.op == "placeholder"]
         names = self._read_places(places)
         self._read_ends(zip(nodes[-1].meta["desc"], self.program.part.outputs, strict=True), names)
         # A sum of gradients has the number of some operation before it.
-        self._numbers = {node.name: None if node in sums else node.meta.get("seq_nr") for node in nodes}
-        tangents = {name.removeprefix(self.prefix) for name in self.tangents.values()}
+        self._numbers = {self._name(node): None if node in sums else node.meta.get("seq_nr") for node in nodes}
+        tangents = {*self.tangents.values()}
         self._backward = set[str]()
         for node in nodes:
             # The backward of a custom function has no tag.
-            takes = {each.name for each in node.all_input_nodes}
+            takes = {*map(self._name, node.all_input_nodes)}
             is_tagged = node.meta.get("partitioner_tag") in {"is_backward", "must_be_in_backward"}
             if is_tagged or not (takes.isdisjoint(tangents) and takes.isdisjoint(self._backward)):
-                self._backward.add(node.name)
-        self.tensors = {node.name: node.meta.get("val") for node in nodes}
-        self.outputs = {
-            node.name: (node.args[0].name, node.args[1]) if node.target is getitem else (node.name, 0)
-            for node in nodes
-            if node.op == "call_function"
-        }
-        self.tensors |= {f"{call}[{number}]": self.tensors[name] for name, (call, number) in self.outputs.items()}
-        self._owned = {storage_of(self.tensors[node.name]) for node in places}
+                self._backward.add(self._name(node))
+        self.tensors = {self._name(node): node.meta.get("val") for node in nodes}
+        for node in (each for each in nodes if each.op == "call_function"):
+            source, number = node.args[:2] if node.target is getitem else (node, 0)
+            self.outputs[self._name(node)] = self._name(source), number
+            self.tensors[f"{self._name(source)}[{number}]"] = node.meta.get("val")
+        self._owned = {storage_of(node.meta.get("val")) for node in places}
+
+    def _name(self, node: fx.Node) -> str:
+        return self._prefix + node.name
 
     def _read_places(self, places: Sequence[fx.Node]) -> dict[Any, str]:
-        names = {node.meta["desc"]: self.prefix + node.name for node in places}
+        names = {node.meta["desc"]: self._name(node) for node in places}
         for origin, name in names.items():
             if type(origin).__name__ == "PlainAOTInput":
                 self.places[origin.idx] = name
@@ -167,8 +171,8 @@ class Region:
     def record_partition(self, partitioner: str, count: int, parts: tuple[fx.GraphModule, fx.GraphModule]) -> None:
         """Record the values that a partitioner saves. The last one decides which values are recomputed."""
         (ends,) = (node.args[0] for node in parts[0].graph.nodes if node.op == "output")
-        self.saved[partitioner] = [node.name for node in ends[count:] if isinstance(node, fx.Node)]
-        computed = {node.name for node in parts[1].graph.nodes if node.op == "call_function"}
+        self.saved[partitioner] = [self._name(node) for node in ends[count:] if isinstance(node, fx.Node)]
+        computed = {self._name(node) for node in parts[1].graph.nodes if node.op == "call_function"}
         self._recomputed = computed - self._backward
 
     def inputs(self) -> Iterator[tuple[str, Input]]:
@@ -190,11 +194,11 @@ class Region:
         recomputed = [name for name in recomputed if storage_of(self.tensors[name]) not in existing]
         for name, state in {**dict.fromkeys(recomputed, "recomputed"), **states}.items():
             if name in self.outputs and isinstance(self.tensors[name], torch.Tensor):
-                call, number = self.outputs[name]
+                maker, number = self.outputs[name]
                 size = bytes_of(self.tensors[name]) if state == "held" else None
-                slots[call][number] = SavedOutput(number, size, state)
+                slots[maker][number] = SavedOutput(number, size, state)
         for call in self.program.part.calls:
-            name = call.makes[0].removeprefix(self.prefix).partition("[")[0] if call.makes else ""
+            name = call.makes[0].partition("[")[0] if call.makes else ""
             saved = [slot for _, slot in sorted(slots[name].items())]
             yield call._replace(number=self._numbers.get(name), is_backward=name in self._backward, saved=saved)
 

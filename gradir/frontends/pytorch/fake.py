@@ -54,6 +54,9 @@ def replace_absent_devices() -> Iterator[Absent]:
         if not _is_there(_NUMBERED):
             for name, function in _CUDA.items():
                 entered.enter_context(replace_attribute(torch.cuda, name, function))
+            # Dynamo calls this one in place of torch.cuda.synchronize.
+            accelerator = getattr(torch, "accelerator", None)
+            entered.enter_context(replace_attribute(accelerator, "synchronize", lambda device=None: None))  # noqa: ARG005
             _move(entered, devices)
         if distributed.is_available():
             _distribute(entered, devices)

@@ -41,13 +41,14 @@ class _Forward(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """A call to compile, and the modules, outermost called modules and graph of an eager run before."""
+    """A call to compile, the modules, outermost called modules and graph of an eager run before, and how it ran."""
 
     call: Callable[[], object]
     modules: Modules
     called: Sequence[nn.Module]
     eager: Graph
     compiles: bool
+    is_fake: bool
 
 
 class _RunResult(NamedTuple):
@@ -201,7 +202,8 @@ def _trace(request: CaptureRequest) -> object:
         if buffer is not None and buffer.grad_fn is not None:
             # The next run would continue the graph of this run.
             buffer.detach_()
-    return Traced(ran.call or target, modules, ran.recorder.called, eager, request.graph == "compiled")
+    compiles = request.graph == "compiled"
+    return Traced(ran.call or target, modules, ran.recorder.called, eager, compiles, request.fake)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.texts import plain_float, plain_int, plain_text
 from gradir.ir import AttrValue, TensorMeta
 from gradir.ir.frozen import NOTHING, FrozenDict, freeze
-from gradir.ir.model import AttrScalar
+from gradir.ir.model import AttrScalar, NonFinite
 
 _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
@@ -128,8 +128,8 @@ def _plain_row(value: object, symbols: Callable[[object], str]) -> AttrScalar | 
 def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar:
     # By the base class's methods: a derived class may override __str__, __int__ or __class__.
     kind = type(value)
-    if value is None or kind is bool:
-        return cast("bool | None", value)
+    if value is None or kind in (bool, NonFinite):
+        return cast("AttrScalar", value)
     if issubclass(kind, int):
         return plain_int(int.__index__(cast("int", value)))
     if issubclass(kind, float):
