@@ -47,6 +47,12 @@ def translate_to_shared_terms(graph: Graph, *, with_modules: bool = True) -> Gra
         return _Translator(graph, with_modules=with_modules).make_graph()
 
 
+def list_words(graph: Graph) -> dict[int, Word]:
+    """Return the shared terms of a graph by their numbers, each after its inputs."""
+    with pause_gc():
+        return _Translator(graph, with_modules=False).list_words()
+
+
 def shared_name(name: str) -> str:
     """Return the name of a parameter in all frameworks.
 
@@ -124,7 +130,7 @@ class _Translator:
             (source,) = self._translation.words[slot.word].inputs[:1] or (None,)
             outputs = node.outputs[slot.output_nr : slot.output_nr + 1]
             part = replace(node, op="slice", outputs=outputs, attrs={}, inputs=())
-            self._slices[slot] = self._translation.add_unchanged(part, (source,), node.op)
+            self._slices[slot] = self._translation.add_unchanged(part, (source,), node)
         return self._slices[slot]
 
     def _sort_words(self) -> list[int]:
@@ -176,6 +182,9 @@ class _Translator:
         words = self._translation.words
         sources = (words[slot.word] for slot in word.inputs if slot is not None)
         return next((self._find_scope(each) for each in sources if not each.op), "")
+
+    def list_words(self) -> dict[int, Word]:
+        return {number: self._translation.words[number] for number in self._order}
 
     def make_graph(self) -> Graph:
         words = self._translation.words

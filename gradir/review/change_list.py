@@ -61,6 +61,9 @@ class _Listing:
             if finding.kind in {"cut-added", "cut-removed"}:
                 cuts, others = groups
                 yield self._merge_changes(_WHOLE, cuts, others, finding.text)
+            elif finding.kind == "rewritten":
+                first, *others = chain.from_iterable(groups)
+                yield self._merge_changes(_WHOLE, [first], others, finding.text)
             elif finding.kind in {"module-added", "module-removed"}:
                 within = finding.text
                 is_removed = finding.kind == "module-removed"

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from gradir.diffs.changes import ADDED_OR_REMOVED
+from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET
 from gradir.diffs.field_changes import names_field
 from gradir.diffs.modules import Outline
-from gradir.ir import Graph
+from gradir.ir import Graph, Ref
 from gradir.ir.edges import sources
+from gradir.ir.ids import split_last
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
 from gradir.ir.totals import elements
 from gradir.review.common_change import CommonChange, find_common_change
+from gradir.review.relative_changes import names_a_record
 from gradir.review.wording import name_values
 from gradir.vocabulary import vocabulary_of
 
@@ -157,6 +159,8 @@ class WholeModules:
             tops.append(found)
 
 
+K = TypeVar("K")
+_NO_EDGE: Final = (None, UNSET)
 _OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})
 # Keys in the path of a whole output or saved tensor.
 _WHOLE_TENSOR: Final = 2
@@ -207,6 +211,24 @@ class Evidence:
         if field.path[0] in {"out", "saved"} and len(field.path) > _WHOLE_TENSOR:
             return field.path[-1] in _OF_TENSORS
         return any(names_field(pattern, field.name) for pattern in self.vocabulary.sizes)
+
+
+def find_read_owner(change: Change, nodes: Mapping[tuple[bool, str], K]) -> K | None:
+    """Return the only owner of nodes from which all changed fields read, in either graph, or ``None``."""
+    owners = set()
+    for field in change.fields:
+        ends = [value for value in (field.before, field.after) if value not in _NO_EDGE]
+        # A storage may become the saved tensor's own.
+        if not names_a_record(field.path) or len(ends) + (field.path[-1] == "storage") < len(_NO_EDGE):
+            return None
+        owners.add(_find_owner(field.after, nodes, added=True) or _find_owner(field.before, nodes, added=False))
+    return owners.pop() if len(owners) == 1 else None
+
+
+def _find_owner(value: object, nodes: Mapping[tuple[bool, str], K], *, added: bool) -> K | None:
+    """Return the owner of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
+    name = value.id if isinstance(value, Ref) else str(value)
+    return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))
 
 
 def find_serving(graph: Graph, is_chosen: Callable[[Node], bool]) -> set[str]:

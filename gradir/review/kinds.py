@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -218,6 +219,19 @@ def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:
     return f"{title}{same if len(paths) > 1 else ''}"
 
 
+def _write_rewritten(finding: Finding, _: Sequence[Change]) -> str:
+    is_joined, count = finding.details["joined"], finding.count
+    composition, operation = (finding.before, finding.after) if is_joined else (finding.after, finding.before)
+    plural = f"{re.sub('y$', 'ie', re.sub('x$', 'xe', composition))}s"
+    place = (
+        f"{'as' if is_joined and finding.details['module'] else 'in'} {list_modules(dict.fromkeys(finding.subjects))}"
+    )
+    if is_joined:
+        return f"{pluralize(count, f'written-out {composition}', f'written-out {plural}')} became {operation} {place}"
+    written_out = f"a written-out {composition}" if count == 1 else f"written-out {plural}"
+    return f"{operation}{f' ×{count:,}' if count > 1 else ''} became {written_out} {place}"
+
+
 def _write_hooked(finding: Finding, _: Sequence[Change]) -> str:
     count = f"{pluralize(finding.count, 'saved tensor')} of {pluralize(len(finding.changes[0]), 'node')}"
     modules = list_modules(finding.subjects)
@@ -272,6 +286,7 @@ KINDS: Final[dict[str, Kind]] = {
     "cut-added": Kind("graph", _write_cut, "added"),
     "cut-removed": Kind("graph", _write_cut, "removed"),
     "cut-changed": Kind("graph", _write_change),
+    "rewritten": Kind("graph", _write_rewritten),
     **dict.fromkeys(("renamed", "wrapped", "unwrapped"), Kind("graph", _write_renames, "renamed")),
     "graph": Kind("graph", _write_change),
     "module-added": Kind("modules", _write_module, "added"),

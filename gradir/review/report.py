@@ -44,6 +44,7 @@ _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _HEADS: Final = {
     "cut-added": "Cuts",
     "cut-removed": "Cuts",
+    "rewritten": "Rewritten",
     **{kind: kind.capitalize() for kind in ("renamed", "wrapped", "unwrapped")},
 }
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."

@@ -64,12 +64,13 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
     head = _head(diff, [*found["top"], *notes], width)
     if summary := _summarize_other_model(diff):
         return format_lines([*head, *summary], palette, width)
-    lines = [*_whole_graph(found["graph"], changes), *_modules(found["modules"], changes)]
+    graph = [each for each in found["graph"] if each.kind != "rewritten" or one_line(each.text) not in sentence]
+    lines = [*_whole_graph(graph, changes), *_modules(found["modules"], changes)]
     # These changes are minor.
-    lines = lines or ([] if found["note"] else _whole_graph(found["last"], changes))
+    lines = lines or ([] if found["note"] or found["graph"] else _whole_graph(found["last"], changes))
     if len(head) + len(lines) > _MOST_LINES:
         blocks = [(finding, _finding_lines(finding, changes)) for finding in found["modules"]]
-        lines = _whole_graph(found["graph"], changes) + _section(_overview(blocks, changes), "(by module)")
+        lines = _whole_graph(graph, changes) + _section(_overview(blocks, changes), "(by module)")
         left = len(lines) - _MOST_LISTED
         lines[_MOST_LISTED:] = [Line(f"… {pluralize(left, 'more line')}")] if left > 0 else []
         lines.append(Line("--details shows these changes, of equal modules once"))

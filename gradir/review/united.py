@@ -228,6 +228,8 @@ class _Drawing:
             if finding.kind in {"cut-added", "cut-removed"}:
                 cuts, nodes_of_cuts = found
                 self._draw_once([*nodes_of_cuts, *cuts])
+            elif finding.kind == "rewritten":
+                self._draw_once(chain.from_iterable(found))
         for finding, found in findings if with_explained else ():
             if finding.kind in {"frozen", "unfrozen", "following"}:
                 self._draw_once(chain.from_iterable(found))

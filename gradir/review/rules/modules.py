@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import UNSET, Finding
+from gradir.diffs.changes import Finding
 from gradir.diffs.matching.renames import rename
-from gradir.ir import Ref
 from gradir.ir.edges import sources
-from gradir.ir.ids import mask_indices, split_index, split_last
+from gradir.ir.ids import mask_indices, split_index
 from gradir.ir.module_tree import walk_up
 from gradir.review.common_change import is_changed_node
-from gradir.review.relative_changes import drop_sizes, make_relative, make_relative_without_feeds, names_a_record
+from gradir.review.evidence import find_read_owner
+from gradir.review.relative_changes import drop_sizes, make_relative, make_relative_without_feeds
 from gradir.review.wording import is_renumbering, nesting
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 # More readers of one module are reported with their own modules.
 _MOST: Final = 4
-_NO_EDGE: Final = (None, UNSET)
 
 
 def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
@@ -132,28 +131,10 @@ def _find_readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict
     nodes = {(whole.added, changes[at].id): whole for at, whole in owners.items() if changes[at].subject == "node"}
     found: dict[WholeModule, list[int]] = {}
     for at in evidence.left:
-        whole = _find_read_module(changes[at], nodes) if is_changed_node(changes[at]) else None
+        whole = find_read_owner(changes[at], nodes) if is_changed_node(changes[at]) else None
         if whole is not None:
             found.setdefault(whole, []).append(at)
     return {whole: indices for whole, indices in found.items() if len(indices) <= _MOST}
-
-
-def _find_read_module(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """Return the only module from which all changed fields read, in either graph, or ``None``."""
-    modules = set()
-    for field in change.fields:
-        if not names_a_record(field.path) or field.before in _NO_EDGE or field.after in _NO_EDGE:
-            return None
-        modules.add(
-            _find_owner(field.after, added=True, nodes=nodes) or _find_owner(field.before, added=False, nodes=nodes)
-        )
-    return modules.pop() if len(modules) == 1 else None
-
-
-def _find_owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """Return the module of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
-    name = value.id if isinstance(value, Ref) else value
-    return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))
 
 
 def _find_feeds(graph: Graph, paths: Collection[str]) -> dict[str, str]:
