@@ -18,7 +18,7 @@ from gradir.ir import Builder, Node, Scope, TensorMeta  # noqa: E402
 from gradir.ir.module_tree import whole_tree  # noqa: E402
 from gradir.review.reviewing import review_graphs  # noqa: E402
 from gradir.review.united import United  # noqa: E402
-from gradir.review.wording import change_line  # noqa: E402
+from gradir.review.wording import change_lines  # noqa: E402
 
 
 def sides_of(diff: Diff) -> Sides:
@@ -110,7 +110,7 @@ WRAPPED = {
 def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
     found = review_graphs(*graphs)
-    told = {change_line(change).text for change in found.changes if change.subject == "module"}
+    told = {next(change_lines(change)).text for change in found.changes if change.subject == "module"}
     pairs = [pair.split(" -> ") for pair in WRAPPED[name]]
     assert {text.rpartition("  ")[0] for text in told} == {
         f"> module {inner} -> {outer}, unwrapped" if back else f"> module {outer} -> {inner}, wrapped"
@@ -182,7 +182,7 @@ def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
 
     found = review_graphs(graph("fc", "addmm"), graph("fc.base", "bmm"))
     scopes = [change for change in found.changes if (change.subject, change.kind) == ("scope", "renamed")]
-    assert [change_line(change).text for change in scopes] == ["> scope fc -> fc.base, wrapped  Linear"]
+    assert [next(change_lines(change)).text for change in scopes] == ["> scope fc -> fc.base, wrapped  Linear"]
     assert {change.kind for change in listed(found) if change.text.startswith("scope ")} == {"added", "moved"}
 
 

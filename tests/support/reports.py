@@ -69,7 +69,7 @@ def without_sentence(diff: Diff) -> Diff:
 
 
 def render_details(diff: Diff, graphs: Graphs, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    return text.render_details(without_sentence(between(diff, graphs)), palette=palette, width=width)
+    return text.render(without_sentence(between(diff, graphs)), "details", palette=palette, width=width)
 
 
 def render_text(
@@ -77,7 +77,7 @@ def render_text(
 ) -> str:
     known = without_sentence(between(diff, graphs or UNKNOWN))
     # Without graphs as one that was read.
-    return text.render_text(known if graphs else replace(known), palette=palette, width=width)
+    return text.render(known if graphs else replace(known), "full", palette=palette, width=width)
 
 
 def markdown(a: Graph, b: Graph, diff: Diff) -> str:
