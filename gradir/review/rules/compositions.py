@@ -104,7 +104,10 @@ def _find_rewrites(evidence: Evidence, edited: Collection[Member]) -> dict[Membe
     """Return the compositions by their nodes."""
     from gradir.passes.shared_words import list_words
 
-    both = [list_words(graph) for graph in evidence.graphs]
+    both = [
+        list_words(graph, {key for side, key in edited if side == is_after})
+        for is_after, graph in zip((False, True), evidence.graphs, strict=True)
+    ]
     owners: dict[Member, _Rewrite] = {}
     reshaping: set[Member] = set()
     for group in _group_words(both, _pair_words(evidence, both)):
