@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET
 from gradir.diffs.field_changes import names_field
@@ -58,24 +58,13 @@ class WholeModule(NamedTuple):
     itself: bool
 
 
-class Contents(NamedTuple):
-    """Counts of an added or removed module; ``modules`` are submodules, and ``unknown`` slots of unknown size."""
-
-    nodes: int
-    modules: int
-    parameters: int
-    elements: int
-    saved_bytes: int
-    unknown: int
-
-
 class WholeModules:
     """Find the topmost added and removed modules, and their contents."""
 
     def __init__(self, diff: Diff) -> None:
         self.outline = find_outline(diff)
         self._graphs = (diff.sides.before, diff.sides.after) if diff.sides else (Graph.of([]), Graph.of([]))
-        self._saved: Counter[WholeModule] = Counter()
+        self.saved_bytes: Counter[WholeModule] = Counter()
         self._tops: list[list[WholeModule | None]] = [[], []]
         for added in (False, True):
             growths = [
@@ -89,7 +78,7 @@ class WholeModules:
             for path, own, other in growths:
                 top = self.find_top(path, added=added)
                 if top is not None:
-                    self._saved[top] += own.saved_bytes - other.saved_bytes
+                    self.saved_bytes[top] += own.saved_bytes - other.saved_bytes
 
     def find_top_of(self, change: Change) -> WholeModule | None:
         """Return the topmost module that was added or removed with a node or module."""
@@ -112,17 +101,20 @@ class WholeModules:
             module = self.outline.module(module.path, added=module.added)
         return self.outline.position(module)
 
-    def count_contents(self, whole: WholeModule, changes: Sequence[Change]) -> Contents:
-        """Count the contents of a module, given its changes."""
-        nodes = [self._graphs[whole.added].nodes[change.id] for change in changes if change.subject == "node"]
-        modules = sum(change.subject == "scope" and change.id != whole.path for change in changes)
+    def describe(self, whole: WholeModule, changes: Sequence[Change]) -> dict[str, Any]:
+        """Return the class of a module and counts of its changes, with submodules and slots of unknown size."""
+        graph = self._graphs[whole.added]
+        nodes = [graph.nodes[change.id] for change in changes if change.subject == "node"]
         sizes = [elements(node) for node in nodes if node.role == "parameter"]
-        return Contents(len(nodes), modules, len(sizes), sum(sizes), self._saved[whole], unknown_slots(nodes))
-
-    def class_name(self, whole: WholeModule) -> str:
-        """Return the class of a module, or an empty text if unknown."""
-        scope = self._graphs[whole.added].scopes.get(whole.path)
-        return "" if scope is None else scope.class_name
+        return {
+            "itself": whole.itself,
+            "class": graph.scopes[whole.path].class_name if whole.path in graph.scopes else "",
+            "nodes": len(nodes),
+            "modules": sum(change.subject == "scope" and change.id != whole.path for change in changes),
+            "parameters": len(sizes),
+            "elements": sum(sizes),
+            "unknown": unknown_slots(nodes),
+        }
 
     def _find_tops(self, diff: Diff, sizes: Mapping[str, tuple[int, int]], *, added: bool) -> None:
         """Find the topmost whole module around each module of one graph; ``sizes`` are those in the other graph."""

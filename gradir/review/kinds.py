@@ -200,14 +200,17 @@ def _write_module(finding: Finding, changes: Sequence[Change]) -> str:
 def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
     paths, of = finding.subjects, finding.details["of"]
     rest = "" if len(paths) == 1 else ", and so for each" if list(paths) == of else f", and so for {ranges(paths)}"
-    texts = []
+    readers: dict[str, list[str]] = {}
     for change in (changes[at] for at in finding.changes[0]):
         fields: dict[tuple[str, str], list[str]] = {}
         for field in change.fields:
             fields.setdefault(field_value_texts(field), []).append(one_line(field.name))
         edges = "; ".join(f"{', '.join(names)}: {before} -> {after}" for (before, after), names in fields.items())
-        texts.append(f"{change_text(change, summary=False)}  {edges}{rest}")
-    return "\n".join(texts)
+        readers.setdefault(edges, []).append(change_text(change, summary=False))
+    texts = [
+        (first, f" and {len(others)} more" if others else "", edges) for edges, (first, *others) in readers.items()
+    ]
+    return "\n".join(f"{first}{more}  {edges}{rest}" for first, more, edges in texts)
 
 
 def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:

@@ -156,8 +156,7 @@ def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
         own = [line for at in finding.changes[0] for line in change_lines(changes[at])]
         return [heading(finding.text), *own]
     if finding.kind == "reads":
-        signs = [SIGNS[changes[at].kind] for at in finding.changes[0]]
-        return [Line(f"{sign} {text}", indent=6) for sign, text in zip(signs, finding.text.split("\n"), strict=True)]
+        return [Line(f"~ {text}", indent=6) for text in finding.text.split("\n")]
     if finding.kind in _SINGLE:
         return list(change_lines(changes[finding.changes[0][0]]))
     return [sign_line(KINDS[finding.kind].sign, finding.text)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change
     from gradir.diffs.modules import ChangedModule, Outline
     from gradir.ir import Graph
-    from gradir.review.evidence import Contents, Evidence, WholeModule
+    from gradir.review.evidence import Evidence, WholeModule
     from gradir.review.relative_changes import RelativeChanges
 
 # More readers of one module are reported with their own modules.
@@ -40,18 +40,24 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
     inside: dict[WholeModule, list[int]] = {}
     for at, whole in owners.items():
         inside.setdefault(whole, []).append(at)
-    grouped: dict[Hashable, dict[WholeModule, Contents]] = {}
+    grouped: dict[Hashable, list[WholeModule]] = {}
+    details: dict[WholeModule, dict[str, Any]] = {}
     for whole in sorted(inside, key=wholes.position):
         changes = [evidence.changes[at] for at in inside[whole]]
+        details[whole] = wholes.describe(whole, changes)
         # The report does not show the settings of submodules and nodes.
         own = [change if change.id == whole.path else replace(change, fields=()) for change in changes]
-        contents = wholes.count_contents(whole, changes)
-        but_for_bytes = contents._replace(saved_bytes=0)
-        relative = drop_sizes(make_relative(own, whole.path))
-        key = whole.added, whole.itself, wholes.class_name(whole), but_for_bytes, relative
-        grouped.setdefault(key, {})[whole] = contents
+        key = whole.added, *details[whole].values(), drop_sizes(make_relative(own, whole.path))
+        grouped.setdefault(key, []).append(whole)
     for members in grouped.values():
-        yield _make_module_finding(evidence, members, inside)
+        first, *_ = members
+        sizes = [wholes.saved_bytes[whole] for whole in members]
+        yield Finding(
+            "module-added" if first.added else "module-removed",
+            "change",
+            *_list_paths_and_changes(members, inside),
+            details={**details[first], "saved": [sizes[0], min(sizes), max(sizes)]},
+        )
         # Readers that differ only in sizes are reported together.
         alike: dict[Hashable, list[WholeModule]] = {}
         for whole in members:
@@ -100,21 +106,6 @@ def _find_both_paths(outline: Outline, whole: WholeModule) -> tuple[str, str]:
     other_parent = outline.was(parent) if whole.added else outline.paths.get(parent)
     other = whole.path if other_parent is None else f"{other_parent}{dot}{name}"
     return (whole.path, other) if whole.added else (other, whole.path)
-
-
-def _make_module_finding(
-    evidence: Evidence, members: Mapping[WholeModule, Contents], inside: Mapping[WholeModule, Sequence[int]]
-) -> Finding:
-    first = next(iter(members))
-    sizes = [contents.saved_bytes for contents in members.values()]
-    figures = members[first]._asdict()
-    saved = [figures.pop("saved_bytes"), min(sizes), max(sizes)]
-    return Finding(
-        "module-added" if first.added else "module-removed",
-        "change",
-        *_list_paths_and_changes(members, inside),
-        details={"itself": first.itself, "class": evidence.wholes.class_name(first), **figures, "saved": saved},
-    )
 
 
 def _list_paths_and_changes(
