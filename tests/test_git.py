@@ -52,14 +52,14 @@ def test_install_shows_facts_and_uninstall_leaves_no_trace(
 def test_settings_of_the_user_stay(run: Run, repository: Path) -> None:
     attributes = repository / ".git" / "info" / "attributes"
     attributes.parent.mkdir(exist_ok=True)
-    attributes.write_bytes(b"*.png binary\n# mine\xff\n*.gir text\n")
+    attributes.write_bytes(b"*.png binary\n# mine\xff\n*.gir text")
     run("git", "config", "diff.gradir.xfuncname", "^leaf")
     run("git", "config", "diff.other.textconv", "cat")
     configuration = (repository / ".git" / "config").read_bytes()
     run("gradir", "git", "install")
     assert b"*.gir -text diff=gradir merge=gradir\n" in attributes.read_bytes()
     run("gradir", "git", "uninstall")
-    assert attributes.read_bytes() == b"*.png binary\n# mine\xff\n*.gir text\n"
+    assert attributes.read_bytes() == b"*.png binary\n# mine\xff\n*.gir text"
     assert (repository / ".git" / "config").read_bytes() == configuration
 
 

@@ -233,6 +233,7 @@ EARLIER = """\
 [diff "gradir"]
 	textconv = ": 'plain 1, gradir 0.1.0'; show() { gradir git textconv -- \\"$1\\"; }; show"
 	cachetextconv = true
+	made = info/attributes
 [difftool "gradir"]
 	cmd = gradir git difftool -- \\"$LOCAL\\" \\"$REMOTE\\" \\"$MERGED\\"
 """

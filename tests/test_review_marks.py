@@ -11,7 +11,7 @@ import gradir
 from gradir.cli import main
 from gradir.diffs.compare import compare
 from gradir.errors import GradirError
-from gradir.git.driver import add_block, remove_block
+from gradir.git.configuration import add_block, remove_block
 from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import status
 from gradir.passes import fold

@@ -15,7 +15,7 @@ from gradir.ir.text import escape_unprintable
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
-    from gradir.git.driver import Where
+    from gradir.git.configuration import Where
 
 DESCRIPTION = "Show .gir files as text in git diff and git log, and merge them in git merge."
 
@@ -45,7 +45,7 @@ def add_options(parser: Parser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, help_text in (
         ("install", _install, "set the drivers and their attributes"),
-        ("uninstall", _uninstall, "remove them"),
+        ("uninstall", _uninstall, "remove them without a trace"),
         ("status", _status, "print what is installed"),
     ):
         action = actions.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")

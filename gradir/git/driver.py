@@ -17,20 +17,18 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from gradir import files
 from gradir.errors import GradirError
+from gradir.git import configuration
+from gradir.git.configuration import Where, add_block, config_home, config_path, has_block, remove_block
 from gradir.git.repository import GitError, answer, git_path, output, succeeds
 from gradir.version import __version__
 
-# One repository with all its worktrees, or all repositories of the user.
-Where = Literal["local", "global"]
 _COMMAND: Final = "diff.gradir.textconv"
 # Without -text, git for Windows would change the line ends of a graph.
 _ATTRIBUTES: Final = [f"*.gir{end} -text diff=gradir merge=gradir" for end in ("", ".gz", ".zst")]
-_BEGIN: Final = "# gradir: begin"
-_END: Final = "# gradir: end"
 _SCRIPT: Final = "gradir.sh"
 _COMMON: Final = "$(git rev-parse --git-common-dir)"
 _CACHE: Final = "refs/notes/textconv/gradir"
@@ -73,17 +71,16 @@ def install(where: Where) -> Status:
 
 def uninstall(where: Where) -> None:
     """Remove what `install` added, and nothing else."""
-    rests = {path: remove_block(text) for path in _attributes_paths(where) if _has_block(text := _text(path))}
-    for key in _settings(where):
-        if succeeds(["config", f"--{where}", "--get-all", key]):
-            output(["config", f"--{where}", "--unset-all", key])
+    record = configuration.read_record(where)
+    texts = {path: _text(path) for path in _attributes_paths(where)}
+    rests = {path: remove_block(text) for path, text in texts.items() if has_block(text)}
+    _unset(where, unended=record.unended)
     script = _script(where)
     if _is_script(_encode(_text(script))):
         script.unlink()
     for path, rest in rests.items():
         files.write_bytes(path, _encode(rest))
-        if not (rest or path.is_symlink()):
-            path.unlink()
+    configuration.tidy(record)
     _forget()
 
 
@@ -94,68 +91,40 @@ def status(where: Where) -> Status:
     values = {key: answer(["config", f"--{where}", "--get", key]) or b"" for key in settings}
     found = {key: os.fsdecode(value).rstrip("\n") for key, value in values.items()}
     is_current = found == settings and _encode(_text(_script(where))) == _script_text()
-    return Status(where, found[_COMMAND], path, _has_block(_text(path)), current=is_current)
+    return Status(where, found[_COMMAND], path, has_block(_text(path)), current=is_current)
 
 
 def _install(where: Where) -> None:
-    config, path = _config_path(where), _attributes_paths(where)[0]
+    config, path = config_path(where), _attributes_paths(where)[0]
     if config.exists() and not config.is_file():
         raise GitError(f"{config}: is not a file, and cannot hold settings")
     attributes, script = add_block(_text(path), _ATTRIBUTES), _script(where)
     if script.exists() and not _is_script(_encode(_text(script))):
         raise GradirError(f"{script}: is not gradir's, and where it puts its script: move it away")
+    missing = (
+        *configuration.find_missing(path),
+        *configuration.find_missing(script)[1:],
+        *configuration.find_missing(config)[:1],
+    )
+    data = files.read_bytes(config) if config.is_file() else b""
+    record = configuration.Record(tuple(dict.fromkeys(missing)), unended=bool(data) and not data.endswith(b"\n"))
     files.write_bytes(_make_parent(script), _script_text())
     for key, value in _settings(where).items():
         output(["config", f"--{where}", "--replace-all", key, value])
+    configuration.add_to_record(where, record)
     files.write_bytes(_make_parent(path), _encode(attributes))
 
 
-def _config_path(where: Where) -> Path:
-    """Return the file that ``git config --local`` or ``--global`` would write."""
-    if where == "local":
-        return git_path("config")
-    if "GIT_CONFIG_GLOBAL" in os.environ:
-        return Path(os.environ["GIT_CONFIG_GLOBAL"])
-    own, shared = Path("~/.gitconfig").expanduser(), _config_home() / "config"
-    return shared if not os.access(own, os.R_OK) and os.access(shared, os.R_OK) else own
-
-
-def _config_home() -> Path:
-    """Return the folder of git's files outside the home directory itself."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
-
-
-def add_block(text: str, lines: list[str]) -> str:
-    r"""Return the text with exactly one block of these lines, at its end.
-
-    >>> add_block("*.png binary\n", ["*.gir diff=gradir"])
-    '*.png binary\n# gradir: begin\n*.gir diff=gradir\n# gradir: end\n'
-    """
-    rest = remove_block(text)
-    end = "" if rest.endswith("\n") or not rest else "\n"
-    return "".join([rest, end, *(f"{line}\n" for line in (_BEGIN, *lines, _END))])
-
-
-def remove_block(text: str) -> str:
-    r"""Return the text without blocks of `add_block`.
-
-    >>> remove_block(add_block("*.png binary\n", ["*.gir diff=gradir"]))
-    '*.png binary\n'
-    """
-    marks = [line.strip() for line in text.splitlines()]
-    if marks.count(_BEGIN) != marks.count(_END):
-        raise GradirError(f"the attributes have {_BEGIN!r} without {_END!r}, or the other way round: mend them by hand")
-    others: list[str] = []
-    inside = False
-    for line, mark in zip(text.splitlines(keepends=True), marks, strict=True):
-        if not inside and mark != _BEGIN:
-            others.append(line)
-        inside = mark != _END and (inside or mark == _BEGIN)
-    return "".join(others)
-
-
-def _has_block(text: str) -> bool:
-    return any(line.strip() == _BEGIN for line in text.splitlines())
+def _unset(where: Where, *, unended: bool) -> None:
+    config = config_path(where)
+    if config.is_file():
+        data = files.read_bytes(config)
+        rest = configuration.remove_sections(data, unended=unended)
+        if rest != data:
+            files.write_bytes(config, rest)
+    for key in (*_settings(where), *configuration.RECORDS):
+        if succeeds(["config", f"--{where}", "--get-all", key]):
+            output(["config", f"--{where}", "--unset-all", key])
 
 
 def _settings(where: Where) -> dict[str, str]:
@@ -171,13 +140,13 @@ def _settings(where: Where) -> dict[str, str]:
 
 
 def _script(where: Where) -> Path:
-    return (_config_path(where).parent if where == "local" else _config_home()) / _SCRIPT
+    return (config_path(where).parent if where == "local" else config_home()) / _SCRIPT
 
 
 def _attributes_paths(where: Where) -> tuple[Path, ...]:
     if where == "local":
         return (git_path("info/attributes"),)
-    usual = _config_home() / "attributes"
+    usual = config_home() / "attributes"
     found = answer(["config", "--global", "--type=path", "--get", "core.attributesFile"])
     return (usual,) if found is None else (Path(os.fsdecode(found.rstrip(b"\n"))), usual)
 

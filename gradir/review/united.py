@@ -100,14 +100,7 @@ class United:
         return self._names.union_paths.get(path, path)
 
     def changed_part(self, hops: int = 1) -> Graph:
-        """Return the changed nodes with neighbors at most ``hops`` edges away, without gradient accumulators.
-
-        >>> from gradir.review.reviewing import review_graphs
-        >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
-        >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
-        >>> list(United(review_graphs(a, b)).changed_part().nodes)
-        ['b', 'c']
-        """
+        """Return the changed nodes with neighbors at most ``hops`` edges away, without gradient accumulators."""
         union = self.drawn.graph
         return around(union, [node.id for node in union.nodes.values() if status(node)], hops)
 

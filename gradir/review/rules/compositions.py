@@ -101,7 +101,6 @@ def _find_edited(change: Change) -> Iterator[Member]:
 
 
 def _find_rewrites(evidence: Evidence, edited: Collection[Member]) -> dict[Member, _Rewrite]:
-    """Return the compositions by their nodes."""
     from gradir.passes.shared_words import list_words
 
     both = [
@@ -171,7 +170,7 @@ def _pair_words(evidence: Evidence, both: Sequence[Words]) -> Iterator[tuple[int
 
 
 def _group_words(both: Sequence[Words], pairs: Iterable[tuple[int, int]]) -> Iterable[_Group]:
-    """Group words that share an operation of a framework, such as the product and the sum of ``addmm``."""
+    """Group words of one operation, such as the product and the sum of ``addmm``."""
     groups: dict[Member, _Group] = {}
     for pair in pairs:
         members = [(bool(side), part.id) for side, at in enumerate(pair) for part in both[side][at].parts]
@@ -229,7 +228,7 @@ def _find_owner(
 
 
 def _name_operation(rewrite: _Rewrite, changes: Sequence[Change]) -> tuple[str, bool]:
-    """Return the single operation of a composition with its settings, or its module."""
+    """Return the operation with its settings, or its module."""
     modules: dict[str, None] = {}
     operations: dict[str, None] = {}
     for change in changes:
