@@ -22,7 +22,7 @@ from gradir.cli import main
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
-from gradir.review.wording import ANSI, Palette, change_line
+from gradir.review.wording import ANSI, Palette, change_lines
 
 META = [TensorMeta("float32", (2, 4))]
 
@@ -329,7 +329,7 @@ def test_a_report_names_every_changed_node(pair: tuple[Graph, Graph]) -> None:
     # What only follows from a change of the whole, such as another batch, is told once for all.
     assume(" changed nodes:**" not in text)
     for change in found.changes:
-        line = change_line(change).text
+        line = next(change_lines(change)).text
         # A module without nodes that came or went is called one in both texts.
         assert line in text or line.replace(" scope ", " module ", 1) in text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from diff_pairs import pairs
 from hypothesis import assume, given
-from reports import change_lines, slots
+from reports import list_diff_changes, slots
 
 import gradir
 from gradir.ir import Graph, Node, Ref, Scope
@@ -92,4 +92,4 @@ def test_another_order_stands_last() -> None:
         assert first.endswith("; order changed")
         assert (heading, order) == ("(whole graph)", "  ~ order")
         assert text.count("(whole graph)") == 1
-    assert change_lines(found)[-1].text == "order"
+    assert list_diff_changes(found)[-1].text == "order"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 torch = pytest.importorskip("torch")
 
 from edited_gpt import GPT, capture_edit, plain  # noqa: E402
-from reports import change_lines, changes_in, entries, findings_of_kinds, headline, notes  # noqa: E402
+from reports import changes_in, entries, findings_of_kinds, headline, list_diff_changes, notes  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
@@ -18,7 +18,7 @@ from gradir.ir import Builder, Node, Scope, TensorMeta  # noqa: E402
 from gradir.ir.module_tree import whole_tree  # noqa: E402
 from gradir.review.reviewing import review_graphs  # noqa: E402
 from gradir.review.united import UnionGraph  # noqa: E402
-from gradir.review.wording import change_line  # noqa: E402
+from gradir.review.wording import change_lines  # noqa: E402
 
 
 def sides_of(diff: Diff) -> Sides:
@@ -110,7 +110,7 @@ WRAPPED = {
 def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -> None:
     graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
-    told = {change_line(change).text for change in found.changes if change.subject == "module"}
+    told = {next(change_lines(change)).text for change in found.changes if change.subject == "module"}
     pairs = [pair.split(" -> ") for pair in WRAPPED[name]]
     assert {text.rpartition("  ")[0] for text in told} == {
         f"> module {inner} -> {outer}, unwrapped" if back else f"> module {outer} -> {inner}, wrapped"
@@ -133,7 +133,7 @@ def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -
 def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bool) -> None:
     graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
-    changes = change_lines(found)
+    changes = list_diff_changes(found)
     assert "renamed" not in {change.kind for change in changes}
     moved = [change for change in changes if change.kind == "moved"]
     assert len(moved) == len(WRAPPED[name])
@@ -147,7 +147,7 @@ def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bo
 @pytest.mark.parametrize("name", ["sdpa", "norm", "lora", "lora-alone", "lora-one", "swapped", "autocast"])
 def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) -> None:
     for graphs in ((plain(), capture_edit(name)), (capture_edit(name), plain())):
-        changes = change_lines(review_graphs(*graphs))
+        changes = list_diff_changes(review_graphs(*graphs))
         assert changes
         assert "renamed" not in {change.kind for change in changes}
 
@@ -182,8 +182,8 @@ def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
 
     found = review_graphs(graph("fc", "addmm"), graph("fc.base", "bmm"))
     scopes = [change for change in found.changes if (change.subject, change.kind) == ("scope", "renamed")]
-    assert [change_line(change).text for change in scopes] == ["> scope fc -> fc.base, wrapped  Linear"]
-    assert {change.kind for change in change_lines(found) if change.text.startswith("scope ")} == {"added", "moved"}
+    assert [next(change_lines(change)).text for change in scopes] == ["> scope fc -> fc.base, wrapped  Linear"]
+    assert {change.kind for change in list_diff_changes(found) if change.text.startswith("scope ")} == {"added", "moved"}
 
 
 def test_of_renamed_modules_the_page_marks_those_alone() -> None:
@@ -193,7 +193,7 @@ def test_of_renamed_modules_the_page_marks_those_alone() -> None:
     union = UnionGraph(found).graph
     nodes = [*union.nodes.values()]
     numbers = {key: number for number, key in enumerate(union.nodes)}
-    marks = node_statuses(nodes, numbers, change_lines(found), whole_tree(union))
+    marks = node_statuses(nodes, numbers, list_diff_changes(found), whole_tree(union))
     moved = {node.scope for node, mark in zip(nodes, marks, strict=True) if STATUSES[mark] == "moved"}
     assert moved
     assert all(scope.split(".")[2:4] == ["attn", "base"] for scope in moved)
@@ -302,4 +302,4 @@ def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
 
 def test_the_page_marks_a_module_whose_name_is_an_index_now() -> None:
     found = gradir.diff(capture_edit("wrapped-one"), capture_edit("one-in-sequential"))
-    assert [each.scopes for each in change_lines(found)] == [["blocks.3.mlp.up.0"], ["blocks.3.mlp.up"]]
+    assert [each.scopes for each in list_diff_changes(found)] == [["blocks.3.mlp.up.0"], ["blocks.3.mlp.up"]]

@@ -21,7 +21,7 @@ from gradir.cli import main
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.diff_json import decode, encode
 from gradir.errors import ExportError
-from gradir.review.text import render_text
+from gradir.review.text import render
 
 __all__ = ["gir", "installed"]
 
@@ -146,7 +146,7 @@ def test_the_graphs_are_no_part_of_its_value() -> None:
     assert found.sides.after == edit_sample()
     assert read.sides is None
     # It tells every change by itself then.
-    assert f"{read}\n" == render_text(read)
+    assert f"{read}\n" == render(read, "full")
     assert read.to("markdown").startswith("### Autograd graph\n")
     for name in ("mermaid", "dot"):
         with pytest.raises(ExportError, match="a picture needs both graphs"):

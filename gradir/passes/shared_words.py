@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from msgspec.structs import replace
@@ -44,7 +45,13 @@ def translate_to_shared_terms(graph: Graph, *, with_modules: bool = True) -> Gra
     [('fc.1/matmul:1', 'dot_general'), ('silu:1', 'logistic, mul')]
     """
     with pause_gc():
-        return _Translator(graph, with_modules=with_modules).make_graph()
+        return _Translator(graph, graph.nodes, with_modules=with_modules).make_graph()
+
+
+def list_words(graph: Graph, nodes: Collection[str]) -> dict[int, Word]:
+    """Return a graph by numbers in order, with only these nodes in shared terms."""
+    with pause_gc():
+        return _Translator(graph, nodes).list_words()
 
 
 def shared_name(name: str) -> str:
@@ -72,8 +79,9 @@ def _shared_component(text: str) -> str:
 
 
 class _Translator:
-    def __init__(self, graph: Graph, *, with_modules: bool) -> None:
+    def __init__(self, graph: Graph, chosen: Collection[str], *, with_modules: bool = False) -> None:
         self._graph = graph
+        self._chosen = chosen
         self._with_modules = with_modules
         tensors = [node for node in graph.nodes.values() if not node.op and node.role != "output" and node.names]
         names = {node.id: shared_name(node.names[0]) for node in tensors}
@@ -91,7 +99,6 @@ class _Translator:
         for node in graph.nodes.values():
             self._translate(node, is_used=node.id in used)
         self._order = self._sort_words()
-        self._modules = self._find_modules_with_parameters()
 
     def _translate(self, node: Node, *, is_used: bool) -> None:
         if node.role in _BESIDE and not is_used:
@@ -102,7 +109,7 @@ class _Translator:
         if is_left_out and inputs[0] is not None:
             self._slots[node.id] = inputs[0]
             return
-        if is_known:
+        if is_known and node.id in self._chosen:
             slot = self._translation.translate(node, inputs, self._graph.nodes)
         else:
             slot = self._translation.add_unchanged(node, inputs)
@@ -124,7 +131,7 @@ class _Translator:
             (source,) = self._translation.words[slot.word].inputs[:1] or (None,)
             outputs = node.outputs[slot.output_nr : slot.output_nr + 1]
             part = replace(node, op="slice", outputs=outputs, attrs={}, inputs=())
-            self._slices[slot] = self._translation.add_unchanged(part, (source,), node.op)
+            self._slices[slot] = self._translation.add_unchanged(part, (source,), node)
         return self._slices[slot]
 
     def _sort_words(self) -> list[int]:
@@ -155,7 +162,9 @@ class _Translator:
     def _name(self, word: Word) -> str:
         return "" if word.op else self._names.get(word.node.id, "")
 
-    def _find_modules_with_parameters(self) -> set[str]:
+    @cached_property
+    def _modules(self) -> set[str]:
+        """The modules with parameters."""
         words = self._translation.words
         found: set[str] = set()
         for word in self._order:
@@ -176,6 +185,9 @@ class _Translator:
         words = self._translation.words
         sources = (words[slot.word] for slot in word.inputs if slot is not None)
         return next((self._find_scope(each) for each in sources if not each.op), "")
+
+    def list_words(self) -> dict[int, Word]:
+        return {number: self._translation.words[number] for number in self._order}
 
     def make_graph(self) -> Graph:
         words = self._translation.words

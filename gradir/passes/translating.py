@@ -17,6 +17,8 @@ from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RUL
 # A bound for a faulty rule; correct rules end long before.
 _MOST_TURNS: Final = 8
 _MOST_NATIVE: Final = 6
+# A bound for a chain of factors, so that it takes linear time.
+_MOST_PARTS: Final = 32
 # Words of terms whose first input has the shape of their output.
 _BY_ELEMENT: Final = frozenset({"add", "neg", "sqrt", "square", "sub"})
 
@@ -24,15 +26,15 @@ _BY_ELEMENT: Final = frozenset({"add", "neg", "sqrt", "square", "sub"})
 class Word(NamedTuple):
     """A word, its inputs, and the node of the graph that it represents.
 
-    ``parts`` are the framework's operations, ``axes`` the summed dimensions, ``operands`` the sizes of a product's
-    operands, and ``constants`` the numbers in empty slots.
+    ``parts`` are the nodes of the framework's operations, ``axes`` the summed dimensions, ``operands`` the sizes of a
+    product's operands, and ``constants`` the numbers in empty slots.
     """
 
     op: str
     inputs: tuple[Slot | None, ...]
     node: Node
     outputs: tuple[TensorMeta, ...] = ()
-    parts: tuple[str, ...] = ()
+    parts: tuple[Node, ...] = ()
     settings: tuple[tuple[str, AttrValue], ...] = ()
     axes: str = ""
     operands: tuple[tuple[int, ...] | None, ...] = ()
@@ -41,7 +43,7 @@ class Word(NamedTuple):
     @property
     def native(self) -> str:
         """Return the framework's operations, each once."""
-        names = list(dict.fromkeys(self.parts))
+        names = list(dict.fromkeys(part.op for part in self.parts))
         return ", ".join([*names[:_MOST_NATIVE], "…"] if len(names) > _MOST_NATIVE else names)
 
     def with_slots(self, order: Sequence[int]) -> Word:
@@ -61,6 +63,7 @@ class Translation:
         self._matcher = Matcher(self.words)
         self._literal = words.literal
         self._contraction = words.contraction
+        self._axes = words.axes
         self._shared: defaultdict[str, list[tuple[Mapping[str, str], str]]] = defaultdict(list)
         for key, term in words.shared.items():
             op, condition = parse_condition(key)
@@ -73,9 +76,9 @@ class Translation:
             op, _, attribute = key.partition(".")
             self._settings[op].append((attribute, name))
 
-    def add_unchanged(self, node: Node, inputs: tuple[Slot | None, ...], part: str = "") -> Slot:
+    def add_unchanged(self, node: Node, inputs: tuple[Slot | None, ...], part: Node | None = None) -> Slot:
         """Add a node under its own name."""
-        return self._add(Word(node.op, inputs, node, node.outputs, (part or node.op,) if node.op else ()))
+        return self._add(Word(node.op, inputs, node, node.outputs, (part or node,) if node.op else ()))
 
     def translate(self, node: Node, inputs: tuple[Slot | None, ...], nodes: Mapping[str, Node]) -> Slot:
         """Translate an operation, together with its input if both are one word."""
@@ -84,9 +87,9 @@ class Translation:
             inputs,
             node,
             node.outputs,
-            (node.op,),
+            (node,),
             tuple((name, node.attrs[key]) for key, name in self._settings.get(node.op, ()) if key in node.attrs),
-            _describe_axes(node, nodes),
+            _describe_axes(node.attrs.get(self._axes), _input_shapes(node, nodes)),
             _operand_sizes(node.attrs[self._contraction], _input_shapes(node, nodes))
             if self._contraction in node.attrs
             else (),
@@ -119,9 +122,9 @@ class Translation:
         for rule in _parse_rules().get(word.op, ()) if not slot.output_nr else ():
             for found in self._matcher.match(rule.pattern, slot, None, Found()):
                 if self._meets(rule.condition, word, found):
-                    parts = dict.fromkeys(part for each in sorted(set(found.words)) for part in self.words[each].parts)
+                    parts = {part.id: part for each in sorted(set(found.words)) for part in self.words[each].parts}
                     axes = next((axes for each in found.words if (axes := self.words[each].axes)), "")
-                    blank = Word("", (), word.node, word.outputs, tuple(parts)[: _MOST_NATIVE + 1], (), axes)
+                    blank = Word("", (), word.node, word.outputs, tuple(parts.values())[:_MOST_PARTS], (), axes)
                     return self._add_replacement(rule.replacement, found, blank)
         return None
 
@@ -184,15 +187,15 @@ def _input_shapes(node: Node, nodes: Mapping[str, Node]) -> list[Shape | None]:
     return found
 
 
-def _describe_axes(node: Node, nodes: Mapping[str, Node]) -> str:
-    axes = node.attrs.get("axes")
-    shapes = _input_shapes(node, nodes)
-    if not (isinstance(axes, tuple) and axes and shapes and shapes[0] is not None):
+def _describe_axes(value: AttrValue, shapes: Sequence[Shape | None]) -> str:
+    axes = value if isinstance(value, tuple) else (value,)
+    if not (axes and shapes and shapes[0]) or not all(type(axis) is int for axis in axes):
         return ""
     dimensions = len(shapes[0])
-    if dimensions - 1 in axes and len(axes) < dimensions:
-        return "last" if tuple(axes) == tuple(range(dimensions - len(axes), dimensions)) else "some"
-    return "lead" if dimensions - 1 not in axes else "all"
+    summed = {axis % dimensions for axis in axes if isinstance(axis, int)}
+    if dimensions - 1 in summed and len(summed) < dimensions:
+        return "last" if len(summed) == dimensions - min(summed) else "some"
+    return "lead" if dimensions - 1 not in summed else "all"
 
 
 def _text(value: AttrValue) -> str:

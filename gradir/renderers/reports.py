@@ -10,7 +10,7 @@ from msgspec import Meta
 from gradir.diffs.changes import Diff
 from gradir.errors import ExportError, GradirWarning
 from gradir.options import NoOptions, Options
-from gradir.review.text import render_brief, render_details, render_text
+from gradir.review.text import Detail, render
 from gradir.review.wording import ANSI, NO_COLOUR
 
 
@@ -31,11 +31,9 @@ class TextRenderer:
 
     def render(self, diff: Diff, options: TextOptions) -> str:
         """Return a short list, the details, or every change by itself, which is the only form without the graphs."""
-        if options.full or diff.sides is None:
-            render = render_text
-        else:
-            render = render_details if options.details else render_brief
-        return render(diff, palette=ANSI if options.color else NO_COLOUR, width=options.width)
+        is_full = options.full or diff.sides is None
+        detail: Detail = "full" if is_full else "details" if options.details else "brief"
+        return render(diff, detail, palette=ANSI if options.color else NO_COLOUR, width=options.width)
 
 
 _MOST_PICTURED: Final = 120

@@ -76,15 +76,6 @@ def find_common_change(
     More than half of the operations that do not only prepare a parameter must have it. A change follows from it if each
     field does: the same change of a property, or a size in the same ratio. Such a size may be in an attribute or a
     description of a module. The bytes of saved tensors and an input behind a cast may follow too.
-
-    >>> from gradir.ir import Graph, Node, TensorMeta
-    >>> from gradir.diffs.compare import compare
-    >>> from gradir.vocabulary import Vocabulary
-    >>> def graph(size):
-    ...     return Graph.of([Node(f"f:{n}", op="f", outputs=(TensorMeta("f4", (9, size)),)) for n in range(6)])
-    >>> graphs = graph(4), graph(6)
-    >>> find_common_change(compare(*graphs).changes, graphs, {}, Vocabulary()).sizes
-    'sizes of all 6 changed nodes: 4 -> 6'
     """
     changed = [*filter(is_changed_node, changes)]
     if len(changed) < _FEWEST or 2 * len(changed) <= _count_operations(graphs[1], vocabulary.accumulators):

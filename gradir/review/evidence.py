@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from gradir.diffs.changes import ADDED_OR_REMOVED
+from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET
 from gradir.diffs.field_changes import names_field
 from gradir.diffs.modules import Outline
-from gradir.ir import Graph
+from gradir.ir import Graph, Ref
 from gradir.ir.edges import sources
+from gradir.ir.ids import split_last
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
 from gradir.ir.totals import elements
 from gradir.review.common_change import CommonChange, find_common_change
+from gradir.review.relative_changes import names_a_record
 from gradir.review.wording import name_values
 from gradir.vocabulary import vocabulary_of
 
@@ -56,24 +58,13 @@ class WholeModule(NamedTuple):
     itself: bool
 
 
-class Contents(NamedTuple):
-    """Counts of an added or removed module; ``modules`` are submodules, and ``unknown`` slots of unknown size."""
-
-    nodes: int
-    modules: int
-    parameters: int
-    elements: int
-    saved_bytes: int
-    unknown: int
-
-
 class WholeModules:
     """Find the topmost added and removed modules, and their contents."""
 
     def __init__(self, diff: Diff) -> None:
         self.outline = find_outline(diff)
         self._graphs = (diff.sides.before, diff.sides.after) if diff.sides else (Graph.of([]), Graph.of([]))
-        self._saved: Counter[WholeModule] = Counter()
+        self.saved_bytes: Counter[WholeModule] = Counter()
         self._tops: list[list[WholeModule | None]] = [[], []]
         for added in (False, True):
             growths = [
@@ -87,7 +78,7 @@ class WholeModules:
             for path, own, other in growths:
                 top = self.find_top(path, added=added)
                 if top is not None:
-                    self._saved[top] += own.saved_bytes - other.saved_bytes
+                    self.saved_bytes[top] += own.saved_bytes - other.saved_bytes
 
     def find_top_of(self, change: Change) -> WholeModule | None:
         """Return the topmost module that was added or removed with a node or module."""
@@ -110,17 +101,20 @@ class WholeModules:
             module = self.outline.module(module.path, added=module.added)
         return self.outline.position(module)
 
-    def count_contents(self, whole: WholeModule, changes: Sequence[Change]) -> Contents:
-        """Count the contents of a module, given its changes."""
-        nodes = [self._graphs[whole.added].nodes[change.id] for change in changes if change.subject == "node"]
-        modules = sum(change.subject == "scope" and change.id != whole.path for change in changes)
+    def describe(self, whole: WholeModule, changes: Sequence[Change]) -> dict[str, Any]:
+        """Return the class of a module and counts of its changes, with submodules and slots of unknown size."""
+        graph = self._graphs[whole.added]
+        nodes = [graph.nodes[change.id] for change in changes if change.subject == "node"]
         sizes = [elements(node) for node in nodes if node.role == "parameter"]
-        return Contents(len(nodes), modules, len(sizes), sum(sizes), self._saved[whole], unknown_slots(nodes))
-
-    def class_name(self, whole: WholeModule) -> str:
-        """Return the class of a module, or an empty text if unknown."""
-        scope = self._graphs[whole.added].scopes.get(whole.path)
-        return "" if scope is None else scope.class_name
+        return {
+            "itself": whole.itself,
+            "class": graph.scopes[whole.path].class_name if whole.path in graph.scopes else "",
+            "nodes": len(nodes),
+            "modules": sum(change.subject == "scope" and change.id != whole.path for change in changes),
+            "parameters": len(sizes),
+            "elements": sum(sizes),
+            "unknown": unknown_slots(nodes),
+        }
 
     def _find_tops(self, diff: Diff, sizes: Mapping[str, tuple[int, int]], *, added: bool) -> None:
         """Find the topmost whole module around each module of one graph; ``sizes`` are those in the other graph."""
@@ -157,6 +151,8 @@ class WholeModules:
             tops.append(found)
 
 
+K = TypeVar("K")
+_NO_EDGE: Final = (None, UNSET)
 _OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})
 # Keys in the path of a whole output or saved tensor.
 _WHOLE_TENSOR: Final = 2
@@ -207,6 +203,24 @@ class Evidence:
         if field.path[0] in {"out", "saved"} and len(field.path) > _WHOLE_TENSOR:
             return field.path[-1] in _OF_TENSORS
         return any(names_field(pattern, field.name) for pattern in self.vocabulary.sizes)
+
+
+def find_read_owner(change: Change, nodes: Mapping[tuple[bool, str], K]) -> K | None:
+    """Return the only owner of nodes from which all changed fields read, in either graph, or ``None``."""
+    owners = set()
+    for field in change.fields:
+        ends = [value for value in (field.before, field.after) if value not in _NO_EDGE]
+        # A storage may become the saved tensor's own.
+        if not names_a_record(field.path) or len(ends) + (field.path[-1] == "storage") < len(_NO_EDGE):
+            return None
+        owners.add(_find_owner(field.after, nodes, added=True) or _find_owner(field.before, nodes, added=False))
+    return owners.pop() if len(owners) == 1 else None
+
+
+def _find_owner(value: object, nodes: Mapping[tuple[bool, str], K], *, added: bool) -> K | None:
+    """Return the owner of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
+    name = value.id if isinstance(value, Ref) else str(value)
+    return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))
 
 
 def find_serving(graph: Graph, is_chosen: Callable[[Node], bool]) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -199,14 +200,17 @@ def _write_module(finding: Finding, changes: Sequence[Change]) -> str:
 def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
     paths, of = finding.subjects, finding.details["of"]
     rest = "" if len(paths) == 1 else ", and so for each" if list(paths) == of else f", and so for {ranges(paths)}"
-    texts = []
+    readers: dict[str, list[str]] = {}
     for change in (changes[at] for at in finding.changes[0]):
         fields: dict[tuple[str, str], list[str]] = {}
         for field in change.fields:
             fields.setdefault(field_value_texts(field), []).append(one_line(field.name))
         edges = "; ".join(f"{', '.join(names)}: {before} -> {after}" for (before, after), names in fields.items())
-        texts.append(f"{change_text(change, summary=False)}  {edges}{rest}")
-    return "\n".join(texts)
+        readers.setdefault(edges, []).append(change_text(change, summary=False))
+    texts = [
+        (first, f" and {len(others)} more" if others else "", edges) for edges, (first, *others) in readers.items()
+    ]
+    return "\n".join(f"{first}{more}  {edges}{rest}" for first, more, edges in texts)
 
 
 def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:
@@ -216,6 +220,19 @@ def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:
     but = "but for sizes, " if "sizes" in finding.details else ""
     same = f": {but}the same {number} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
     return f"{title}{same if len(paths) > 1 else ''}"
+
+
+def _write_rewritten(finding: Finding, _: Sequence[Change]) -> str:
+    is_joined, count = finding.details["joined"], finding.count
+    composition, operation = (finding.before, finding.after) if is_joined else (finding.after, finding.before)
+    plural = f"{re.sub('y$', 'ie', re.sub('x$', 'xe', composition))}s"
+    place = (
+        f"{'as' if is_joined and finding.details['module'] else 'in'} {list_modules(dict.fromkeys(finding.subjects))}"
+    )
+    if is_joined:
+        return f"{pluralize(count, f'written-out {composition}', f'written-out {plural}')} became {operation} {place}"
+    written_out = f"a written-out {composition}" if count == 1 else f"written-out {plural}"
+    return f"{operation}{f' ×{count:,}' if count > 1 else ''} became {written_out} {place}"
 
 
 def _write_hooked(finding: Finding, _: Sequence[Change]) -> str:
@@ -272,6 +289,7 @@ KINDS: Final[dict[str, Kind]] = {
     "cut-added": Kind("graph", _write_cut, "added"),
     "cut-removed": Kind("graph", _write_cut, "removed"),
     "cut-changed": Kind("graph", _write_change),
+    "rewritten": Kind("graph", _write_rewritten),
     **dict.fromkeys(("renamed", "wrapped", "unwrapped"), Kind("graph", _write_renames, "renamed")),
     "graph": Kind("graph", _write_change),
     "module-added": Kind("modules", _write_module, "added"),

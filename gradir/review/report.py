@@ -17,7 +17,7 @@ from gradir.markdown import code_span, fence_code
 from gradir.review.evidence import WholeModules
 from gradir.review.kinds import KINDS, LISTED, sections, share
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
-from gradir.review.text import no_difference, render_details, render_text
+from gradir.review.text import no_difference, render
 from gradir.review.wording import SIGNS, operation_or_class, settings, unknown_sizes
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _HEADS: Final = {
     "cut-added": "Cuts",
     "cut-removed": "Cuts",
+    "rewritten": "Rewritten",
     **{kind: kind.capitalize() for kind in ("renamed", "wrapped", "unwrapped")},
 }
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; gray is unchanged."
@@ -61,14 +62,14 @@ def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", un
         drawn, unpictured = "", _TOO_LONG
     drawn += f"\n{unpictured}\n" if unpictured else ""
     room = _MOST_BYTES - _count_bytes(f"{head}\n{drawn}")
-    details = _fold_text("What changed", render_details(diff), room)
+    details = _fold_text("What changed", render(diff, "details"), room)
     kinds = {finding.kind for finding in diff.findings}
     is_folded = any(
         sum(map(len, each.changes)) > 1 and (each.kind not in {"same", "reads", "graph"} or len(each.subjects) > 1)
         for each in diff.findings
     )
     if is_folded and "two-models" not in kinds:
-        every = render_text(diff)
+        every = render(diff, "full")
         # The consequences of one change of all operations may be as long as the graph.
         if "following" not in kinds or len(every) <= _MOST_FOLLOWING:
             details += _fold_text("Every change by itself", every, room - _count_bytes(details))

@@ -19,7 +19,7 @@ from gradir.gcpause import pause_gc
 from gradir.progress import stage
 from gradir.review.evidence import Evidence
 from gradir.review.kinds import KINDS, SECTIONS, text_of
-from gradir.review.rules import graphs, modules, parameters
+from gradir.review.rules import compositions, graphs, modules, parameters
 from gradir.review.summary import summary
 from gradir.vocabulary import vocabulary_of
 
@@ -40,6 +40,7 @@ _RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
     parameters.report_frozen,
     parameters.report_tied,
     graphs.report_common_change,
+    compositions.report_compositions,
     modules.report_whole_modules,
     parameters.report_cuts,
     modules.report_graph_changes,

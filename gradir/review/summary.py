@@ -26,7 +26,10 @@ _MOST: Final = 3
 _SLOTS: Final = ("lost-inputs", "gained-inputs")
 _FREEZING: Final = ("frozen", "unfrozen")
 # Lost gradients come first, then frozen or tied parameters and changes of all operations.
-_FIRST: Final = ("two-models", "cuts", *_SLOTS, "unowned", *_FREEZING, "tied", "untied", "uniform", "sizes", "casts")
+_FIRST: Final = (
+    *("two-models", "cuts", *_SLOTS, "unowned", *_FREEZING, "tied", "untied", "uniform", "sizes", "casts"),
+    "rewritten",
+)
 _WHOLE: Final = ("module-added", "module-removed")
 _LAST: Final = ("hooked", "unhooked", "tensors")
 # A report lists this many changes of one module without a summary.
@@ -97,7 +100,8 @@ def _find_replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Find
 
 def _is_long(finding: Finding) -> bool:
     size = sum(map(len, finding.changes))
-    return size > 1 and (len(finding.subjects) > 1 or (finding.kind == "same" and size > _FEW))
+    is_long = size > 1 and (len(finding.subjects) > 1 or (finding.kind == "same" and size > _FEW))
+    return is_long or finding.kind == "rewritten"
 
 
 def _renames(findings: Sequence[Finding]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from gradir.diffs.compare import compare
 from gradir.ir.name_ranges import ranges
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 # A longer text is replaced by a list of modules.
 _MOST_LINES: Final = 12
 _MOST_LISTED: Final = 40
+# Signs: `+` added, `-` removed, `~` changed, `>` renamed, `^` moved to another module.
+Detail = Literal["brief", "details", "full"]
 _HOW: Final = ("renamed", "wrapped", "unwrapped")
 _SINGLE: Final = frozenset({"graph", "cut-changed", "order", "indices"})
 
@@ -54,51 +56,35 @@ def no_difference(diff: Diff) -> str:
     return " ".join(["no difference", *shared])
 
 
-def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the details without repetition, or a list of changed modules if that is long."""
+def render(diff: Diff, detail: Detail = "brief", *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+    """Return the sentence and the counts, then the changes, with equal ones once except in ``full``."""
+    # The sentence, the counts and the notes are wrapped at `width`, and other lines are cut off there with `…`.
     if not diff:
         return f"{no_difference(diff)}\n"
     found, changes = sections(diff), name_values(diff)
-    sentence = "".join([one_line(each.text) for each in found["top"]])
+    sentence = "".join([one_line(each.text) for each in found["top"]]) if detail == "brief" else ""
     notes = [each for each in found["note"] if one_line(each.text) not in sentence]
-    head = _head(diff, [*found["top"], *notes], width)
-    if summary := _summarize_other_model(diff):
-        return format_lines([*head, *summary], palette, width)
-    lines = [*_whole_graph(found["graph"], changes), *_modules(found["modules"], changes)]
-    # These changes are minor.
-    lines = lines or ([] if found["note"] else _whole_graph(found["last"], changes))
-    if len(head) + len(lines) > _MOST_LINES:
-        blocks = [(finding, _finding_lines(finding, changes)) for finding in found["modules"]]
-        lines = _whole_graph(found["graph"], changes) + _section(_overview(blocks, changes), "(by module)")
-        left = len(lines) - _MOST_LISTED
-        lines[_MOST_LISTED:] = [Line(f"… {pluralize(left, 'more line')}")] if left > 0 else []
-        lines.append(Line("--details shows these changes, of equal modules once"))
+    notes = [each for each in notes if detail != "full" or each.kind != "following"]
+    graph = [each for each in found["graph"] if each.kind != "rewritten" or one_line(each.text) not in sentence]
+    head, lines = _head(diff, [*found["top"], *notes], width), _whole_graph(graph, changes)
+    if detail == "full":
+        lines = [*_list_every_change(diff)]
+    elif any(finding.kind == "two-models" for finding in diff.findings):
+        lines = [Line(f"{pluralize(len(diff.changes), 'change')}: --full lists them")]
+    else:
+        last = _whole_graph(found["last"], changes)
+        by_module = [*_modules(found["modules"], changes)]
+        # In a short report, the last changes are minor.
+        is_minor = detail == "brief" and (lines or by_module or found["note"] or found["graph"])
+        if detail == "brief" and len(head) + len(lines) + len(by_module) > _MOST_LINES:
+            blocks = [(finding, _finding_lines(finding, changes)) for finding in found["modules"]]
+            lines += _section(_overview(blocks, changes), "(by module)")
+            left = len(lines) - _MOST_LISTED
+            lines[_MOST_LISTED:] = [Line(f"… {pluralize(left, 'more line')}")] if left > 0 else []
+            lines.append(Line("--details shows these changes, of equal modules once"))
+        else:
+            lines += [*by_module, *([] if is_minor else last)]
     return format_lines([*head, *lines], palette, width)
-
-
-def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the sentence and the counts, then the changes by module, in the order of the model."""
-    # Modules with the same changes form one group, after a list of all groups if these are long. The sentence, the
-    # counts and the notes are wrapped at `width`, and other lines are cut off there with `…`.
-    if not diff:
-        return f"{no_difference(diff)}\n"
-    found, changes = sections(diff), name_values(diff)
-    head = _head(diff, [*found["top"], *found["note"]], width)
-    if summary := _summarize_other_model(diff):
-        return format_lines([*head, *summary], palette, width)
-    first, last = (_whole_graph(found[section], changes) for section in ("graph", "last"))
-    return format_lines([*head, *first, *_modules(found["modules"], changes), *last], palette, width)
-
-
-def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the counts on the first line, then every change by module; ``width`` is that of `render_details`."""
-    # Signs: `+` added, `-` removed, `~` changed, `>` renamed, `^` moved to another module. If the graphs are known,
-    # modules are in the order of the model.
-    if not diff:
-        return f"{no_difference(diff)}\n"
-    found = sections(diff)
-    head = [*found["top"], *(each for each in found["note"] if each.kind != "following")]
-    return format_lines([*_head(diff, head, width), *_list_every_change(diff)], palette, width)
 
 
 def headline(diff: Diff) -> str:
@@ -139,11 +125,6 @@ def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Li
     return [Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wrap_text(text, width)]
 
 
-def _summarize_other_model(diff: Diff) -> list[Line]:
-    are_two_models = any(finding.kind == "two-models" for finding in diff.findings)
-    return [Line(f"{pluralize(len(diff.changes), 'change')}: --full lists them")] if are_two_models else []
-
-
 def _list_every_change(diff: Diff) -> Iterator[Line]:
     changes = name_values(diff)
     facts = [change for change in changes if change.subject not in {"node", "scope"}]
@@ -175,8 +156,7 @@ def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
         own = [line for at in finding.changes[0] for line in change_lines(changes[at])]
         return [heading(finding.text), *own]
     if finding.kind == "reads":
-        signs = [SIGNS[changes[at].kind] for at in finding.changes[0]]
-        return [Line(f"{sign} {text}", indent=6) for sign, text in zip(signs, finding.text.split("\n"), strict=True)]
+        return [Line(f"~ {text}", indent=6) for text in finding.text.split("\n")]
     if finding.kind in _SINGLE:
         return list(change_lines(changes[finding.changes[0][0]]))
     return [sign_line(KINDS[finding.kind].sign, finding.text)]
@@ -261,7 +241,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     """Return each module with the reason and the changes of each side; of further modules only the names."""
     if all(conflict.subject == "graph" for conflict in conflicts):
         reasons = "".join(f"{conflict.reason}; from ours to theirs:\n" for conflict in conflicts)
-        return reasons + render_brief(review_graphs(ours, theirs))
+        return reasons + render(review_graphs(ours, theirs))
     modules: dict[str, list[Conflict]] = {}
     for conflict in conflicts:
         modules.setdefault(conflict.module, []).append(conflict)

@@ -100,14 +100,7 @@ class UnionGraph:
         return self._names.union_paths.get(path, path)
 
     def changed_part(self, hops: int = 1) -> Graph:
-        """Return the changed nodes with neighbors at most ``hops`` edges away, without gradient accumulators.
-
-        >>> from gradir.review.reviewing import review_graphs
-        >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
-        >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
-        >>> list(UnionGraph(review_graphs(a, b)).changed_part().nodes)
-        ['b', 'c']
-        """
+        """Return the changed nodes with neighbors at most ``hops`` edges away, without gradient accumulators."""
         union = self.drawn.graph
         return around(union, [node.id for node in union.nodes.values() if status(node)], hops)
 
@@ -228,6 +221,8 @@ class _Drawing:
             if finding.kind in {"cut-added", "cut-removed"}:
                 cuts, nodes_of_cuts = found
                 self._draw_once([*nodes_of_cuts, *cuts])
+            elif finding.kind == "rewritten":
+                self._draw_once(chain.from_iterable(found))
         for finding, found in findings if with_explained else ():
             if finding.kind in {"frozen", "unfrozen", "following"}:
                 self._draw_once(chain.from_iterable(found))

@@ -202,7 +202,7 @@ def sign_line(kind: Kind, text: str) -> Line:
 
 def change_lines(change: Change) -> Iterator[Line]:
     """Yield the line of a change, and a line for each of its `visible_fields`."""
-    yield change_line(change)
+    yield sign_line(change.kind, change_text(change))
     for name, before, after in field_texts(change):
         yield Line(f"{name}: {before} -> {after}", indent=6)
 
@@ -224,11 +224,6 @@ def visible_fields(change: Change) -> tuple[FieldChange, ...]:
     if not any(field.path == _OPERATION for field in change.fields):
         return change.fields
     return tuple([field for field in change.fields if field.path[0] != _ATTRIBUTES])
-
-
-def change_line(change: Change) -> Line:
-    """Return a change on one line, without its fields."""
-    return sign_line(change.kind, change_text(change))
 
 
 def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:

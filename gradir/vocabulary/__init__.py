@@ -90,6 +90,9 @@ class Vocabulary(NamedTuple):
     contraction: str = ""
     """The attribute of a product with the summed and the batch dimensions of both operands."""
 
+    axes: str = ""
+    """The attribute with the dimensions of a sum or mean."""
+
     defaults: Mapping[str, str] = MappingProxyType({})
     """The default values of attributes and of parts of module descriptions, as text in lower case. All others are
     false; ``*`` is any value, if an attribute repeats other information."""

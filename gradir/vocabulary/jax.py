@@ -51,6 +51,7 @@ VOCABULARY: Final = Vocabulary(
     parts=frozenset({"split"}),
     literal="in{}",
     contraction="dimension_numbers",
+    axes="axes",
     defaults={
         "batch_group_count": "1",
         "feature_group_count": "1",

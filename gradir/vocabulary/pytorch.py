@@ -87,10 +87,13 @@ VOCABULARY: Final = Vocabulary(
         "mse_loss.reduction=1": "mean(square(sub(0, 1)))",
         "mse_loss.reduction=2": "sum(square(sub(0, 1)))",
         "native_dropout": "dropout",
+        **dict.fromkeys(("_fused_rms_norm", "fused_rms_norm", "rms_norm"), "rms_norm(0, 1)"),
         "native_layer_norm": "layer_norm",
-        **dict.fromkeys(("nll_loss.reduction=0", "nll_loss2d.reduction=0"), "neg(gather(0))"),
-        **dict.fromkeys(("nll_loss.reduction=1", "nll_loss2d.reduction=1"), "neg(mean(gather(0)))"),
-        **dict.fromkeys(("nll_loss.reduction=2", "nll_loss2d.reduction=2"), "neg(sum(gather(0)))"),
+        **{
+            f"{loss}.reduction={reduction}": term
+            for loss in ("nll_loss", "nll_loss2d", "nll_loss2d_forward", "nll_loss_forward")
+            for reduction, term in enumerate(("neg(gather(0))", "neg(mean(gather(0)))", "neg(sum(gather(0)))"))
+        },
         "pow.exponent=2": "square(0)",
         "pow.exponent=3": "cube(0)",
         "rsub": "sub(1, 0)",
@@ -134,6 +137,7 @@ VOCABULARY: Final = Vocabulary(
     settings={"gelu.approximate": "approximate", "var.correction": "correction"},
     left_out=frozenset({"clone", "contiguous", "flip", "view_as"}),
     parts=frozenset({"chunk", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_split"}),
+    axes="dim",
     defaults={
         **dict.fromkeys(("affine", "bias", "count_include_pad", "elementwise_affine"), "true"),
         **dict.fromkeys(("preserve_rng_state", "track_running_stats", "training"), "true"),

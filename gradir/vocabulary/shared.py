@@ -62,6 +62,7 @@ RULES: Final = (
     "div(sub(x, mean(x)), sqrt(add(var(x), _))) -> layer_norm(x, _, _) if last",
     "mul(sub(x, mean(x)), mul(rsqrt(add(var(x), _)), W)) -> batch_norm(x, W, _) if lead",
     "mul(sub(x, mean(x)), mul(rsqrt(add(var(x), _)), W)) -> layer_norm(x, W, _) if last",
+    "div(mul(sub(x, mean(x)), W), sqrt(add(var(x), _))) -> layer_norm(x, W, _) if last",
     "mul(batch_norm(x, _, _), W) -> batch_norm(x, W, _)",
     "mul(layer_norm(x, _, _), W) -> layer_norm(x, W, _)",
     "add(batch_norm(x, [w], _), B) -> batch_norm(x, w, B)",
@@ -98,3 +99,24 @@ RULES: Final = (
     "matmul(v, softmax(+matmul(~q, ~k))) -> attention(q, k, v)",
     "div(reduce_window_sum(x), _) -> avg_pool(x)",
 )
+
+# The names of compositions in reports, by their words in alphabetical order; ``bias`` is the addition of a tensor.
+COMPOSITIONS: Final = {
+    "attention": "attention",
+    "batch_norm": "batch norm",
+    "bias matmul": "linear layer",
+    **{f"gather log_softmax {reduction}": "cross entropy" for reduction in ("mean neg", "neg", "neg sum")},
+    **{f"gather {reduction}": "negative log likelihood" for reduction in ("mean neg", "neg", "neg sum")},
+    "elu": "ELU",
+    "gelu[approximate=none]": "erf-GELU",
+    "gelu[approximate=tanh]": "tanh-GELU",
+    "layer_norm": "layer norm",
+    "leaky_relu": "leaky ReLU",
+    "log_sigmoid": "log-sigmoid",
+    "log_softmax": "log-softmax",
+    "mean square sub": "mean squared error",
+    "rms_norm": "RMS norm",
+    "silu": "SiLU",
+    "softmax": "softmax",
+    "softplus": "softplus",
+}

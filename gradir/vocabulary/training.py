@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+_SLOPES: Final = (
+    "use activations with a slope, such as relu or gelu, a normalisation or residual connections, and initial "
+    "weights that preserve the scale of activations"
+)
 # The sentence and the advice by kind, as in `gradir.vocabulary.causes.CAUSE_TEXTS`.
 TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     "loss_not_finite": (
@@ -43,13 +47,11 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "vanished": (
         "the gradient of {names} is so small that no step moves {it}",
-        "use activations with a slope, such as relu or gelu, a normalisation or residual connections, and initial "
-        "weights that preserve the scale of activations",
+        _SLOPES,
     ),
     "vanishing": (
         "the gradient vanishes on the way back to {names}",
-        "use activations with a slope, such as relu or gelu, a normalisation or residual connections, and initial "
-        "weights that preserve the scale of activations",
+        _SLOPES,
     ),
     "exploding_gradient": (
         "the gradient grows on the way back to {names}",

@@ -13,7 +13,7 @@ from gradir.diffs.changes import Change, Diff, Finding
 from gradir.ir import Graph
 from gradir.ir.text import word
 from gradir.review.text import headline
-from gradir.review.wording import change_line, change_lines, module_name
+from gradir.review.wording import change_lines, module_name
 
 _PLAIN = re.compile(r"[^{},.:\"\s]+")
 _RUN = re.compile(r"(\d+)\.\.(\d+)")
@@ -47,7 +47,7 @@ def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
 
 def _is_of(line: str, cuts: list[Change]) -> bool:
     if len(cuts) == 1:
-        return line.startswith(f"  {change_line(cuts[0]).text}")
+        return line.startswith(f"  {next(change_lines(cuts[0])).text}")
     start = f"  {'+' if cuts[0].kind == 'added' else '-'} {len(cuts)} cuts, {word(cuts[0].label)}"
     ends = [found.end() for found in re.finditer(": ", line)] if line.startswith(start) else []
     return any(set(expand_names(line[end:])[0]) == {change.id for change in cuts} for end in ends)

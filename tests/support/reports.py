@@ -75,7 +75,7 @@ def without_sentence(diff: Diff) -> Diff:
 
 
 def render_details(diff: Diff, graphs: Graphs, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    return text.render_details(without_sentence(attach_findings(diff, graphs)), palette=palette, width=width)
+    return text.render(without_sentence(attach_findings(diff, graphs)), "details", palette=palette, width=width)
 
 
 def render_text(
@@ -83,7 +83,7 @@ def render_text(
 ) -> str:
     known = without_sentence(attach_findings(diff, graphs or UNKNOWN))
     # Without graphs as one that was read.
-    return text.render_text(known if graphs else replace(known), palette=palette, width=width)
+    return text.render(known if graphs else replace(known), "full", palette=palette, width=width)
 
 
 def markdown(a: Graph, b: Graph, diff: Diff) -> str:
@@ -98,7 +98,7 @@ def union(a: Graph, b: Graph, diff: Diff) -> Graph:
     return UnionGraph(attach_findings(diff, (a, b))).graph
 
 
-def change_lines(diff: Diff) -> list[Any]:
+def list_diff_changes(diff: Diff) -> list[Any]:
     assert diff.sides is not None
     return list_changes(diff, diff.sides, UnionGraph(diff))
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import UNSET, Finding
+from gradir.diffs.changes import Finding
 from gradir.diffs.matching.renames import rename
-from gradir.ir import Ref
 from gradir.ir.edges import sources
-from gradir.ir.ids import mask_indices, split_index, split_last
+from gradir.ir.ids import mask_indices, split_index
 from gradir.ir.module_tree import walk_up
 from gradir.review.common_change import is_changed_node
-from gradir.review.relative_changes import drop_sizes, make_relative, make_relative_without_feeds, names_a_record
+from gradir.review.evidence import find_read_owner
+from gradir.review.relative_changes import drop_sizes, make_relative, make_relative_without_feeds
 from gradir.review.wording import is_renumbering, nesting
 
 if TYPE_CHECKING:
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change
     from gradir.diffs.modules import ChangedModule, Outline
     from gradir.ir import Graph
-    from gradir.review.evidence import Contents, Evidence, WholeModule
+    from gradir.review.evidence import Evidence, WholeModule
     from gradir.review.relative_changes import RelativeChanges
 
 # More readers of one module are reported with their own modules.
 _MOST: Final = 4
-_NO_EDGE: Final = (None, UNSET)
 
 
 def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
@@ -41,18 +40,24 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
     inside: dict[WholeModule, list[int]] = {}
     for at, whole in owners.items():
         inside.setdefault(whole, []).append(at)
-    grouped: dict[Hashable, dict[WholeModule, Contents]] = {}
+    grouped: dict[Hashable, list[WholeModule]] = {}
+    details: dict[WholeModule, dict[str, Any]] = {}
     for whole in sorted(inside, key=wholes.position):
         changes = [evidence.changes[at] for at in inside[whole]]
+        details[whole] = wholes.describe(whole, changes)
         # The report does not show the settings of submodules and nodes.
         own = [change if change.id == whole.path else replace(change, fields=()) for change in changes]
-        contents = wholes.count_contents(whole, changes)
-        but_for_bytes = contents._replace(saved_bytes=0)
-        relative = drop_sizes(make_relative(own, whole.path))
-        key = whole.added, whole.itself, wholes.class_name(whole), but_for_bytes, relative
-        grouped.setdefault(key, {})[whole] = contents
+        key = whole.added, *details[whole].values(), drop_sizes(make_relative(own, whole.path))
+        grouped.setdefault(key, []).append(whole)
     for members in grouped.values():
-        yield _make_module_finding(evidence, members, inside)
+        first, *_ = members
+        sizes = [wholes.saved_bytes[whole] for whole in members]
+        yield Finding(
+            "module-added" if first.added else "module-removed",
+            "change",
+            *_list_paths_and_changes(members, inside),
+            details={**details[first], "saved": [sizes[0], min(sizes), max(sizes)]},
+        )
         # Readers that differ only in sizes are reported together.
         alike: dict[Hashable, list[WholeModule]] = {}
         for whole in members:
@@ -103,21 +108,6 @@ def _find_both_paths(outline: Outline, whole: WholeModule) -> tuple[str, str]:
     return (whole.path, other) if whole.added else (other, whole.path)
 
 
-def _make_module_finding(
-    evidence: Evidence, members: Mapping[WholeModule, Contents], inside: Mapping[WholeModule, Sequence[int]]
-) -> Finding:
-    first = next(iter(members))
-    sizes = [contents.saved_bytes for contents in members.values()]
-    figures = members[first]._asdict()
-    saved = [figures.pop("saved_bytes"), min(sizes), max(sizes)]
-    return Finding(
-        "module-added" if first.added else "module-removed",
-        "change",
-        *_list_paths_and_changes(members, inside),
-        details={"itself": first.itself, "class": evidence.wholes.class_name(first), **figures, "saved": saved},
-    )
-
-
 def _list_paths_and_changes(
     wholes: Iterable[WholeModule], changes: Mapping[WholeModule, Sequence[int]]
 ) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
@@ -132,28 +122,10 @@ def _find_readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict
     nodes = {(whole.added, changes[at].id): whole for at, whole in owners.items() if changes[at].subject == "node"}
     found: dict[WholeModule, list[int]] = {}
     for at in evidence.left:
-        whole = _find_read_module(changes[at], nodes) if is_changed_node(changes[at]) else None
+        whole = find_read_owner(changes[at], nodes) if is_changed_node(changes[at]) else None
         if whole is not None:
             found.setdefault(whole, []).append(at)
     return {whole: indices for whole, indices in found.items() if len(indices) <= _MOST}
-
-
-def _find_read_module(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """Return the only module from which all changed fields read, in either graph, or ``None``."""
-    modules = set()
-    for field in change.fields:
-        if not names_a_record(field.path) or field.before in _NO_EDGE or field.after in _NO_EDGE:
-            return None
-        modules.add(
-            _find_owner(field.after, added=True, nodes=nodes) or _find_owner(field.before, added=False, nodes=nodes)
-        )
-    return modules.pop() if len(modules) == 1 else None
-
-
-def _find_owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """Return the module of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
-    name = value.id if isinstance(value, Ref) else value
-    return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))
 
 
 def _find_feeds(graph: Graph, paths: Collection[str]) -> dict[str, str]:
