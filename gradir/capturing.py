@@ -152,7 +152,7 @@ def running(
     return _enter_each("running", lambda found: found.running(request, reached))
 
 
-def watching(callback: protocols.Told) -> AbstractContextManager[Mapping[str, protocols.Watching]]:
+def watching(callback: protocols.RecordCallback) -> AbstractContextManager[Mapping[str, protocols.Watching]]:
     """Let every capable front-end watch the training inside; yield the results by name."""
     return _enter_each("watching", lambda found: found.watching(callback))
 

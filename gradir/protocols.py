@@ -17,7 +17,7 @@ from gradir.errors import CaptureError, SpecError
 from gradir.ir import Graph
 from gradir.options import NoOptions, Options
 from gradir.request import CaptureRequest, Names
-from gradir.run_protocols import Reached, ReachedBackward, Running, Told, Watching
+from gradir.run_protocols import Reached, ReachedBackward, RecordCallback, Running, Watching
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Diff
@@ -39,12 +39,12 @@ __all__ = [
     "Pass",
     "Reached",
     "ReachedBackward",
+    "RecordCallback",
     "Recorder",
     "Renderer",
     "Reports",
     "Running",
     "StoppedError",
-    "Told",
     "Verification",
     "Watching",
 ]
@@ -373,10 +373,12 @@ class Frontend(Protocol):
             CaptureError: the framework cannot, or the program made no process group (raised on leaving).
         """
 
-    def watching(self, told: Told, *, model: object = None, optimizers: Any = ()) -> AbstractContextManager[Watching]:
+    def watching(
+        self, callback: RecordCallback, *, model: object = None, optimizers: Any = ()
+    ) -> AbstractContextManager[Watching]:
         """Watch the steps of a training inside the context, without changing it.
 
-        ``told`` gets each record, and its errors pass through the program. ``model`` and ``optimizers`` already exist.
+        ``callback`` gets each record, and its errors pass through the program. ``model`` and ``optimizers`` exist.
         """
 
     def running(self, request: CaptureRequest, reached: Reached) -> AbstractContextManager[Running]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.watches.model import Finding, Modules, Step
 
-__all__ = ["Reached", "ReachedBackward", "Running", "Told", "Watching"]
+__all__ = ["Reached", "ReachedBackward", "RecordCallback", "Running", "Watching"]
 
 
 class ReachedBackward(Protocol):
@@ -82,7 +82,7 @@ class Running(Protocol):
         """Explain an error before the first backward; return None if no operation raised it."""
 
 
-Told = Callable[["Modules | Step | Finding"], None]
+RecordCallback = Callable[["Modules | Step | Finding"], None]
 """A callback for each record of a watched training."""
 
 

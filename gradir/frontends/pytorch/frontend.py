@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gradir.frontends.pytorch.recorder import Recorder
     from gradir.frontends.pytorch.watching.recordings import Running
     from gradir.frontends.pytorch.watching.watch import Watching
-    from gradir.protocols import Alike, LiveCapture, Reached, Told, Verification
+    from gradir.protocols import Alike, LiveCapture, Reached, RecordCallback, Verification
     from gradir.request import CaptureRequest
 
 
@@ -105,11 +105,13 @@ class TorchFrontend:
 
         return stand_in(rank, world)
 
-    def watching(self, told: Told, *, model: object = None, optimizers: Sequence[Optimizer] = ()) -> Watching:
+    def watching(
+        self, callback: RecordCallback, *, model: object = None, optimizers: Sequence[Optimizer] = ()
+    ) -> Watching:
         """Watch the steps of the optimizers of the program that runs inside the context."""
         from gradir.frontends.pytorch.watching.watch import Watching
 
-        return Watching(told, model=model, optimizers=optimizers)
+        return Watching(callback, model=model, optimizers=optimizers)
 
     def running(self, request: CaptureRequest, reached: Reached) -> Running:
         """Count the backward calls of the program that runs inside the context, and report one of them."""
