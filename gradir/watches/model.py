@@ -42,7 +42,7 @@ class Step(Record, frozen=True, tag="step"):
     """A step of an optimizer.
 
     ``number`` counts the steps of all optimizers from 1, and ``backward`` the calls of backward before it. ``loss``
-    is that of the last call, ``norm`` the norm of all gradients after clipping, and ``memory`` the bytes of the
+    is that of the last call, ``norm`` the norm of clipped gradients, and ``memory`` the bytes of the
     process or device. ``kept`` counts functions of earlier graphs that are alive. ``norms`` has the gradient norm of
     each of the `Modules`, and ``ratios`` the size of its update beside its parameters, ``None`` if it did not move.
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from traceback import walk_tb
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -17,7 +18,6 @@ from jax.extend.core import jaxpr_as_fun
 
 from gradir.errors import CaptureError
 from gradir.frontends.jax.arguments import are_known
-from gradir.frontends.jax.reading.jaxprs import Sources, place_text
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import frames_from, replace_function
 from gradir.ir import Source
@@ -37,8 +37,11 @@ class _AskedError(BaseException):
     """Ends a trace at a tracer whose value the program asks for."""
 
 
+FindLine = Callable[[Iterable[FrameType]], "Source | None"]
+
+
 class Read(NamedTuple):
-    """A value that a program reads as plain numbers, the function that reads it, and the line."""
+    """A value that a program reads as numbers."""
 
     tracer: Tracer
     op: str
@@ -46,7 +49,7 @@ class Read(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """A jaxpr that also returns the values of ``reads``, the shapes of the output, and the function of its branches."""
+    """A jaxpr that also returns ``reads``."""
 
     closed: Any
     shapes: Any
@@ -54,10 +57,11 @@ class Traced(NamedTuple):
     reads: Sequence[Read] = ()
 
 
-def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> Traced:
-    """Trace a function, also one that branches on values."""
+def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str, find_line: FindLine) -> Traced:
+    """Trace a function, even one with branches."""
     try:
-        return Traced(*jax.make_jaxpr(fn, return_shape=True)(*given), fn)
+        closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*given)
+        return Traced(closed, shapes, fn)
     except _UNKNOWN as error:
         if not are_known(tree_util.tree_leaves(given)):
             raise CaptureError(
@@ -66,25 +70,28 @@ def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> T
     try:
         # jax.grad gives a program some values and not others, such as `float()` of a differentiated argument.
         jax.vjp(lambda leaves: fn(leaves, *given[1:]), given[0])
-        return _trace_with_values(fn, given, name)
+        return _trace_with_values(fn, given, name, find_line)
     except _UNKNOWN as error:
         reason = plain_text(str(error).partition("\n")[0])
-        place = place_text(Sources().find_user_line(reversed([frame for frame, _ in walk_tb(error.__traceback__)])))
-        raise CaptureError(f"{name} reads a value {place} that JAX does not know: {reason}") from error
+        source = find_line(reversed([frame for frame, _ in walk_tb(error.__traceback__)]))
+        place = "" if source is None else f" at {source.file}:{source.line}"
+        raise CaptureError(f"{name} reads a value{place} that JAX does not know: {reason}") from error
 
 
-def _trace_with_values(fn: Callable[..., Any], given: Sequence[Any], name: str) -> Traced:
+def _trace_with_values(fn: Callable[..., Any], given: Sequence[Any], name: str, find_line: FindLine) -> Traced:
     # Each trace ends at the first unknown value, and the next trace knows this value.
     answers: list[Any] = []
     while len(answers) <= _MOST:
-        traced, is_asked = _trace_until_asked(fn, given, answers)
+        traced, is_asked = _trace_until_asked(fn, given, answers, find_line)
         if not is_asked:
             return traced
         answers += traced.fn(*given)
     raise CaptureError(f"{name} asks for more than {_MOST} values as it runs; use jax.lax.cond or jax.lax.while_loop")
 
 
-def _trace_until_asked(fn: Callable[..., Any], given: Sequence[Any], answers: Sequence[Any]) -> tuple[Traced, bool]:
+def _trace_until_asked(
+    fn: Callable[..., Any], given: Sequence[Any], answers: Sequence[Any], find_line: FindLine
+) -> tuple[Traced, bool]:
     # If the program asks for an unknown value, the output is a list of the tracer of this value.
     is_asked, reads = False, list[Read]()
 
@@ -92,7 +99,7 @@ def _trace_until_asked(fn: Callable[..., Any], given: Sequence[Any], answers: Se
         nonlocal is_asked
         reads.clear()
         first = next(leaf for leaf in tree_util.tree_leaves(args) if isinstance(leaf, Tracer))
-        with _answer_tracers(_trace_of(first), iter(answers), reads):
+        with _answer_tracers(_trace_of(first), iter(answers), reads, find_line):
             try:
                 return fn(*args), [read.tracer for read in reads]
             except _AskedError as asked:
@@ -115,7 +122,7 @@ def _trace_of(tracer: Tracer) -> object:
 
 
 @contextmanager
-def _answer_tracers(trace: object, answers: Iterator[Any], reads: list[Read]) -> Iterator[None]:
+def _answer_tracers(trace: object, answers: Iterator[Any], reads: list[Read], find_line: FindLine) -> Iterator[None]:
     # Give each tracer the next answer when the program first asks for its value.
     answered: dict[int, tuple[Tracer, Any]] = {}
 
@@ -136,8 +143,7 @@ def _answer_tracers(trace: object, answers: Iterator[Any], reads: list[Read]) ->
             value = value_of(tracer)
             if value is None:
                 return original(tracer, *args, **kwargs)
-            source = Sources().find_user_line(frames_from(inspect.currentframe()))
-            reads.append(Read(tracer, name.strip("_"), source))
+            reads.append(Read(tracer, name.strip("_"), find_line(frames_from(inspect.currentframe()))))
             return convert(value, *args, **kwargs)
 
         return method

@@ -45,7 +45,9 @@ class Trace:
         self.name, self.target = name, target
         self._argnums = tuple(argnums)
         with watch:
-            closed, shapes, resolved, reads = trace_function(arguments.fn, arguments.values, name)
+            closed, shapes, resolved, reads = trace_function(
+                arguments.fn, arguments.values, name, jaxprs.Sources().find_user_line
+            )
         self.arguments = dataclasses.replace(arguments, fn=resolved)
         leaves = [*arguments.differentiated, *arguments.others]
         pairs = zip(closed.jaxpr.invars, leaves, strict=True)

@@ -229,7 +229,7 @@ def adjust_for_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterat
 
 
 def _find_zeroed(step: Trace, updates: Mapping[str, _Update], moved: set[int]) -> Iterator[Cause]:
-    """Yield the cause that a constant zero, such as a learning rate, makes the updates of some leaves zero."""
+    """Yield the cause of updates that a constant zero multiplies."""
     made = (value.record for value in find_reachable([each.value for each in updates.values()], _sources))
     zeroed = next((record for record in made if record is not None and _is_zeroed(record, moved)), None)
     if zeroed is None or not has_values(step):

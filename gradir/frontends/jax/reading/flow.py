@@ -133,8 +133,8 @@ def _probe_key(record: Record, active: list[bool], wanted: list[bool]) -> Any:
     return key
 
 
+# The name of a record at which a program reads a value as plain numbers.
 EXIT: Final = "exit"
-"""The name of a record at which a program reads a value as plain numbers."""
 
 
 class End(NamedTuple):

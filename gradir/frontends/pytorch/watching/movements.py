@@ -94,7 +94,7 @@ class Movements:
     def on_step_end(
         self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]], norms: Mapping[str, float]
     ) -> Iterator[Cause]:
-        """Yield the faults that are certain after a step; ``norms`` has the norm of each module's gradients."""
+        """Yield the faults that are certain after a step; ``norms`` are those of modules."""
         history = self._history_of(optimizer)
         history.steps += 1
         self._steps += 1
@@ -110,7 +110,7 @@ class Movements:
     def find_ungraded(
         self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]
     ) -> Mapping[str, int]:
-        """Return the parameters whose gradient ended `_LEAST` steps ago, each with the first step without it."""
+        """Return the parameters whose gradient ended, with the first step without it."""
         history = self._history_of(optimizer)
         now = history.steps, self._steps
         history.graded.update((name, now) for name, (_, movement) in moved.items() if movement.norm)
@@ -251,7 +251,7 @@ _FEWEST_MODULES: Final = 6
 
 
 def compare_norms(norms: Mapping[str, float], far: Counter[str]) -> Iterator[Cause]:
-    """Yield a fault if the norms of modules differ much in enough steps; ``far`` counts these steps by fault."""
+    """Yield a fault if norms differ in enough steps, which ``far`` counts."""
     # The modules are in the order of their creation.
     sizes = {path: norm for path, norm in norms.items() if norm and math.isfinite(norm)}
     if len(sizes) < _FEWEST_MODULES:

@@ -303,7 +303,7 @@ class Scaling(Patches):
 
 
 def has_skipped(optimizer: Optimizer) -> bool:
-    """Return whether a `GradScaler` skips the step of an optimizer."""
+    """Return whether a `GradScaler` skips a step."""
     return bool(float(getattr(optimizer, "found_inf", 0) or 0))
 
 

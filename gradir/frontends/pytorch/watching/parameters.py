@@ -128,7 +128,7 @@ class Parameters:
     def sum_by_module(
         self, moved: Mapping[str, tuple[torch.Tensor, Movement]]
     ) -> Mapping[str, tuple[float | None, float | None]]:
-        """Return by module the norm of its gradients, and the length of its update beside that of its parameters."""
+        """Return by module the norm of its gradients and its update ratio."""
         owned = ((self.scopes.get(id(tensor), name), movement) for name, (tensor, movement) in moved.items())
         found = {}
         for path, parts in group_by_key(owned).items():

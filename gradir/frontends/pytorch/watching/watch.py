@@ -273,7 +273,7 @@ class Watching(RecordingProgram):
             self._ungraded = {}
 
     def _record_again(self, optimizer: Optimizer, ungraded: Mapping[str, int]) -> None:
-        """Record until the next backward pass of an optimizer, to explain why parameters get no gradient any more."""
+        """Record the next backward pass."""
         self._ungraded = {**self._ungraded, **ungraded}
         self._explained.discard(id(optimizer))
         self._explained_until = self.backwards + _EXPLAINED
