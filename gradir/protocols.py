@@ -374,11 +374,11 @@ class Frontend(Protocol):
         """
 
     def watching(
-        self, told: RecordCallback, *, model: object = None, optimizers: Any = ()
+        self, callback: RecordCallback, *, model: object = None, optimizers: Any = ()
     ) -> AbstractContextManager[Watching]:
         """Watch the steps of a training inside the context, without changing it.
 
-        ``told`` gets each record, and its errors pass through the program. ``model`` and ``optimizers`` already exist.
+        ``callback`` gets each record, and its errors pass through the program. ``model`` and ``optimizers`` exist.
         """
 
     def running(self, request: CaptureRequest, reached: BackwardCallback) -> AbstractContextManager[Running]:

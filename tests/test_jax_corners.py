@@ -246,14 +246,41 @@ def test_a_function_that_branches_on_values_is_traced_with_those_of_its_argument
         assert gradir.verify(fn, W, X)
 
 
+READS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "int": ("exit", "int", lambda w: int(w.sum())),
+    "item": ("exit", "item", lambda w: jnp.abs(w).max().item()),
+    "argmax": ("nondifferentiable", "argmax", lambda w: int(jnp.argmax(w))),
+    "stop_gradient": ("stop_gradient", "stop_gradient", lambda w: lax.stop_gradient(w).sum().item()),
+    "if": ("unused", "", lambda w: 2 if w.sum() > 0 else 1),
+}
+
+
+@pytest.mark.parametrize(("kind", "op", "read"), READS.values(), ids=READS)
+def test_a_parameter_that_is_only_read_as_numbers_is_cut_at_that_line(
+    kind: str, op: str, read: Callable[[Any], Any]
+) -> None:
+    def loss(p: Any, x: Any) -> Any:
+        return (x @ p["w"]).sum() * read(p["v"])
+
+    p = {"v": jnp.abs(W), "w": W}
+    assert not np.asarray(jax.grad(loss)(p, X)["v"]).any()
+    (cause,) = gradir.explain(loss, p, X).causes
+    line = None if kind == "unused" else read.__code__.co_firstlineno
+    assert (cause.kind, cause.op, cause.names) == (kind, op, ("v",))
+    assert (cause.source and cause.source.line) == line
+    (cut,) = gradir.capture(loss, p, X).cuts
+    assert (cut.kind, cut.names, cut.source) == (kind, ("v",), cause.source)
+
+
 def test_a_function_that_branches_on_values_needs_them() -> None:
     with pytest.raises(CaptureError, match=r"of_branch branches on values or reads them, .* pass arrays"):
         gradir.capture(of_branch, jax.ShapeDtypeStruct((4, 4), float), X)
-    with pytest.raises(CaptureError, match=r"asks for a value that JAX does not give it: Abstract tracer"):
+    unknown = r"reads a value at tests/test_jax_corners.py:\d+ that JAX does not know: Abstract tracer"
+    with pytest.raises(CaptureError, match=unknown):
         gradir.capture(lambda w: w.sum() * float(w.sum()), W)
     by_rule = jax.custom_vjp(lambda w: w.sum() if w.sum() > 0 else -w.sum())
     by_rule.defvjp(lambda w: (w.sum(), w), lambda w, g: (g * w,))
-    with pytest.raises(CaptureError, match="asks for a value that JAX does not give it: Attempted boolean"):
+    with pytest.raises(CaptureError, match="that JAX does not know: Attempted boolean"):
         gradir.capture(by_rule, W)
     with pytest.raises(CaptureError, match="asks for more than 100 values as it runs"):
         gradir.capture(lambda w: w.sum() if all(w.sum() + number > 0 for number in range(200)) else w, W)

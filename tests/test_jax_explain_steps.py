@@ -255,12 +255,28 @@ def test_what_the_optimizer_leaves_out_is_no_alarm(optimizer: Any, is_abstract: 
     assert told(found) == [("stop_gradient", "note", ("enc",), "loss")]
 
 
-@pytest.mark.parametrize("optimizer", [optax.sgd(0.1), optax.adam(0.1), optax.adamw(0.0)])
+@pytest.mark.parametrize("optimizer", [optax.sgd(0.1), optax.adam(0.1), optax.adamw(0.1)])
 def test_what_the_optimizer_moves_is_still_an_alarm(optimizer: Any) -> None:
     found = gradir.explain(step_of(optimizer, lambda p: loss(p, X, Y)), P, optimizer.init(P))
     assert found.level == "error"
     found = gradir.explain(step_of(optimizer, loss_of), P, optimizer.init(P))
     assert (found.level, [each.kind for each in found.causes]) == ("none", ["inner_gradient"])
+
+
+WARM_UP = optax.warmup_cosine_decay_schedule(0.0, 0.1, 10, 100)
+ZEROED = {
+    "rate": optax.sgd(0.0),
+    "adaptive": optax.adamw(0.0),
+    "norm": optax.chain(optax.clip_by_global_norm(0.0), optax.adam(0.1)),
+    "warm-up": optax.chain(optax.clip_by_global_norm(1.0), optax.adam(WARM_UP)),
+}
+
+
+@pytest.mark.parametrize("name", ZEROED)
+def test_an_optimizer_that_multiplies_by_a_constant_zero_is_an_error(name: str) -> None:
+    found = gradir.explain(step_of(ZEROED[name], loss_of), P, ZEROED[name].init(P))
+    causes = [(cause.kind, cause.level, cause.names) for cause in found.causes if cause.kind != "inner_gradient"]
+    assert causes == ([] if name == "warm-up" else [("no_movement", "error", ("dec", "enc"))])
 
 
 MANUAL: dict[str, Callable[[Any, Any], Any]] = {

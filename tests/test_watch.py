@@ -6,6 +6,7 @@ import hashlib
 import json
 import runpy
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from torchrun import command_on_ranks  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
-from gradir.frontends.pytorch.watching import kept  # noqa: E402
+from gradir.frontends.pytorch.watching import old_graphs  # noqa: E402
 from gradir.markdown import code_span  # noqa: E402
 
 TRAININGS = Path(__file__).parent / "trainings"
@@ -175,14 +176,39 @@ def test_what_may_be_meant_is_information(body: str, kinds: set[str]) -> None:
 
 @pytest.mark.parametrize(("sizes", "kind"), [(range(9), "exploding_gradient"), (range(8, -1, -1), "vanishing")])
 def test_norms_are_far_apart_for_many_steps(sizes: range, kind: str) -> None:
-    from gradir.frontends.pytorch.watching.movements import Norms
+    from gradir.frontends.pytorch.watching.movements import compare_norms
 
     order = {f"layers.{place}": 10.0**-size for place, size in enumerate(sizes)}
-    norms, near = Norms(), dict.fromkeys(order, 1.0)
-    found = [cause.kind for step in range(30) for cause in norms.on_step_end(near if step == 5 else order)]
+    far, near = Counter[str](), dict.fromkeys(order, 1.0)
+    found = [cause.kind for step in range(30) for cause in compare_norms(near if step == 5 else order, far)]
     assert found == [kind]
-    mixed = Norms()
-    assert not [cause for _ in range(30) for cause in mixed.on_step_end({**order, "layers.4": 1e9})]
+    mixed = Counter[str]()
+    assert not [cause for _ in range(30) for cause in compare_norms({**order, "layers.4": 1e9}, mixed)]
+
+
+ENDED = {
+    "detach": ("x = x.detach()", "error", "detach"),
+    "replaced": ("net[0] = head if step == 4 else net[0]", "error", "replaced"),
+    "frozen": ("net[0].requires_grad_(False)", "info", "frozen"),
+    "zero": ("net[0].bias.data.fill_(-99)", "info", "dead factor"),
+    "some": ("x = x.detach() if step % 3 else x", "", ""),
+}
+
+
+@pytest.mark.parametrize(("change", "level", "kinds"), ENDED.values(), ids=ENDED)
+def test_a_gradient_that_ends_later_is_explained(change: str, level: str, kinds: str) -> None:
+    Path("train.py").write_text(
+        "import torch\nfrom torch import nn\ntorch.manual_seed(0)\nhead = nn.Linear(4, 4)\n"
+        "net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))\n"
+        "opt = torch.optim.Adam(net.parameters(), 1e-3)\nfor step in range(12):\n    opt.zero_grad()\n"
+        f"    if step > 3 and {change.startswith('net')}: {change}\n    x = net[:2](torch.rand(8, 4))\n"
+        f"    if step > 3 and {change.startswith('x')}: {change}\n"
+        "    net[2](x).square().mean().backward()\n    opt.step()\n"
+    )
+    status, lines = watched("train.py")
+    found = sorted((line["kind"], line["level"], line["step"]) for line in lines if line["type"] == "finding")
+    assert found == [(each, level, 8) for each in kinds.split()]
+    assert status == (level == "error")
 
 
 def test_it_ends_after_so_many_steps_and_stops_at_what_is_not_finite(capfd: Read) -> None:
@@ -340,13 +366,13 @@ def test_a_gradient_that_falls_to_nothing_has_vanished(name: str) -> None:
 
 def test_who_keeps_graphs_is_looked_for_only_where_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    causes = kept.GraphCounter.causes
+    causes = old_graphs.GraphCounter.causes
 
-    def counted(self: kept.GraphCounter, *words: Any) -> Any:
+    def counted(self: old_graphs.GraphCounter, *words: Any) -> Any:
         looked.append(1)
         return causes(self, *words)
 
-    monkeypatch.setattr(kept.GraphCounter, "causes", counted)
+    monkeypatch.setattr(old_graphs.GraphCounter, "causes", counted)
     # Behind the method is a list that is in no variable.
     Path("train.py").write_text(
         "import torch\ntorch.manual_seed(0)\nnet = torch.nn.Linear(2, 1)\nkeep = [].append\n"

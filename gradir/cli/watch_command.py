@@ -233,7 +233,8 @@ class _Run:
             return
         step = sum(each.steps for each in self._seeing.values()) + 1 if finding is None else finding.step
         found = None
-        is_known = finding is not None and finding.cause.kind == "loss_explodes"
+        # A finite gradient made these parameters infinite, so the backward pass has no cause.
+        is_known = finding is not None and finding.cause.kind in {"loss_explodes", "parameter_not_finite"}
         # Under torchrun a single rank would wait for the others.
         if not is_known and not self._options.no_replay and "LOCAL_RANK" not in os.environ:
             report(f"running {self._script.name} once more, up to step {step}, to find the operation")

@@ -80,7 +80,7 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "pass error_if_nonfinite=True to see it",
     ),
     "no_movement": (
-        "no step moves {names}, although {it} {gets} a gradient",
+        "{names} {gets} a gradient, and no step moves {it}",
         "check that the optimizer has the parameters that the model uses, and what its step does with them",
     ),
     "in_no_optimizer": (

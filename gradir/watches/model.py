@@ -21,13 +21,13 @@ LEVELS: Final = ("error", "info", "note")
 _MOST_STEPS: Final = 2_000
 
 
-def encode_number(value: float) -> Number:
+def encode_number(value: float | None) -> Number | None:
     """Return a number for a record, as text if it is NaN or infinite.
 
     >>> encode_number(1.5), encode_number(float("nan"))
     (1.5, 'nan')
     """
-    if math.isfinite(value):
+    if value is None or math.isfinite(value):
         return value
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
@@ -42,9 +42,9 @@ class Step(Record, frozen=True, tag="step"):
     """A step of an optimizer.
 
     ``number`` counts the steps of all optimizers from 1, and ``backward`` the calls of backward before it. ``loss``
-    is that of the last call, ``norm`` the norm of all gradients, and ``memory`` the bytes of the process or device.
-    ``kept`` counts functions of earlier graphs that are alive. ``norms`` has the gradient norm of each of the
-    `Modules`, and ``ratios`` the size of its update beside its parameters, ``None`` if it did not move.
+    is that of the last call, ``norm`` the norm of clipped gradients, and ``memory`` the bytes of the
+    process or device. ``kept`` counts functions of earlier graphs that are alive. ``norms`` has the gradient norm of
+    each of the `Modules`, and ``ratios`` the size of its update beside its parameters, ``None`` if it did not move.
     """
 
     number: int

@@ -36,7 +36,7 @@
     rect.setAttribute("height", percent(1, cells.length));
   }
 
-  function told(plot) {
+  function valuesAt(plot) {
     const cells = rows(plot);
     if (!cells) return [data.columns[column], data.lines[plot.dataset.key][column]];
     const value = cells[row][column];
@@ -44,7 +44,7 @@
   }
 
   function show(plot, x, y) {
-    const lines = [...told(plot), ...(data.findings[column] ?? []).slice(0, 3)];
+    const lines = [...valuesAt(plot), ...(data.findings[column] ?? []).slice(0, 3)];
     if (rows(plot) && data.graphs[column]) lines.push("click or Enter: open its graph");
     const text = lines.join("\n");
     // What has not changed is not said again.

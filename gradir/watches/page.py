@@ -78,7 +78,7 @@ class _Page:
         self.columns = Columns(steps, len(self.modules))
         series = (
             Series("loss", "Loss", tuple(step.loss for step in steps), "linear"),
-            Series("norm", "Gradient norm", tuple(step.norm for step in steps), "log"),
+            Series("norm", "Gradient norm after any clipping", tuple(step.norm for step in steps), "log"),
             Series("memory", "Memory", tuple(step.memory or None for step in steps), "zero", format_memory),
             Series("kept", _KEPT, tuple(step.kept for step in steps), "zero", format_count),
         )
@@ -88,7 +88,7 @@ class _Page:
             _Heat(
                 "norms",
                 "Gradient norms by module",
-                "The norm of each module's own gradients.",
+                "The norm of each module's own gradients, after any clipping.",
                 self._rows([step.norms for step in steps]),
             ),
             _Heat("ratios", "Update ratios by module", ratios, self._rows([step.ratios for step in steps])),

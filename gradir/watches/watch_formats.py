@@ -39,7 +39,7 @@ class Head(Record, frozen=True, tag="head", omit_defaults=False):
     version: Annotated[str, msgspec.Meta(pattern=r"^1\.(0|[1-9][0-9]*)$")] = "1.0"
 
 
-class Told(ToldCause, frozen=True, tag="finding", omit_defaults=False, kw_only=True):
+class FindingLine(ToldCause, frozen=True, tag="finding", omit_defaults=False, kw_only=True):
     """A finding: a cause with its sentences, its step, and ``how`` it was found."""
 
     step: int
@@ -56,7 +56,7 @@ class End(Record, frozen=True, tag="end", omit_defaults=False):
     ended: str = ""
 
 
-Line = Head | Modules | Step | Told | End
+Line = Head | Modules | Step | FindingLine | End
 
 
 def json_line(record: Line | Finding) -> str:
@@ -67,7 +67,7 @@ def json_line(record: Line | Finding) -> str:
     """
     line: object = record
     if isinstance(record, Finding):
-        line = Told(**fields_of(record.cause), step=record.step, how=record.how, loops=record.loops)
+        line = FindingLine(**fields_of(record.cause), step=record.step, how=record.how, loops=record.loops)
     try:
         body = msgspec.json.encode(line)
     except UnicodeEncodeError as error:

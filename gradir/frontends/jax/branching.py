@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from traceback import walk_tb
+from types import FrameType
+from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
@@ -15,7 +19,8 @@ from jax.extend.core import jaxpr_as_fun
 from gradir.errors import CaptureError
 from gradir.frontends.jax.arguments import are_known
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import replace_function
+from gradir.frontends.walks import frames_from, replace_function
+from gradir.ir import Source
 
 # JAX raises these errors when a program asks a tracer for its value.
 _UNKNOWN: Final = (
@@ -32,10 +37,31 @@ class _AskedError(BaseException):
     """Ends a trace at a tracer whose value the program asks for."""
 
 
-def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> tuple[Any, Any, Callable[..., Any]]:
-    """Return a jaxpr, the shapes of its output, and the function restricted to the branches that it takes."""
+FindLine = Callable[[Iterable[FrameType]], "Source | None"]
+
+
+class Read(NamedTuple):
+    """A value that a program reads as numbers."""
+
+    tracer: Tracer
+    op: str
+    source: Source | None
+
+
+class Traced(NamedTuple):
+    """A jaxpr that also returns ``reads``."""
+
+    closed: Any
+    shapes: Any
+    fn: Callable[..., Any]
+    reads: Sequence[Read] = ()
+
+
+def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str, find_line: FindLine) -> Traced:
+    """Trace a function, even one with branches."""
     try:
-        return (*jax.make_jaxpr(fn, return_shape=True)(*given), fn)
+        closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*given)
+        return Traced(closed, shapes, fn)
     except _UNKNOWN as error:
         if not are_known(tree_util.tree_leaves(given)):
             raise CaptureError(
@@ -44,45 +70,51 @@ def trace_function(fn: Callable[..., Any], given: Sequence[Any], name: str) -> t
     try:
         # jax.grad gives a program some values and not others, such as `float()` of a differentiated argument.
         jax.vjp(lambda leaves: fn(leaves, *given[1:]), given[0])
-        closed, shapes = _trace_with_values(fn, given, name)
+        return _trace_with_values(fn, given, name, find_line)
     except _UNKNOWN as error:
         reason = plain_text(str(error).partition("\n")[0])
-        raise CaptureError(f"{name} asks for a value that JAX does not give it: {reason}") from error
-    structure = tree_util.tree_structure(shapes)
-
-    def run_jaxpr(*args: Any) -> Any:
-        return tree_util.tree_unflatten(structure, jaxpr_as_fun(closed)(*tree_util.tree_leaves(args)))
-
-    return closed, shapes, run_jaxpr
+        source = find_line(reversed([frame for frame, _ in walk_tb(error.__traceback__)]))
+        place = "" if source is None else f" at {source.file}:{source.line}"
+        raise CaptureError(f"{name} reads a value{place} that JAX does not know: {reason}") from error
 
 
-def _trace_with_values(fn: Callable[..., Any], given: Sequence[Any], name: str) -> tuple[Any, Any]:
+def _trace_with_values(fn: Callable[..., Any], given: Sequence[Any], name: str, find_line: FindLine) -> Traced:
     # Each trace ends at the first unknown value, and the next trace knows this value.
     answers: list[Any] = []
     while len(answers) <= _MOST:
-        closed, shapes, is_asked = _trace_until_asked(fn, given, answers)
+        traced, is_asked = _trace_until_asked(fn, given, answers, find_line)
         if not is_asked:
-            return closed, shapes
-        answers += jaxpr_as_fun(closed)(*tree_util.tree_leaves(given))
+            return traced
+        answers += traced.fn(*given)
     raise CaptureError(f"{name} asks for more than {_MOST} values as it runs; use jax.lax.cond or jax.lax.while_loop")
 
 
-def _trace_until_asked(fn: Callable[..., Any], given: Sequence[Any], answers: Sequence[Any]) -> tuple[Any, Any, bool]:
-    # If the program asks for an unknown value, the output is the tracer of this value.
-    is_asked = False
+def _trace_until_asked(
+    fn: Callable[..., Any], given: Sequence[Any], answers: Sequence[Any], find_line: FindLine
+) -> tuple[Traced, bool]:
+    # If the program asks for an unknown value, the output is a list of the tracer of this value.
+    is_asked, reads = False, list[Read]()
 
     def run_until_asked(*args: Any) -> Any:
         nonlocal is_asked
+        reads.clear()
         first = next(leaf for leaf in tree_util.tree_leaves(args) if isinstance(leaf, Tracer))
-        with _answer_tracers(_trace_of(first), iter(answers)):
+        with _answer_tracers(_trace_of(first), iter(answers), reads, find_line):
             try:
-                return fn(*args)
+                return fn(*args), [read.tracer for read in reads]
             except _AskedError as asked:
                 is_asked = True
-                return asked.args[0]
+                reads.clear()
+                return [asked.args[0]], []
 
-    closed, shapes = jax.make_jaxpr(run_until_asked, return_shape=True)(*given)
-    return closed, shapes, is_asked
+    closed, (shapes, _) = jax.make_jaxpr(run_until_asked, return_shape=True)(*given)
+    structure = tree_util.tree_structure(shapes)
+
+    def run_jaxpr(*args: Any) -> Any:
+        outputs = jaxpr_as_fun(closed)(*tree_util.tree_leaves(args))
+        return tree_util.tree_unflatten(structure, outputs[: structure.num_leaves])
+
+    return Traced(closed, shapes, run_jaxpr, reads), is_asked
 
 
 def _trace_of(tracer: Tracer) -> object:
@@ -90,7 +122,7 @@ def _trace_of(tracer: Tracer) -> object:
 
 
 @contextmanager
-def _answer_tracers(trace: object, answers: Iterator[Any]) -> Iterator[None]:
+def _answer_tracers(trace: object, answers: Iterator[Any], reads: list[Read], find_line: FindLine) -> Iterator[None]:
     # Give each tracer the next answer when the program first asks for its value.
     answered: dict[int, tuple[Tracer, Any]] = {}
 
@@ -104,17 +136,22 @@ def _answer_tracers(trace: object, answers: Iterator[Any]) -> Iterator[None]:
             raise _AskedError(tracer)
         return answered[id(tracer)][1]
 
-    def wrap(original: Callable[..., Any], convert: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(name: str, convert: Callable[..., Any]) -> Callable[..., Any]:
+        original = getattr(Tracer, name)
+
         def method(tracer: Tracer, *args: Any, **kwargs: Any) -> Any:
-            value = tracer.to_concrete_value()
-            return original(tracer, *args, **kwargs) if value is None else convert(value, *args, **kwargs)
+            value = value_of(tracer)
+            if value is None:
+                return original(tracer, *args, **kwargs)
+            reads.append(Read(tracer, name.strip("_"), find_line(frames_from(inspect.currentframe()))))
+            return convert(value, *args, **kwargs)
 
         return method
 
     with ExitStack() as patches:
         replace_function(patches, Tracer, "to_concrete_value", value_of)
-        for method, convert in _CONVERSIONS.items():
-            replace_function(patches, Tracer, method, wrap(getattr(Tracer, method), convert))
+        for name, convert in _CONVERSIONS.items():
+            replace_function(patches, Tracer, name, wrap(name, convert))
         yield
 
 
@@ -122,5 +159,8 @@ _CONVERSIONS: Final[dict[str, Callable[..., Any]]] = {
     "__array__": lambda value, *args, **kwargs: np.asarray(value).__array__(*args, **kwargs),
     "__complex__": complex,
     "__float__": float,
+    "__index__": operator.index,
+    "__int__": int,
+    "item": lambda value, *args: value.item(*args),
     "tolist": lambda value: value.tolist(),
 }

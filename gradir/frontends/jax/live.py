@@ -18,8 +18,8 @@ from gradir.frontends.jax.modules import prepare
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.assemble import Assembly, Output, Scopes
-from gradir.frontends.jax.reading.flatten import Context, Flattener, Value
-from gradir.frontends.jax.reading.flow import End, Ends, find_paths
+from gradir.frontends.jax.reading.flatten import Context, Flattener, Record, Value
+from gradir.frontends.jax.reading.flow import EXIT, End, Ends, find_paths
 from gradir.frontends.jax.reading.jaxprs import is_inexact, place_text
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, Graph, Producer, Rank
@@ -45,7 +45,9 @@ class Trace:
         self.name, self.target = name, target
         self._argnums = tuple(argnums)
         with watch:
-            closed, shapes, resolved = trace_function(arguments.fn, arguments.values, name)
+            closed, shapes, resolved, reads = trace_function(
+                arguments.fn, arguments.values, name, jaxprs.Sources().find_user_line
+            )
         self.arguments = dataclasses.replace(arguments, fn=resolved)
         leaves = [*arguments.differentiated, *arguments.others]
         pairs = zip(closed.jaxpr.invars, leaves, strict=True)
@@ -58,6 +60,11 @@ class Trace:
         self.flat = Flattener()
         returned = self.flat.run(closed.jaxpr, closed.consts, values, Context())
         paths = [path_text(path) for path, _ in tree_util.tree_flatten_with_path(shapes)[0]]
+        returned, read = returned[: len(paths)], returned[len(paths) :]
+        self.flat.reads = [
+            Record(op, EXIT, None, [value], Context(source=source), {})
+            for (_, op, source), value in zip(reads, read, strict=True)
+        ]
         self.places = [place for place, value in enumerate(returned) if is_inexact(value.aval)]
         self.outputs = [Output(paths[place], returned[place]) for place in self.places]
         if not self.outputs:

@@ -102,7 +102,7 @@ def find_inner(found: Trace, *, runs: bool = True) -> Inner | None:
         except (AttributeError, GradirError, KeyError, TypeError, ValueError):
             # This release has other variables, or JAX cannot trace the function.
             return
-        seen.append(Inner(inner, callable_name(request.fn), Sources().find_user_line(frame)))
+        seen.append(Inner(inner, callable_name(request.fn), Sources().find_user_line(frames_from(frame))))
         if Counter(type_of(value.aval) for value in inner.differentiated) <= wanted:
             raise _Found
 
@@ -186,6 +186,7 @@ _IDLE: Final = frozenset({"cut", "unused", "zero"})
 class _Update(NamedTuple):
     """How a step computes the new value of a leaf; ``record`` is the addition."""
 
+    leaf: str
     path: str
     value: Value
     kind: Literal["unchanged", "nothing", "raw", "computed"]
@@ -215,6 +216,8 @@ def adjust_for_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterat
             climbing.setdefault(source, []).append(name)
     for source, names in climbing.items():
         yield Cause("raw_update", "error", names=tuple(names), source=source, framework="jax")
+    computed = [name for name in reached if name in own and updates[own[name]].kind == "computed"]
+    yield from _find_zeroed(step, {name: updates[own[name]] for name in computed}, moved)
     is_idle = left_out and trained and all(whole.statuses[name] in _IDLE for name in trained)
     has_error = any(cause.level == "error" for cause in causes)
     # It is an error if no leaf of the optimizer gets a gradient.
@@ -223,6 +226,25 @@ def adjust_for_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterat
     yield from causes
     if frozen := tuple(name for name in reached if name in left_out):
         yield Cause("not_in_optimizer", "note", names=frozen, framework="jax")
+
+
+def _find_zeroed(step: Trace, updates: Mapping[str, _Update], moved: set[int]) -> Iterator[Cause]:
+    """Yield the cause of updates that a constant zero multiplies."""
+    made = (value.record for value in find_reachable([each.value for each in updates.values()], _sources))
+    zeroed = next((record for record in made if record is not None and _is_zeroed(record, moved)), None)
+    if zeroed is None or not has_values(step):
+        return
+    # A schedule may start at zero, so only a constant zero is an error.
+    unchanged = _find_unchanged(step, {each.leaf: each.path for each in updates.values()})
+    names = tuple(name for name, each in updates.items() if each.leaf in unchanged)
+    if names:
+        detail = f"one input of `{zeroed.op}` is the constant 0"
+        yield Cause("no_movement", "error", names=names, source=zeroed.context.source, detail=detail, framework="jax")
+
+
+def _is_zeroed(record: Record, moved: set[int]) -> bool:
+    zeros = [each.kind == "literal" and not np.any(np.asarray(each.literal)) for each in record.inputs]
+    return record.native == "mul" and any(zeros) and any(_is_moved(each, moved) for each in record.inputs)
 
 
 def _adjust_idle(causes: Sequence[Cause], whole: Explanation, trained: Sequence[str]) -> Iterator[Cause]:
@@ -240,16 +262,16 @@ def _adjust_idle(causes: Sequence[Cause], whole: Explanation, trained: Sequence[
 def _classify_update(leaf: Value, output: Output) -> _Update:
     made = _strip_casts(output.value)
     if made is leaf:
-        return _Update(*output, "unchanged")
+        return _Update(leaf.name, *output, "unchanged")
     record = made.record
     terms = [] if record is None or record.native not in {"add", "add_any"} else [*map(_strip_casts, record.inputs)]
     if leaf not in terms:
-        return _Update(*output, "computed")
+        return _Update(leaf.name, *output, "computed")
     other = terms[1 - terms.index(leaf)]
     if other.kind == "literal":
-        return _Update(*output, "computed" if np.any(np.asarray(other.literal)) else "nothing", record)
+        return _Update(leaf.name, *output, "computed" if np.any(np.asarray(other.literal)) else "nothing", record)
     is_raw = other.record is not None and "transpose" in other.record.context.phase
-    return _Update(*output, "raw" if is_raw else "computed", record)
+    return _Update(leaf.name, *output, "raw" if is_raw else "computed", record)
 
 
 def _strip_casts(value: Value) -> Value:
@@ -302,10 +324,11 @@ def _find_left_out(
 
 
 def _depends_on(leaf: Value, value: Value) -> bool:
-    def sources(each: Value) -> list[Value]:
-        return each.ends if each.record is None else [*each.ends, *each.record.inputs, *each.record.operands]
+    return leaf in find_reachable([value], _sources)
 
-    return leaf in find_reachable([value], sources)
+
+def _sources(value: Value) -> list[Value]:
+    return value.ends if value.record is None else [*value.ends, *value.record.inputs, *value.record.operands]
 
 
 def _all_stay(step: Trace, updates: Mapping[str, _Update], names: Iterable[str]) -> bool:

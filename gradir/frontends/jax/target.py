@@ -146,10 +146,10 @@ def verify(live: LiveGraph) -> Verification:
             wrong.append(f"{leaf.name} is not in the graph, and the backward gives it a gradient")
         if leaf.is_live and not any(row[place] for row in whole.reaches):
             wrong.append(f"{leaf.name} is in the graph, and the backward of JAX has no gradient for it")
-    held, sizes = _sum_held_bytes(live.graph), [bytes_of(each.aval) for each in whole.residuals]
+    saved, sizes = _sum_saved_bytes(live.graph), [bytes_of(each.aval) for each in whole.residuals]
     total = sum(size or 0 for size in sizes)
-    if held is not None and None not in sizes and held != total:
-        wrong.append(f"the graph holds {held:,} bytes for the backward, and JAX keeps {total:,}")
+    if saved is not None and None not in sizes and saved != total:
+        wrong.append(f"the graph saves {saved:,} bytes for the backward pass, but JAX saves {total:,}")
     return Verification(functions, sum(1 for _ in live.graph.edges), functions, tuple(wrong))
 
 
@@ -181,7 +181,7 @@ def _find_moved_leaves(live: LiveGraph) -> list[bool]:
     return [bool(np.any(np.asarray(gradient) != 0)) for gradient in found]
 
 
-def _sum_held_bytes(graph: Graph) -> int | None:
+def _sum_saved_bytes(graph: Graph) -> int | None:
     """Return the bytes that slots of the graph hold, each storage once, or ``None`` if a size is unknown."""
     saved = SavedBytes[None]({})
     for node in graph.nodes.values():

@@ -105,11 +105,13 @@ class TorchFrontend:
 
         return stand_in(rank, world)
 
-    def watching(self, told: RecordCallback, *, model: object = None, optimizers: Sequence[Optimizer] = ()) -> Watching:
+    def watching(
+        self, callback: RecordCallback, *, model: object = None, optimizers: Sequence[Optimizer] = ()
+    ) -> Watching:
         """Watch the steps of the optimizers of the program that runs inside the context."""
         from gradir.frontends.pytorch.watching.watch import Watching
 
-        return Watching(told, model=model, optimizers=optimizers)
+        return Watching(callback, model=model, optimizers=optimizers)
 
     def running(self, request: CaptureRequest, reached: BackwardCallback) -> Running:
         """Count the backward calls of the program that runs inside the context, and report one of them."""

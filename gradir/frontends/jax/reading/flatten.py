@@ -162,6 +162,7 @@ class Flattener:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.reads: list[Record] = []
         self.varying: list[Value] = []
         self.regions: list[Region] = []
         self._sources = Sources()

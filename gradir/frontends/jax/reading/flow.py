@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gradir.frontends.jax.reading.flatten import Flattener, Record, Value
 from gradir.frontends.jax.reading.jaxprs import CUSTOM, is_inexact
@@ -134,6 +134,10 @@ def _probe_key(record: Record, active: list[bool], wanted: list[bool]) -> Any:
     return key
 
 
+# The name of a record at which a program reads a value as plain numbers.
+EXIT: Final = "exit"
+
+
 class End(NamedTuple):
     """The operation that ends a gradient, and the leaves before it; without an operation, unused leaves."""
 
@@ -145,6 +149,8 @@ def cut_kind(record: Record) -> str:
     """Return the kind of the cut at an operation."""
     if record.native in CUSTOM:
         return "custom_rule"
+    if record.native == EXIT:
+        return EXIT
     return "stop_gradient" if record.native == "stop_gradient" else "nondifferentiable"
 
 
@@ -152,10 +158,11 @@ class Ends:
     """The ends of gradient in a function."""
 
     def __init__(self, flat: Flattener, outputs: Sequence[Value]) -> None:
-        self._records = flat.records
-        self._numbers = {id(record): number for number, record in enumerate(flat.records)}
+        self._records = [*flat.records, *flat.reads]
+        self._numbers = {id(record): number for number, record in enumerate(self._records)}
         self._varying = group_by_key((id(end), value) for value in flat.varying for end in value.ends)
-        self._used = set(find_reachable(outputs, _find_inputs))
+        read = (value for record in flat.reads for value in record.inputs)
+        self._used = set(find_reachable((*outputs, *read), _find_inputs))
         self._ends: dict[int, int] = {}
         self._find_ends()
 
@@ -206,6 +213,8 @@ class Ends:
         record = self._records[number]
         if not record.inputs[slot].is_active:
             return None
+        if record.native == EXIT:
+            return number
         joins, reaches = record.joins, record.probe.reaches if record.probe is not None else None
         reads = [
             (output, is_inexact(output.aval) and (joins is not None or (reaches is not None and reaches[place][slot])))

@@ -6,7 +6,7 @@ import enum
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, NoneType
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,6 @@ import numpy as np
 from jax.extend import core
 
 from gradir.frontends.texts import ShownPaths, is_installed, plain_float, plain_int, plain_text
-from gradir.frontends.walks import frames_from
 from gradir.ir import AttrValue, Source, TensorMeta
 from gradir.ir.model import AttrScalar
 
@@ -236,9 +235,9 @@ class Sources:
                 return self._source(frame.file_name, frame.line_num, frame.function_name)
         return None
 
-    def find_user_line(self, frame: FrameType | None) -> Source | None:
-        """Return the innermost line of user code that runs."""
-        own = next((each for each in frames_from(frame) if self._kind(each.f_code.co_filename) == _USER), None)
+    def find_user_line(self, frames: Iterable[FrameType]) -> Source | None:
+        """Return the line of the first frame that runs user code."""
+        own = next((each for each in frames if self._kind(each.f_code.co_filename) == _USER), None)
         return own and self._source(own.f_code.co_filename, own.f_lineno, own.f_code.co_qualname)
 
     def _source(self, file: str, line: int, function: str) -> Source:

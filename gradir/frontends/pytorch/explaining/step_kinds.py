@@ -23,8 +23,8 @@ EXPLICIT: Final = frozenset(
 
 _DRAWING: Final = frozenset({"binomial", "multinomial", "normal", "poisson", "sample_dirichlet", "standard_gamma"})
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
-# Operations that take only the shape and dtype of a tensor, by the start of their name.
-_OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
+# The start of the names of operations that take only the shape and dtype of a tensor, or update a `GradScaler`.
+_OF_SHAPE_ALONE: Final = ("_amp_update_scale", "empty", "full", "new_", "ones", "rand", "zeros")
 DERIVING: Final = frozenset({"backward", "grad"})
 
 

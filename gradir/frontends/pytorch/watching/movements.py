@@ -48,6 +48,8 @@ class _History:
         self.tensors: dict[str, torch.Tensor] = {}
         self.norms: dict[str, float] = {}
         self.moved: set[str] = set()
+        self.far: Counter[str] = Counter()
+        self.graded: dict[str, tuple[int, int]] = {}
         self.reported: set[str] = set()
         self.at_zero = self.wiped = self.not_zeroed = 0
         self.stamp: tuple[int, int] | None = None
@@ -89,8 +91,10 @@ class Movements:
         for optimizer in self._optimizers.alive:
             self._history_of(optimizer).stamp = _stamp_gradient(optimizer)
 
-    def on_step_end(self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> Iterator[Cause]:
-        """Yield the faults that are certain after a step."""
+    def on_step_end(
+        self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]], norms: Mapping[str, float]
+    ) -> Iterator[Cause]:
+        """Yield the faults that are certain after a step; ``norms`` are those of modules."""
         history = self._history_of(optimizer)
         history.steps += 1
         self._steps += 1
@@ -101,6 +105,16 @@ class Movements:
         self._note_unchanged(history, moved)
         if history.steps >= _UNCHANGED:
             yield from self._find_unchanged(optimizer, history, _UNCHANGED)
+        yield from compare_norms(norms, history.far)
+
+    def find_ungraded(
+        self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]
+    ) -> Mapping[str, int]:
+        """Return the parameters whose gradient ended, with the first step without it."""
+        history = self._history_of(optimizer)
+        now = history.steps, self._steps
+        history.graded.update((name, now) for name, (_, movement) in moved.items() if movement.norm)
+        return {name: last + 1 for name, (own, last) in history.graded.items() if history.steps - own == _LEAST}
 
     def find_final_faults(self, backwards: int) -> Iterator[Cause]:
         """Yield the faults that are certain at the end of a training."""
@@ -236,23 +250,18 @@ _STEPS: Final = 10
 _FEWEST_MODULES: Final = 6
 
 
-class Norms:
-    """Compares the norms of an optimizer's modules from step to step, in the order of their creation."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def on_step_end(self, norms: Mapping[str, float]) -> Iterator[Cause]:
-        """Yield the faults that the norms prove after enough similar steps."""
-        sizes = {path: norm for path, norm in norms.items() if norm and math.isfinite(norm)}
-        if len(sizes) < _FEWEST_MODULES:
-            return
-        smallest, largest = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
-        is_far = sizes[largest] > _RATIO * sizes[smallest]
-        order = [*sizes]
-        first, last = order[: len(order) // 3], order[-(len(order) // 3) :]
-        for kind, at, start in (("vanishing", smallest, largest), ("exploding_gradient", largest, smallest)):
-            self._counts[kind] = self._counts[kind] + 1 if is_far and at in first and start in last else 0
-            if self._counts[kind] == _STEPS:
-                detail = f"from {sizes[start]:.2g} at {start} to {sizes[at]:.2g} at {at}"
-                yield Cause(kind, "info", names=(at,), detail=detail)
+def compare_norms(norms: Mapping[str, float], far: Counter[str]) -> Iterator[Cause]:
+    """Yield a fault if norms differ in enough steps, which ``far`` counts."""
+    # The modules are in the order of their creation.
+    sizes = {path: norm for path, norm in norms.items() if norm and math.isfinite(norm)}
+    if len(sizes) < _FEWEST_MODULES:
+        return
+    smallest, largest = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
+    is_far = sizes[largest] > _RATIO * sizes[smallest]
+    order = [*sizes]
+    first, last = order[: len(order) // 3], order[-(len(order) // 3) :]
+    for kind, at, start in (("vanishing", smallest, largest), ("exploding_gradient", largest, smallest)):
+        far[kind] = far[kind] + 1 if is_far and at in first and start in last else 0
+        if far[kind] == _STEPS:
+            detail = f"from {sizes[start]:.2g} at {start} to {sizes[at]:.2g} at {at}"
+            yield Cause(kind, "info", names=(at,), detail=detail)

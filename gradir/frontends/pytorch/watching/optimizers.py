@@ -302,6 +302,11 @@ class Scaling(Patches):
         return add_place(Cause("skipped_steps", "error", detail=detail), self._place)
 
 
+def has_skipped(optimizer: Optimizer) -> bool:
+    """Return whether a `GradScaler` skips a step."""
+    return bool(float(getattr(optimizer, "found_inf", 0) or 0))
+
+
 def may_be_scale(cause: Cause) -> bool:
     """Return whether the scale of a loss alone may cause infinity or NaN, which the scaler handles."""
     return cause.kind in BROKEN and not (cause.detail and cause.kind in {"all_masked", "nonfinite", "where_trap"})

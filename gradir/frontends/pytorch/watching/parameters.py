@@ -19,6 +19,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, norms_of
 from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Owned, read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import walk
+from gradir.frontends.walks import group_by_key
 
 # Number of sampled entries of each parameter.
 _SAMPLE: Final = 64
@@ -123,6 +124,18 @@ class Parameters:
             (tensor, Movement(norm if is_graded else None, update, length, bool(moved)))
             for tensor, is_graded, update, length, moved, norm in found
         ]
+
+    def sum_by_module(
+        self, moved: Mapping[str, tuple[torch.Tensor, Movement]]
+    ) -> Mapping[str, tuple[float | None, float | None]]:
+        """Return by module the norm of its gradients and its update ratio."""
+        owned = ((self.scopes.get(id(tensor), name), movement) for name, (tensor, movement) in moved.items())
+        found = {}
+        for path, parts in group_by_key(owned).items():
+            norms = [each.norm for each in parts if each.norm is not None]
+            update, length = math.hypot(*(each.update for each in parts)), math.hypot(*(each.length for each in parts))
+            found[path] = math.hypot(*norms) if norms else None, update / length if length else None
+        return found
 
     def _find_sampled(self, optimizer: Optimizer) -> _Sampled | None:
         known = self._sampled.get(optimizer)

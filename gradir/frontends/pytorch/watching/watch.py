@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, Final
 
 import torch
+from msgspec.structs import replace
 from torch.optim import Optimizer
 
 from gradir.errors import CaptureError, warn
@@ -21,9 +22,9 @@ from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, 
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
-from gradir.frontends.pytorch.watching.kept import GraphCounter
-from gradir.frontends.pytorch.watching.movements import Movements, Norms
-from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
+from gradir.frontends.pytorch.watching.movements import Movements
+from gradir.frontends.pytorch.watching.old_graphs import GraphCounter
+from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, has_skipped, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
 from gradir.frontends.pytorch.watching.recordings import Recording, RecordingProgram, leaves_around
@@ -47,6 +48,8 @@ _REPORTED_AT: Final = 64
 # From this step on gradir expects no backward pass for an old graph.
 _WAITED_UNTIL: Final = 1024
 _BROKEN: Final = BROKEN | {"loss_undefined"}
+# Findings about small gradients.
+_SMALL: Final = frozenset({"exploding_gradient", "vanished", "vanishing"})
 
 
 def _guard(method: Callable[..., None]) -> Callable[..., None]:
@@ -89,10 +92,12 @@ class Watching(RecordingProgram):
         self._variables, self._places = Variables(), Places()
         self._place: Place | None = None
         self._explained: set[int] = set()
+        self._explained_until = _EXPLAINED
+        # Parameters that no longer get a gradient, with the first step without it.
+        self._ungraded: Mapping[str, int] = {}
         self._samples: dict[int, Sample | None] = {}
         self._paths: tuple[str, ...] = ()
         self._loss: Any = None
-        self._norms: dict[int, Norms] = {}
         self._losses: list[float] = []
         self._growing: list[Finding] = []
         self._seen: set[tuple[str, tuple[str, ...], str]] = set()
@@ -177,21 +182,20 @@ class Watching(RecordingProgram):
         if optimizer is self._by_hand:
             # The program may leave other parameters unchanged on purpose.
             moved = [each for each in moved if each[1].moved]
-        names = [self._parameters.name_of(optimizer, tensor) for tensor, _ in moved]
-        step = self._make_step(names, moved)
+        pairs = {self._parameters.name_of(optimizer, each[0]): each for each in moved}
+        step = self._make_step(pairs)
         self._callback(step)
         parted = self._replicas.on_step_end(id(optimizer), self.steps, lambda: self._parameters.numbers(optimizer))
         if parted is not None:
             self._report(add_place(parted, self._place))
-        self._check_numbers(optimizer, step, dict(zip(names, (movement for _, movement in moved), strict=True)))
-        for cause in self._movements.on_step_end(optimizer, dict(zip(names, moved, strict=True))):
+        self._check_numbers(optimizer, step, {name: movement for name, (_, movement) in pairs.items()})
+        norms = {path: float(norm) for path, norm in zip(self._paths, step.norms, strict=True) if norm is not None}
+        for cause in self._movements.on_step_end(optimizer, pairs, norms):
             # The explanation of the first step may have reported zero gradients, with the operation.
-            if cause.kind != "vanished" or not self._has_reported("vanished"):
+            if cause.kind not in _SMALL or all(kind != "vanished" for kind, *_ in self._seen):
                 self._report(cause)
-        norms = {path: float(norm) for path, norm in zip(self._paths, step.norms, strict=False) if norm is not None}
-        if not self._has_reported("vanished"):
-            for cause in self._norms.setdefault(id(optimizer), Norms()).on_step_end(norms):
-                self._report(cause)
+        if optimizer is not self._by_hand and (ungraded := self._movements.find_ungraded(optimizer, pairs)):
+            self._record_again(optimizer, ungraded)
         if self.steps == _UNUSED_AT and (unused := self._parameters.find_unused(self._optimizers.alive)):
             self._report(Cause("in_no_optimizer", "info", names=tuple(unused)))
         frame: FrameType | None = sys._getframe(1)
@@ -250,40 +254,50 @@ class Watching(RecordingProgram):
             return
         finally:
             self._explained.update(map(id, optimizers))
-            if self._explained.issuperset(map(id, self._optimizers.alive)) or self.backwards >= _EXPLAINED:
+            if self._explained.issuperset(map(id, self._optimizers.alive)) or self.backwards >= self._explained_until:
                 self.stop_recording()
         self._movements.excused |= {name for name, status in found.statuses.items() if status == "zero"}
         is_scaled = self._scaling.excuses(tensors, self._loss)
         for cause in found.causes:
-            if cause.level == "error" and not (is_scaled and may_be_scale(cause)):
+            since = min((self._ungraded[name] for name in cause.names if name in self._ungraded), default=0)
+            if is_scaled and may_be_scale(cause):
+                continue
+            if since and cause.level != "note":
+                # Other inputs may give a gradient of zero again.
+                is_zero = all(found.statuses.get(name) == "zero" for name in cause.names)
+                how = f"without a gradient since step {since}"
+                self._report(replace(cause, level="info") if is_zero else cause, how)
+            elif cause.level == "error":
                 self._report(cause)
+        if self._recording is None:
+            self._ungraded = {}
 
-    def _make_step(self, names: Sequence[str], moved: Sequence[tuple[torch.Tensor, Movement]]) -> Step:
-        norms: dict[str, float] = {}
-        updates: dict[str, tuple[float, float]] = {}
-        for name, (tensor, movement) in zip(names, moved, strict=True):
-            path = self._parameters.scopes.get(id(tensor), name)
-            update, length = updates.get(path, (0.0, 0.0))
-            updates[path] = (update + movement.update**2, length + movement.length**2)
-            if movement.norm is not None:
-                norms[path] = norms.get(path, 0.0) + movement.norm**2
+    def _record_again(self, optimizer: Optimizer, ungraded: Mapping[str, int]) -> None:
+        """Record the next backward pass."""
+        self._ungraded = {**self._ungraded, **ungraded}
+        self._explained.discard(id(optimizer))
+        self._explained_until = self.backwards + _EXPLAINED
+        self._recording = self._recording or Recording(CaptureRequest(flow=True), self._optimizers)
+
+    def _make_step(self, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> Step:
+        parts = self._parameters.sum_by_module(moved)
         known = {*self._paths}
-        new = tuple(path for path in updates if path not in known)
+        new = tuple(path for path in parts if path not in known)
         if new:
             self._paths += new
             self._callback(Modules(self._paths))
-        ratios = {path: math.sqrt(update / length) for path, (update, length) in updates.items() if length}
-        loss = read_scalar(self._loss)
-        self._loss = None
+        loss, self._loss = read_scalar(self._loss), None
+        norms = [norm for norm, _ in parts.values() if norm is not None]
+        rows = [parts.get(path, (None, None)) for path in self._paths]
         return Step(
             self.steps,
             self.backwards,
-            None if loss is None else encode_number(loss),
-            encode_number(math.sqrt(sum(norms.values()))) if norms else None,
-            memory_of([tensor for tensor, _ in moved]),
+            encode_number(loss),
+            encode_number(math.hypot(*norms) if norms else None),
+            memory_of([tensor for tensor, _ in moved.values()]),
             self._graphs.note(self.steps),
-            _order_numbers(self._paths, {path: math.sqrt(norm) for path, norm in norms.items()}),
-            _order_numbers(self._paths, ratios),
+            tuple(encode_number(norm) for norm, _ in rows),
+            tuple(encode_number(ratio) for _, ratio in rows),
         )
 
     def _check_numbers(self, optimizer: Optimizer, step: Step, moved: Mapping[str, Movement]) -> None:
@@ -293,7 +307,7 @@ class Watching(RecordingProgram):
             if is_constant and any(each.moved and each.norm for each in moved.values()):
                 cause = Cause("constant_loss", "error", detail=f"it is {step.loss:.6g} in all {_CONSTANT} steps")
                 self._report(add_place(cause, self._place))
-        if _is_skipped(optimizer) or self._is_lost:
+        if has_skipped(optimizer) or self._is_lost:
             return
         broken = [name for name, each in moved.items() if each.norm is not None and not math.isfinite(each.norm)]
         lost = [name for name, each in moved.items() if not math.isfinite(each.length)]
@@ -306,7 +320,7 @@ class Watching(RecordingProgram):
     def _check_gradients(self, optimizer: Optimizer) -> None:
         sample, before = self._parameters.sample(optimizer), self._samples.get(id(optimizer))
         self._samples[id(optimizer)] = sample._replace(numbers=before.numbers) if before and sample else sample
-        if not self.tape.losses or sample is None or _is_skipped(optimizer):
+        if not self.tape.losses or sample is None or has_skipped(optimizer):
             return
         if not sample.norms.isfinite().all():
             self._explain_again()
@@ -380,20 +394,9 @@ class Watching(RecordingProgram):
             self._seen.add(key)
             self._callback(finding)
 
-    def _has_reported(self, kind: str) -> bool:
-        return any(each == kind for each, *_ in self._seen)
-
     def _make_finding(self, cause: Cause, how: str = "") -> Finding:
         is_past = self._is_after_step and self._by_hand is not None
         loops = self._loops if is_past else loop_counters(self._variables.note(sys._getframe(1)))
         # Before its end, a step counts as the next one.
         step = self.steps if self._is_after_step or self._has_ended else self.steps + 1
         return Finding(max(step, 1), cause, how, loops)
-
-
-def _is_skipped(optimizer: Optimizer) -> bool:
-    return bool(float(getattr(optimizer, "found_inf", 0) or 0))
-
-
-def _order_numbers(paths: Sequence[str], found: Mapping[str, float]) -> tuple[Any, ...]:
-    return tuple(encode_number(found[path]) if path in found else None for path in paths)
