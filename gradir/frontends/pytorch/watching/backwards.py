@@ -70,9 +70,9 @@ class Backwards(Patches):
 
         return wrapper
 
-    def _wrap_backward(self, backward: Callable[..., None]) -> Callable[..., None]:
+    def _wrap_backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(backward)
-        def wrapper(*args: Any, **kwargs: Any) -> None:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             tensors = _read_once(args[0] if args else kwargs.pop("tensors", None))
             run = partial(backward, tensors, *args[1:], **kwargs)
             return self._run(tensors, sys._getframe(1), run) if self._is_call() else run()
