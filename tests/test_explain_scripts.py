@@ -281,3 +281,56 @@ for _ in range(2):
 """
     found = explained(text, capfd=capfd)
     assert (found["status"], [each["kind"] for each in found["causes"] if each["kind"] == "exit"]) == (0, [])
+
+
+BY_HAND = NET + "ways = [*net.parameters()]\nloss = net(torch.ones(2, 3)).square().sum()\n"
+GRADS = "grads = torch.autograd.grad(loss, ways, allow_unused=True)\n"
+OPTIMIZER = "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
+FED = "for p, g in zip(ways, grads):\n    p.grad = g\noptimizer.step()\n"
+
+
+@pytest.mark.parametrize(
+    "text", [f"{BY_HAND}{GRADS}", f"{BY_HAND}{OPTIMIZER}{GRADS}{FED}"], ids=["by hand", "optimizer"]
+)
+def test_a_call_of_autograd_grad_that_trains_is_a_backward(text: str, capfd: Read) -> None:
+    assert not errors(explained(text, capfd=capfd))
+    text = text.replace("self.a(x).relu()", "self.a(x).detach()")
+    assert errors(explained(text, capfd=capfd)) == [("detach", line_of(text, "detach"))]
+
+
+@pytest.mark.parametrize(
+    "clear", ["optimizer.zero_grad()", "net.zero_grad()", "optimizer.zero_grad(set_to_none=False)"]
+)
+def test_gradients_cleared_before_the_step_of_a_script(clear: str, capfd: Read) -> None:
+    text = f"{BY_HAND}{OPTIMIZER}loss.backward()\n{clear}\noptimizer.step()\n"
+    found = explained(text, capfd=capfd)
+    assert errors(found) == [("cleared", line_of(text, clear))]
+    assert set(found["statuses"].values()) == {"cleared"}
+    text = f"{BY_HAND}{OPTIMIZER}loss.backward()\noptimizer.step()\n{clear}\n"
+    assert not errors(explained(text, capfd=capfd))
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("loss = (net(x) * 0 + net.b.bias.detach()).sum()", "weighed_out"),
+        ("loss = torch.softmax(net(x), 1).clamp(max=0.9).log().sum() + net(x).sum() * 0", "one_entry"),
+    ],
+)
+def test_a_gradient_that_stays_zero_in_a_script(line: str, kind: str, capfd: Read) -> None:
+    text = f"{NET}{OPTIMIZER}x = torch.ones(2, 3)\n{line}\nloss.backward()\n"
+    assert (kind, line_of(text, line)) in errors(explained(text, capfd=capfd))
+
+
+def test_an_optimizer_with_the_parameters_of_another(capfd: Read) -> None:
+    wrong = "actors = torch.optim.Adam(critic.parameters())"
+    text = f"{NET}critic = nn.Linear(1, 1)\n{wrong}\ncritics = torch.optim.Adam(critic.parameters())\n"
+    text += "loss = critic(net(torch.ones(2, 3))).sum()\nactors.zero_grad()\nloss.backward()\nactors.step()\n"
+    assert errors(explained(text, capfd=capfd)) == [("not_in_optimizer", line_of(text, wrong))]
+
+
+def test_the_line_that_copies_a_tied_weight(capfd: Read) -> None:
+    copy = "head.weight.data.copy_(embed.weight.data)"
+    text = f"{HEAD}embed, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)\n{copy}\n"
+    text += "model = nn.Sequential(embed, head)\nmodel(torch.arange(5)).logsumexp(-1).sum().backward()\n"
+    assert errors(explained(text, capfd=capfd)) == [("untied", line_of(text, copy))]

@@ -19,10 +19,11 @@ from gradir.frontends.pytorch.explaining.zeros import LASTING_KINDS, SLOPES, Ori
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import read_stored_values
-from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.reading.walk import GradFn, only_input
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, locate_function, locate_return
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
+from gradir.frontends.walks import follow
 from gradir.ir.memo import group_by_key
 
 BROKEN: Final = frozenset(
@@ -112,7 +113,8 @@ class Judge:
         return arrival.kind, ()
 
     def _explain_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
-        hooks = {fn: self._find_hook(fn, leaf) for fn in arrival.arose or (None,)}
+        arose = dict.fromkeys(map(self._find_constant_input, arrival.arose)) or (None,)
+        hooks = {fn: self._find_hook(fn, leaf) for fn in arose}
         if self._undefined is not None and not any(hooks.values()):
             yield self._make_finding("undefined", self._undefined, detail=traps.explain_undefined(self._undefined))
             return
@@ -136,6 +138,13 @@ class Judge:
             found = self._make_finding(kinds[fn], fn, lasts=lasts)
             used = self._recorded.words.line(found.place)
             yield found._replace(place=reset.place, detail=f"{operation_name(reset)} makes the zeros here, used {used}")
+
+    def _find_constant_input(self, fn: GradFn) -> GradFn:
+        """Return the normalization of one entry that gives a bounded function its input, or else the function."""
+        if self._zeros.kind(self._origin(fn)) not in {"dead", "out_of_range"}:
+            return fn
+        below = islice(follow(fn, only_input), 1, _MOST_ABOVE)
+        return next((each for each in below if self._zeros.kind(self._origin(each)) == "one_entry"), fn)
 
     def _find_reset(self, fn: GradFn | None) -> Step | None:
         """Return the step that made the zeros that an operation multiplies by, if its line ran before that step."""

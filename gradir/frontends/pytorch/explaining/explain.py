@@ -21,8 +21,9 @@ from gradir.frontends.pytorch.explaining.magnitudes import measure_grad_fields
 from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, list_first, operation_name
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import Value
+from gradir.frontends.pytorch.recording.steps import Value, plain_name
 from gradir.ir.memo import group_by_key
 from gradir.spec import describe_error
 
@@ -68,11 +69,12 @@ class Search(Losses):
         waiting = misuse.find_parameters_of_failing_ddp(self.flow, self.leaves)
         awaited = [name for name in names if id(self.subject.tensors[name]) in waiting]
         self.tell_of("ddp_unused", "error", awaited)
-        others = [name for name in names if name not in {*joined, *awaited}]
-        skipped = {name: place for name, place in skipped.items() if name in others}
-        for name, place in skipped.items():
-            self.tell("skipped", level, "", [name], place)
-        alone = {name: self.values[name] for name in others if name not in skipped}
+        others = {name: self.values[name] for name in names}
+        for name in (*joined, *awaited):
+            others.pop(name, None)
+        for name in filter(others.__contains__, skipped):
+            self.tell("skipped", level, "", [name], skipped[name])
+        alone = {name: value for name, value in others.items() if name not in skipped}
         self.causes.extend(explain_unused(self.words, self.flowing, level, alone))
         unknown = [name for name in self.names_that_are("unreached") if self.is_trained(name)]
         opaque = [name for name in unknown if self.flowing.may_be_inside(self.values[name])]
@@ -118,7 +120,9 @@ class Search(Losses):
         self._tell_replaced(stale)
         own = {name: self.values[name] for name in self.names_that_are("reached") if name in self.subject.owned}
         lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
-        lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
+        lost = set(lacking)
+        if lacking and not misuse.has_twin(self.given or set()):
+            lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking))
         # A step of a GAN or of an actor moves only some of the parameters with a gradient, on purpose.
         lost -= misuse.find_in_living_optimizers({name: lacking[name] for name in lost})
         lost -= self._following(lost)
@@ -151,8 +155,7 @@ class Search(Losses):
             return
         zeros = {name for name in self.names_that_are("zero") if self.is_trained(name)}
         concerned = [bool(zeros.intersection(cause.names)) for cause in self.causes]
-        if any(is_of and cause.kind == "equal" for is_of, cause in zip(concerned, self.causes, strict=True)):
-            # The loss is at its minimum, for example of a student that starts as a copy of its teacher.
+        if any(is_of and self._is_minimum(cause.kind) for is_of, cause in zip(concerned, self.causes, strict=True)):
             return
         pairs = zip(concerned, self.causes, strict=True)
         self.causes = [replace(cause, level="error") if is_of else cause for is_of, cause in pairs]
@@ -160,6 +163,10 @@ class Search(Losses):
             count = len(self.given)
             detail = f"it has {count:,} tensor{'s' if count > 1 else ''}"
             self.tell("moves_nothing", "error", "", filter(self.is_trained, self.statuses), None, detail=detail)
+
+    def _is_minimum(self, kind: str) -> bool:
+        """Return whether a zero gradient shows that the loss is at its minimum, as of a copied student or a hinge."""
+        return kind == "equal" or (kind == "dead" and not any(bool(tensor.any()) for tensor in self.subject.captured))
 
     def _tell_replaced(self, names: Sequence[str]) -> None:
         shapes = list_first(str(tuple(tensor.shape)) for tensor in self.stale)
@@ -213,7 +220,7 @@ class Search(Losses):
         self.tell_optimizer()
         self.tell_unregistered()
         for names in self.subject.untied:
-            self.tell_of("untied", "error", names)
+            self.tell("untied", "error", "", names, self._find_copying_place(names))
         numbered = self.subject.captured if gradients else None
         terms = tuple(describe_terms(self.words, self.flowing, numbered, self._names_of_term))
         tied, causes = self.subject.find_tied_names(), unite_causes(self.causes, self.statuses)
@@ -266,6 +273,15 @@ class Search(Losses):
             self.statuses.update(dict.fromkeys(found, status))
             self.tell_of(f"{status}_grad", "error" if status in BROKEN else "info", found)
         return replace(examined, values="grad") if gradients and len(gradients) == len(names) else examined
+
+    def _find_copying_place(self, names: Sequence[str]) -> Place | None:
+        """Return the line that made one of these tensors a copy, if it was recorded."""
+        values = {self.values[name] for name in names}
+        storages = filter(None, (storage_of(self.subject.tensors[name]) for name in names))
+        writes = {at for storage in storages for at in self.flow.writes(storage)}
+        copies = [self.flow.steps[at] for at in sorted(writes) if plain_name(self.flow.steps[at].func) == "copy"]
+        made = [stop.place for stop in self.flowing.stops if stop.value in values] or [step.place for step in copies]
+        return made[-1] if made else None
 
     def _names_of_term(self, term: Value) -> tuple[str, ...]:
         names, inside = self.words.names_of(self.flowing.leaves_behind(term)), self.flowing.known_inside

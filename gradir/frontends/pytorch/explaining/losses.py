@@ -15,9 +15,8 @@ from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operatio
 from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, cut_by_program, is_own_of_torch
 from gradir.frontends.pytorch.explaining.misuse import Unnamed, find_in_living_optimizers
 from gradir.frontends.pytorch.explaining.naming import Namer, list_first
-from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT
+from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT, is_in_checkpoint
 from gradir.frontends.pytorch.explaining.subject import Subject, find_foreign, find_left_over, find_replaced
-from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.reading.tensors import read_stored_values, storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
@@ -126,7 +125,7 @@ class Losses:
         names = (name for cut in cuts if cut.kind == "hidden" for name in cut.names)
         hidden = {id(tensors[name]) for name in names if name in tensors}
         # The graph lists no tensors without a module, but the recording shows the steps of a reentrant checkpoint.
-        steps = [step for step in self.flow.steps if step.inside and f"{step.inside.called}Backward" == CHECKPOINT]
+        steps = filter(is_in_checkpoint, self.flow.steps)
         inside = {read.value for step in steps for read in step.inputs} & self.flowing.wanted - self.stopped
         others = [tensors[name] for name in tensors.keys() - self.subject.owned] if inside else []
         return hidden.union(id(tensor) for tensor in others if self.flow.value_of(tensor) in inside) - self.leaves

@@ -11,9 +11,10 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import CHECKPOINT, SAVED, current_backward
+from gradir.frontends.pytorch.private import SAVED, current_backward
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.outputs import start_of
+from gradir.frontends.pytorch.reading.reach import is_reentrant_checkpoint
 from gradir.frontends.pytorch.reading.tensors import ones_for, read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import leave_unchanged, remove_afterwards
@@ -74,7 +75,7 @@ def run_backward(
     tensors = [found.tensor for found in live.captured if found.role == "output"]
     leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs only in a backward pass that accumulates gradients.
-    adds = any(type(fn).__name__ == CHECKPOINT for fn in live.grad_fns)
+    adds = any(map(is_reentrant_checkpoint, live.grad_fns))
     if any(tensor.is_meta for tensor in (*tensors, *leaves)):
         raise CaptureError("tensors on the meta device have no numbers")
     if current_backward() != -1:

@@ -13,9 +13,9 @@ from torch import nn
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
 from gradir.frontends.pytorch.explaining.subject import Subject, is_master_copy
-from gradir.frontends.pytorch.private import CHECKPOINT, fields_of
+from gradir.frontends.pytorch.private import fields_of
 from gradir.frontends.pytorch.reading.members import iter_named_parameters
-from gradir.frontends.pytorch.reading.reach import find_instances
+from gradir.frontends.pytorch.reading.reach import find_instances, is_reentrant_checkpoint
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import SHOWING, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
@@ -220,7 +220,7 @@ class Unnamed:
             return False
         # A distributed tensor gets its gradient through another tensor.
         is_plain = type(tensor) in {torch.Tensor, nn.Parameter} and not is_master_copy([tensor], self._leaves.values())
-        return not is_plain or self._is_open or any(type(fn).__name__ == CHECKPOINT for fn in self._live.grad_fns)
+        return not is_plain or self._is_open or any(map(is_reentrant_checkpoint, self._live.grad_fns))
 
 
 def find_in_living_optimizers(tensors: Mapping[str, torch.Tensor]) -> set[str]:
@@ -231,6 +231,13 @@ def find_in_living_optimizers(tensors: Mapping[str, torch.Tensor]) -> set[str]:
     )
     keys = (id(tensor) for several in groups for group in several for tensor in group["params"])
     return {names[key] for key in keys if key in names}
+
+
+def has_twin(trained: Set[int]) -> bool:
+    """Return whether several new optimizers have just these tensors, by id(), so that one should have others."""
+    new = (each for each in find_instances(torch.optim.Optimizer) if not fields_of(each).get("state"))
+    groups = (fields_of(each).get("param_groups") or () for each in new)
+    return sum({id(tensor) for group in several for tensor in group["params"]} == trained for several in groups) > 1
 
 
 def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:

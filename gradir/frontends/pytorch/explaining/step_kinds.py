@@ -49,12 +49,17 @@ class Kinds:
         """Return the kind of a step, of the custom Function that ran it, or of the `.data` that it writes through."""
         step = self._steps[number]
         if step.inside is not None:
-            return "checkpoint" if f"{step.inside.called}Backward" == CHECKPOINT else "nondifferentiable"
+            return "checkpoint" if is_in_checkpoint(step) else "nondifferentiable"
         kind = kind_of(step)
         if kind == "no_grad" and step.place in self._drawing:
             return "sample"
         through = self._detaching.get(number) if kind == "nondifferentiable" and "inplace" in step.kinds else None
         return kind if through is None else kind_of(through)
+
+
+def is_in_checkpoint(step: Step) -> bool:
+    """Return whether a step ran inside a reentrant checkpoint."""
+    return step.inside is not None and f"{step.inside.called}Backward" == CHECKPOINT
 
 
 def kind_of(step: Step) -> str:

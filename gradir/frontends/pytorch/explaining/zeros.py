@@ -179,7 +179,8 @@ class Zeros:
     def _reads_changing_values(self) -> bool:
         """Return whether the program read values that may change, from which it may have computed a factor."""
         if self._has_changing_reads is None:
-            reads = (read for found in self._flow.exits for read in found.reads)
+            # Reads without a place are gradir's own.
+            reads = (read for found in self._flow.exits if found.place is not None for read in found.reads)
             self._has_changing_reads = not all(self._is_fixed(read.value) for read in reads)
         return self._has_changing_reads
 

@@ -15,6 +15,12 @@ GradFn: TypeAlias = Any
 Edges: TypeAlias = tuple[tuple[GradFn | None, int], ...]
 
 
+def only_input(fn: GradFn) -> GradFn | None:
+    """Return the grad_fn behind the only input with a gradient, if there is one."""
+    inputs = [child for child, _ in fn.next_functions if child is not None]
+    return inputs[0] if len(inputs) == 1 else None
+
+
 class Walk(NamedTuple):
     """The graph of some captured tensors, in canonical order.
 

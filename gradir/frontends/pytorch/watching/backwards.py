@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
 from types import FrameType
 from typing import Any, Protocol
 
@@ -30,9 +31,12 @@ class Listener(Protocol):
     def on_backward_end(self, tensors: object, *, has_ended: bool) -> None:
         """Note that a call has ended, or that it raised."""
 
+    def counts_gradients(self, outputs: object, leaves: Sequence[torch.Tensor], frame: FrameType) -> bool | None:
+        """Return whether a call of ``torch.autograd.grad`` is a backward pass; None keeps its graph to decide later."""
+
 
 class Backwards(Patches):
-    """Passes the calls of ``Tensor.backward`` and ``torch.autograd.backward`` to a listener."""
+    """Passes the calls of ``backward``, and those of ``torch.autograd.grad`` that train, to a listener."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__()
@@ -47,47 +51,50 @@ class Backwards(Patches):
         return self
 
     def _wrap_grad(self, grad: Callable[..., Any]) -> Callable[..., Any]:
-        """Count only calls for the inputs of a pipeline's stage, as calls of backward."""
+        signature = inspect.signature(grad)
 
         @wraps(grad)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if self._is_call() and private.PIPELINES in sys.modules and _is_stage_backward(sys._getframe(1)):
-                outputs = args[0] if args else kwargs.get("outputs")
-                self._local.is_inside = True
-                try:
-                    self._listener.on_backward_begin(outputs, sys._getframe(1))
-                finally:
-                    self._local.is_inside = False
-                self._listener.on_backward_end(outputs, has_ended=True)
-            return grad(*args, **kwargs)
-
-        return wrapper
-
-    def _wrap_backward(self, backward: Callable[..., None]) -> Callable[..., None]:
-        @wraps(backward)
-        def wrapper(*args: Any, **kwargs: Any) -> None:
-            roots = args[0] if args else kwargs.pop("tensors", None)
-            # An iterator can be consumed only once.
-            tensors = roots if isinstance(roots, (torch.Tensor, GradientEdge, type(None))) else tuple(roots)
             if not self._is_call():
-                return backward(tensors, *args[1:], **kwargs)
-            self._local.is_inside = True
-            several = tensors if type(tensors) is tuple else (tensors,)
-            has_graph = all(getattr(each, "requires_grad", each is not None) for each in several)
-            begin = self._listener.on_backward_begin if has_graph else self._listener.on_backward_failing
-            has_ended = True
-            try:
-                if begin(tensors, sys._getframe(1)):
-                    return None
-                has_ended = False
-                backward(tensors, *args[1:], **kwargs)
-                has_ended = True
-            finally:
-                self._local.is_inside = False
-                self._listener.on_backward_end(tensors, has_ended=has_ended)
-            return None
+                return grad(*args, **kwargs)
+            frame, given = sys._getframe(1), signature.bind(*args, **kwargs)
+            arguments = given.arguments
+            arguments.update((name, _read_once(arguments[name])) for name in ("outputs", "inputs"))
+            counts: bool | None = _is_stage_backward(frame)
+            if not counts and (leaves := _find_leaves(arguments)) and not module_of(frame).startswith("torch."):
+                counts = self._listener.counts_gradients(arguments["outputs"], leaves, frame)
+            if counts is None:
+                arguments["retain_graph"] = True
+            run = partial(grad, *given.args, **given.kwargs)
+            return self._run(arguments["outputs"], frame, run) if counts else run()
 
         return wrapper
+
+    def _wrap_backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(backward)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            tensors = _read_once(args[0] if args else kwargs.pop("tensors", None))
+            run = partial(backward, tensors, *args[1:], **kwargs)
+            return self._run(tensors, sys._getframe(1), run) if self._is_call() else run()
+
+        return wrapper
+
+    def _run(self, tensors: object, frame: FrameType, run: Callable[[], Any]) -> Any:
+        self._local.is_inside = True
+        several = tensors if type(tensors) is tuple else (tensors,)
+        has_graph = all(getattr(each, "requires_grad", each is not None) for each in several)
+        begin = self._listener.on_backward_begin if has_graph else self._listener.on_backward_failing
+        has_ended = True
+        try:
+            if begin(tensors, frame):
+                return None
+            has_ended = False
+            result = run()
+            has_ended = True
+        finally:
+            self._local.is_inside = False
+            self._listener.on_backward_end(tensors, has_ended=has_ended)
+        return result
 
     def _is_call(self) -> bool:
         # Calls inside another one, such as a checkpoint's, and calls in a forked process do not count. The first
@@ -100,8 +107,22 @@ class Backwards(Patches):
         )
 
 
+def _read_once(roots: Any) -> object:
+    """Return tensors that can be read several times, unlike those of an iterator."""
+    return roots if isinstance(roots, (torch.Tensor, GradientEdge, type(None))) else tuple(roots)
+
+
+def _find_leaves(arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return the leaves whose gradients a call of ``torch.autograd.grad`` computes without a graph of them."""
+    inputs = () if arguments.get("create_graph") else arguments["inputs"]
+    several = inputs if isinstance(inputs, tuple) else (inputs,)
+    return [each for each in several if isinstance(each, torch.Tensor) and each.is_leaf and each.requires_grad]
+
+
 def _is_stage_backward(frame: FrameType) -> bool:
     """Return whether a schedule computes the gradients of a stage's inputs, not only their shapes."""
+    if private.PIPELINES not in sys.modules:
+        return False
     names = (each.f_code.co_name for each in frames_from(frame) if module_of(each).startswith(private.PIPELINES))
     return private.INPUTS_FIRST in names
 

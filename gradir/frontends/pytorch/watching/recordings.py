@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Explanation
+from gradir.explanations.model import Cause, Explanation
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.explaining.naming import add_place
 from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
@@ -153,6 +153,21 @@ class Recording:
         causes = (add_place(each, place) if each.kind in _OPTIMIZER_CAUSES else each for each in found.causes)
         return replace(found, causes=tuple(causes))
 
+    def add_cleared(
+        self, found: Explanation, frame: FrameType, optimizer: Optimizer, place: Place
+    ) -> Explanation | None:
+        """Return an explanation with the gradients that a place cleared before a step, if the step finds no others."""
+        trained = parameters_of(optimizer)
+        if any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in trained):
+            return None
+        owned = {name: entry.tensor for entry in self.modules(frame).owned for name in entry.names}
+        tensors, keys = leaves_around(frame) | owned, set(map(id, trained))
+        reached = (name for name, status in found.statuses.items() if status == "reached" and name in tensors)
+        names = tuple(name for name in reached if id(tensors[name]) in keys)
+        cause = add_place(Cause("cleared", "error", names=names), place)
+        statuses = {**found.statuses, **dict.fromkeys(names, "cleared")}
+        return replace(found, statuses=statuses, causes=(*found.causes, cause)) if names else None
+
     def explain_failure(self, error: BaseException) -> Explanation | None:
         """Explain the error of an operation before the backward pass, or return ``None`` if no operation raised it."""
         recorder = self._recorder
@@ -219,6 +234,10 @@ class RecordingProgram:
         """Explain the error of a recorded operation, or return ``None`` if no operation raised it."""
         return None if self._recording is None else self._recording.explain_failure(error)
 
+    def counts_gradients(self, outputs: object, leaves: Sequence[torch.Tensor], frame: FrameType) -> bool | None:  # noqa: ARG002
+        """Return whether a call of ``torch.autograd.grad`` counts as one of backward, and None to decide later."""
+        return False
+
     def stop_recording(self) -> None:
         """Stop the recording, if there is one."""
         recording, self._recording = self._recording, None
@@ -237,6 +256,9 @@ class Running(RecordingProgram):
         self._scaling = Scaling()
         self._raised: BaseException | None = None
         self._until: UntilStep | None = None
+        # The last call of `torch.autograd.grad`, until an optimizer steps with its gradients.
+        self._undecided: tuple[object, Sequence[torch.Tensor], FrameType] | None = None
+        self._explained: tuple[Explanation, FrameType] | None = None
         self.is_piped = False
         """Whether the last counted call is a schedule's, so that its other microbatches do not count."""
 
@@ -259,6 +281,7 @@ class Running(RecordingProgram):
         """Count a call, and capture or explain the requested one; return whether to skip its backward pass."""
         if self._raised is not None:
             raise self._raised
+        self._undecided = self._explained = None
         if self.is_piped:
             return False
         if self._until is not None:
@@ -280,15 +303,37 @@ class Running(RecordingProgram):
         if self._request.flow and self.calls + 1 == self._step:
             self.on_backward_begin(tensors, frame)
 
+    def counts_gradients(self, outputs: object, leaves: Sequence[torch.Tensor], frame: FrameType) -> bool | None:
+        """Count a call of a program without an optimizer; else a step with its gradients decides."""
+        if not self._request.flow or self._optimizers.stepping is not None:
+            return False
+        if not self._optimizers.alive:
+            return True
+        self._undecided = outputs, leaves, frame
+        return None
+
     def on_backward_end(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002
         """Start or stop the recording."""
+        self._optimizers.forget_changes()
         if self._until is None and not self.is_piped:
             self._start_step(has_ended=has_ended)
 
-    def _on_step_begin(self, *_: object) -> None:
+    def _on_step_begin(self, optimizer: Optimizer, *_: object) -> None:
         if self.is_piped and self._until is None:
             self.is_piped = False
             self._start_step(has_ended=True)
+        trained = {id(tensor) for tensor in parameters_of(optimizer) if tensor.grad is not None}
+        if self._undecided is not None:
+            outputs, leaves, frame = self._undecided
+            if not trained.isdisjoint(map(id, leaves)):
+                self.on_backward_begin(outputs, frame)
+                self.on_backward_end(outputs, has_ended=True)
+        place = self._optimizers.clearing_place(optimizer)
+        if self._explained is not None and place is not None:
+            found = self.recording.add_cleared(*self._explained, optimizer, place)
+            if found is not None:
+                self._reached(_Call(self, None, self._explained[1], found))
+            self._explained = None
 
     def _start_step(self, *, has_ended: bool) -> None:
         if self._recording is not None:
@@ -309,7 +354,9 @@ class Running(RecordingProgram):
         is_scaled = self._scaling.excuses(outputs, self._scaling.remove_scale(outputs))
         found = self.recording.explain(outputs, frame)
         causes = (replace(each, level="info") if is_scaled and may_be_scale(each) else each for each in found.causes)
-        return replace(found, causes=tuple(causes))
+        found = replace(found, causes=tuple(causes))
+        self._explained = None if frame is None else (found, frame)
+        return found
 
     def finish(self) -> Graph | None:
         """Return the captured graph with the collectives until the program's end, ``None`` after a step."""
@@ -345,8 +392,10 @@ class Running(RecordingProgram):
 class _Call:
     """A call of backward before it runs; see `gradir.protocols.ReachedBackward`."""
 
-    def __init__(self, running: Running, tensors: object, frame: FrameType) -> None:
-        self._running, self._tensors, self._frame = running, tensors, frame
+    def __init__(
+        self, running: Running, tensors: object, frame: FrameType, explained: Explanation | None = None
+    ) -> None:
+        self._running, self._tensors, self._frame, self._explained = running, tensors, frame, explained
 
     @property
     def loss(self) -> float | None:
@@ -363,4 +412,4 @@ class _Call:
         return self._running.go_on(stepped)
 
     def explain(self) -> Explanation:
-        return self._running.explain(self._tensors, self._frame)
+        return self._explained or self._running.explain(self._tensors, self._frame)
