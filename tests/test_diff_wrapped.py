@@ -183,7 +183,10 @@ def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
     found = review_graphs(graph("fc", "addmm"), graph("fc.base", "bmm"))
     scopes = [change for change in found.changes if (change.subject, change.kind) == ("scope", "renamed")]
     assert [next(change_lines(change)).text for change in scopes] == ["> scope fc -> fc.base, wrapped  Linear"]
-    assert {change.kind for change in list_diff_changes(found) if change.text.startswith("scope ")} == {"added", "moved"}
+    assert {change.kind for change in list_diff_changes(found) if change.text.startswith("scope ")} == {
+        "added",
+        "moved",
+    }
 
 
 def test_of_renamed_modules_the_page_marks_those_alone() -> None:

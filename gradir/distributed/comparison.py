@@ -22,10 +22,10 @@ from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, find_late_rank
 from gradir.distributed.words import describe_collective, span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
+from gradir.ir.head import find_summed_parameters
 from gradir.ir.memo import group_by_key
 from gradir.ir.model import clamp_size
 from gradir.ir.module_tree import walk_up
-from gradir.ir.head import find_summed_parameters
 from gradir.ir.text import pluralize
 from gradir.ir.totals import totals
 

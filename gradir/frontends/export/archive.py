@@ -20,9 +20,9 @@ from gradir.frontends.export.program import Body, Input, Named, Part, Program, v
 from gradir.frontends.export.reading import join_entries, make_call, make_program, modules_of, operation_of, size_text
 from gradir.frontends.pytorch.reading.attributes import plain_value
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import group_by_key
 from gradir.ir import TensorMeta
 from gradir.ir.jsontext import TOO_DEEP, is_too_deep
+from gradir.ir.memo import group_by_key
 from gradir.ir.model import INT64_MAX
 from gradir.ir.text import escape_unprintable, excerpt, summarize_error
 

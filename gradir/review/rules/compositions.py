@@ -95,7 +95,7 @@ def _find_edited(change: Change) -> Iterator[Member]:
     """Yield the nodes that a change adds or removes, and both of a node that has another operation."""
     if change.subject == "node" and (change.kind in ADDED_OR_REMOVED or _has(change, "op")):
         if change.kind != "added":
-            yield False, change.was or change.id
+            yield False, change.old_id or change.id
         if change.kind != "removed":
             yield True, change.id
 
@@ -233,7 +233,7 @@ def _name_operation(rewrite: _Rewrite, changes: Sequence[Change]) -> tuple[str, 
     operations: dict[str, None] = {}
     for change in changes:
         names = {each.path: (each.before, each.after)[rewrite.is_joined] for each in change.fields}
-        name = names.get(("class",), names.get(("op",), change.what))
+        name = names.get(("class",), names.get(("op",), change.label))
         text = operation_text(change, name, before=not rewrite.is_joined)
         if change.kind != ("removed" if rewrite.is_joined else "added"):
             if change.subject == "scope":

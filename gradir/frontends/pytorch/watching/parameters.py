@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, norms_of
 from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Owned, read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import walk
-from gradir.frontends.walks import group_by_key
+from gradir.ir.memo import group_by_key
 
 # Number of sampled entries of each parameter.
 _SAMPLE: Final = 64
