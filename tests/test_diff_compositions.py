@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import listed
+from reports import list_diff_changes
 
 import gradir
 from gradir.ir import Builder, Graph, Producer, Scope, TensorMeta
@@ -95,7 +95,7 @@ def test_equal_rewrites_are_one_line_of_every_report() -> None:
     assert f"**Rewritten:** `~ {text}`" in diff.to("markdown")
     (found,) = (each for each in json.loads(diff.to("json"))["findings"] if each["kind"] == "rewritten")
     assert (found["before"], found["after"], found["count"]) == ("tanh-GELU", "gelu", 3)
-    assert text in [each.text for each in listed(diff)]
+    assert text in [each.text for each in list_diff_changes(diff)]
     assert "gelu" in diff.to("mermaid")
 
 

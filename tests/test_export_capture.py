@@ -147,8 +147,8 @@ def test_in_shared_words_a_program_is_the_forward_of_its_model(name, told, tmp_p
 
 def test_another_process_writes_the_same_bytes(tmp_path):
     code = (
-        "import sys, gradir; sys.path.insert(0, sys.argv[1]); from exported_models import exported\n"
-        "for name in ('number', 'cond'): gradir.save(gradir.capture(exported(name)), f'{sys.argv[2]}/{name}.gir')"
+        "import sys, gradir; sys.path.insert(0, sys.argv[1]); from exported_models import export_model\n"
+        "for name in ('number', 'cond'): gradir.save(gradir.capture(export_model(name)), f'{sys.argv[2]}/{name}.gir')"
     )
     support = str(Path(__file__).parent / "support")
     environment = {**os.environ, "PYTHONHASHSEED": "7"}

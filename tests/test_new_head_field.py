@@ -194,15 +194,15 @@ assert (told["stream"], told["marks"], told["failure"]) == ("side", 2, {"node": 
 assert printed("validate", "whole.gir", "--strict")
 """,
     "passes": """
-from kept_fields import lost_fields, operations, named_nodes, whole
+from kept_fields import find_lost_fields, find_named_nodes, operations, whole
 from gradir.ir.head import Head
 
 graph = whole()
 assert graph.marks == (Mark("layers.1/exp:1", 3),) and graph.stream
 for name, operation in operations(graph).items():
-    assert not lost_fields(graph, operation), name
+    assert not find_lost_fields(graph, operation), name
     head = operation.run(graph)
-    named = {node for field in Head.__struct_fields__ for node in named_nodes(getattr(head, field))}
+    named = {node for field in Head.__struct_fields__ for node in find_named_nodes(getattr(head, field))}
     assert named <= {"", *head.nodes}, name
 """,
 }

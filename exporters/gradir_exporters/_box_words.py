@@ -270,7 +270,7 @@ def inline_parameters(graph: Graph) -> tuple[Graph, dict[str, str]]:
 
 
 def _slots_text(node: Node) -> str:
-    """Return the input slots of a function if some have no gradient, or only their number if there are many."""
+    """Return the input slots of a function if some lack a gradient, or their number if there are many."""
     if node.role != "function":
         return ""
     elided, lost = marks.get_marked_slots(node, marks.ELIDED), marks.lost_slots(node)

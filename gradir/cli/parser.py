@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
         return self._groups[title]
 
     def tell_options(self, options_of: _OptionsOf, when: str) -> None:
-        """Print the options of the plug-in on the command line after the help; the help of --help says ``when``."""
+        """Print the options of the plug-in after the help; the help of --help says ``when``."""
         self.options_of = options_of
         self._help.help = f"show this help; {when}"
 

@@ -125,7 +125,7 @@ def _metavar(schema: Mapping[str, Any]) -> str:
 
 
 def choose_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph] | None, bool]:
-    """Return a function that runs the chosen passes, if any, and whether they choose the content of a picture."""
+    """Return a function that runs the chosen passes, and whether they choose the content of a picture."""
     if not options.parser.is_complete:
         # No option is one of a pass, and an export without passes should start fast.
         return None, False

@@ -114,7 +114,7 @@ class Matcher:
         self._words = words
 
     def match(self, term: Term, at: Slot | None, constant: float | None, found: Found) -> Iterator[Found]:
-        """Return the few matches of a pattern at a place, or at an empty slot, that extend the one ``found`` so far."""
+        """Return the few matches of a pattern at a place or an empty slot that extend ``found``."""
         if at is None:
             return self._match_nothing(term, constant, found)
         if term.around:

@@ -1,4 +1,4 @@
-"""Read the parts that programs in memory and in files share: operations, modules, calls, writes and symbolic sizes."""
+"""Read the parts that programs in memory and in files share, such as operations and modules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ALONE: Final = 4
 
 
 class Operation(NamedTuple):
-    """An operation: its neutral name, torch's, the names and kinds of its arguments, and if it reads values."""
+    """An operation: its neutral name, torch's, its arguments, and whether it reads values."""
 
     op: str
     native: str
@@ -83,7 +83,7 @@ def _find_overload(target: str) -> Any:
 
 
 def modules_of(stack: Mapping[str, Any] | None) -> Iterator[Module]:
-    """Yield the modules of a stack, the outermost first."""
+    """Yield the modules of a stack, outermost first."""
     for key, (path, kind) in (stack or {}).items():
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
         bare = bare_path(_ROOT.sub("", path))

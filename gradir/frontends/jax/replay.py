@@ -217,7 +217,7 @@ class Replay:
 
 
 def _share_cell(cell: Cell, value: Value) -> Cell:
-    """Return the cell of a value that equals another one, or a live copy if only this value gets a gradient."""
+    """Return the cell of an equal value, or a live copy if only this value gets a gradient."""
     return cell if cell.is_live or not value.is_live else Cell(cell.number, is_live=True, maker=cell.maker)
 
 

@@ -92,7 +92,7 @@ def _has(change: Change, key: str) -> bool:
 
 
 def _find_edited(change: Change) -> Iterator[Member]:
-    """Yield the nodes that a change adds or removes, and both of a node that has another operation."""
+    """Yield the nodes of a change of operations."""
     if change.subject == "node" and (change.kind in ADDED_OR_REMOVED or _has(change, "op")):
         if change.kind != "added":
             yield False, change.old_id or change.id
@@ -228,7 +228,7 @@ def _find_owner(
 
 
 def _name_operation(rewrite: _Rewrite, changes: Sequence[Change]) -> tuple[str, bool]:
-    """Return the operation with its settings, or its module."""
+    """Return the operation or module."""
     modules: dict[str, None] = {}
     operations: dict[str, None] = {}
     for change in changes:

@@ -101,7 +101,7 @@ def report_equal_modules(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _find_both_paths(outline: Outline, whole: WholeModule) -> tuple[str, str]:
-    """Return the path of a module in the second graph and in the first, where it would stand in the one without it."""
+    """Return the paths of a module in the second graph and the first, one hypothetical."""
     parent, dot, name = whole.path.rpartition(".")
     other_parent = outline.was(parent) if whole.added else outline.paths.get(parent)
     other = whole.path if other_parent is None else f"{other_parent}{dot}{name}"

@@ -27,7 +27,7 @@ class Scopes:
     """The scopes of equations, and how often each scope runs."""
 
     def __init__(self, modules: ModuleWatch, owned: Iterable[Value], contexts: Iterable[Context]) -> None:
-        """Collect scopes; ``owned`` are the differentiated leaves, ``contexts`` those of all equations of the graph."""
+        """Collect scopes; ``owned`` are the differentiated leaves, ``contexts`` those of all equations."""
         self._modules = modules
         self._owned = list(owned)
         self._paths: dict[tuple[Step, ...], str] = {

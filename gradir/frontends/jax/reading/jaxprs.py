@@ -236,7 +236,7 @@ class Sources:
         return None
 
     def find_user_line(self, frames: Iterable[FrameType]) -> Source | None:
-        """Return the line of the first frame that runs user code."""
+        """Return the first line of user code."""
         own = next((each for each in frames if self._kind(each.f_code.co_filename) == _USER), None)
         return own and self._source(own.f_code.co_filename, own.f_lineno, own.f_code.co_qualname)
 

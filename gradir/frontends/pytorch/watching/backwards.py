@@ -36,7 +36,7 @@ class Listener(Protocol):
 
 
 class Backwards(Patches):
-    """Passes the calls of ``backward``, and those of ``torch.autograd.grad`` that train, to a listener."""
+    """Passes the calls of ``backward`` and of ``torch.autograd.grad`` that train to a listener."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__()

@@ -235,7 +235,7 @@ class RecordingProgram:
         return None if self._recording is None else self._recording.explain_failure(error)
 
     def counts_gradients(self, outputs: object, leaves: Sequence[torch.Tensor], frame: FrameType) -> bool | None:  # noqa: ARG002
-        """Return whether a call of ``torch.autograd.grad`` counts as one of backward, and None to decide later."""
+        """Return whether a call of ``torch.autograd.grad`` is a backward, or None."""
         return False
 
     def stop_recording(self) -> None:
