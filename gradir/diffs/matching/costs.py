@@ -177,6 +177,12 @@ class Addresses:
         self._before, self._after = before, after
         self._modules = frozenset((*before.classes, *before.modules)).intersection((*after.classes, *after.modules))
         self._addresses = frozenset(before.addresses).intersection(after.addresses)
+        exact = [
+            {(module, _tensor(address)) for module, address in zip(graph.modules, graph.addresses, strict=True)}
+            for graph in (before, after)
+        ]
+        # The modules with functions, and with the name of a tensor, that are in both graphs.
+        self._exact = exact[0] & exact[1]
         self._owners = [
             {module for module, (_, tensor) in zip(graph.modules, graph.homes, strict=True) if tensor}
             for graph in (before, after)
@@ -234,6 +240,10 @@ class Addresses:
 
     def _compute_move_cost(self, old: tuple[str, str], new: tuple[str, str]) -> int:
         (module, address), (other_module, other_address) = old, new
+        if module == other_module:
+            # Other entries of a list may have another address.
+            both = (module, _tensor(address)), (module, _tensor(other_address))
+            return 0 if self._exact.isdisjoint(both) else _LEFT_NAME
         if pattern(module) == pattern(other_module):
             return 0 if self._addresses.isdisjoint((address, other_address)) else _LEFT_NAME
         if self._may_be_one(module, other_module):

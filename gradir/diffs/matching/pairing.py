@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.matching.numbered import FREE, LEVELS, NOTHING
+from gradir.diffs.matching.numbered import FREE, NOTHING
 from gradir.diffs.matching.renames import Naming
 from gradir.diffs.sequences import pair_unique
 
@@ -27,6 +27,7 @@ _AROUND: Final = 200
 _REPLACEMENT_COST: Final = 2
 # The most attempts of an exchange for each node, on average.
 _LOOKS: Final = 4
+_MOVES: Final = (("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1))
 
 
 class Pairing:
@@ -45,17 +46,23 @@ class Pairing:
 
     def add_moved(self, surroundings: Surroundings) -> None:
         """Match free nodes whose surroundings are unique among the free nodes of their graph."""
-        # Equal loose labels alone are no sign of a move.
-        for level in LEVELS[:-1]:
+        for level in _MOVES:
             if FREE not in self.partners or FREE not in self.other_partners:
                 return
-            labels, other_labels = surroundings.find_labels(*level)
-            other_free = (node for node, other in enumerate(self.other_partners[:-1]) if other < 0)
-            self.add(
-                pair_unique(
-                    ((labels[node], node) for node in self._free()), ((other_labels[node], node) for node in other_free)
-                )
-            )
+            self.add(self._pair_unique_labels(*surroundings.find_labels(*level)))
+
+    def add_unique(self) -> None:
+        """Match free nodes whose tight labels are equal and unique, if a move costs less than a replacement."""
+        for node, other in self._pair_unique_labels(self._before.tight, self._after.tight):
+            if self._match_cost(node, other) < _REPLACEMENT_COST:
+                self.add([(node, other)])
+
+    def add_same_ids(self) -> None:
+        """Match free nodes with the same id and role, even at a higher cost: frozen ones keep their operations."""
+        for node in self._free():
+            other = self._after.index.get(self._before.ids[node], NOTHING)
+            if other >= 0 and self.other_partners[other] < 0 and self._have_same_role(node, other):
+                self.add([(node, other)])
 
     def add_neighbours(self) -> None:
         """Match free nodes with equal loose labels at the same slots of matched nodes, and go on from there."""
@@ -110,6 +117,13 @@ class Pairing:
 
     def _free(self) -> list[int]:
         return [node for node, other in enumerate(self.partners[:-1]) if other < 0]
+
+    def _pair_unique_labels(self, labels: Sequence[int], other_labels: Sequence[int]) -> list[tuple[int, int]]:
+        """Return pairs of free nodes with a label that is unique among the free nodes of each graph."""
+        other_free = (node for node, other in enumerate(self.other_partners[:-1]) if other < 0)
+        return pair_unique(
+            ((labels[node], node) for node in self._free()), ((other_labels[other], other) for other in other_free)
+        )
 
     def _match_cost(self, node: int, other: int) -> int:
         # The pair must be matched meanwhile, since a saved slot may contain the result of the node itself.
@@ -171,8 +185,12 @@ class Pairing:
                 yield from (other for other in near if self.partners[other] == FREE)
 
     def _improve(self, node: int) -> bool:
-        other = next((other for other, _ in self._votes(node)), FREE)
-        return other != self.partners[node] and self._may_be_one(node, other) and self._try_exchange(node, other)
+        for other, _ in self._votes(node)[:3]:
+            if other == self.partners[node]:
+                return False
+            if self._may_be_one(node, other) and self._try_exchange(node, other):
+                return True
+        return False
 
     def _try_exchange(self, node: int, other: int) -> bool:
         """Match these two and their former partners, unless that is worse."""

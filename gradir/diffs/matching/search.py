@@ -25,7 +25,7 @@ from gradir.ir.module_tree import walk_up
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from gradir.ir import Graph, Node
+    from gradir.ir import Graph, Node, Scope
 
 # The nodes of both graphs in sequence.
 _Orders = tuple[list[int], list[int]]
@@ -249,6 +249,8 @@ def _complete(pairing: Pairing, around: Surroundings) -> list[int]:
     pairing.add_moved(around)
     pairing.add_neighbours()
     pairing.add_changed()
+    pairing.add_unique()
+    pairing.add_same_ids()
     pairing.separate()
     return pairing.partners
 
@@ -291,8 +293,24 @@ def find_differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
     near = _with_neighbours(a, b, edited)
     if len(near) > most:
         return None
-    before, after = ({key: node for key, node in graph.nodes.items() if key in near} for graph in (a, b))
-    return replace(a, nodes=before), replace(b, nodes=after)
+    tables = ((path, a.scopes.get(path), b.scopes.get(path)) for path in {**a.scopes, **b.scopes})
+    others = {path for path, old, new in tables if old != new and _kind(old) != _kind(new)}
+    around = {path for scope in _scopes(a, b, near) for path in walk_up(scope)}
+
+    def part(graph: Graph) -> Graph:
+        nodes = {key: node for key, node in graph.nodes.items() if key in near}
+        scopes = {
+            path: scope
+            for path, scope in graph.scopes.items()
+            if not path or path in around or (others and not others.isdisjoint(walk_up(path)))
+        }
+        return replace(graph, nodes=nodes, scopes=scopes)
+
+    return part(a), part(b)
+
+
+def _kind(scope: Scope | None) -> object:
+    return scope and (scope.class_name, scope.detail)
 
 
 def _with_neighbours(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
