@@ -154,7 +154,7 @@ def test_nothing_is_out_of_reach(browser: Browser, scheme: str) -> None:
 
 def test_a_notebook_shows_it_in_a_frame(browser: Browser) -> None:
     shown = display.mimebundle(everything())["text/html"]
-    host = f"<!doctype html><script>window.gradir = {{timings: {{picture: 1}}}}</script>{shown}"
+    host = f"<!doctype html><script>window.gradir = {{timings: {{details: 1}}}}</script>{shown}"
     with browser.open(host) as page:
         (frame,) = page.page.frames[1:]
         frame.wait_for_function("() => window.gradir?.timings.picture > 0", timeout=SECONDS * 1000)
