@@ -26,7 +26,7 @@ class Project(NamedTuple):
 
 
 def project(folder: str | os.PathLike[str] | None = None) -> Project:
-    """Return the table of the nearest pyproject.toml in a folder or above it, by default the working directory."""
+    """Return the table of the nearest pyproject.toml in or above a folder, by default the working directory."""
     start = working_folder() if folder is None else folder
     for above in (Path(start), *Path(start).parents) if start else ():
         # `Path.is_file` raises if the folder is unreadable.

@@ -132,7 +132,7 @@ class Pass(Protocol[OptionsT_contra]):
     """Passes run by this number: gradir's own hide nodes (10, 20), choose a part (30 to 60), and fold (70, 80)."""
 
     options: ClassVar[type[Options]]
-    """The type of the options that `run` takes; with ``chooses = False`` beside it, gradir still shrinks pictures."""
+    """The type of the options of `run`; with ``chooses = False`` beside it, gradir still shrinks pictures."""
 
     def run(self, graph: Graph, options: OptionsT_contra) -> Graph:
         """Return the new graph, or the graph itself if nothing changes.

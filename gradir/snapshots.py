@@ -25,7 +25,7 @@ class Found(NamedTuple):
 
 
 def read(path: str | os.PathLike[str], update: str) -> Graph:
-    """Return the graph of a file to compare with; errors suggest the command ``update``, which rewrites it."""
+    """Return the graph of a file; errors suggest the command ``update``, which rewrites it."""
     if os.fspath(path) != "-" and not Path(path).exists():
         raise FileError(os.fspath(path), "read", f"no such file; {update} writes it")
     try:

@@ -26,7 +26,7 @@ _MAX_ROWS: Final = 100
 
 
 class Labels:
-    """The cached labels of boxes; attribute values have at most ``attr_chars``, and ``None`` leaves attributes out."""
+    """The cached labels of boxes; attribute values have at most ``attr_chars``, or ``None`` for no attributes."""
 
     def __init__(self, words: Words, attr_chars: int | None) -> None:
         self._words, self._attr_chars = words, attr_chars

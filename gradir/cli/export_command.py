@@ -134,7 +134,7 @@ def _load(options: argparse.Namespace, source: sources.Source, exporter: str) ->
 
 
 def _read_overlays(paths: Sequence[str]) -> Overlay:
-    """Return the channels of all files and the first verdict; channels with equal names also get the file's name."""
+    """Return the channels of all files and the first verdict; equal names also get the file's name."""
     from msgspec.structs import replace
 
     from gradir.overlays import Overlay, decode

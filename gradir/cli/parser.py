@@ -53,7 +53,7 @@ class _Help(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Report a wrong command line in one line; `gradir help COMMAND` prints ``details`` after the examples."""
+    """Report a wrong command line in one line; help prints ``details`` after the examples."""
 
     def __init__(self, *, examples: Sequence[str] = (), details: str = "", **more: Any) -> None:
         # argparse makes a formatter for every option. Without a width each would import shutil to ask the terminal,
@@ -223,7 +223,7 @@ def add_traceback(parser: Parser) -> None:
 
 
 def fill_paragraphs(text: str, width: int = 0, indent: str = "") -> str:
-    """Return a text with paragraphs as wide as the terminal, or ``width``; an indented line is a paragraph."""
+    """Return a text as wide as the terminal, or ``width``; an indented line is a paragraph."""
     import shutil
 
     width = width or shutil.get_terminal_size().columns - 2

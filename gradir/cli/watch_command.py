@@ -262,7 +262,7 @@ class _Run:
         return "" if folder is None else str(Path(self._folder, folder, f"step-{step}.gir"))
 
     def _capture(self) -> dict[int, str]:
-        """Run the script again to capture the first steps with an error, and return the pages of the graphs by step."""
+        """Capture the first steps with an error in another run, and return their pages by step."""
         if self._options.capture_on_finding is None:
             return {}
         pages = {}

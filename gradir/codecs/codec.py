@@ -76,7 +76,7 @@ def to_json(graph: Graph) -> bytes:
 
 
 def to_msgpack(graph: Graph) -> bytes:
-    """Return the canonical MessagePack of a graph: keys in order, defaults omitted, each value in its shortest form."""
+    """Return canonical MessagePack: keys in order, defaults omitted, each value in its shortest form."""
     sections = sections_of(graph)
     encoder = msgspec.msgpack.Encoder(order="deterministic")
     count = len(sections)

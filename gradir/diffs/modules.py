@@ -334,7 +334,7 @@ class RenamedModules:
         return other is not None and other.rename in self._renames
 
     def _other_names(self, old: Node, new: Node) -> Iterator[OtherName | None]:
-        """Yield the renames that explain the new id and scope of a node, ``None`` if it moved to another module."""
+        """Yield the renames that explain a node's new id and scope, ``None`` if it moved to another module."""
         for before, after in dict.fromkeys([(_path_of(old), _path_of(new)), (old.scope, new.scope)]):
             if pattern(before) == pattern(after):
                 continue

@@ -27,7 +27,7 @@ _Kind = tuple[str | None, tuple[int | str, ...] | None]
 
 
 class Linked(NamedTuple):
-    """The graph of a pipeline, the number of tensors that stages pass on, and messages about missing links."""
+    """The graph of a pipeline, its number of passed tensors, and messages about missing links."""
 
     graph: Graph
     links: int

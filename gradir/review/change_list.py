@@ -10,13 +10,14 @@ from gradir.ir.ids import mask_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.ir.totals import sizes
+from gradir.review.common_change import is_changed_node
 from gradir.review.kinds import sections
 from gradir.review.wording import change_text, field_texts, name_values, nesting, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gradir.diffs.changes import Change, Diff, Kind, Sides
+    from gradir.diffs.changes import Change, Diff, Finding, Kind, Sides
     from gradir.review.united import UnionGraph
 
 _WHOLE: Final = "(whole graph)"
@@ -31,7 +32,8 @@ _ANY: Final = "*"
 
 def list_changes(diff: Diff, sides: Sides, united: UnionGraph) -> list[ListedChange]:
     """Return the changes in the order of the text, with the affected nodes of the united graph."""
-    # Equal changes of several modules are one, with the nodes of all.
+    # Modules with changes only of inputs, outputs and saved tensors follow the others, which are the cause. Equal
+    # changes of several modules are one, with the nodes of all.
     return list(_Listing(diff, sides, united).list_changes())
 
 
@@ -54,7 +56,7 @@ class _Listing:
     def list_changes(self) -> Iterator[ListedChange]:
         found = sections(self._diff)
         within = ""
-        for finding in (*found["graph"], *found["modules"], *found["last"], *found["note"]):
+        for finding in (*found["graph"], *self._sort_causes_first(found["modules"]), *found["last"], *found["note"]):
             groups = [[self._changes[at] for at in indices] for indices in finding.changes]
             if finding.kind in {"cut-added", "cut-removed"}:
                 cuts, others = groups
@@ -75,6 +77,26 @@ class _Listing:
             else:
                 for change in chain.from_iterable(groups):
                     yield self._merge_changes(_FOLLOWING.get(finding.kind, _WHOLE), [change])
+
+    def _sort_causes_first(self, findings: Sequence[Finding]) -> Iterable[Finding]:
+        blocks: list[list[Finding]] = []
+        for finding in findings:
+            # The readers of an added or removed module are listed below it.
+            if finding.kind == "reads" and blocks:
+                blocks[-1].append(finding)
+            else:
+                blocks.append([finding])
+
+        def is_consequence(block: Sequence[Finding]) -> bool:
+            """Return whether all fields of the first finding can follow from changes of earlier nodes."""
+            changes = (self._changes[at] for indices in block[0].changes for at in indices)
+            return all(
+                is_changed_node(change) and all(field.path[0] in {_INPUTS, "out", "saved"} for field in change.fields)
+                for change in changes
+            )
+
+        blocks.sort(key=is_consequence)
+        return chain.from_iterable(blocks)
 
     def _merge_changes(
         self, group: str, same: Sequence[Change], others: Sequence[Change] = (), text: str = ""

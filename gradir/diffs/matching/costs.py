@@ -127,7 +127,7 @@ class Costs:
         return found
 
     def _compare_nodes(self, node: int, other: int) -> tuple[int, bool]:
-        """Return the number of different fields except references, and whether references of saved slots count."""
+        """Return the number of different fields but references, and whether references of saved slots count."""
         old, new = self.before.nodes[node], self.after.nodes[other]
         # The operation, references and names have costs of their own.
         fields = ("role", *own_fields("structure"), *own_fields("type"), *own_fields("free"))

@@ -223,7 +223,7 @@ class _Modules:
                 self._add(olds[x], news[y])
 
     def _add_similar(self, children: Sequence[str], others: Sequence[str]) -> None:
-        """Match modules with other names and at least half of their contents in common, without their wrappers."""
+        """Match modules with other names and at least half of their contents in common."""
         olds, news = self._free(children, others)
         olds, news = [*map(self._before.skip_wrappers, olds)], [*map(self._after.skip_wrappers, news)]
         if max(len(olds), len(news)) > _SIBLINGS:

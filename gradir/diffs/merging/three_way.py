@@ -238,7 +238,7 @@ class _Merge:
 
 
 def _join(ours: Side, theirs: Side) -> None:
-    """Give nodes that both sides added one key: the same operation with the same inputs in the same module."""
+    """Give one key to nodes that both sides added: the same operation, inputs and module."""
     waiting: defaultdict[Hashable, deque[str]] = defaultdict(deque)
     for node_id, node in ours.graph.nodes.items():
         if ours.keys[node_id].startswith(OURS):

@@ -52,7 +52,7 @@ def program_of(target: Any, prefix: str = "") -> Program:
 
 
 def describe_inputs(target: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the role and the names of each input of an exported program. A tied tensor has all of its names."""
+    """Return the role and all names of each input of an exported program."""
     tensors = {**target.state_dict, **target.constants}
     names = group_by_key((id(tensor), name) for name, tensor in tensors.items())
     known: dict[str, tuple[str, tuple[str, ...]]] = {}

@@ -101,7 +101,7 @@ def region_of(program: Any) -> Region:
 
 
 class Region:
-    """A graph of Dynamo, as AOTAutograd rewrote it. Its dicts use the numbers of Dynamo's inputs or outputs."""
+    """A graph of Dynamo after AOTAutograd. Its dicts use the numbers of Dynamo's inputs or outputs."""
 
     def __init__(self, prefix: str, reason: Any = None) -> None:
         """``prefix`` is the prefix of the names of its values."""

@@ -122,7 +122,7 @@ class RequestedGradient:
 
 
 def _find_user_function(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
-    """Return the function that a program compiles, also by nnx or equinox, with its arguments that are not static."""
+    """Return the function that a program compiles, with its arguments that are not static."""
     caller = None if call.frame is None else call.frame.f_back
     if caller is not None and str(caller.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES:
         variables = caller.f_locals

@@ -340,7 +340,7 @@ def _all_stay(step: Trace, updates: Mapping[str, _Update], names: Iterable[str])
 
 
 def _new_values(step: Trace) -> list[tuple[Value, Output]]:
-    """Return each leaf with the output of its name, after the shortest prefix with which all leaves have one."""
+    """Return each leaf with the output of its name, after the shortest prefix that serves all leaves."""
     outputs = {output.path: output for output in step.outputs}
     first = step.differentiated[0]
     starts = [path.removesuffix(first.name) for path in outputs if f".{path}".endswith(f".{first.name}")]

@@ -54,7 +54,7 @@ def explain_zero(step: Step, *, is_lost: bool) -> Why:
 
 
 def explain_nonfinite(replay: Replay, step: Step) -> Why:
-    """Return why a gradient becomes infinite or NaN in a step: by a value of the forward pass, or by a derivative."""
+    """Return why a gradient becomes infinite or NaN: by a value of the forward pass, or by a derivative."""
     maker, leaf = _find_first(step, _has_nan) or _find_first(step, _has_infinity) or (None, None)
     masking = None if maker is None else _find_full_mask(maker)
     if maker is not None and masking is not None:

@@ -46,6 +46,6 @@ def _is_module(equinox: Any, value: object) -> bool:
 
 
 def _is_wrapper(kind: type) -> bool:
-    """Return whether a class wraps functions, as that of filter_jit does, so that it is a module in name only."""
+    """Return whether a class wraps functions, as that of filter_jit does, and is no real module."""
     name = kind.__name__
     return kind.__module__.startswith("equinox.") and (name.startswith("_") or name in ("BoundMethod", "Partial"))

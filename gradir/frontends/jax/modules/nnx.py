@@ -57,7 +57,7 @@ def return_states(nnx: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _split(nnx: Any, value: Any, is_differentiated: bool) -> tuple[Any, Any, Callable[[Any, Any], Any]] | None:
-    """Return a value with states in place of its modules, the rests of the modules, and a function that merges both."""
+    """Return a value with states for its modules, the rests of these, and a function that merges both."""
 
     def is_module(inside: object) -> bool:
         return isinstance(inside, nnx.Module)

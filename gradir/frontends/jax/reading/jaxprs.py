@@ -131,7 +131,7 @@ def loop_counts(eqn: Any) -> tuple[int, int]:
 
 
 def stack_of(eqn: Any) -> Iterator[tuple[bool, str]]:
-    """Yield the parts of an equation's name stack, outer ones first: whether each is a scope, and its name."""
+    """Yield the parts of a name stack, outer ones first: whether each is a scope, and its name."""
     for part in eqn.source_info.name_stack.stack:
         yield type(part).__name__ == "Scope", part.name
 

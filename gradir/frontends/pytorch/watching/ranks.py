@@ -40,7 +40,7 @@ class Replicas:
             self._note(0, sample)
 
     def on_step_end(self, optimizer: int, step: int, sample: Callable[[], torch.Tensor | None]) -> Cause | None:
-        """Record the parameters of this rank after a step; on rank 0, return a fault of this or an earlier step."""
+        """Record this rank's parameters after a step; on rank 0, return a fault found so far."""
         if optimizer != self._optimizer or self._is_over:
             return None
         numbers = sample()
