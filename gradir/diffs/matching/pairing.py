@@ -70,7 +70,7 @@ class Pairing:
         self._spread(lambda node, other, _: loose[node] == other_loose[other])
 
     def add_changed(self) -> None:
-        """Match free nodes between matched neighbours if a change costs less than a replacement."""
+        """Match free nodes between matched neighbours if a change costs less."""
 
         def pays(node: int, other: int, votes: int) -> bool:
             if not self._have_same_role(node, other):

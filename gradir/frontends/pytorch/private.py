@@ -405,3 +405,7 @@ DONATES: Final = f"{COMPILED}config.donated_buffer"
 _word(DONATES, "to refuse what was compiled to run once", _USED_UP)
 _word(f"{_AOT}.runtime_wrappers:compiled_bw", "to refuse what was compiled to run once", _USED_UP)
 _word(f"{_AOT}.schemas:bw_donated_idxs", "to refuse what was compiled to run once", _USED_UP)
+
+SCALE_UPDATE: Final = _word(
+    "torch._amp_update_scale_", "to tell the update of a GradScaler from a use", "its update counts as a use"
+).rstrip("_")

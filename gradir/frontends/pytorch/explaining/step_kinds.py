@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from torch.autograd.function import BackwardCFunction
 
-from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER, base_of, sequence_number
+from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER, SCALE_UPDATE, base_of, sequence_number
 from gradir.frontends.pytorch.recording.flow import COPYING, Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS, Exit, Read, Step, Value, plain_name
@@ -24,7 +24,7 @@ EXPLICIT: Final = frozenset(
 _DRAWING: Final = frozenset({"binomial", "multinomial", "normal", "poisson", "sample_dirichlet", "standard_gamma"})
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
 # The start of the names of operations that take only the shape and dtype of a tensor, or update a `GradScaler`.
-_OF_SHAPE_ALONE: Final = ("_amp_update_scale", "empty", "full", "new_", "ones", "rand", "zeros")
+_OF_SHAPE_ALONE: Final = (SCALE_UPDATE, "empty", "full", "new_", "ones", "rand", "zeros")
 DERIVING: Final = frozenset({"backward", "grad"})
 
 
