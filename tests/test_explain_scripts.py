@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
 from gradir.explanations.from_cuts import explain_cuts as explain_file  # noqa: E402
+from gradir.frontends.pytorch import private  # noqa: E402
 
 Read = pytest.CaptureFixture[str]
 
@@ -105,6 +106,7 @@ def test_the_loss_may_be_made_as_the_file_is_imported(capfd: Read) -> None:
     Path("post.py").write_text(text)
     assert main(["explain", "--format", "json", "post.py:loss"]) == 1
     assert errors(json.loads(capfd.readouterr().out)) == [("detach", line_of(text, "detach"))]
+    assert not private.dispatch_modes(), "the recording has ended"
     # As a script it never comes to a backward.
     assert main(["explain", "post.py"]) == 2
     assert "e.g. post.py:" in capfd.readouterr().err

@@ -61,7 +61,9 @@ class Backwards(Patches):
             arguments = given.arguments
             arguments.update((name, _read_once(arguments[name])) for name in ("outputs", "inputs"))
             counts: bool | None = _is_stage_backward(frame)
-            if not counts and (leaves := _find_leaves(arguments)) and not module_of(frame).startswith("torch."):
+            # An explanation computes gradients too.
+            is_of_program = not module_of(frame).startswith(("gradir.", "torch."))
+            if not counts and is_of_program and (leaves := _find_leaves(arguments)):
                 counts = self._listener.counts_gradients(arguments["outputs"], leaves, frame)
             if counts is None:
                 arguments["retain_graph"] = True
