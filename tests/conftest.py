@@ -28,7 +28,7 @@ from gradir.ir import Graph
 # How long an example takes says more about the machine than about gradir. The examples are others in every run, and
 # no fixture that a property asks for changes from one to the next.
 _CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-for _name, _count in {"gradir": 10, "deep": 1000, "quick": 5}.items():
+for _name, _count in {"gradir": 20, "deep": 1000, "quick": 5}.items():
     settings.register_profile(_name, deadline=None, max_examples=_count, suppress_health_check=_CHECKS)
 settings.load_profile("gradir")
 

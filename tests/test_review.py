@@ -332,7 +332,7 @@ def test_a_storage_of_an_unread_slot_matches_any_where_its_node_is_renamed() -> 
 
 
 def test_large_graphs_are_compared_in_linear_time() -> None:
-    graph = chain(20_000)
+    graph = chain(50_000)
     middle = list(graph.nodes)[10_000]
     other = replace(graph, nodes={**graph.nodes, middle: replace(graph.nodes[middle], attrs={"v": 1})})
     found = gradir.diff(graph, other)
