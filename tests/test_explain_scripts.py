@@ -324,13 +324,6 @@ def test_a_gradient_that_stays_zero_in_a_script(line: str, kind: str, capfd: Rea
     assert (kind, line_of(text, line)) in errors(explained(text, capfd=capfd))
 
 
-def test_an_optimizer_with_the_parameters_of_another(capfd: Read) -> None:
-    wrong = "actors = torch.optim.Adam(critic.parameters())"
-    text = f"{NET}critic = nn.Linear(1, 1)\n{wrong}\ncritics = torch.optim.Adam(critic.parameters())\n"
-    text += "loss = critic(net(torch.ones(2, 3))).sum()\nactors.zero_grad()\nloss.backward()\nactors.step()\n"
-    assert errors(explained(text, capfd=capfd)) == [("not_in_optimizer", line_of(text, wrong))]
-
-
 def test_the_line_that_copies_a_tied_weight(capfd: Read) -> None:
     copy = "head.weight.data.copy_(embed.weight.data)"
     text = f"{HEAD}embed, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)\n{copy}\n"

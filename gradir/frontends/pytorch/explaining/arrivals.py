@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.explaining.zeros import LASTING_KINDS, SLOPES, Ori
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import read_stored_values
-from gradir.frontends.pytorch.reading.walk import GradFn, only_input
+from gradir.frontends.pytorch.reading.walk import GradFn, find_only_input
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, locate_function, locate_return
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
@@ -143,7 +143,7 @@ class Judge:
         """Return the normalization of one entry that gives a bounded function its input, or else the function."""
         if self._zeros.kind(self._origin(fn)) not in {"dead", "out_of_range"}:
             return fn
-        below = islice(follow(fn, only_input), 1, _MOST_ABOVE)
+        below = islice(follow(fn, find_only_input), 1, _MOST_ABOVE)
         return next((each for each in below if self._zeros.kind(self._origin(each)) == "one_entry"), fn)
 
     def _find_reset(self, fn: GradFn | None) -> Step | None:

@@ -120,9 +120,7 @@ class Search(Losses):
         self._tell_replaced(stale)
         own = {name: self.values[name] for name in self.names_that_are("reached") if name in self.subject.owned}
         lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
-        lost = set(lacking)
-        if lacking and not misuse.has_twin(self.given or set()):
-            lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking))
+        lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves only some of the parameters with a gradient, on purpose.
         lost -= misuse.find_in_living_optimizers({name: lacking[name] for name in lost})
         lost -= self._following(lost)

@@ -233,13 +233,6 @@ def find_in_living_optimizers(tensors: Mapping[str, torch.Tensor]) -> set[str]:
     return {names[key] for key in keys if key in names}
 
 
-def has_twin(trained: Set[int]) -> bool:
-    """Return whether several new optimizers have just these tensors, by id(), so that one should have others."""
-    new = (each for each in find_instances(torch.optim.Optimizer) if not fields_of(each).get("state"))
-    groups = (fields_of(each).get("param_groups") or () for each in new)
-    return sum({id(tensor) for group in several for tensor in group["params"]} == trained for several in groups) > 1
-
-
 def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:
     """Return the ``lacking`` names that an optimizer should have, since it has other parameters of the ``model``."""
     trained = [name for name in model if name not in lacking]

@@ -17,7 +17,7 @@ from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
 from gradir.frontends.pytorch.reading.members import iter_named_parameters
 from gradir.frontends.pytorch.reading.reach import find_instances
 from gradir.frontends.pytorch.reading.tensors import Modules, parse_params, unwrap_tensor
-from gradir.frontends.pytorch.reading.walk import only_input
+from gradir.frontends.pytorch.reading.walk import find_only_input
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.frontends.walks import follow, join_paths
@@ -156,7 +156,7 @@ def _collect_leaves(name: str, value: object, found: dict[str, torch.Tensor]) ->
 
 def _find_only_parameter(value: torch.Tensor) -> torch.Tensor | None:
     # For example, the parameter in ``nn.Parameter(values).to(device)``.
-    last = next(reversed([*islice(follow(value.grad_fn, only_input), _MOST_BACK)]), None)
+    last = next(reversed([*islice(follow(value.grad_fn, find_only_input), _MOST_BACK)]), None)
     leaf = getattr(last, "variable", None)
     return leaf if isinstance(leaf, nn.Parameter) else None
 

@@ -16,7 +16,7 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.attributes import neutral_name, to_signed
 from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.tensors import PLAIN, read_stored_values
-from gradir.frontends.pytorch.reading.walk import GradFn, only_input
+from gradir.frontends.pytorch.reading.walk import GradFn, find_only_input
 from gradir.frontends.pytorch.recording.steps import SHOWING
 from gradir.ir import Node, Ref
 from gradir.vocabulary.operations import OWN_NAMES
@@ -345,4 +345,4 @@ class NonfiniteOrigins:
 def _passes(fn: GradFn) -> bool:
     """Return whether a function gives the values of its input, or divides them by a number."""
     is_view = neutral_name(type(fn).__name__) in SHOWING
-    return is_view or (stem(fn) == "Div" and only_input(fn) is not None and not explain_undefined(fn))
+    return is_view or (stem(fn) == "Div" and find_only_input(fn) is not None and not explain_undefined(fn))

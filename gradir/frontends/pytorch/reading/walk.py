@@ -15,7 +15,7 @@ GradFn: TypeAlias = Any
 Edges: TypeAlias = tuple[tuple[GradFn | None, int], ...]
 
 
-def only_input(fn: GradFn) -> GradFn | None:
+def find_only_input(fn: GradFn) -> GradFn | None:
     """Return the grad_fn of the only input with a gradient, if any."""
     inputs = [child for child, _ in fn.next_functions if child is not None]
     return inputs[0] if len(inputs) == 1 else None
