@@ -301,7 +301,11 @@ def test_a_call_of_autograd_grad_that_trains_is_a_backward(text: str, capfd: Rea
 
 
 @pytest.mark.parametrize(
-    "clear", ["optimizer.zero_grad()", "net.zero_grad()", "optimizer.zero_grad(set_to_none=False)"]
+    "clear",
+    [
+        *("optimizer.zero_grad()", "net.zero_grad()", "optimizer.zero_grad(set_to_none=False)"),
+        "for each in net.parameters(): each.grad = None",
+    ],
 )
 def test_gradients_cleared_before_the_step_of_a_script(clear: str, capfd: Read) -> None:
     text = f"{BY_HAND}{OPTIMIZER}loss.backward()\n{clear}\noptimizer.step()\n"

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 import gradir  # noqa: E402
 from gradir.frontends.pytorch import private  # noqa: E402
-from gradir.frontends.pytorch.watching.recordings import Running  # noqa: E402
+from gradir.frontends.pytorch.watching.programs import Running  # noqa: E402
 
 nn = torch.nn
 

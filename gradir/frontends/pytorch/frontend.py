@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
     from gradir.frontends.pytorch.recorder import Recorder
-    from gradir.frontends.pytorch.watching.recordings import Running
+    from gradir.frontends.pytorch.watching.programs import Running
     from gradir.frontends.pytorch.watching.watch import Watching
     from gradir.protocols import Alike, BackwardCallback, LiveCapture, RecordCallback, Verification
     from gradir.request import CaptureRequest
@@ -115,6 +115,6 @@ class TorchFrontend:
 
     def running(self, request: CaptureRequest, reached: BackwardCallback) -> Running:
         """Count the backward calls of the program that runs inside the context, and report one of them."""
-        from gradir.frontends.pytorch.watching.recordings import Running
+        from gradir.frontends.pytorch.watching.programs import Running
 
         return Running(request, reached)

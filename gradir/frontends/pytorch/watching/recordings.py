@@ -15,27 +15,25 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Explanation
+from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.explaining.naming import add_place
 from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
-from gradir.frontends.pytorch.reading.tensors import Modules, read_scalar
+from gradir.frontends.pytorch.reading.tensors import Modules
 from gradir.frontends.pytorch.recorder import Recorder
-from gradir.frontends.pytorch.recording.exchange import find_stages, other_outputs
+from gradir.frontends.pytorch.recording.exchange import other_outputs
 from gradir.frontends.pytorch.recording.modes import set_modes
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.rank import UntilStep
 from gradir.frontends.pytorch.recording.steps import plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
-from gradir.frontends.pytorch.watching.backwards import Backwards, module_of
-from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
+from gradir.frontends.pytorch.watching.backwards import module_of
+from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.frontends.walks import frames_from
 from gradir.ir import Graph
-from gradir.protocols import BackwardCallback
 from gradir.request import CaptureRequest
 
 # These causes are at the line that makes the optimizer.
@@ -153,21 +151,6 @@ class Recording:
         causes = (add_place(each, place) if each.kind in _OPTIMIZER_CAUSES else each for each in found.causes)
         return replace(found, causes=tuple(causes))
 
-    def add_cleared(
-        self, found: Explanation, frame: FrameType, optimizer: Optimizer, place: Place
-    ) -> Explanation | None:
-        """Return an explanation with the gradients that a place cleared before a step, if the step finds no others."""
-        trained = parameters_of(optimizer)
-        if any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in trained):
-            return None
-        owned = {name: entry.tensor for entry in self.modules(frame).owned for name in entry.names}
-        tensors, keys = leaves_around(frame) | owned, set(map(id, trained))
-        reached = (name for name, status in found.statuses.items() if status == "reached" and name in tensors)
-        names = tuple(name for name in reached if id(tensors[name]) in keys)
-        cause = add_place(Cause("cleared", "error", names=names), place)
-        statuses = {**found.statuses, **dict.fromkeys(names, "cleared")}
-        return replace(found, statuses=statuses, causes=(*found.causes, cause)) if names else None
-
     def explain_failure(self, error: BaseException) -> Explanation | None:
         """Explain the error of an operation before the backward pass, or return ``None`` if no operation raised it."""
         recorder = self._recorder
@@ -219,197 +202,3 @@ def leaves_around(frame: FrameType | None) -> dict[str, torch.Tensor]:
         if issubclass(type(value), torch.Tensor) and value.is_leaf and value.requires_grad:
             found.setdefault(name, value)
     return found
-
-
-# Operations of the captured graph may run this many backward passes earlier.
-_RECORDED: Final = 10
-
-
-class RecordingProgram:
-    """A program with a recording of its beginning, or of the time before one of its backward passes."""
-
-    _recording: Recording | None = None
-
-    def explain_failure(self, error: BaseException) -> Explanation | None:
-        """Explain the error of a recorded operation, or return ``None`` if no operation raised it."""
-        return None if self._recording is None else self._recording.explain_failure(error)
-
-    def counts_gradients(self, outputs: object, leaves: Sequence[torch.Tensor], frame: FrameType) -> bool | None:  # noqa: ARG002
-        """Return whether a call of ``torch.autograd.grad`` is a backward, or None."""
-        return False
-
-    def stop_recording(self) -> None:
-        """Stop the recording, if there is one."""
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            recording.leave()
-
-
-class Running(RecordingProgram):
-    """Counts the calls of backward of a program, and captures or explains one of them."""
-
-    def __init__(self, request: CaptureRequest, reached: BackwardCallback) -> None:
-        self.calls = 0
-        self._request, self._step, self._reached = request, request.step, reached
-        self._backwards = Backwards(self)
-        self._optimizers = Optimizers()
-        self._scaling = Scaling()
-        self._raised: BaseException | None = None
-        self._until: UntilStep | None = None
-        # The last call of `torch.autograd.grad`, until an optimizer steps with its gradients.
-        self._undecided: tuple[object, Sequence[torch.Tensor], FrameType] | None = None
-        self._explained: tuple[Explanation, FrameType] | None = None
-        self.is_piped = False
-        """Whether the last counted call is a schedule's, so that its other microbatches do not count."""
-
-    def __enter__(self) -> Running:
-        self._backwards.__enter__()
-        self._optimizers.__enter__()
-        self._optimizers.callback(register_optimizer_step_pre_hook(self._on_step_begin).remove)
-        if self._request.flow:
-            self._scaling.__enter__()
-        self._update_recording()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._until is not None:
-            self._until.close()
-        self._close()
-        self.stop_recording()
-
-    def on_backward_begin(self, tensors: object, frame: FrameType) -> bool:
-        """Count a call, and capture or explain the requested one; return whether to skip its backward pass."""
-        if self._raised is not None:
-            raise self._raised
-        self._undecided = self._explained = None
-        if self.is_piped:
-            return False
-        if self._until is not None:
-            self._until.end()
-        self.is_piped = find_stages(frame) is not None
-        self.calls += 1
-        if self.calls != self._step:
-            return False
-        try:
-            if self._reached(_Call(self, tensors, frame)):
-                self._step += 1
-        except BaseException as error:
-            self._raised = error
-            raise
-        return self._until is not None and not self._until.sends
-
-    def on_backward_failing(self, tensors: object, frame: FrameType) -> None:
-        """Explain roots without a graph. Otherwise torch raises its own error."""
-        if self._request.flow and self.calls + 1 == self._step:
-            self.on_backward_begin(tensors, frame)
-
-    def counts_gradients(self, outputs: object, leaves: Sequence[torch.Tensor], frame: FrameType) -> bool | None:
-        """Count a call of a program without an optimizer; else a step with its gradients decides."""
-        if not self._request.flow or self._optimizers.stepping is not None:
-            return False
-        if not self._optimizers.alive:
-            return True
-        self._undecided = outputs, leaves, frame
-        return None
-
-    def on_backward_end(self, tensors: object, *, has_ended: bool) -> None:  # noqa: ARG002
-        """Start or stop the recording."""
-        self._optimizers.forget_changes()
-        if self._until is None and not self.is_piped:
-            self._start_step(has_ended=has_ended)
-
-    def _on_step_begin(self, optimizer: Optimizer, *_: object) -> None:
-        if self.is_piped and self._until is None:
-            self.is_piped = False
-            self._start_step(has_ended=True)
-        trained = {id(tensor) for tensor in parameters_of(optimizer) if tensor.grad is not None}
-        if self._undecided is not None:
-            outputs, leaves, frame = self._undecided
-            if not trained.isdisjoint(map(id, leaves)):
-                self.on_backward_begin(outputs, frame)
-                self.on_backward_end(outputs, has_ended=True)
-        place = self._optimizers.clearing_place(optimizer)
-        if self._explained is not None and place is not None:
-            found = self.recording.add_cleared(*self._explained, optimizer, place)
-            if found is not None:
-                self._reached(_Call(self, None, self._explained[1], found))
-            self._explained = None
-
-    def _start_step(self, *, has_ended: bool) -> None:
-        if self._recording is not None:
-            self._recording.start_step(self._step - self.calls, has_ended=has_ended)
-        self._update_recording()
-
-    @property
-    def waiting(self) -> int | None:
-        """The number of operations so far, if the program waits for other processes."""
-        return None if self._recording is None else self._recording.waiting
-
-    def capture_stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
-        """Return a graph without nodes, with the collectives since the last backward pass."""
-        return None if self._recording is None else self._recording.capture_stopped(why, error)
-
-    def explain(self, outputs: object, frame: FrameType | None = None) -> Explanation:
-        """Explain outputs of the program, as if it called backward on them."""
-        is_scaled = self._scaling.excuses(outputs, self._scaling.remove_scale(outputs))
-        found = self.recording.explain(outputs, frame)
-        causes = (replace(each, level="info") if is_scaled and may_be_scale(each) else each for each in found.causes)
-        found = replace(found, causes=tuple(causes))
-        self._explained = None if frame is None else (found, frame)
-        return found
-
-    def finish(self) -> Graph | None:
-        """Return the captured graph with the collectives until the program's end, ``None`` after a step."""
-        return None if self._until is None or self._until.is_over else self._until.graph
-
-    def go_on(self, stepped: Callable[[Graph], None]) -> bool:
-        """Let the program run on without its backward pass, up to the optimizer's step."""
-        if self._recording is None or not (self._request.collectives or self.is_piped):
-            return False
-        self._until = self._recording.run_to_step(stepped, sends=self.is_piped)
-        return True
-
-    @property
-    def recording(self) -> Recording:
-        """The recording, which must exist."""
-        if self._recording is None:
-            raise CaptureError("nothing was recorded before this backward")
-        return self._recording
-
-    def _close(self) -> None:
-        for patches in (self._backwards, self._optimizers, self._scaling):
-            patches.close()
-
-    def _update_recording(self) -> None:
-        remaining = self._step - self.calls
-        if remaining <= 0 and self._raised is None:
-            self._close()
-            self.stop_recording()
-        elif remaining <= _RECORDED and self._recording is None:
-            self._recording = Recording(replace(self._request, step=remaining), self._optimizers)
-
-
-class _Call:
-    """A call of backward before it runs; see `gradir.protocols.ReachedBackward`."""
-
-    def __init__(
-        self, running: Running, tensors: object, frame: FrameType, explained: Explanation | None = None
-    ) -> None:
-        self._running, self._tensors, self._frame, self._explained = running, tensors, frame, explained
-
-    @property
-    def loss(self) -> float | None:
-        return read_scalar(self._tensors)
-
-    @property
-    def is_piped(self) -> bool:
-        return self._running.is_piped
-
-    def capture(self) -> Graph:
-        return self._running.recording.capture(self._tensors, self._frame, is_piped=self.is_piped)
-
-    def go_on(self, stepped: Callable[[Graph], None]) -> bool:
-        return self._running.go_on(stepped)
-
-    def explain(self) -> Explanation:
-        return self._explained or self._running.explain(self._tensors, self._frame)

@@ -26,8 +26,9 @@ from gradir.frontends.pytorch.watching.movements import Movements
 from gradir.frontends.pytorch.watching.old_graphs import GraphCounter
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, has_skipped, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of
+from gradir.frontends.pytorch.watching.programs import RecordingProgram
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
-from gradir.frontends.pytorch.watching.recordings import Recording, RecordingProgram, leaves_around
+from gradir.frontends.pytorch.watching.recordings import Recording, leaves_around
 from gradir.frontends.pytorch.watching.tape import Tape, compute_again
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, encode_number
