@@ -389,7 +389,7 @@ Net()(torch.ones(2, 4)).sum().backward()
 
 def test_ranks_that_wait_for_each_other_end_with_files_that_say_where(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(APART)
-    done = command_on_ranks(["run", "-o", "run.{rank}.gir", "--patience", "1", "train.py"], 2, tmp_path)
+    done = command_on_ranks(["run", "-o", "run.{rank}.gir", "--patience", "4", "train.py"], 2, tmp_path)
     assert done.returncode != 0
     assert "without progress in forward all_reduce float32[1] on world:" in done.stdout
     found = gradir.ranks(sorted(tmp_path.glob("*.gir")))
@@ -401,7 +401,7 @@ def test_ranks_that_wait_for_each_other_end_with_files_that_say_where(tmp_path: 
             "rank 0 in forward all_reduce float32[1] on world:2 (train.py:13)",
             "rank 1 in forward all_reduce float32[1] on world:3 (train.py:13)",
         ),
-    )
+    ), done.stdout
 
 
 BY_HAND = """\
