@@ -43,7 +43,7 @@ def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
     lines = diff.to("text", details=True).splitlines()
     at = lines.index("(by module)")
     assert lines[at + 1 : at + 3] == [
-        "  ~ 12 modules blocks.{0..5}.{norm1,norm2}  each ~1 node (in, saved)",
+        "  ~ 12 modules blocks.{0..5}.{norm1,norm2}  each ~1 node (in)",
         "  ~ 6 modules blocks.{0..5}.drop  each ~2 nodes (in)",
     ]
     titles = [line for line in lines if "in each of" in line]

@@ -15,6 +15,7 @@ import gradir
 from gradir.ir import Builder, Cut, Graph, Node, Scope, Source, TensorMeta
 from gradir.ir.marks import overlay_verdict
 from gradir.review.summary import sentence
+from gradir.review.wording import settings
 
 SENTENCES = {
     "detached-residual": "6 lost inputs: in[0] of add:1 in blocks.{0..5}; nothing else.",
@@ -80,7 +81,7 @@ def test_a_setting_that_modules_of_several_sizes_share_is_told() -> None:
         return b.build(scopes=scopes)
 
     said = sentence(gradir.diff(graph(has_bias=True), graph(has_bias=False)))
-    assert said == "default → bias=False, parameter left out of {one,two}; nothing else."
+    assert said == "default → bias=False (parameter left out) in {one,two}; nothing else."
 
 
 def test_lines_that_moved_are_no_edit_beside_one() -> None:
@@ -306,8 +307,8 @@ def _network(*, cut: bool = False, tanh: bool = True, exchanged: bool = False, b
     ("edits", "said"),
     [
         ({"cut": True, "tanh": False}, ["no gradient", "tanh left out of head"]),
-        ({"exchanged": True, "by": 3.0}, ["other inputs in top", "other: 2.0 → 3.0 in side"]),
-        ({"tanh": False, "by": 3.0}, ["tanh left out of head", "other: 2.0 → 3.0 in side"]),
+        ({"exchanged": True, "by": 3.0}, ["other inputs in top", "mul by 2.0 → 3.0 in side"]),
+        ({"tanh": False, "by": 3.0}, ["tanh left out of head", "mul by 2.0 → 3.0 in side"]),
     ],
 )
 def test_nothing_else_is_true(edits: dict[str, Any], said: list[str]) -> None:
@@ -337,3 +338,25 @@ def test_there_is_none_where_a_single_change_says_it_all_or_one_graph_is_empty()
     assert not findings_of_kinds(gradir.diff(one, other), "summary")
     assert not findings_of_kinds(gradir.diff(one, one), "summary")
     assert not findings_of_kinds(gradir.diff(Graph.of([]), Graph.of([Node(f"x{n}") for n in range(9)])), "summary")
+
+
+def test_an_operation_put_elsewhere_does_not_replace_the_removed_one() -> None:
+    def graph(*operations: str) -> Graph:
+        b = Builder()
+        meta = TensorMeta("float32", (4,))
+        found = b.tensor("w", meta, role="parameter")
+        for name in operations:
+            found = b.function(name, [found], [meta], scope="" if name in {"tanh", "relu"} else name)
+        b.output(found)
+        return b.build(scopes=[Scope(""), Scope("exp"), Scope("sin")])
+
+    def said(*after: str) -> str:
+        return sentence(gradir.diff(graph("exp", "tanh", "sin"), graph(*after)))
+
+    assert said("exp", "sin", "relu") == "relu put into and tanh left out of (top level); nothing else."
+    assert said("exp", "relu", "sin") == "tanh became relu in (top level); nothing else."
+
+
+def test_equal_settings_are_one_and_name_their_operation() -> None:
+    (change,) = gradir.diff(_network(by=2.0), _network(by=3.0)).changes
+    assert settings((change, field) for field in change.fields * 2) == "mul by 2.0 → 3.0"

@@ -11,13 +11,12 @@ from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, pluralize, short_bytes, size_text, word
 from gradir.review.wording import (
     change_text,
+    field_texts,
     field_value_text,
-    field_value_texts,
     list_modules,
     module_name,
     modules_text,
     nesting,
-    one_line,
     operation_or_class,
     role_text,
     unknown_sizes,
@@ -203,8 +202,8 @@ def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
     readers: dict[str, list[str]] = {}
     for change in (changes[at] for at in finding.changes[0]):
         fields: dict[tuple[str, str], list[str]] = {}
-        for field in change.fields:
-            fields.setdefault(field_value_texts(field), []).append(one_line(field.name))
+        for name, before, after in field_texts(change):
+            fields.setdefault((before, after), []).append(name)
         edges = "; ".join(f"{', '.join(names)}: {before} -> {after}" for (before, after), names in fields.items())
         readers.setdefault(edges, []).append(change_text(change, summary=False))
     texts = [

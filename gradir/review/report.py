@@ -229,10 +229,11 @@ def _has_row(change: Change, wholes: WholeModules) -> bool:
 
 def _settings(scope: Change | None, growth: Size) -> str:
     """Return the changed settings of a module; its counts only if the column of parameters is empty."""
-    fields = () if scope is None else scope.fields
-    if scope is not None and scope.kind in ADDED_OR_REMOVED:
-        return operation_or_class(scope) if fields else ""
-    return settings(field for field in fields if not (growth.parameters and field.path[0] in COUNTS))
+    if scope is None:
+        return ""
+    if scope.kind in ADDED_OR_REMOVED:
+        return operation_or_class(scope) if scope.fields else ""
+    return settings((scope, field) for field in scope.fields if not (growth.parameters and field.path[0] in COUNTS))
 
 
 def _title(row: _Row, paths: Sequence[str], before: Sequence[str]) -> str:

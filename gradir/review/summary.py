@@ -32,7 +32,7 @@ _FIRST: Final = (
 )
 _WHOLE: Final = ("module-added", "module-removed")
 _LAST: Final = ("hooked", "unhooked", "tensors")
-# A report lists this many changes of one module without a summary.
+# A report lists this many changes without a summary.
 _FEW: Final = 3
 # Longer settings are counted.
 _LONGEST: Final = 80
@@ -47,6 +47,7 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
     phrases = _phrases(evidence, findings)
     are_two_models = any(each.kind == "two-models" for each in findings)
     is_long = any(map(_is_long, findings)) or bool(_find_replaced(evidence, findings))
+    is_long |= sum(len(each.changes[0]) for each in findings if each.kind in {"same", "reads"}) > _FEW
     if len(phrases) < 2 and (are_two_models or not is_long):
         return
     level: Level = "error" if any(each.level == "error" for each in findings) else "change"
@@ -99,9 +100,7 @@ def _find_replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Find
 
 
 def _is_long(finding: Finding) -> bool:
-    size = sum(map(len, finding.changes))
-    is_long = size > 1 and (len(finding.subjects) > 1 or (finding.kind == "same" and size > _FEW))
-    return is_long or finding.kind == "rewritten"
+    return finding.kind == "rewritten" or (sum(map(len, finding.changes)) > 1 and len(finding.subjects) > 1)
 
 
 def _renames(findings: Sequence[Finding]) -> str:
@@ -162,6 +161,10 @@ def _edits(
     following: dict[tuple[str, str], list[str]] = {}
     # Added or removed modules that differ only in sizes share a phrase with their class.
     with_settings: dict[tuple[str, str], dict[tuple[str, str], tuple[str, str]]] = {}
+    read_instead: dict[str, set[str]] = {}
+    for field in (field for change in evidence.changes for field in change.fields if field.path[0] == "in"):
+        if isinstance(field.before, Ref) and isinstance(field.after, Ref):
+            read_instead.setdefault(field.before.id, set()).add(field.after.id)
     for finding in findings:
         own = [evidence.changes[at] for at in finding.changes[0]]
         into = following if all(map(consequences.include, own)) else places
@@ -182,7 +185,7 @@ def _edits(
                     replace(each, fields=tuple(field for field in each.fields if field.path[0] not in differing))
                     for each in own
                 ]
-            edit = (_edit(own, evidence.vocabulary.accumulators), "")
+            edit = (_edit(own, evidence.vocabulary.accumulators, read_instead), "")
         else:
             edit, described, of_class = _whole_module(own, itself=finding.details.get("itself", True))
             with_settings.setdefault(edit, {})[described] = of_class
@@ -198,7 +201,7 @@ def _edits(
 
 
 def _description(changes: Sequence[Change]) -> str:
-    return settings(field for change in changes for field in change.fields if field.path == ("detail",))
+    return settings((change, field) for change in changes for field in change.fields if field.path == ("detail",))
 
 
 def _is_of_text(change: Change) -> bool:
@@ -227,7 +230,8 @@ def _whole_module(changes: Sequence[Change], *, itself: bool) -> list[tuple[str,
     return [(name, " left out") if is_removed else (f"{name} put in as", "") for name in names]
 
 
-def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
+def _edit(changes: Sequence[Change], accumulators: Collection[str], read_instead: Mapping[str, Collection[str]]) -> str:
+    """Return the text before the modules of an edit; nodes read values of ``read_instead`` in place of its keys."""
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
@@ -245,15 +249,17 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
     added += [field_value_text(field.path, field.after) for _, field in replaced]
     description = _description(changes)
     if removed or added:
-        first = f"{description}, " if 0 < len(description) <= _LONGEST else ""
         texts = [_count_operations(names) for names in (removed, added) if names]
-        how = "in" if removed and added else "put into" if added else "left out of"
+        how, where = ("", "in") if removed and added else (" put", "into") if added else (" left out", "of")
         if sorted(removed) == sorted(added):
             # The new operations only have the same names.
-            texts, how = texts[:1], "replaced in"
-        return f"{first}{' became '.join(texts)} {how}"
+            texts, how = texts[:1], " replaced"
+        elif removed and added and not (replaced or description) and _are_bypassed(changes, read_instead):
+            return f"{texts[1]} put into and {texts[0]} left out of"
+        text = f"{' became '.join(texts)}{how}"
+        return f"{description} ({text}) in" if 0 < len(description) <= _LONGEST else f"{text} {where}"
     fields = [
-        field
+        (change, field)
         for change in changes
         for field in change.fields
         if not _is_edge(field) and (change.subject == "node" or field.path[0] not in _COUNTS)
@@ -261,6 +267,13 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
     # Named settings say more than a count, and usually cause the other changes.
     texts = [settings(fields), description if "=" in description else "", pluralize(len(changes), "change")]
     return f"{next(text for text in texts if 0 < len(text) <= _LONGEST)} in"
+
+
+def _are_bypassed(changes: Sequence[Change], read_instead: Mapping[str, Collection[str]]) -> bool:
+    """Return whether nodes read other nodes in place of the removed ones, and none reads an added one."""
+    added = {change.id for change in changes if change.kind == "added"}
+    read = {name for change in changes if change.kind == "removed" for name in read_instead.get(change.id, ())}
+    return bool(read) and added.isdisjoint(read)
 
 
 def _write_became(change: Change, field: FieldChange) -> str:

@@ -218,12 +218,26 @@ def field_texts(change: Change) -> Iterator[tuple[str, str, str]]:
 
 
 def visible_fields(change: Change) -> tuple[FieldChange, ...]:
-    """Return the fields to list below a change, without the settings of an added node or another operation."""
+    """Return the fields to list below a change, without those that its own line or another field says."""
     if change.kind in ADDED_OR_REMOVED:
         return ()
-    if not any(field.path == _OPERATION for field in change.fields):
-        return change.fields
-    return tuple([field for field in change.fields if field.path[0] != _ATTRIBUTES])
+    moved = {_ends_of(field) for field in change.fields if field.path[0] == "in"} - {None}
+    has_other_operation = any(field.path == _OPERATION for field in change.fields)
+
+    def is_said(field: FieldChange) -> bool:
+        if field.path[0] == _ATTRIBUTES:
+            return has_other_operation
+        # A saved input comes from another node because the operation has another input.
+        return field.path[0] == "saved" and field.path[-1] == "origin" and _ends_of(field) in moved
+
+    return tuple([field for field in change.fields if not is_said(field)])
+
+
+def _ends_of(field: FieldChange) -> tuple[Ref | None, Ref | None] | None:
+    """Return the nodes before and after; ``None`` if a value is no node, as in a Diff that was read from a file."""
+    before, after = (None if value is UNSET else value for value in (field.before, field.after))
+    is_edge = (before is None or isinstance(before, Ref)) and (after is None or isinstance(after, Ref))
+    return (before, after) if is_edge else None
 
 
 def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
@@ -346,10 +360,10 @@ def _name_values_of(change: Change, vocabulary: Vocabulary) -> Change:
     return replace(change, fields=tuple(map(name_both, change.fields)))
 
 
-def settings(fields: Iterable[FieldChange]) -> str:
-    """Return the changed fields of a module, those with equal values together; of a description, its changed parts."""
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for field in fields:
+def settings(fields: Iterable[tuple[Change, FieldChange]]) -> str:
+    """Return changed fields, those with equal values together; of a description, its changed parts."""
+    grouped: dict[tuple[str, str], dict[str, None]] = {}
+    for change, field in fields:
         before, after = field_value_texts(field)
         if field.path == _DESCRIPTION:
             # A description on one printable line has no quotes.
@@ -358,11 +372,19 @@ def settings(fields: Iterable[FieldChange]) -> str:
                 for value, text in ((field.before, before), (field.after, after))
             ]
             before, after = _find_differing_parts(*plain)
-        grouped.setdefault((before, after), []).append(one_line(field.name))
-    return "; ".join(
-        f"{before} → {after}" if names[0] in {"class", "detail"} else f"{', '.join(names)}: {before} → {after}"
-        for (before, after), names in grouped.items()
-    )
+        grouped.setdefault((before, after), {})[_setting_name(change, field)] = None
+    return "; ".join(f"{', '.join(names)}{before} → {after}" for (before, after), names in grouped.items())
+
+
+def _setting_name(change: Change, field: FieldChange) -> str:
+    """Return the text before the values of a setting: ``mul by `` or ``softmax dim: ``."""
+    if field.path in (("class",), _DESCRIPTION):
+        return ""
+    if field.path[0] != _ATTRIBUTES or len(field.path) == 1:
+        return f"{one_line(field.name)}: "
+    key = str(field.path[-1])
+    is_factor = change.label in _BY and (change.label, key) not in _DIVIDED
+    return f"{word(change.label)} {'by' if is_factor else f'{word(key)}:'} "
 
 
 def _find_differing_parts(before: str, after: str) -> tuple[str, str]:
