@@ -73,6 +73,19 @@ def devices_in_a_loop(w: Any, x: Any) -> Any:
     return lax.scan(lambda h, _: (part(w, h), None), x, None, length=2)[0].mean()
 
 
+@jax.custom_gradient
+def rounded(x: Any) -> Any:
+    return jnp.round(x), jnp.zeros_like
+
+
+def rounded_before_a_product(w: Any, x: Any) -> Any:
+    return (rounded(jnp.tanh(x @ w["first"])) @ w["last"]).sum()
+
+
+def rounded_in_a_checkpoint(w: Any, x: Any) -> Any:
+    return (jax.checkpoint(rounded)(jnp.tanh(x @ w["first"])) @ w["last"]).sum()
+
+
 @pytest.mark.parametrize(
     ("fn", "args", "held"),
     [
@@ -84,6 +97,8 @@ def devices_in_a_loop(w: Any, x: Any) -> Any:
         (eigenvalues_alone, (W,), None),
         (left_vectors_alone, (W,), None),
         (chosen_while_traced, (W,), 0),
+        (rounded_before_a_product, ({"first": W, "last": W}, X), 32),
+        (rounded_in_a_checkpoint, ({"first": W, "last": W}, X), 32),
     ],
 )
 def test_the_graph_holds_what_jax_keeps(fn: Callable[..., Any], args: tuple[Any, ...], held: int | None) -> None:
