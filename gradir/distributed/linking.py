@@ -249,10 +249,8 @@ class _Side:
                 yield copy
 
     def scopes(self) -> Iterator[Scope]:
-        yield replace(self.graph.scopes.get("", Scope("")), path=self._name)
-        for path, scope in self.graph.scopes.items():
-            if path:
-                yield replace(scope, path=self._path(path))
+        for path, scope in {"": Scope(""), **self.graph.scopes}.items():
+            yield replace(scope, path=self._path(path))
 
     def head(self) -> dict[str, Any]:
         return rename_in_head(self.graph, self._id, keeps_slots=True)

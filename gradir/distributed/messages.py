@@ -42,8 +42,8 @@ def find_channels(ranks: Sequence[RankFile]) -> tuple[list[Channel], list[str]]:
             is_forward = from_stage < to_stage
         elif back is None:
             is_forward = True
-        elif sorted(map(str, back)) == sorted(map(str, tensors)) and _agree_on_first(ranks, way):
-            is_forward = _sends_first(ranks, way)
+        elif sorted(map(str, back)) == sorted(map(str, tensors)) and len(firsts := _find_first_ways(ranks, way)) == 1:
+            is_forward = way in firsts
         else:
             is_forward = False
             if sender < receiver:
@@ -102,14 +102,8 @@ def _describe(issued: Collective) -> str:
     return f"{', '.join(map(str, issued.tensors))} in {issued.phase}"
 
 
-def _sends_first(ranks: Iterable[RankFile], way: _Way) -> bool:
-    key, sender, receiver = way
-    one = next(one for one in ranks if one.rank.rank == sender)
-    first = next(way for way, _ in _messages(one) if way[0] == key and {*way[1:]} == {sender, receiver})
-    return first == way
-
-
-def _agree_on_first(ranks: Sequence[RankFile], way: _Way) -> bool:
-    """Return whether both ranks issue the same direction first."""
-    key, sender, receiver = way
-    return _sends_first(ranks, way) != _sends_first(ranks, (key, receiver, sender))
+def _find_first_ways(ranks: Iterable[RankFile], way: _Way) -> set[_Way]:
+    """Return the ways of the first messages that two ranks exchange, as each of them issues them."""
+    key, *pair = way
+    both = (one for one in ranks if one.rank.rank in pair)
+    return {next(each for each, _ in _messages(one) if each[0] == key and {*each[1:]} == {*pair}) for one in both}
