@@ -180,14 +180,15 @@ class Assembly:
             value = value.start
         if not value.is_live:
             return None
-        return self._argument(value, "parameter") if value.record is None else self._find_output(value)
+        return self._argument(value) if value.record is None else self._find_output(value)
 
     def _find_output(self, value: Value) -> ir_build.Value | None:
         made = self._made.get(id(value.record)) if value.record is not None and value.is_live else None
         return None if made is None else made.output(value.number)
 
-    def _argument(self, value: Value, role: str) -> ir_build.Value:
+    def _argument(self, value: Value) -> ir_build.Value:
         if id(value) not in self._made:
+            role = "parameter" if value.is_live else "input"
             tensor, scope = jaxprs.meta_of(value.aval), self._scopes.owner(value.name)
             self._made[id(value)] = self._builder.tensor(value.name, tensor, role=role, scope=scope)
         return self._made[id(value)]
@@ -197,7 +198,7 @@ class Assembly:
         if value is None:
             return None
         if value.kind == "argument":
-            return self._argument(value, "parameter" if value.is_live else "input")
+            return self._argument(value)
         return value.number if value.record is record else self._find_output(value)
 
     def _add_leaf_cut(self, kind: str, leaf: Value) -> None:
