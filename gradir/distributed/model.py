@@ -123,6 +123,6 @@ class Ranks(_Data, frozen=True, dict=True):
         return None if run is None else make_picture(*run)
 
     def with_files(self, load: Callable[[], tuple[Graph, ...]], run: tuple[Sequence[RankFile], Outcome]) -> Ranks:
-        """Return the report, with a function that loads a graph for each group, and what a picture shows."""
+        """Return the report, with a function that loads its graphs, and what a picture shows."""
         self.__dict__.update({_GRAPHS: load, _RUN: run})
         return self

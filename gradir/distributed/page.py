@@ -1,4 +1,4 @@
-"""Write the report on ranks as a page to open in a browser, with their collectives side by side and their mesh."""
+"""Write the report on ranks as a page to open in a browser."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
 
 
 def find_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters of a function, ``None`` if it has no signature, as some of C."""
+    """Return the parameters of a function, ``None`` if it has no signature."""
     try:
         return [*inspect.signature(fn).parameters.values()]
     except (ValueError, TypeError):
