@@ -49,7 +49,7 @@ PATIENCE = 120.0
 STARTS = 2_500
 """Milliseconds in which a browser has started."""
 
-SMALL = {"flat": 50, "wide": 50, "search": 2, "pan": 2, "settled": 300, "moves": 10}
+SMALL = {"flat": 50, "wide": 50, "search": 2, "pan": 2, "settled": 300, "moves": 10, "frames": 10}
 """Sizes by which nothing is measured; ``settled`` are the milliseconds after which nothing moves any more."""
 
 ADAPTER = {
@@ -61,13 +61,13 @@ ADAPTER = {
     "fileExts": ["json"],
 }
 FRAMES = """
-() => new Promise((done) => {
+(count) => new Promise((done) => {
   const found = [];
   let last = 0;
   const note = (now) => {
     if (last > 0) found.push(now - last);
     last = now;
-    if (found.length < 90) requestAnimationFrame(note);
+    if (found.length < count) requestAnimationFrame(note);
     else done(found);
   };
   requestAnimationFrame(note);
@@ -250,7 +250,7 @@ def measure_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
         for _ in range(14):
             page.page.keyboard.press("-")
         page.page.wait_for_timeout(sizes["settled"])
-        page.page.evaluate(f"window.frames_ = ({FRAMES})()")
+        page.page.evaluate(f"window.frames_ = ({FRAMES})({sizes['frames']})")
         page.page.mouse.move(700, 450)
         page.page.mouse.down()
         for step in range(sizes["moves"]):
@@ -294,7 +294,7 @@ def main() -> None:
         ]
         print(table(heads, rows), flush=True)
         print()
-        sizes = {"flat": 20_000, "wide": 2_000, "search": 1550, "pan": 84, "settled": 1000, "moves": 120}
+        sizes = {"flat": 20_000, "wide": 2_000, "search": 1550, "pan": 84, "settled": 1000, "moves": 120, "frames": 90}
         with launch(playwright) as browser:
             print(measure_use(browser, Path(name), sizes if not smoke else SMALL))
 

@@ -73,6 +73,34 @@ def devices_in_a_loop(w: Any, x: Any) -> Any:
     return lax.scan(lambda h, _: (part(w, h), None), x, None, length=2)[0].mean()
 
 
+@jax.custom_gradient
+def rounded(x: Any) -> Any:
+    return jnp.round(x), jnp.zeros_like
+
+
+def rounded_before_a_product(w: Any, x: Any) -> Any:
+    return (rounded(jnp.tanh(x @ w["first"])) @ w["last"]).sum()
+
+
+def rounded_and_not(w: Any, x: Any) -> Any:
+    return (rounded(jnp.tanh(x @ w)) @ w).sum()
+
+
+def stopped_in_a_checkpoint(w: Any, x: Any) -> Any:
+    def block(w: Any, x: Any) -> Any:
+        return lax.stop_gradient(jnp.tanh(x @ w["first"])) @ w["last"]
+
+    return (jax.checkpoint(block, policy=POLICIES.dots_saveable)(w, x) ** 2).sum()
+
+
+def stopped_in_loops(w: Any, x: Any) -> Any:
+    def step(h: Any, _: object) -> Any:
+        stopped = lax.scan(lambda h, _: (lax.stop_gradient(h) * 2, None), jnp.tanh(h @ w["first"]), None, length=2)
+        return stopped[0] @ w["last"], None
+
+    return lax.scan(step, x, None, length=2)[0].sum()
+
+
 @pytest.mark.parametrize(
     ("fn", "args", "held"),
     [
@@ -84,6 +112,10 @@ def devices_in_a_loop(w: Any, x: Any) -> Any:
         (eigenvalues_alone, (W,), None),
         (left_vectors_alone, (W,), None),
         (chosen_while_traced, (W,), 0),
+        (rounded_before_a_product, ({"first": W, "last": W}, X), 32),
+        (rounded_and_not, (W, X), 32),
+        (stopped_in_a_checkpoint, ({"first": W, "last": W}, X), 32),
+        (stopped_in_loops, ({"first": W, "last": W}, X), 64),
     ],
 )
 def test_the_graph_holds_what_jax_keeps(fn: Callable[..., Any], args: tuple[Any, ...], held: int | None) -> None:

@@ -235,6 +235,13 @@ def test_what_torch_refuses_without_an_exchange_is_an_error_of_the_program(folde
     assert left.stopped == "raises"
 
 
+@pytest.mark.parametrize("end", ["", "dist.destroy_process_group()", "dist.destroy_process_group(dist.group.WORLD)"])
+def test_a_rank_that_ends_before_its_step_leaves_a_file(end: str, folder: Path) -> None:
+    left = ran(f"head(torch.ones(2, 4)).sum().backward()\n{end}", folder, "--step", "2")
+    assert left.rank is not None
+    assert (left.rank.stopped, left.rank.world, left.nodes) == ("ends", 2, {})
+
+
 def test_a_process_that_aborts_in_a_step_leaves_a_file(folder: Path) -> None:
     abort = "import os\nhead.register_forward_hook(lambda *_: [dist.all_reduce(torch.ones(2)), os.abort()])\nstep()"
     (folder / "train.py").write_text(SCRIPT + abort)

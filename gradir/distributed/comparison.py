@@ -17,7 +17,6 @@ from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import find_swapped
 from gradir.distributed.reading import RankFile, graph_in, group_members, read_ranks
 from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulate
-from gradir.distributed.timeline import make_picture
 from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, find_late_ranks, find_open_ranks, find_unaligned
 from gradir.distributed.words import describe_collective, span
 from gradir.ir import Collective, Graph
@@ -64,7 +63,8 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
     compared: list[RankFile] = []
     skipped: list[list[RankFile]] = []
     read_nodes = 0
-    for members in _group_by_graph([one for one in ranks if not one.rank.stopped]):
+    by_graph = group_by_key(((one.rank.stage, one.digest), one) for one in ranks if not one.rank.stopped)
+    for members in sorted(by_graph.values(), key=lambda members: (-len(members), members[0].rank.rank)):
         stage = members[0].rank.stage
         if stage in usual and len(groups) >= _FEW and read_nodes > _MOST_NODES:
             skipped.append(members)
@@ -102,10 +102,11 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
     numbers = tuple(one.rank.rank for one in ranks)
     # A process that recorded its collectives names its backend, even if it exchanged nothing.
     recorded = any(one.rank.backend or one.collectives for one in ranks)
-    stopped = _group_by_stop(ranks, cut_off)
+    stops = ((CUT_OFF if one.rank.rank in cut_off else one.rank.stopped, one.rank.rank) for one in ranks)
+    stopped = {why: tuple(each) for why, each in group_by_key(stops).items() if why}
     findings = [*problems, *findings, *on_some]
     found = Ranks(world, numbers, tuple(groups), tuple(findings), outcome.done, on_all, recorded, stopped, unaligned)
-    return found.with_files(lambda: tuple(map(graph_in, firsts)), lambda: make_picture(ranks, outcome))
+    return found.with_files(lambda: tuple(map(graph_in, firsts)), (ranks, outcome))
 
 
 def _group(members: Sequence[RankFile], graph: Graph) -> Group:
@@ -181,11 +182,6 @@ def _check_collectives(
     if not hangs and not mixed:
         hangs = [*_report_stopped([files[rank] for rank in sorted(stopped)])]
     return outcome, [*hangs, *mixed, *find_missing(compared), *_find_differing_values(compared)], cut_off
-
-
-def _group_by_stop(ranks: Iterable[RankFile], cut_off: Container[int]) -> Mapping[str, tuple[int, ...]]:
-    reasons = ((CUT_OFF if one.rank.rank in cut_off else one.rank.stopped, one.rank.rank) for one in ranks)
-    return {why: tuple(numbers) for why, numbers in group_by_key(reasons).items() if why}
 
 
 def _report_stopped(ranks: Sequence[RankFile]) -> Iterator[Finding]:
@@ -302,11 +298,6 @@ def _find_summed(label: str, ranks: Sequence[RankFile]) -> Sequence[str]:
 def _join_operands(issued: Collective) -> str:
     shown, more = issued.operands[:_MOST_OPERANDS], len(issued.operands) - _MOST_OPERANDS
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _group_by_graph(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
-    found = group_by_key(((one.rank.stage, one.digest), one) for one in ranks)
-    return sorted(found.values(), key=lambda members: (-len(members), members[0].rank.rank))
 
 
 def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
@@ -10,7 +10,9 @@ import msgspec
 __all__ = ["FORMAT", "KINDS", "VERSION", "Finding", "Group", "Kind", "Ranks"]
 
 if TYPE_CHECKING:
-    from gradir.distributed.timeline import Picture
+    from gradir.distributed.page import Picture
+    from gradir.distributed.reading import RankFile
+    from gradir.distributed.simulation import Outcome
     from gradir.ir import Graph
 
 Kind = Literal["hang", "may hang", "mixed", "missing", "values", "graphs", "cuts"]
@@ -21,7 +23,7 @@ VERSION: Final = "1.0"
 """The version in the head of the JSON, as in schemas/gir-ranks-1.0.schema.json."""
 
 _GRAPHS: Final = "_graphs"
-_PICTURE: Final = "_picture"
+_RUN: Final = "_run"
 
 
 class _Data(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -115,10 +117,12 @@ class Ranks(_Data, frozen=True, dict=True):
     @property
     def picture(self) -> Picture | None:
         """Return the collectives of the ranks side by side, or None for a report that was read from JSON."""
-        draw = self.__dict__.get(_PICTURE)
-        return None if draw is None else draw()
+        from gradir.distributed.page import make_picture
 
-    def with_files(self, load: Callable[[], tuple[Graph, ...]], draw: Callable[[], Picture]) -> Ranks:
-        """Return the report, with functions that load a graph for each group and draw a picture."""
-        self.__dict__.update({_GRAPHS: load, _PICTURE: draw})
+        run = self.__dict__.get(_RUN)
+        return None if run is None else make_picture(*run)
+
+    def with_files(self, load: Callable[[], tuple[Graph, ...]], run: tuple[Sequence[RankFile], Outcome]) -> Ranks:
+        """Return the report, with a function that loads its graphs, and what a picture shows."""
+        self.__dict__.update({_GRAPHS: load, _RUN: run})
         return self

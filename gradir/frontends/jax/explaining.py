@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import FunctionType
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 
 import jax
 import numpy as np
@@ -201,31 +202,27 @@ def _find_outside_arrays(target: object) -> dict[int, tuple[str, bool]]:
     waiting, seen = [(target, 0)], set[int]()
     while waiting:
         current, depth = waiting.pop(0)
-        for function in _unwrap(current):
-            if id(function) in seen or depth > _DEEPEST:
-                continue
-            seen.add(id(function))
-            names = dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names)
-            known = ((name, function.__globals__[name]) for name in names if name in function.__globals__)
-            for name, value in (*closure_variables(function), *known):
-                if callable(value) and not isinstance(value, type):
-                    waiting.append((value, depth + 1))
-                for path, leaf in tree_util.tree_flatten_with_path(value)[0]:
-                    if isinstance(leaf, (jax.Array, np.ndarray)):
-                        inside = path_text(path)
-                        found.setdefault(id(leaf), (plain_text(join_paths(name, inside)), bool(inside)))
+        function = _find_function(current)
+        if function is None or id(function) in seen or depth > _DEEPEST:
+            continue
+        seen.add(id(function))
+        names = dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names)
+        known = ((name, function.__globals__[name]) for name in names if name in function.__globals__)
+        for name, value in (*closure_variables(function), *known):
+            if callable(value) and not isinstance(value, type):
+                waiting.append((value, depth + 1))
+            for path, leaf in tree_util.tree_flatten_with_path(value)[0]:
+                if isinstance(leaf, (jax.Array, np.ndarray)):
+                    inside = path_text(path)
+                    found.setdefault(id(leaf), (plain_text(join_paths(name, inside)), bool(inside)))
     return found
 
 
-def _unwrap(target: Any) -> Iterator[FunctionType]:
-    try:
-        unwrapped = inspect.unwrap(target)
-    except ValueError:
-        # It wraps itself.
-        return
-    if isinstance(unwrapped, partial):
-        yield from _unwrap(unwrapped.func)
-    elif inspect.ismethod(unwrapped):
-        yield cast("FunctionType", unwrapped.__func__)
-    elif inspect.isfunction(unwrapped):
-        yield unwrapped
+def _find_function(target: Any) -> FunctionType | None:
+    """Return the function that a target wraps or binds, ``None`` if there is none."""
+    # A function may wrap itself.
+    with suppress(ValueError):
+        while isinstance(target := inspect.unwrap(target), partial):
+            target = target.func
+    target = getattr(target, "__func__", target)
+    return target if inspect.isfunction(target) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import jax
@@ -78,10 +79,15 @@ class Trace:
         """Whether any leaf gets a gradient."""
         return any(value.is_live for value in self.differentiated)
 
+    @cached_property
+    def all_ends(self) -> Ends:
+        """The ends of all paths to differentiated leaves."""
+        return Ends(self.flat, [value for _, value in self.outputs])
+
     def ends(self) -> list[End]:
         """Return the ends of the paths to leaves that get no gradient, in the order of the program."""
         missing = [value for value in self.differentiated if not value.is_live]
-        return [*Ends(self.flat, [value for _, value in self.outputs]).of(missing)] if missing else []
+        return [*self.all_ends.of(missing)] if missing else []
 
     def graph(self, *, collectives: bool = False) -> Graph:
         """Return the graph of all operations on a path, with ``collectives`` also the communication of devices."""
@@ -95,7 +101,7 @@ class Trace:
         live = [record.context for record in self.flat.records if record.is_live]
         scopes = Scopes(self._watch, self.differentiated, live)
         producer = Producer(__version__, "jax", jax.__version__, {"argnums": self._argnums})
-        found = Assembly(self.flat, scopes, self.differentiated).graph(self.outputs, self.integers, producer)
+        found = Assembly(self.flat, scopes).graph(self.outputs, self.ends(), self.integers, producer)
         return add_collectives(found, self.flat, scopes) if collectives else found
 
 

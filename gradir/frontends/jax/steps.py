@@ -300,7 +300,7 @@ def _find_left_out(
     """Return the leaves of the loss inside a step whose new value does not depend on any gradient."""
     known = [(leaf, updates[leaf.name]) for leaf in step.differentiated if leaf.name in updates]
     still = [(leaf, update) for leaf, update in known if not _is_moved(update.value, moved)]
-    unchanged = {leaf.name: update.path for leaf, update in still if _depends_on(leaf, update.value)}
+    unchanged = {leaf.name: update.path for leaf, update in still if leaf in find_reachable([update.value], _sources)}
     if unchanged and has_values(step):
         unchanged = _find_unchanged(step, unchanged)
     unchanged_suffixes = {suffix for name in unchanged for suffix in _suffixes(name)}
@@ -321,10 +321,6 @@ def _find_left_out(
             or (works and updates[own[leaf.name]].kind in {"unchanged", "nothing"})
         )
     )
-
-
-def _depends_on(leaf: Value, value: Value) -> bool:
-    return leaf in find_reachable([value], _sources)
 
 
 def _sources(value: Value) -> list[Value]:

@@ -114,14 +114,21 @@ def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
     >>> argument_names(lambda params, *inputs: 0, 3)
     ('params', 'inputs.0', 'inputs.1')
     """
-    try:
-        parameters = [*inspect.signature(fn).parameters.values()]
-    except (ValueError, TypeError):
+    parameters = find_parameters(fn)
+    if parameters is None:
         return tuple(map(str, range(count)))
     positional = [each.name for each in parameters if each.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
     more = next((each.name for each in parameters if each.kind == inspect.Parameter.VAR_POSITIONAL), "")
     rest = [f"{more}.{number}" if more else str(number) for number in range(count - len(positional))]
     return tuple(map(plain_text, (*positional[:count], *rest)))
+
+
+def find_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """Return the parameters of a function, ``None`` if it has no signature."""
+    try:
+        return [*inspect.signature(fn).parameters.values()]
+    except (ValueError, TypeError):
+        return None
 
 
 def _find_loaded() -> list[tuple[Any, Any]]:

@@ -11,7 +11,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.flatten import Context, Flattener, Record, Step, Value
-from gradir.frontends.jax.reading.flow import Ends, cut_kind, is_on_path
+from gradir.frontends.jax.reading.flow import End, cut_kind, find_consumer, is_on_path
 from gradir.frontends.jax.reading.jaxprs import elements_of, literal_number, place_text
 from gradir.frontends.jax.reading.slots import Slots
 from gradir.frontends.texts import plain_text
@@ -109,17 +109,18 @@ class Output(NamedTuple):
 class Assembly:
     """Assembles the graph of records after `find_paths` has marked them."""
 
-    def __init__(self, flat: Flattener, scopes: Scopes, differentiated: Sequence[Value]) -> None:
-        self._flat = flat
+    def __init__(self, flat: Flattener, scopes: Scopes) -> None:
+        self._records = flat.records
         self._scopes = scopes
-        self._differentiated = differentiated
         self._slots = Slots(flat)
         self._builder = Builder()
         self._made: dict[int, ir_build.Value] = {}
 
-    def graph(self, outputs: Sequence[Output], integers: Sequence[Value], producer: Producer) -> Graph:
+    def graph(
+        self, outputs: Sequence[Output], ends: Iterable[End], integers: Sequence[Value], producer: Producer
+    ) -> Graph:
         """Return the graph; ``integers`` are leaves of the differentiated arguments with an integer dtype."""
-        for record in self._flat.records:
+        for record in self._records:
             if record.probe is not None and (record.probe.is_refused or (record.is_live and record.probe.error)):
                 raise CaptureError(f"{record.native} {place_text(record.context.source)}: {record.probe.error}")
             if record.is_live:
@@ -128,7 +129,7 @@ class Assembly:
             found = self._value(value) if value.is_live else None
             if found is not None:
                 self._builder.output(found, path)
-        self._add_cuts(outputs)
+        self._add_cuts(ends)
         for value in integers:
             self._add_leaf_cut("integer", value)
         producer = replace(producer, options={**producer.options, FLOW: True})
@@ -179,14 +180,15 @@ class Assembly:
             value = value.start
         if not value.is_live:
             return None
-        return self._argument(value, "parameter") if value.record is None else self._find_output(value)
+        return self._argument(value) if value.record is None else self._find_output(value)
 
     def _find_output(self, value: Value) -> ir_build.Value | None:
         made = self._made.get(id(value.record)) if value.record is not None and value.is_live else None
         return None if made is None else made.output(value.number)
 
-    def _argument(self, value: Value, role: str) -> ir_build.Value:
+    def _argument(self, value: Value) -> ir_build.Value:
         if id(value) not in self._made:
+            role = "parameter" if value.is_live else "input"
             tensor, scope = jaxprs.meta_of(value.aval), self._scopes.owner(value.name)
             self._made[id(value)] = self._builder.tensor(value.name, tensor, role=role, scope=scope)
         return self._made[id(value)]
@@ -196,23 +198,19 @@ class Assembly:
         if value is None:
             return None
         if value.kind == "argument":
-            return self._argument(value, "parameter" if value.is_live else "input")
+            return self._argument(value)
         return value.number if value.record is record else self._find_output(value)
 
     def _add_leaf_cut(self, kind: str, leaf: Value) -> None:
         self._builder.cut(Cut(kind, (leaf.name,), self._scopes.owner(leaf.name), jaxprs.meta_of(leaf.aval)))
 
-    def _add_cuts(self, outputs: Sequence[Output]) -> None:
-        missing = [value for value in self._differentiated if not value.is_live]
-        if not missing:
-            return
-        ends = Ends(self._flat, [value for _, value in outputs])
-        for record, leaves in ends.of(missing):
+    def _add_cuts(self, ends: Iterable[End]) -> None:
+        for record, leaves in ends:
             if record is None:
                 for leaf in leaves:
                     self._add_leaf_cut("unused", leaf)
                 continue
-            consumer, slot = ends.find_consumer(record) or (None, None)
+            consumer, slot = find_consumer(record, self._records) or (None, None)
             cut = Cut(
                 cut_kind(record),
                 tuple(leaf.name for leaf in leaves),

@@ -159,12 +159,16 @@ class Ends:
 
     def __init__(self, flat: Flattener, outputs: Sequence[Value]) -> None:
         self._records = [*flat.records, *flat.reads]
-        self._numbers = {id(record): number for number, record in enumerate(self._records)}
         self._varying = group_by_key((id(end), value) for value in flat.varying for end in value.ends)
         read = (value for record in flat.reads for value in record.inputs)
         self._used = set(find_reachable((*outputs, *read), _find_inputs))
         self._ends: dict[int, int] = {}
         self._find_ends()
+
+    @property
+    def lose_any(self) -> bool:
+        """Whether the gradient of any value ends."""
+        return any(value.is_active and not value.is_live for value in self._used)
 
     def of(self, leaves: Sequence[Value]) -> Iterator[End]:
         """Yield the ends of the paths to these leaves, in the order of the program."""
@@ -173,18 +177,6 @@ class Ends:
         )
         for number, group in sorted(leaves_by_end.items()):
             yield End(None if number < 0 else self._records[number], tuple(group))
-
-    def find_consumer(self, record: Record) -> tuple[Record, int] | None:
-        """Return the first operation on a path, and its slot, that uses the result of a cutting operation."""
-        results = {id(value) for value in record.outputs}
-        for later in self._records[self._numbers[id(record)] + 1 :]:
-            hits = [slot for slot, value in enumerate(later.inputs) if id(value) in results]
-            if not hits:
-                continue
-            if later.is_live and later.joins is None:
-                return later, hits[0]
-            results.update(id(value) for value in later.outputs)
-        return None
 
     def _find_ends(self) -> None:
         # A carry needs another pass, since its later rounds are known only at the end of the loop.
@@ -234,3 +226,15 @@ def _find_inputs(value: Value) -> list[Value]:
     if record is None or record.joins is None:
         return [*value.ends, *(() if record is None else record.inputs)]
     return [*value.ends, *sources_of(value), *(record.inputs[:1] if record.op == "cond" else ())]
+
+
+def find_consumer(record: Record, records: Sequence[Record]) -> tuple[Record, int] | None:
+    """Return the first of some operations on a path, and its slot, that uses the result of a cutting operation."""
+    results = {id(value) for value in record.outputs}
+    for each in records:
+        hits = [slot for slot, value in enumerate(each.inputs) if id(value) in results]
+        if hits and each.is_live and each.joins is None:
+            return each, hits[0]
+        if hits:
+            results.update(id(value) for value in each.outputs)
+    return None

@@ -7,13 +7,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from traceback import walk_tb
 from types import FrameType
 from typing import Final, NamedTuple
 
 import torch
 from msgspec.structs import replace
-from torch import nn
+from torch import distributed, nn
 from torch.optim import Optimizer
 
 from gradir.errors import CaptureError
@@ -30,7 +31,7 @@ from gradir.frontends.pytorch.recording.rank import UntilStep
 from gradir.frontends.pytorch.recording.steps import plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.pytorch.watching.backwards import module_of
-from gradir.frontends.pytorch.watching.optimizers import Optimizers
+from gradir.frontends.pytorch.watching.optimizers import Optimizers, Patches
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.frontends.walks import frames_from
 from gradir.ir import Graph
@@ -57,6 +58,11 @@ class Recording:
         self._request, self._optimizers = request, optimizers
         self._recorder = Recorder(request)
         self._graph = Graph({})
+        # The graph without nodes of the last end of all communication.
+        self._ended: Graph | None = None
+        self._patches = Patches()
+        if request.collectives and distributed.is_available():
+            self._patches.patch(distributed, "destroy_process_group", self._wrap_destroy)
         modes = private.function_modes()
         default_device = getattr(private.default_device, "device_context", None)
         # The recorder's modes go below those of the program, which pops the topmost mode as its own.
@@ -67,6 +73,7 @@ class Recording:
 
     def leave(self) -> None:
         """Stop the recording."""
+        self._patches.close()
         self._recorder.leave(sys.exc_info()[1])
 
     def start_step(self, remaining: int = 0, *, has_ended: bool = True) -> None:
@@ -88,7 +95,17 @@ class Recording:
         if error is not None and not _is_of_exchange(error):
             why = "raises"
         thread = sys._current_frames().get(threading.main_thread().ident or 0)
-        return self._recorder.exchanged.capture_stopped(why, self.modules(thread))
+        graph = self._recorder.exchanged.capture_stopped(why, self.modules(thread))
+        return self._ended if graph is None and why == "ends" else graph
+
+    def _wrap_destroy(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def wrapper(group: object = None) -> None:
+            if group in (None, distributed.group.WORLD):
+                self._ended = self.capture_stopped("ends", None)
+            original(group)
+
+        return wrapper
 
     @property
     def called(self) -> Sequence[nn.Module]:
