@@ -45,7 +45,7 @@ def lost(*names: str, kind: str = "detach", level: str = "error") -> Cause:
         ),
         (
             found({NET[0]: "cut"}, lost(*NET[:2], level="info")),
-            "5 of 6 parameters get a gradient; 1 gets no gradient, which may be meant: detach() cuts enc.0.weight "
+            "5 of 6 parameters get a gradient; 1 gets no gradient, which may be intended: detach() cuts enc.0.weight "
             "(net.py:7 in Net.forward).",
         ),
         (
@@ -202,6 +202,6 @@ def test_large_numbers_are_written_alike() -> None:
     statuses = dict.fromkeys(names[1:], "unused") | {names[0]: "reached"}
     report = Explanation(statuses, (Cause("unused", "info", names=tuple(names[1:])),), examined=Examined("backward"))
     assert report.verdict.startswith(
-        "1 of 3,000 parameters gets a gradient; 2,999 get no gradient, which may be meant: "
+        "1 of 3,000 parameters gets a gradient; 2,999 get no gradient, which may be intended: "
     )
     assert report.verdict.endswith(" and 2,995 more.")
