@@ -54,7 +54,7 @@ def test_it_is_a_keyword(installed: Path, gir: Path) -> None:
     ("arguments", "said"),
     [
         (("--least-inputs", "1"), "least_inputs belongs to only_ops: give only_ops too"),
-        (("--only-ops", "addmm", "--least-inputs", "-1"), "option least_inputs: expected integer, 0 or more, not -1"),
+        (("--only-ops", "addmm", "--least-inputs", "-1"), "argument --least-inputs: expected integer, 0 or more, not '-1'"),
         (("--only-op", "mul", "--focus", "x"), "focus 'x': --only-ops, which runs before it"),
     ],
 )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Final
+from functools import partial
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from gradir import api, files, forwards
-from gradir.cli.parser import Parser, add_output
+from gradir.cli.parser import Parser, add_output, parse_as
 from gradir.cli.programs import (
     Loaded,
     add_request_options,
@@ -18,7 +21,6 @@ from gradir.cli.programs import (
 )
 from gradir.cli.rank_files import fill_in_own_rank
 from gradir.cli.report import RAISED, one_line, report
-from gradir.cli.scripts import make_number_parser
 from gradir.cli.sources import is_program, refuse_program_options
 from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import SpecError
@@ -47,6 +49,8 @@ Exit status: 0 done, 1 the program raised and the graph of its forward ends ther
 
 # gradir makes lists of this length, and nobody has more processes.
 _MOST: Final = 10_000_000
+_RANK: Final = Annotated[int, Meta(ge=0, lt=_MOST)]
+_WORLD: Final = Annotated[int, Meta(ge=1, le=_MOST)]
 
 
 def add_options(parser: Parser) -> None:
@@ -123,11 +127,12 @@ def _run_capture(options: argparse.Namespace) -> Loaded:
 def _add_rank_options(parser: Parser) -> None:
     group = parser.group("distributed")
     which = group.add_mutually_exclusive_group()
-    rank, about = make_number_parser("rank", 0, _MOST - 1), "with --world, capture as rank R without data"
-    which.add_argument("--rank", metavar="R", dest="ranks", type=rank, help=about)
+    about = "with --world, capture as rank R without data"
+    which.add_argument("--rank", metavar="R", dest="ranks", type=partial(parse_as, _RANK), help=about)
     about = "with --world, capture all ranks or a sample"
     which.add_argument("--ranks", dest="ranks", choices=("sample", "all"), help=about)
-    group.add_argument("--world", metavar="W", type=_parse_world, help="number of ranks, with --rank or --ranks")
+    about = "number of ranks, with --rank or --ranks"
+    group.add_argument("--world", metavar="W", type=partial(parse_as, _WORLD), help=about)
 
 
 def _check_ranks(options: argparse.Namespace) -> None:
@@ -146,9 +151,3 @@ def _check_ranks(options: argparse.Namespace) -> None:
     if isinstance(ranks, int) and ranks >= world:
         raise SpecError(f"--rank {ranks} is out of range: --world {world} has the ranks 0 to {world - 1}")
     options.fake = True
-
-
-def _parse_world(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(_MOST)) or not 0 < int(text) <= _MOST:
-        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not a number of ranks")
-    return int(text)

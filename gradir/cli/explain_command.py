@@ -10,7 +10,7 @@ from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import add_request_options, make_request, program_output, running_program
 from gradir.cli.rank_files import fill_in_own_rank
 from gradir.cli.report import add_colour, find_columns, wants_colour, write_output
-from gradir.cli.scripts import Script, add_script, describe_calls, make_number_parser, split_arguments
+from gradir.cli.scripts import Script, add_script, describe_calls, parse_count, split_arguments
 from gradir.cli.sources import GRAPH_HELP, Source, find_source, is_script, load, refuse_program_options, suggest_program
 from gradir.cli.suffixes import check_no_source
 from gradir.errors import CaptureError, GraphError, SpecError
@@ -60,7 +60,7 @@ def add_options(parser: Parser) -> None:
     add_request_options(parser, "explain")
     group = parser.group("input")
     about = "of a script: explain the Nth backward (default: 1, or 2 if it fails)"
-    group.add_argument("--step", metavar="N", type=make_number_parser("call"), help=about)
+    group.add_argument("--step", metavar="N", type=parse_count, help=about)
     about = "expect these parameters or causes; '*' is any text; repeatable"
     group.add_argument("--allow", metavar="PATTERN", action="append", type=_check_pattern, default=[], help=about)
     add_output(parser)

@@ -19,7 +19,7 @@ from gradir import api, files
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.rank_files import fill_in_own_rank
 from gradir.cli.report import add_colour, escape_commands, report
-from gradir.cli.scripts import Script, add_script, make_number_parser, split_arguments
+from gradir.cli.scripts import Script, add_script, parse_count, split_arguments
 from gradir.cli.sources import is_script
 from gradir.cli.subprocesses import make_command
 from gradir.errors import SpecError
@@ -75,7 +75,7 @@ def add_options(parser: Parser) -> None:
     parser.take_program_arguments()
     group = parser.group("input")
     about = "end the script after N steps of an optimizer"
-    group.add_argument("--steps", metavar="N", type=make_number_parser("step"), help=about)
+    group.add_argument("--steps", metavar="N", type=parse_count, help=about)
     group.add_argument("--go-on", action="store_true", help="continue after a step that is not finite")
     group.add_argument("--no-replay", action="store_true", help="never run the script again to find the operation")
     output = parser.group("output")
