@@ -125,7 +125,7 @@ def choose_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph]
     from gradir.exporting import apply_passes, chooses, option_names, plan_passes
 
     values = {name: getattr(options, name) for name in option_names()}
-    steps, name = plan_passes(values), name_of(options.file)
+    steps, name = plan_passes(values, strict=False), name_of(options.file)
 
     def run(graph: Graph) -> Graph:
         try:
