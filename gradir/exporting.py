@@ -11,7 +11,7 @@ from gradir import registry
 from gradir.errors import PassError
 from gradir.ir import Graph
 from gradir.ir.graph import expect_graphs
-from gradir.options import OptionError, Options, fill_options, option_schemas
+from gradir.options import OptionError, Options, fill_options, schema_of
 
 # The values that count as no value.
 _ABSENT: Final = (None, False)
@@ -145,10 +145,11 @@ def _steps(name: str, kind: type[Options], given: Mapping[str, object], *, stric
     missing = [field.name for field in msgspec.structs.fields(kind) if field.required and field.name not in values]
     if missing:
         raise PassError(f"{next(iter(values))} belongs to {missing[0]}: give {missing[0]} too")
-    for option, schema in option_schemas(kind).items():
+    for field in msgspec.structs.fields(kind):
+        schema = schema_of(field.type)
         # A single text is a list of one. A tuple of a fixed length has `prefixItems`.
-        if isinstance(values.get(option), str) and schema.get("type") == "array" and "prefixItems" not in schema:
-            values[option] = (values[option],)
+        if isinstance(values.get(field.name), str) and schema.get("type") == "array" and "prefixItems" not in schema:
+            values[field.name] = (values[field.name],)
     try:
         yield Step(name, next(iter(values)), fill_options(kind, values, "passes", strict=strict))
     except OptionError as error:

@@ -75,7 +75,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir.explanations.formats import format_explanation
+    from gradir.explanations.formats import Layout, format_explanation
     from gradir.project import project
 
     script = split_arguments(options, is_script=lambda word: options.is_module or is_script(word), foreign=_FOREIGN)
@@ -107,8 +107,8 @@ def run(options: argparse.Namespace) -> int:
         except GraphError as error:
             raise SpecError(f"{options.spec}: {error}") from error
         files.write_bytes(overlay, drawn.to_json().encode())
-    layout = {"all": options.all, "norms": options.norms}
-    text = format_explanation(found, options.format, width=find_columns(options), color=wants_colour(options), **layout)
+    layout = Layout(options.all, find_columns(options), wants_colour(options), options.norms)
+    text = format_explanation(found, options.format, layout)
     write_output(path, text.encode("utf-8", "backslashreplace"), options.format)
     return int(found.level == "error")
 

@@ -23,6 +23,7 @@ from gradir.cli.scripts import Script, add_script, parse_count, split_arguments
 from gradir.cli.sources import is_script
 from gradir.cli.subprocesses import make_command
 from gradir.errors import SpecError
+from gradir.explanations.formats import Layout
 from gradir.explanations.model import Cause
 from gradir.files import Located
 from gradir.request import CaptureRequest
@@ -195,7 +196,7 @@ class _Run:
         color = self._options.color
         is_coloured = color == "always" or (color == "auto" and self._is_live and not is_plain)
         width = shutil.get_terminal_size().columns if self._is_live else None
-        text = format_watch(watch, "text", all=self._options.all, width=width, color=is_coloured)
+        text = format_watch(watch, "text", Layout(self._options.all, width, is_coloured))
         sys.stderr.write(escape_commands(text))
 
     def _handle_record(self, record: Modules | Step | Finding) -> None:
