@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Final
 
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     path, is_stdout = files.Located(output), files.is_stdout(output)
     forward_path = files.Located(forwards.forward_name(output))
     with running_program(options, options.spec, for_good=options.is_process) as write:
-        graph, raised, forward, missing = _run_capture(options) if is_run else Loaded(api.load(options.spec))
+        graph, raised, forward, missing = _capture(options) if is_run else Loaded(api.load(options.spec))
         if is_stdout:
             write(api.dumps(graph, format=options.format, compress=options.compress))
         else:
@@ -115,12 +116,11 @@ def _choose_output(options: argparse.Namespace) -> str:
     return output
 
 
-def _run_capture(options: argparse.Namespace) -> Loaded:
-    if options.world is None:
-        return capture_program(options, "capture", "program")
-    from gradir import capturing
+def _capture(options: argparse.Namespace) -> Loaded:
+    from gradir.capturing import simulate_rank
 
-    with capturing.simulate_rank(options.ranks, options.world, options.frontend):
+    alone = simulate_rank(options.ranks, options.world, options.frontend) if options.world else nullcontext()
+    with alone:
         return capture_program(options, "capture", "program")
 
 
