@@ -102,10 +102,8 @@ def run(options: argparse.Namespace) -> int:
         found, graph = _explain_file(options, source)
     found = found.allow(settings.allow, settings.where).allow(options.allow, "--allow")
     if overlay is not None:
-        try:
+        with files.prefixing(options.spec, GraphError):
             drawn = found.overlay(graph)
-        except GraphError as error:
-            raise SpecError(f"{options.spec}: {error}") from error
         files.write_bytes(overlay, drawn.to_json().encode())
     layout = Layout(options.all, find_columns(options), wants_colour(options), options.norms)
     text = format_explanation(found, options.format, layout)
@@ -161,10 +159,8 @@ def _explain_file(options: argparse.Namespace, source: Source) -> tuple[Explanat
     from gradir.explanations.from_cuts import explain_cuts
 
     graph = load(options, source).graph
-    try:
+    with files.prefixing(source.name, GraphError):
         return explain_cuts(graph), graph
-    except GraphError as error:
-        raise GraphError(f"{source.name}: {error}") from error
 
 
 def _explain_program(options: argparse.Namespace) -> Explanation:
@@ -179,16 +175,12 @@ def _explain_program(options: argparse.Namespace) -> Explanation:
         # If the import makes the target, the import is its forward pass.
         with running(recorded, lambda call: found.append(call.explain())) as seen:
             request = make_request(options, "explain")
-            try:
-                if not callable(request.target) and options.graph is None:
+            if not callable(request.target) and options.graph is None:
+                with files.prefixing(options.spec, CaptureError, GraphError):
                     seeing = seen.get(choose_frontend(request))
                     if found:
                         return found[0]
                     if seeing is not None:
                         return seeing.explain(request.target)
-            except (CaptureError, GraphError) as error:
-                raise type(error)(f"{options.spec}: {error}") from error
-        try:
+        with files.prefixing(options.spec, CaptureError, GraphError):
             return explain_request(replace(request, graph=options.graph))
-        except (CaptureError, GraphError) as error:
-            raise type(error)(f"{options.spec}: {error}") from error

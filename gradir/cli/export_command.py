@@ -117,13 +117,9 @@ def _load(options: argparse.Namespace, source: sources.Source, exporter: str) ->
 
     overlay = _read_overlays(options.overlay)
     loaded = load(options, source)
-    try:
-        shown = apply_overlay(
-            loaded.graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter)
-        )
-    except ExportError as error:
-        raise ExportError(f"{' and '.join(map(files.name_of, options.overlay))}: {error}") from error
-    return loaded._replace(graph=shown)
+    channel, with_others = options.channel or "", registry.shows_channels(exporter)
+    with files.prefixing(" and ".join(map(files.name_of, options.overlay)), ExportError):
+        return loaded._replace(graph=apply_overlay(loaded.graph, overlay, channel, with_others=with_others))
 
 
 def _read_overlays(paths: Sequence[str]) -> Overlay:

@@ -10,7 +10,7 @@ from msgspec.structs import fields
 
 from gradir.cli.parser import parse_as
 from gradir.errors import ExportError, PassError
-from gradir.files import name_of
+from gradir.files import name_of, prefixing
 from gradir.options import option_infos, schema_of
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ def choose_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph]
     steps, name = plan_passes(values, strict=False), name_of(options.file)
 
     def run(graph: Graph) -> Graph:
-        try:
+        with prefixing(name, PassError):
             return apply_passes(steps, graph, spell_option)
-        except PassError as error:
-            raise PassError(f"{name}: {error}") from error
 
     return run if steps else None, chooses(step.asked for step in steps)

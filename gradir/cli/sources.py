@@ -133,8 +133,6 @@ def is_program(word: str) -> bool:
         if reader_of(word)[0]:
             return False
         raise SpecError(f"{word} is a file, not a program; open a graph with 'gradir view {word}'")
-    if not all(word.rpartition(":")[::2]):
-        raise SpecError(f"expected path/to/file.py:name or package.module:name, not {word!r}; see gradir help program")
     return True
 
 
