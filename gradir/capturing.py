@@ -129,7 +129,7 @@ def make_recorder(request: CaptureRequest) -> protocols.Recorder:
 
 def read(file: BinaryIO, path: str) -> Graph:
     """Return the graph in an open file that a front-end reads."""
-    name, _ = claims.reader_of(path)
+    name = claims.reader_of(path)
     with registry.frontend.failing(name):
         found: Any = registry.frontend(name)
         graph = found.read(file)

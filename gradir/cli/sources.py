@@ -130,7 +130,7 @@ def is_program(word: str) -> bool:
         _refuse_other_format(word)
         from gradir.claims import reader_of
 
-        if reader_of(word)[0]:
+        if reader_of(word):
             return False
         raise SpecError(f"{word} is a file, not a program; open a graph with 'gradir view {word}'")
     return True

@@ -87,7 +87,7 @@ def check_no_source(output: str) -> None:
         return
     from gradir.claims import other_format, reader_of
 
-    if end in _PROGRAMS or other_format(output) or reader_of(output)[0]:
+    if end in _PROGRAMS or other_format(output) or reader_of(output):
         raise ExportError(f"cannot write {output}: {end} is the suffix of a source; choose another name")
 
 
