@@ -380,7 +380,7 @@ def test_whose_the_options_are(line: str, given: list[str], capfd: Read, monkeyp
         ("told.py", "missing output file: put -o FILE before told.py, or at the end of the line"),
         ("told.py -o a -o b", "-o is given twice; if one is for told.py, put that of gradir before told.py"),
         ("told.py x -o a -- b", "x is not an option of gradir; put arguments of told.py after '--'"),
-        ("-o a.gir", "name the script to run"),
+        ("-o a.gir", "the following arguments are required: SCRIPT"),
         ("--step 0 told.py", "argument --step: expected integer, 1 or more, not '0'"),
     ],
 )

@@ -113,7 +113,7 @@ def _split_arguments(options: argparse.Namespace) -> Script:
     """Divide a command line into the script and its arguments; options of gradir after it join the others."""
     parser: Parser = options.parser
     if not options.program:
-        parser.error("name the script to run")
+        parser.error(f"the following arguments are required: {options.required}")
     name, *words = options.program
     if options.output is not None:
         return Script(name, words, options.is_module)

@@ -70,7 +70,7 @@ def add_script(parser: Parser, metavar: str, help: str) -> None:
     """Add the arguments for a script and its own arguments."""
     parser.add_argument("program", metavar=metavar, nargs=argparse.REMAINDER, help=help)
     parser.group("input").add_argument("-m", dest="is_module", action="store_true", help="run a module, as python -m")
-    parser.set_defaults(parser=parser)
+    parser.set_defaults(parser=parser, required=metavar.partition(" ")[0])
 
 
 def split_arguments(
@@ -82,7 +82,7 @@ def split_arguments(
     """
     parser: Parser = options.parser
     if not options.program:
-        parser.error("name the script to run or the file to read")
+        parser.error(f"the following arguments are required: {options.required}")
     name, *words = options.program
     arguments: Sequence[str] = options.program_arguments
     own = words
