@@ -245,7 +245,7 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
 def _is_read(name: str) -> bool:
     from gradir.claims import reader_of
 
-    return bool(reader_of(name)[0])
+    return bool(reader_of(name))
 
 
 def decode_graph(data: bytes, name: str) -> Graph:

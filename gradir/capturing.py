@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from gradir import claims, protocols, registry
-from gradir.errors import CaptureError, GraphError
+from gradir.errors import CaptureError, FrontendError, GraphError
 from gradir.explanations.from_cuts import explain_cuts
 from gradir.explanations.model import Examined, Explanation
 from gradir.ir import Graph
@@ -129,11 +129,13 @@ def make_recorder(request: CaptureRequest) -> protocols.Recorder:
 
 def read(file: BinaryIO, path: str) -> Graph:
     """Return the graph in an open file that a front-end reads."""
-    name, _ = claims.reader_of(path)
+    name = claims.reader_of(path)
     with registry.frontend.failing(name):
         found: Any = registry.frontend(name)
-        graph: object = found.read(file)
-    return registry.expect_graph(name, graph)
+        graph = found.read(file)
+    if not isinstance(graph, Graph):
+        raise FrontendError(f"front-end {name!r} failed: it read {type(graph).__name__}, not a Graph")
+    return graph
 
 
 def release_graphs() -> int:

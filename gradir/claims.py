@@ -86,15 +86,14 @@ def other_format(path: str) -> str:
     return known or next(filter(None, (getattr(kind, "files", {}).get(suffix) for kind in kinds().values())), "")
 
 
-def reader_of(path: str) -> tuple[str, str]:
-    """Return the front-end that reads files of this name, and their description; both are empty if none does.
+def reader_of(path: str) -> str:
+    """Return the front-end that reads files of this name, or an empty text if none does.
 
     >>> reader_of("net.gir")
-    ('', '')
+    ''
     """
     suffix = path[path.rfind(".") :].lower() if "." in path else ""
-    readers = ((name, getattr(kind, "reads", {}).get(suffix, "")) for name, kind in kinds().items())
-    return next((found for found in readers if found[1]), ("", ""))
+    return next((name for name, kind in kinds().items() if suffix in getattr(kind, "reads", ())), "")
 
 
 def advice(error: BaseException | None) -> str:

@@ -11,7 +11,7 @@ from gradir import registry
 from gradir.errors import PassError
 from gradir.ir import Graph
 from gradir.ir.graph import expect_graphs
-from gradir.options import OptionError, Options, fill_options, option_schemas
+from gradir.options import OptionError, Options, fill_options, schema_of
 
 # The values that count as no value.
 _ABSENT: Final = (None, False)
@@ -37,8 +37,8 @@ def option_names() -> Iterator[str]:
         yield from each.options.__struct_fields__
 
 
-def plan_passes(values: Mapping[str, object]) -> list[Step]:
-    """Return the passes for options, in the order in which they run; see `gradir.protocols.Pass.order`.
+def plan_passes(values: Mapping[str, object], *, strict: bool = True) -> list[Step]:
+    """Return the passes for options, parsed unless ``strict``, in the order of `gradir.protocols.Pass.order`.
 
     Nodes are hidden first, so that hops count only visible ones. Merging is last, since it changes their names.
     """
@@ -46,7 +46,9 @@ def plan_passes(values: Mapping[str, object]) -> list[Step]:
     unknown = next((name for name in given if name not in option_names()), None)
     if unknown is not None:
         raise PassError(f"no pass has the option {unknown!r}: choose from {', '.join(option_names())}")
-    return [step for name, each in registry.passes().items() for step in _steps(name, each.options, given)]
+    return [
+        step for name, each in registry.passes().items() for step in _steps(name, each.options, given, strict=strict)
+    ]
 
 
 def chooses(options: Iterable[str]) -> bool:
@@ -136,19 +138,20 @@ def _apply_overlay(graph: Graph, overlay: object, channel: str, exporter: str) -
     return apply_overlay(graph, overlay, channel, with_others=registry.shows_channels(exporter))
 
 
-def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Iterator[Step]:
+def _steps(name: str, kind: type[Options], given: Mapping[str, object], *, strict: bool) -> Iterator[Step]:
     values = {option: given[option] for option in kind.__struct_fields__ if option in given}
     if not values:
         return
     missing = [field.name for field in msgspec.structs.fields(kind) if field.required and field.name not in values]
     if missing:
         raise PassError(f"{next(iter(values))} belongs to {missing[0]}: give {missing[0]} too")
-    for option, schema in option_schemas(kind).items():
+    for field in msgspec.structs.fields(kind):
+        schema = schema_of(field.type)
         # A single text is a list of one. A tuple of a fixed length has `prefixItems`.
-        if isinstance(values.get(option), str) and schema.get("type") == "array" and "prefixItems" not in schema:
-            values[option] = (values[option],)
+        if isinstance(values.get(field.name), str) and schema.get("type") == "array" and "prefixItems" not in schema:
+            values[field.name] = (values[field.name],)
     try:
-        yield Step(name, next(iter(values)), fill_options(kind, values, "passes"))
+        yield Step(name, next(iter(values)), fill_options(kind, values, "passes", strict=strict))
     except OptionError as error:
         raise PassError(str(error)) from error
 

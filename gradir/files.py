@@ -61,6 +61,15 @@ def naming(path: str | bytes | os.PathLike[str], advice: str | None = None) -> I
 
 
 @contextlib.contextmanager
+def prefixing(name: str, *kinds: type[GradirError]) -> Iterator[None]:
+    """Put a name before the message of errors of these kinds."""
+    try:
+        yield
+    except kinds as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
+@contextlib.contextmanager
 def _failing(path: str | bytes | os.PathLike[str], task: str) -> Iterator[None]:
     """Convert the errors of a task to `FileError`, with the path that the user wrote."""
     shown = path.written if isinstance(path, Located) else os.fsdecode(path)

@@ -76,11 +76,6 @@ def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
     ]
 
 
-def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the JSON Schema of each option by name, empty for types without one."""
-    return {field.name: schema_of(field.type) for field in msgspec.structs.fields(kind)}
-
-
 def expect_sound(kind: type[msgspec.Struct], reserved: Collection[str]) -> None:
     """Raise TypeError for a record with an option that nobody can pass, or that refuses its own default.
 

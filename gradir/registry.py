@@ -258,13 +258,6 @@ def expect_live(name: str, found: LiveCapture) -> LiveCapture:
     return found
 
 
-def expect_graph(name: str, found: object) -> Graph:
-    """Return the graph that a front-end read, or raise if it is not one."""
-    if not isinstance(found, Graph):
-        raise FrontendError(f"front-end {name!r} failed: it read {type(found).__name__}, not a Graph")
-    return found
-
-
 def _expect_member(found: object, member: str, kind: Any) -> None:
     """Raise TypeError if a plug-in lacks a member; a ``classmethod`` needs no instance."""
     if not hasattr(found, member):

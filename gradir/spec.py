@@ -54,8 +54,8 @@ def parse_described(text: str) -> Described:
 
 def load_target(spec: str) -> object:
     """Import the object that a PROGRAM names, with its file's directory or the current one on the path."""
-    location, colon, attribute = spec.rpartition(":")
-    if not colon or not location or not attribute:
+    location, _, attribute = spec.rpartition(":")
+    if not location or not attribute:
         raise SpecError(f"expected path/to/file.py:name or package.module:name, not {spec!r}; see gradir help program")
     if location.endswith(".py") or "/" in location or "\\" in location:
         module = _load_file(Path(location))

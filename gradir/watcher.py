@@ -23,7 +23,6 @@ class Watcher:
         self._model, self._optimizers = model, tuple(optimizers)
         self._frontend = expect_feature(find_claimant(model, *self._optimizers, chosen=frontend), "watching")
         self._collected = Collector()
-        self._modules: tuple[str, ...] = ()
         self._writers: list[Any] = []
         self._entered: AbstractContextManager[Watching] | None = None
         self._seeing: Watching | None = None
@@ -62,21 +61,19 @@ class Watcher:
 
     def _add(self, record: Modules | Step | Finding) -> None:
         self._collected.add(record)
-        if isinstance(record, Modules):
-            self._modules = record.paths
-        elif isinstance(record, Finding):
+        if isinstance(record, Finding):
             source = record.cause.source
             where = "" if source is None else f" ({place_text(source)})"
             if record.cause.level == "error":
                 warn(f"{record.text}{where}")
             for writer in self._writers:
                 writer.add_text(f"{_TAG}/finding", f"{record.text}{where}", record.step)
-        else:
+        elif isinstance(record, Step):
             scalars: list[tuple[str, Any]]
             scalars = [("loss", record.loss), ("gradient", record.norm), ("memory", record.memory)]
             # A step has no norms until the modules are known.
             for tag, values in (("gradient", record.norms), ("update", record.ratios)):
-                paths = zip(self._modules, values, strict=False)
+                paths = zip(self._collected.modules, values, strict=False)
                 scalars += [(f"{tag}/{path or 'model'}", value) for path, value in paths]
             for writer in self._writers:
                 for tag, value in scalars:

@@ -283,7 +283,7 @@ def test_files_are_explained_without_torch(tmp_path: Path, clean_environment: di
     done = subprocess.run(
         [sys.executable, "-c", code], env=clean_environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("1 of 2 parameters is in the graph; 1 gets no gradient, which may be meant: ")
+    assert done.stdout.startswith("1 of 2 parameters is in the graph; 1 gets no gradient, which may be intended: ")
 
 
 def test_the_graph_of_a_forward_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

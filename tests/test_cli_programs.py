@@ -324,7 +324,7 @@ def test_an_error_says_what_to_do_next(words: str, said: str, folder: Path, capf
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: gradir.capture(torch.nn.Linear(2, 3)), "Linear is a module; describe its input: as in"),
+        (lambda: gradir.capture(torch.nn.Linear(2, 3)), "Linear is a module; describe its input, as in"),
         (lambda: gradir.explain(2.0), "cannot explain a float by itself; record its forward"),
         (lambda: gradir.ranks("run.0.gir"), "expected a list of files, not 'run.0.gir' alone"),
         (lambda: gradir.capture(None), "not a tensor but NoneType; give a tensor such as the loss"),

@@ -380,8 +380,8 @@ def test_whose_the_options_are(line: str, given: list[str], capfd: Read, monkeyp
         ("told.py", "missing output file: put -o FILE before told.py, or at the end of the line"),
         ("told.py -o a -o b", "-o is given twice; if one is for told.py, put that of gradir before told.py"),
         ("told.py x -o a -- b", "x is not an option of gradir; put arguments of told.py after '--'"),
-        ("-o a.gir", "name the script to run"),
-        ("--step 0 told.py", "argument --step: '0' is not the number of a call: 1 is the first"),
+        ("-o a.gir", "the following arguments are required: SCRIPT"),
+        ("--step 0 told.py", "argument --step: expected integer, 1 or more, not '0'"),
     ],
 )
 def test_a_wrong_line_is_one_line(line: str, said: str, capfd: Read) -> None:

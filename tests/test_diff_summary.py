@@ -84,12 +84,20 @@ def test_a_setting_that_modules_of_several_sizes_share_is_told() -> None:
     assert said == "default → bias=False (parameter left out) in {one,two}; nothing else."
 
 
-def test_lines_that_moved_are_no_edit_beside_one() -> None:
+@pytest.mark.parametrize("variable", ["", "v{}"])
+def test_lines_that_moved_are_no_edit_beside_one(variable: str) -> None:
     def graph(line: int, op: str) -> Graph:
         names = ["fc/a:1", "fc/b:1", "act/c:1", "out/d:1"]
         ops = {"act/c:1": op}
+        variables = [variable.format(line)] if variable else []
         nodes = [
-            Node(name, op=ops.get(name, name[-3]), scope=name.split("/")[0], source=Source("net.py", line + at))
+            Node(
+                name,
+                op=ops.get(name, name[-3]),
+                scope=name.split("/")[0],
+                names=tuple(variables),
+                source=Source("net.py", line + at),
+            )
             for at, name in enumerate(names)
         ]
         return Graph.of(nodes, scopes=[Scope(path, "M") for path in ("", "fc", "act", "out")])

@@ -218,3 +218,18 @@ def test_what_reads_a_new_module_is_listed_below_it() -> None:
         ("added", "module drop  Block  1 node", "module"),
         ("changed", "module drop  Block  1 node", "tail/tan:1"),
     ]
+
+
+def test_a_cause_comes_before_what_follows_from_it() -> None:
+    def model(rows: int, eps: float) -> Graph:
+        b = Builder()
+        x = b.tensor("x", META)
+        early = b.function("exp", [x], [TensorMeta("float32", (rows, 3))], scope="early")
+        late = b.function("norm", [x], [META], scope="late", attrs={"eps": eps})
+        b.output(b.function("add", [early, late], [META]))
+        return b.build()
+
+    diff = review_graphs(model(2, 0.1), model(4, 0.2))
+    assert diff.sides is not None
+    listed = list_changes(diff, diff.sides, UnionGraph(diff))
+    assert [change.text.split()[0] for change in listed] == ["late/norm:1", "early/exp:1"]

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from steps import steps
 
 from gradir.errors import ExportError
-from gradir.explanations.formats import format_explanation
+from gradir.explanations.formats import Layout, format_explanation
 from gradir.explanations.model import Cause, Explanation, Term
 from gradir.ir import Source
 from gradir.vocabulary.causes import CAUSE_TEXTS
@@ -48,7 +48,9 @@ def test_hostile_names_stay_on_their_line_in_each_form() -> None:
 
 def test_norms_of_modules_count_a_gradient_of_zero_and_of_none_as_nothing() -> None:
     gradients = {"a.weight": 3.0, "a.bias": 4.0, "b.weight": 0.5, "b.bias": "zero", "c.w": "none", "d.w": "nonfinite"}
-    text = format_explanation(Explanation(dict.fromkeys(gradients, "reached"), gradients=gradients), "text", norms=True)
+    text = format_explanation(
+        Explanation(dict.fromkeys(gradients, "reached"), gradients=gradients), "text", Layout(norms=True)
+    )
     shown = text.partition("gradient norms by module:\n")[2].splitlines()
     assert shown == ["  a  5", "  b  0.5", "  c  0", "  d  nonfinite"]
 

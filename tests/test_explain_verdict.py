@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradir.explanations.formats import format_explanation
+from gradir.explanations.formats import Layout, format_explanation
 from gradir.explanations.model import STATUSES, Cause, Examined, Excerpt, Explanation
 from gradir.ir import Source
 
@@ -45,7 +45,7 @@ def lost(*names: str, kind: str = "detach", level: str = "error") -> Cause:
         ),
         (
             found({NET[0]: "cut"}, lost(*NET[:2], level="info")),
-            "5 of 6 parameters get a gradient; 1 gets no gradient, which may be meant: detach() cuts enc.0.weight "
+            "5 of 6 parameters get a gradient; 1 gets no gradient, which may be intended: detach() cuts enc.0.weight "
             "(net.py:7 in Net.forward).",
         ),
         (
@@ -160,7 +160,7 @@ def test_the_line_of_the_program_has_carets_below_the_operation() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_a_text_is_wrapped_to_the_terminal(width: int) -> None:
-    lines = format_explanation(ONE, "text", width=width).splitlines()
+    lines = format_explanation(ONE, "text", Layout(width=width)).splitlines()
     assert max(map(len, lines)) <= width
     assert " ".join(" ".join(lines).split()).count("detach() cuts head.bias") == 2
     (carets,) = (line for line in lines if "^" in line)
@@ -168,7 +168,7 @@ def test_a_text_is_wrapped_to_the_terminal(width: int) -> None:
 
 
 def test_colour_is_added_only_where_it_is_asked_for_and_changes_no_word() -> None:
-    plain, coloured = format_explanation(ONE, "text"), format_explanation(ONE, "text", color=True)
+    plain, coloured = format_explanation(ONE, "text"), format_explanation(ONE, "text", Layout(color=True))
     assert "\x1b" not in plain
     assert "\x1b[1;31merror[detach]\x1b[0m" in coloured
     for code in ("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m"):
@@ -202,6 +202,6 @@ def test_large_numbers_are_written_alike() -> None:
     statuses = dict.fromkeys(names[1:], "unused") | {names[0]: "reached"}
     report = Explanation(statuses, (Cause("unused", "info", names=tuple(names[1:])),), examined=Examined("backward"))
     assert report.verdict.startswith(
-        "1 of 3,000 parameters gets a gradient; 2,999 get no gradient, which may be meant: "
+        "1 of 3,000 parameters gets a gradient; 2,999 get no gradient, which may be intended: "
     )
     assert report.verdict.endswith(" and 2,995 more.")

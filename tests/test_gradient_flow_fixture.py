@@ -83,7 +83,7 @@ def test_the_failure_is_the_explanation(project: pytest.Pytester) -> None:
         MEANT,
     ]
     assert found["alone"] == [
-        "2 of 6 parameters get a gradient; 4 get no gradient, which may be meant: no gradient arrives at "
+        "2 of 6 parameters get a gradient; 4 get no gradient, which may be intended: no gradient arrives at "
         "{stem,spare}.{weight,bias}, and the reason is not known: the loss, or a part of it, was computed "
         "outside the recording.",
         "",

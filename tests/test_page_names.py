@@ -161,6 +161,6 @@ def test_a_review_has_the_numbers_of_both_sides(browser: Browser) -> None:
     with browser.open(diff.to("html", before="a.gir", after="b.gir")) as page:
         rows = page.page.locator(".sides tr").all_inner_texts()
         cells = {row.split("\t")[0]: row.split("\t")[1:] for row in rows}
-        assert cells["how many"] == ["a.gir", "b.gir"]
+        assert cells["count"] == ["a.gir", "b.gir"]
         for name, field in (("nodes", "nodes"), ("edges", "edges"), ("parameter elements", "parameters")):
             assert cells[name] == [f"{getattr(side, field):,}" for side in (diff.before, diff.after)]

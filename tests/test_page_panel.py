@@ -40,7 +40,7 @@ def test_before_a_selection_the_panel_ranks_what_is_largest(browser: Browser) ->
     with browser.open(layers_graph(flow=True).to("html")) as page:
         said = details(page)
         assert "1 of 11 parameters gets no gradient: detach() cuts lost.weight" in said
-        kept = " ".join(ranks(page, "Kept for backward")[0])
+        kept = " ".join(ranks(page, "Saved for backward")[0])
         assert all(words in kept for words in ("h.0.mlp", "×4", "1.5 kB")), kept
         widths = page.page.evaluate("[...document.querySelectorAll('.bar')].map((bar) => bar.offsetWidth)")
         assert widths[0] > widths[1] > 0
@@ -51,7 +51,7 @@ def test_before_a_selection_the_panel_ranks_what_is_largest(browser: Browser) ->
         page.page.locator("[aria-label=Details] button.link").first.click()
         assert page.ask("selection") == {"kind": "module", "name": "h.0.mlp"}
         drawing(page).press("Escape")
-        assert "Kept for backward" in details(page)
+        assert "Saved for backward" in details(page)
 
 
 def test_a_source_file_leads_to_its_operations(browser: Browser) -> None:

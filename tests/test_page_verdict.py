@@ -99,7 +99,7 @@ def test_without_a_recorded_flow_no_reason_is_guessed(browser: Browser) -> None:
         (graph, "All 10 parameters are in the graph."),
         (
             replace(graph, cuts=(lost,)),
-            "! 10 of 11 parameters are in the graph; 1 gets no gradient, which may be meant: "
+            "! 10 of 11 parameters are in the graph; 1 gets no gradient, which may be intended: "
             "no gradient arrives at lost.weight, and the file does not say why.",
         ),
     ):

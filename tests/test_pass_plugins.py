@@ -43,9 +43,10 @@ def test_it_runs(installed: Path, gir: Path) -> None:
 
 
 def test_it_is_a_keyword(installed: Path, gir: Path) -> None:
-    code = f"import gradir; print(gradir.load({str(gir)!r}).to('plain', only_ops='addmm', least_inputs=1), end='')"
-    by_keyword = python(installed, code)
-    by_option = gradir(installed, "export", gir, "--to", "plain", "--only-ops", "addmm", "--least-inputs", "1")
+    options = "only_ops='addmm', least_inputs=1, arities=(2, 3)"
+    by_keyword = python(installed, f"import gradir; print(gradir.load({str(gir)!r}).to('plain', {options}), end='')")
+    given = ("--only-ops", "addmm", "--least-inputs", "1", "--arities", "2", "--arities", "3")
+    by_option = gradir(installed, "export", gir, "--to", "plain", *given)
     assert by_keyword.stdout == by_option.stdout != gradir(installed, "export", gir, "--to", "plain").stdout
     assert by_option.returncode == 0
 
@@ -54,7 +55,7 @@ def test_it_is_a_keyword(installed: Path, gir: Path) -> None:
     ("arguments", "said"),
     [
         (("--least-inputs", "1"), "least_inputs belongs to only_ops: give only_ops too"),
-        (("--only-ops", "addmm", "--least-inputs", "-1"), "option least_inputs: expected integer, 0 or more, not -1"),
+        (("--only-ops", "addmm", "--least-inputs", "-1"), "--least-inputs: expected integer, 0 or more, not '-1'"),
         (("--only-op", "mul", "--focus", "x"), "focus 'x': --only-ops, which runs before it"),
     ],
 )

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import forked
+import msgspec
 import pytest
 
 pytest.importorskip("torch")
@@ -45,12 +46,13 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_table_says_what_the_passes_declare() -> None:
     from gradir import registry
-    from gradir.options import option_schemas
+    from gradir.options import schema_of
 
     rows = re.findall(r"^\| `--([a-z-]+)([A-Z ]*)` \| `(\w+)=` \| `(\w+)\(.*?\)` \| (.*) \|$", DOCS, re.MULTILINE)
     declared = []
     for each in registry.passes().values():
-        (name, schema), *_ = option_schemas(each.options).items()
+        field, *_ = msgspec.structs.fields(each.options)
+        name, schema = field.name, schema_of(field.type)
         values = schema["prefixItems"] if "prefixItems" in schema else (schema, schema.get("items", {}))
         words = [value["title"] for value in values if "title" in value]
         summary = (type(each).__doc__ or "").partition("\n")[0].rstrip(".")

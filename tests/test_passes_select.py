@@ -238,6 +238,16 @@ def test_a_buffer_that_goes_takes_its_origins_along() -> None:
     assert (slot.slot, slot.origin, slot.storage, slot.bytes) == ("running_mean", None, "norm.running_mean", None)
 
 
+def test_a_slot_of_a_removed_owner_loses_its_bytes_without_an_edge_to_it() -> None:
+    slot = Saved("saved", storage="w", bytes=8)
+    nodes = [
+        Node("w", role="parameter"),
+        Node("x", role="leaf"),
+        Node("exp:1", op="exp", inputs=(Ref("x", 0),), saved=(slot,)),
+    ]
+    assert drop(Graph.of(nodes), ["parameter"]).nodes["exp:1"].saved == (Saved("saved", storage="w"),)
+
+
 @pytest.mark.parametrize("what", [["buffer"], ["leaf"], ["parameter"], ["leaf", "parameter", "buffer"]])
 def test_what_is_saved_for_backward_alone_does_not_grow(what: list[str]) -> None:
     assert totals(drop(everything(), what)).saved_bytes == totals(everything()).saved_bytes

@@ -17,6 +17,7 @@ from strategies import texts
 from watches import NAN, training, transformer, watch_of, watches
 
 from gradir.errors import ExportError
+from gradir.explanations.formats import Layout
 from gradir.explanations.model import Cause
 from gradir.ir import Source
 from gradir.watches.model import Finding, Modules, Step, Watch
@@ -115,7 +116,7 @@ def test_text_has_the_gravest_first_and_counts_what_it_leaves_out() -> None:
     )
     assert "info[" not in shown
     assert "1 note: --all shows it" in shown
-    assert len(format_watch(watch, "text", width=60).splitlines()) > len(shown.splitlines())
+    assert len(format_watch(watch, "text", Layout(width=60)).splitlines()) > len(shown.splitlines())
 
 
 def test_markdown_has_a_table_of_some_steps() -> None:

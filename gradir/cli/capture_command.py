@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Final
+from contextlib import nullcontext
+from functools import partial
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from gradir import api, files, forwards
-from gradir.cli.parser import Parser, add_output
+from gradir.cli.parser import Parser, add_output, parse_as
 from gradir.cli.programs import (
     Loaded,
     add_request_options,
@@ -18,7 +22,6 @@ from gradir.cli.programs import (
 )
 from gradir.cli.rank_files import fill_in_own_rank
 from gradir.cli.report import RAISED, one_line, report
-from gradir.cli.scripts import make_number_parser
 from gradir.cli.sources import is_program, refuse_program_options
 from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import SpecError
@@ -47,6 +50,8 @@ Exit status: 0 done, 1 the program raised and the graph of its forward ends ther
 
 # gradir makes lists of this length, and nobody has more processes.
 _MOST: Final = 10_000_000
+_RANK: Final = Annotated[int, Meta(ge=0, lt=_MOST)]
+_WORLD: Final = Annotated[int, Meta(ge=1, le=_MOST)]
 
 
 def add_options(parser: Parser) -> None:
@@ -76,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     path, is_stdout = files.Located(output), files.is_stdout(output)
     forward_path = files.Located(forwards.forward_name(output))
     with running_program(options, options.spec, for_good=options.is_process) as write:
-        graph, raised, forward, missing = _run_capture(options) if is_run else Loaded(api.load(options.spec))
+        graph, raised, forward, missing = _capture(options) if is_run else Loaded(api.load(options.spec))
         if is_stdout:
             write(api.dumps(graph, format=options.format, compress=options.compress))
         else:
@@ -111,23 +116,23 @@ def _choose_output(options: argparse.Namespace) -> str:
     return output
 
 
-def _run_capture(options: argparse.Namespace) -> Loaded:
-    if options.world is None:
-        return capture_program(options, "capture", "program")
-    from gradir import capturing
+def _capture(options: argparse.Namespace) -> Loaded:
+    from gradir.capturing import simulate_rank
 
-    with capturing.simulate_rank(options.ranks, options.world, options.frontend):
+    alone = simulate_rank(options.ranks, options.world, options.frontend) if options.world else nullcontext()
+    with alone:
         return capture_program(options, "capture", "program")
 
 
 def _add_rank_options(parser: Parser) -> None:
     group = parser.group("distributed")
     which = group.add_mutually_exclusive_group()
-    rank, about = make_number_parser("rank", 0, _MOST - 1), "with --world, capture as rank R without data"
-    which.add_argument("--rank", metavar="R", dest="ranks", type=rank, help=about)
+    about = "with --world, capture as rank R without data"
+    which.add_argument("--rank", metavar="R", dest="ranks", type=partial(parse_as, _RANK), help=about)
     about = "with --world, capture all ranks or a sample"
     which.add_argument("--ranks", dest="ranks", choices=("sample", "all"), help=about)
-    group.add_argument("--world", metavar="W", type=_parse_world, help="number of ranks, with --rank or --ranks")
+    about = "number of ranks, with --rank or --ranks"
+    group.add_argument("--world", metavar="W", type=partial(parse_as, _WORLD), help=about)
 
 
 def _check_ranks(options: argparse.Namespace) -> None:
@@ -146,9 +151,3 @@ def _check_ranks(options: argparse.Namespace) -> None:
     if isinstance(ranks, int) and ranks >= world:
         raise SpecError(f"--rank {ranks} is out of range: --world {world} has the ranks 0 to {world - 1}")
     options.fake = True
-
-
-def _parse_world(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(_MOST)) or not 0 < int(text) <= _MOST:
-        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not a number of ranks")
-    return int(text)

@@ -10,7 +10,7 @@ from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import add_request_options, make_request, program_output, running_program
 from gradir.cli.rank_files import fill_in_own_rank
 from gradir.cli.report import add_colour, find_columns, wants_colour, write_output
-from gradir.cli.scripts import Script, add_script, describe_calls, make_number_parser, split_arguments
+from gradir.cli.scripts import Script, add_script, describe_calls, parse_count, split_arguments
 from gradir.cli.sources import GRAPH_HELP, Source, find_source, is_script, load, refuse_program_options, suggest_program
 from gradir.cli.suffixes import check_no_source
 from gradir.errors import CaptureError, GraphError, SpecError
@@ -60,7 +60,7 @@ def add_options(parser: Parser) -> None:
     add_request_options(parser, "explain")
     group = parser.group("input")
     about = "of a script: explain the Nth backward (default: 1, or 2 if it fails)"
-    group.add_argument("--step", metavar="N", type=make_number_parser("call"), help=about)
+    group.add_argument("--step", metavar="N", type=parse_count, help=about)
     about = "expect these parameters or causes; '*' is any text; repeatable"
     group.add_argument("--allow", metavar="PATTERN", action="append", type=_check_pattern, default=[], help=about)
     add_output(parser)
@@ -75,7 +75,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir.explanations.formats import format_explanation
+    from gradir.explanations.formats import Layout, format_explanation
     from gradir.project import project
 
     script = split_arguments(options, is_script=lambda word: options.is_module or is_script(word), foreign=_FOREIGN)
@@ -102,13 +102,11 @@ def run(options: argparse.Namespace) -> int:
         found, graph = _explain_file(options, source)
     found = found.allow(settings.allow, settings.where).allow(options.allow, "--allow")
     if overlay is not None:
-        try:
+        with files.prefixing(options.spec, GraphError):
             drawn = found.overlay(graph)
-        except GraphError as error:
-            raise SpecError(f"{options.spec}: {error}") from error
         files.write_bytes(overlay, drawn.to_json().encode())
-    layout = {"all": options.all, "norms": options.norms}
-    text = format_explanation(found, options.format, width=find_columns(options), color=wants_colour(options), **layout)
+    layout = Layout(options.all, find_columns(options), wants_colour(options), options.norms)
+    text = format_explanation(found, options.format, layout)
     write_output(path, text.encode("utf-8", "backslashreplace"), options.format)
     return int(found.level == "error")
 
@@ -161,10 +159,8 @@ def _explain_file(options: argparse.Namespace, source: Source) -> tuple[Explanat
     from gradir.explanations.from_cuts import explain_cuts
 
     graph = load(options, source).graph
-    try:
+    with files.prefixing(source.name, GraphError):
         return explain_cuts(graph), graph
-    except GraphError as error:
-        raise GraphError(f"{source.name}: {error}") from error
 
 
 def _explain_program(options: argparse.Namespace) -> Explanation:
@@ -179,16 +175,12 @@ def _explain_program(options: argparse.Namespace) -> Explanation:
         # If the import makes the target, the import is its forward pass.
         with running(recorded, lambda call: found.append(call.explain())) as seen:
             request = make_request(options, "explain")
-            try:
-                if not callable(request.target) and options.graph is None:
+            if not callable(request.target) and options.graph is None:
+                with files.prefixing(options.spec, CaptureError, GraphError):
                     seeing = seen.get(choose_frontend(request))
                     if found:
                         return found[0]
                     if seeing is not None:
                         return seeing.explain(request.target)
-            except (CaptureError, GraphError) as error:
-                raise type(error)(f"{options.spec}: {error}") from error
-        try:
+        with files.prefixing(options.spec, CaptureError, GraphError):
             return explain_request(replace(request, graph=options.graph))
-        except (CaptureError, GraphError) as error:
-            raise type(error)(f"{options.spec}: {error}") from error

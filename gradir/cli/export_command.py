@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta
 
 from gradir import api, files, registry
 from gradir.cli import sources
-from gradir.cli.parser import Parser, add_output
+from gradir.cli.parser import Parser, add_output, parse_as
 from gradir.cli.plugin_options import add_option, add_pass_options, choose_passes, read_options
 from gradir.cli.programs import Loaded
 from gradir.cli.report import is_terminal, one_line, write_output
@@ -59,8 +62,8 @@ Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 
 # Characters of the name of a channel.
 _LONGEST_NAME: Final = 80
-# Seconds; subprocess can wait for about twice as many.
-_LONGEST: Final = 1_000_000
+# subprocess can wait for about twice as many.
+_SECONDS: Final = Annotated[float, Meta(gt=0, le=1_000_000)]
 
 _MARKDOWN: Final = ".md"
 _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARKDOWN: "markdown"}
@@ -87,7 +90,7 @@ def add_drawing_options(parser: Parser) -> None:
     add_option(output, "exporter")
     output.add_argument("--all", action="store_true", help="draw every node of a picture, however many")
     about = "time limit of a picture's layout (default: 60)"
-    output.add_argument("--seconds", metavar="S", type=_parse_seconds, default=60.0, help=about)
+    output.add_argument("--seconds", metavar="S", type=partial(parse_as, _SECONDS), default=60.0, help=about)
     add_pass_options(parser)
     shown = parser.group("what to show")
     about = "show values of 'gradir explain --overlay'; repeatable"
@@ -103,16 +106,6 @@ def _find_options(namespace: argparse.Namespace) -> tuple[str, type[Options]] | 
     return name, registry.exporter("dot" if name in PICTURES else name).options
 
 
-def _parse_seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from error
-    if not 0 < seconds <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {_LONGEST:,} seconds")
-    return seconds
-
-
 def _load(options: argparse.Namespace, source: sources.Source, exporter: str) -> Loaded:
     # A page shows the lines that cut gradients.
     load = sources.load_with_flow if exporter == "html" else sources.load
@@ -124,13 +117,9 @@ def _load(options: argparse.Namespace, source: sources.Source, exporter: str) ->
 
     overlay = _read_overlays(options.overlay)
     loaded = load(options, source)
-    try:
-        shown = apply_overlay(
-            loaded.graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter)
-        )
-    except ExportError as error:
-        raise ExportError(f"{' and '.join(map(files.name_of, options.overlay))}: {error}") from error
-    return loaded._replace(graph=shown)
+    channel, with_others = options.channel or "", registry.shows_channels(exporter)
+    with files.prefixing(" and ".join(map(files.name_of, options.overlay)), ExportError):
+        return loaded._replace(graph=apply_overlay(loaded.graph, overlay, channel, with_others=with_others))
 
 
 def _read_overlays(paths: Sequence[str]) -> Overlay:

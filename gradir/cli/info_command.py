@@ -65,7 +65,7 @@ def _survey_file(data: bytes, name: str) -> Survey:
     except FormatError:
         from gradir.claims import reader_of
 
-        if not reader_of(name)[0]:
+        if not reader_of(name):
             raise
         return codecs.survey(codecs.encode(api.decode_graph(data, name)))
 

@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.report import COMPLETING, INTERRUPTED, TROUBLE, report
+from gradir.cli.report import COMPLETING, INTERRUPTED, TROUBLE, can_redraw, report
 from gradir.errors import GradirError, GradirWarning, did_you_mean
 from gradir.files import flush_stdout, silence_stdout
 from gradir.version import __version__
@@ -142,12 +142,12 @@ def _run_command(arguments: Sequence[str], *, is_process: bool) -> int:
     import argparse
     from contextlib import nullcontext
 
-    from gradir.cli.progress import is_wanted, show_progress
+    from gradir.cli.progress import show_progress
 
     known = argparse.Namespace(arguments=arguments, is_process=is_process)
     try:
         options = make_parser(arguments[0]).parse_args(arguments[1:], known)
-        with show_progress() if is_wanted() else nullcontext():
+        with show_progress() if can_redraw(sys.stderr) else nullcontext():
             status: int = options.run(options)
     except GradirError as error:
         if error.__cause__ is not None or getattr(known, "traceback", False):

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final
 
 from gradir import api, files
 from gradir.cli.rank_files import fill_in_own_rank
@@ -29,17 +29,12 @@ _WHICH: Final = "--ranks"
 _SHARDED: Final = re.compile(r"(?P<dimension>.+):(?:Strided)?Shard\((?P<axis>\d+)[,)]")
 
 
-class _Result(NamedTuple):
-    status: int
-    output: str
-
-
 class _Ranks:
     def __init__(self, options: argparse.Namespace, folder: str) -> None:
         self._options = options
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.results: dict[int, _Result] = {}
+        self.results: dict[int, subprocess.CompletedProcess[str]] = {}
 
     def file(self, rank: int) -> str:
         return os.path.join(self._folder, f"{rank}-{os.path.basename(make_rank_name(self._options, rank))}")  # noqa: PTH118, PTH119
@@ -55,7 +50,7 @@ class _Ranks:
                 for each in as_completed(started):
                     if not each.cancelled():
                         result = self.results[started[each]] = each.result()
-                        failed |= result.status not in (0, RAISED)
+                        failed |= result.returncode not in (0, RAISED)
                     if failed:
                         pool.shutdown(wait=False, cancel_futures=True)
             except BaseException:
@@ -65,7 +60,7 @@ class _Ranks:
                 raise
         return not failed
 
-    def _capture(self, rank: int, more: Sequence[str]) -> _Result:
+    def _capture(self, rank: int, more: Sequence[str]) -> subprocess.CompletedProcess[str]:
         options = self._options
         words, rest = list(options.arguments), list(options.program_arguments)
         end = len(words) - len(rest) - 1
@@ -80,7 +75,7 @@ class _Ranks:
         )
         self._processes.append(process)
         output, _ = process.communicate()
-        return _Result(process.returncode, output.decode(errors="replace"))
+        return subprocess.CompletedProcess(process.args, process.returncode, output.decode(errors="replace"))
 
 
 def _drop_which(words: Sequence[str]) -> Iterator[str]:
@@ -126,7 +121,7 @@ def capture_ranks(options: argparse.Namespace) -> int:
 
 
 def _choose_sample(options: argparse.Namespace, captures: _Ranks) -> Sequence[int]:
-    if not captures.run([0], "--graph", "autograd", "--collectives") or captures.results[0].status:
+    if not captures.run([0], "--graph", "autograd", "--collectives") or captures.results[0].returncode:
         return ()
     graph = api.load(captures.file(0))
     if not options.collectives:
@@ -139,12 +134,12 @@ def _choose_sample(options: argparse.Namespace, captures: _Ranks) -> Sequence[in
 def _write_all(options: argparse.Namespace, captures: _Ranks, ranks: Sequence[int]) -> int:
     for rank in ranks:
         files.write_bytes(make_rank_name(options, rank), Path(captures.file(rank)).read_bytes())
-    lines = {rank: captures.results[rank].output.splitlines() or [""] for rank in ranks}
+    lines = {rank: captures.results[rank].stdout.splitlines() or [""] for rank in ranks}
     _print_by_ranks((line, rank) for rank in ranks for line in lines[rank][:-1])
     part = "a sample" if len(ranks) < options.world else "all"
     print(one_line(f"wrote {options.output} for {len(ranks):,} of {options.world:,} ranks, {part}"), file=sys.stderr)
     _print_by_ranks((lines[rank][-1].rpartition(": ")[2], rank) for rank in ranks)
-    return max(captures.results[rank].status for rank in ranks)
+    return max(captures.results[rank].returncode for rank in ranks)
 
 
 def _print_by_ranks(lines: Iterable[tuple[str, int]]) -> None:
@@ -152,12 +147,12 @@ def _print_by_ranks(lines: Iterable[tuple[str, int]]) -> None:
         print(one_line(f"{span(ranks)}: {line}"), file=sys.stderr)
 
 
-def _report_failure(results: Mapping[int, _Result]) -> int:
-    rank = min(rank for rank, each in results.items() if each.status not in (0, RAISED)) if results else 0
-    *first, last = results[rank].output.splitlines() or [""]
+def _report_failure(results: Mapping[int, subprocess.CompletedProcess[str]]) -> int:
+    rank = min(rank for rank, each in results.items() if each.returncode not in (0, RAISED)) if results else 0
+    *first, last = results[rank].stdout.splitlines() or [""]
     for line in first:
         print(one_line(line), file=sys.stderr)
-    reason = last.removeprefix(PREFIX) or f"its process ended with {results[rank].status}"
+    reason = last.removeprefix(PREFIX) or f"its process ended with {results[rank].returncode}"
     report(f"rank {rank}: {reason}; no file is written of any rank")
     return TROUBLE
 

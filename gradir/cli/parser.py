@@ -204,6 +204,17 @@ class Parser(argparse.ArgumentParser):
             self._later.pop(0)()
 
 
+def parse_as(type_: object, text: str) -> Any:
+    """Return the value of an option that may have any type of `gradir.options`."""
+    from gradir.ir.text import shorten
+    from gradir.options import OptionError, read
+
+    try:
+        return read(type_, text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(shorten(str(error))) from error
+
+
 def add_input(parser: argparse.ArgumentParser, name: str = "file", *, nargs: str | None = None) -> None:
     """Add the argument for a ``.gir`` file to read."""
     metavar = name.removesuffix("s").upper()

@@ -34,9 +34,7 @@ def run(options: argparse.Namespace) -> int:
     with files.naming(options.diff):
         found = decode(files.read_bytes(options.diff))
     graph = load_to_rewrite(options.file, lossy=options.lossy)
-    try:
+    with files.prefixing(files.name_of(options.file), GraphError, PatchError):
         changed = api.unpatch(graph, found) if options.reverse else api.patch(graph, found)
-    except (GraphError, PatchError) as error:
-        raise type(error)(f"{files.name_of(options.file)}: {error}") from error
     api.save(changed, options.output, format=options.format, compress=options.compress, lossy=options.lossy)
     return 0

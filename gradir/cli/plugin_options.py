@@ -6,9 +6,12 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
+from msgspec.structs import fields
+
+from gradir.cli.parser import parse_as
 from gradir.errors import ExportError, PassError
-from gradir.files import name_of
-from gradir.options import OptionError, option_infos, option_schemas, read, schema_of
+from gradir.files import name_of, prefixing
+from gradir.options import option_infos, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +23,6 @@ if TYPE_CHECKING:
     from gradir.request import Declared
 
 _ABOUT: Final = "in this order; a PATTERN is a node id or name, a module path, or a glob over these"
-
-_NUMBERS: Final = {"integer": int, "number": float}
 
 
 def add_option(group: argparse._ActionsContainer, noun: str) -> None:
@@ -68,46 +69,38 @@ def add_pass_options(parser: Parser) -> None:
         from gradir import registry
 
         for each in registry.passes().values():
-            schemas = option_schemas(each.options)
-            for info in option_infos(each.options):
-                settings = _make_settings(schemas[info.name])
+            for info, field in zip(option_infos(each.options), fields(each.options), strict=True):
                 # The default None means that the option is not on the command line.
+                settings = _make_settings(field.type)
                 group.add_argument(spell_option(info.name), default=None, help=make_help(info), **settings)
 
     parser.add_later(add_options)
 
 
-def _make_settings(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _make_settings(type_: object) -> dict[str, Any]:
+    schema = schema_of(type_)
     if schema.get("type") == "boolean":
         return {"action": "store_true"}
     if "prefixItems" in schema:
         return {"nargs": len(schema["prefixItems"]), "metavar": tuple(map(_metavar, schema["prefixItems"]))}
     if schema.get("type") == "array":
         return {"action": "append", "metavar": _metavar(schema.get("items", {}))}
-    number = _NUMBERS.get(str(schema.get("type")))
-    return {"metavar": _metavar(schema), **({} if number is None else {"type": number})}
+    return {"metavar": _metavar(schema), "type": partial(parse_as, type_)}
 
 
 def add_declared(group: argparse._ActionsContainer, each: Declared) -> None:
     """Add an option of a request, and check its value."""
-
-    def parse(type_: object, text: str) -> object:
-        try:
-            return read(type_, text)
-        except OptionError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
     schema = schema_of(each.type)
     kinds = {str(branch.get("type")) for branch in schema.get("anyOf", [schema])}
     choices = [word for part in _walk_type(each.type) if get_origin(part) is Literal for word in get_args(part)]
-    settings: dict[str, Any] = {"metavar": each.option.metavar, "type": partial(parse, each.type)}
+    settings: dict[str, Any] = {"metavar": each.option.metavar, "type": partial(parse_as, each.type)}
     if kinds == {"boolean"} and each.default is False:
         settings = {"action": "store_true"}
     elif "boolean" in kinds:
         settings = {"action": argparse.BooleanOptionalAction}
     elif "array" in kinds:
         item = next(get_args(part)[0] for part in _walk_type(each.type) if get_origin(part) in {list, tuple})
-        settings = {**settings, "type": partial(parse, item), "action": "append", "default": []}
+        settings = {**settings, "type": partial(parse_as, item), "action": "append", "default": []}
     elif choices:
         settings = {"choices": choices, **({"nargs": "?", "const": each.option.alone} if each.option.alone else {})}
     group.add_argument(str(each.flag), dest=each.name, help=each.option.help, **{"default": each.default, **settings})
@@ -132,12 +125,10 @@ def choose_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph]
     from gradir.exporting import apply_passes, chooses, option_names, plan_passes
 
     values = {name: getattr(options, name) for name in option_names()}
-    steps, name = plan_passes(values), name_of(options.file)
+    steps, name = plan_passes(values, strict=False), name_of(options.file)
 
     def run(graph: Graph) -> Graph:
-        try:
+        with prefixing(name, PassError):
             return apply_passes(steps, graph, spell_option)
-        except PassError as error:
-            raise PassError(f"{name}: {error}") from error
 
     return run if steps else None, chooses(step.asked for step in steps)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -17,14 +15,6 @@ if TYPE_CHECKING:
 # In seconds. Drawing takes some milliseconds.
 _AFTER: Final = 1.0
 _EVERY: Final = 0.5
-
-
-def is_wanted() -> bool:
-    """Return whether standard error is a terminal that can redraw a line."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return False
-    # https://no-color.org
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from gradir import files
 
@@ -42,9 +42,15 @@ def wants_colour(options: argparse.Namespace) -> bool:
     """Return whether text is coloured: as chosen, or on a terminal."""
     if options.color != "auto":
         return bool(options.color == "always")
+    return options.output == "-" and can_redraw(sys.stdout)
+
+
+def can_redraw(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal that may get colours and lines that change."""
+    if stream is None or not stream.isatty():
+        return False
     # https://no-color.org
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return options.output == "-" and is_terminal() and not is_plain
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def find_columns(options: argparse.Namespace) -> int | None:

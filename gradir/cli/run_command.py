@@ -8,14 +8,17 @@ import os
 import sys
 import threading
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta
 
 from gradir import api, files
-from gradir.cli.parser import Parser, add_traceback
+from gradir.cli.parser import Parser, add_traceback, parse_as
 from gradir.cli.programs import Writer, program_output, summarize_graph
 from gradir.cli.rank_files import fill_in_own_rank, read_launcher
 from gradir.cli.report import TROUBLE, one_line, report
-from gradir.cli.scripts import Script, add_script, describe_calls, make_number_parser
+from gradir.cli.scripts import Script, add_script, describe_calls, parse_count
 from gradir.cli.suffixes import add_encoding_options, check_graph_name
 from gradir.errors import CaptureError, SpecError
 from gradir.files import Located
@@ -58,7 +61,7 @@ _LAST: Final = {
     "raises": "raised an error after",
 }
 _NO_FAILURE: Final = frozenset({"joins", "left"})
-_MOST_DIGITS: Final = 9
+_PATIENCE: Final = Annotated[int, Meta(ge=0, le=10**9)]
 # Seconds from the backward pass to the optimizer's step; then gradir ends the script.
 _LONGEST_STEP: Final = 10.0
 
@@ -67,14 +70,14 @@ def add_options(parser: Parser) -> None:
     parser.usage = "%(prog)s [OPTIONS] SCRIPT [ARGS ...]\n       %(prog)s SCRIPT [ARGS ...] -o FILE [--step N]"
     group = parser.group("input")
     about = "capture the Nth backward (default: 1)"
-    group.add_argument("--step", metavar="N", type=make_number_parser("call"), default=1, help=about)
+    group.add_argument("--step", metavar="N", type=parse_count, default=1, help=about)
     group.add_argument("--go-on", action="store_true", help="let the script run to its end")
     group.add_argument("--flow", action="store_true", help="record the places where gradient stops")
     about = "record the collectives of this rank (default: if torchrun started it, without --go-on)"
     group.add_argument("--collectives", action=argparse.BooleanOptionalAction, help=about)
     group.add_argument("--dry", action="store_true", help="record collectives, but send no data in the captured step")
     about = "end if a collective waits for so long (default: 60; 0: never)"
-    group.add_argument("--patience", metavar="SECONDS", type=_parse_seconds, default=60, help=about)
+    group.add_argument("--patience", metavar="SECONDS", type=partial(parse_as, _PATIENCE), default=60, help=about)
     about = "write to FILE (required); {rank} and {world} are filled in"
     parser.group("output").add_argument("-o", "--output", metavar="FILE", help=about)
     add_script(parser, "SCRIPT ...", "script, folder or archive, and its arguments")
@@ -106,19 +109,11 @@ def run(options: argparse.Namespace) -> int:
     return _Run(options, script).run()
 
 
-def _parse_seconds(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
-        return int(text)
-    from gradir.ir.text import excerpt
-
-    raise argparse.ArgumentTypeError(f"expected whole seconds such as 60, got {excerpt(text)}; 0 waits for ever")
-
-
 def _split_arguments(options: argparse.Namespace) -> Script:
     """Divide a command line into the script and its arguments; options of gradir after it join the others."""
     parser: Parser = options.parser
     if not options.program:
-        parser.error("name the script to run")
+        parser.error(f"the following arguments are required: {options.required}")
     name, *words = options.program
     if options.output is not None:
         return Script(name, words, options.is_module)

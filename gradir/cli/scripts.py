@@ -7,8 +7,12 @@ import atexit
 import gc
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
+from msgspec import Meta
+
+from gradir.cli.parser import parse_as
 from gradir.cli.sources import check_script
 from gradir.errors import SpecError
 from gradir.files import working_folder
@@ -17,9 +21,10 @@ if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.protocols import Running
 
-_MOST_DIGITS: Final = 19
 # The exit status of Python if a program raises.
 FAILED: Final = 1
+
+parse_count: Final = partial(parse_as, Annotated[int, Meta(ge=1)])
 
 
 class Script(NamedTuple):
@@ -65,7 +70,7 @@ def add_script(parser: Parser, metavar: str, help: str) -> None:
     """Add the arguments for a script and its own arguments."""
     parser.add_argument("program", metavar=metavar, nargs=argparse.REMAINDER, help=help)
     parser.group("input").add_argument("-m", dest="is_module", action="store_true", help="run a module, as python -m")
-    parser.set_defaults(parser=parser)
+    parser.set_defaults(parser=parser, required=metavar.partition(" ")[0])
 
 
 def split_arguments(
@@ -77,7 +82,7 @@ def split_arguments(
     """
     parser: Parser = options.parser
     if not options.program:
-        parser.error("name the script to run or the file to read")
+        parser.error(f"the following arguments are required: {options.required}")
     name, *words = options.program
     arguments: Sequence[str] = options.program_arguments
     own = words
@@ -102,16 +107,3 @@ def describe_calls(seeing: Mapping[str, Running], step: int) -> str:
         return f"called backward {pluralize(calls, 'time')}, and --step is {step}"
     why = " and ".join(describe_lacking("running"))
     return f"never called backward in this process{why and f' ({why})'}"
-
-
-def make_number_parser(noun: str, first: int = 1, last: int = sys.maxsize) -> Callable[[str], int]:
-    """Return a parser of whole numbers from the first to the last."""
-
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS or not first <= int(text) <= last:
-            from gradir.ir.text import excerpt
-
-            raise argparse.ArgumentTypeError(f"{excerpt(text)} is not the number of a {noun}: {first} is the first")
-        return int(text)
-
-    return parse

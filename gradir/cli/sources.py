@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir import api, files, forwards
 from gradir.cli.programs import Loaded, add_request_options, capture_program, running_program
 from gradir.cli.report import RAISED, report
+from gradir.cli.suffixes import GRAPHS
 from gradir.errors import FileError, GradirError, SpecError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 GRAPH_HELP: Final = "a .gir or .pt2 file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
-_GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _ALSO_GRAPHS: Final = (".json", ".msgpack", ".txt")
 _MOST_NAMES: Final = 8
 # gradir looks for names in this many bytes of a script.
@@ -80,7 +80,7 @@ def find_source(word: str) -> Source:
         if "/" in location and attribute.isidentifier() and os.path.isfile(f"{location}.py"):
             raise SpecError(f"{word}: no such file; {location}.py:{attribute} names a program")
         return _make_source(side(word))
-    if not word or word.endswith(_GRAPHS) or os.path.exists(word):
+    if not word or word.endswith(GRAPHS) or os.path.exists(word):
         # Reading the file reports its fault.
         return Source(word)
     if other := _name_other_format(word):
@@ -130,11 +130,9 @@ def is_program(word: str) -> bool:
         _refuse_other_format(word)
         from gradir.claims import reader_of
 
-        if reader_of(word)[0]:
+        if reader_of(word):
             return False
         raise SpecError(f"{word} is a file, not a program; open a graph with 'gradir view {word}'")
-    if ":" not in word:
-        raise SpecError(f"expected path/to/file.py:name or package.module:name, not {word!r}; see gradir help program")
     return True
 
 
@@ -145,7 +143,7 @@ def is_script(word: str) -> bool:
 
 def check_script(word: str) -> None:
     """Refuse a word that is no script: a graph, a file of another format, or a PROGRAM argument."""
-    if word.endswith(_GRAPHS):
+    if word.endswith(GRAPHS):
         raise SpecError(f"{word} is a graph, not a script; open it with 'gradir view {word}'")
     if other := _name_other_format(word):
         raise SpecError(f"{word} is {other}")
@@ -163,7 +161,7 @@ def _refuse_other_format(word: str) -> None:
 
 
 def _name_other_format(word: str) -> str:
-    if word.endswith((*_GRAPHS, *_ALSO_GRAPHS)) or "." not in word:
+    if word.endswith((*GRAPHS, *_ALSO_GRAPHS)) or "." not in word:
         # Asking the front-ends takes time.
         return ""
     from gradir.claims import other_format
@@ -299,7 +297,7 @@ def report_raised(loaded: Loaded) -> int:
 def _is_program(word: str) -> bool:
     """Return whether an argument is ``path.py:attr`` or ``module:attr``; a file, also in git, takes precedence."""
     location, _, attribute = word.rpartition(":")
-    if not location or word.endswith(_GRAPHS) or os.path.exists(word):
+    if not location or word.endswith(GRAPHS) or os.path.exists(word):
         return False
     if location.endswith(".py"):
         # After a revision it is a file in git; a colon in the second place belongs to a Windows drive.

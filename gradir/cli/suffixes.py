@@ -73,7 +73,8 @@ _TEXT: Final = ".txt"
 _JSON: Final = {".cyjs": ".json"}
 _PROGRAMS: Final = (".py", ".pyi", ".pyc")
 _OF_GRADIR: Final = ("", ".gir", ".gz", ".zst", ".json", _TEXT, ".html", ".svg", ".png", ".pdf", ".dot", ".mmd", ".md")
-_GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
+# The names of graphs.
+GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _COMPRESSED: Final = (".gz", ".zst")
 # A graph is JSON text, so its file may have any of these suffixes.
 _ALSO_GRAPHS: Final = {"", ".gir", ".json", _TEXT}
@@ -86,7 +87,7 @@ def check_no_source(output: str) -> None:
         return
     from gradir.claims import other_format, reader_of
 
-    if end in _PROGRAMS or other_format(output) or reader_of(output)[0]:
+    if end in _PROGRAMS or other_format(output) or reader_of(output):
         raise ExportError(f"cannot write {output}: {end} is the suffix of a source; choose another name")
 
 
@@ -119,7 +120,7 @@ def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> N
     end = _read_suffix(output)
     if end in {"", own, _JSON.get(own, own)} or (end == _TEXT and name not in PICTURES) or (fenced and end == ".md"):
         return
-    others = ["a graph"] if output.lower().endswith(_GRAPHS) else _find_formats(end)
+    others = ["a graph"] if output.lower().endswith(GRAPHS) else _find_formats(end)
     if others and name not in others:
         raise ExportError(f"-o {output} means {_join_names(others)}, but --to is {name}; change one of them")
 
@@ -159,7 +160,7 @@ def find_diff_format(output: str, chosen: str | None, default: str) -> str:
         return chosen
     elif names:
         raise ExportError(f"-o {output} means {_join_names(names)}, but --format is {chosen}; change one of them")
-    if output.lower().endswith(_GRAPHS):
+    if output.lower().endswith(GRAPHS):
         raise ExportError(
             f"-o {output} means a graph, but this command writes a diff; use a name such as x.txt or x.json"
         )

@@ -18,11 +18,12 @@ import msgspec
 from gradir import api, files
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.rank_files import fill_in_own_rank
-from gradir.cli.report import add_colour, escape_commands, report
-from gradir.cli.scripts import Script, add_script, make_number_parser, split_arguments
+from gradir.cli.report import add_colour, can_redraw, escape_commands, report
+from gradir.cli.scripts import Script, add_script, parse_count, split_arguments
 from gradir.cli.sources import is_script
 from gradir.cli.subprocesses import make_command
 from gradir.errors import SpecError
+from gradir.explanations.formats import Layout
 from gradir.explanations.model import Cause
 from gradir.files import Located
 from gradir.request import CaptureRequest
@@ -75,7 +76,7 @@ def add_options(parser: Parser) -> None:
     parser.take_program_arguments()
     group = parser.group("input")
     about = "end the script after N steps of an optimizer"
-    group.add_argument("--steps", metavar="N", type=make_number_parser("step"), help=about)
+    group.add_argument("--steps", metavar="N", type=parse_count, help=about)
     group.add_argument("--go-on", action="store_true", help="continue after a step that is not finite")
     group.add_argument("--no-replay", action="store_true", help="never run the script again to find the operation")
     output = parser.group("output")
@@ -121,9 +122,9 @@ class _Run:
         self._is_enough = False
         self._backward = 0
         self._backward_of: dict[int, int] = {}
-        self._loss: Number | None = None
         self._seeing: Mapping[str, Watching] = {}
-        self._is_live = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        # The script may change the environment.
+        self._is_live = can_redraw(sys.stderr)
 
     def run(self) -> int:
         from gradir.claims import describe_lacking
@@ -190,12 +191,9 @@ class _Run:
 
         if sys.stderr is None:
             return
-        # The script may have changed the environment.
-        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        color = self._options.color
-        is_coloured = color == "always" or (color == "auto" and self._is_live and not is_plain)
-        width = shutil.get_terminal_size().columns if self._is_live else None
-        text = format_watch(watch, "text", all=self._options.all, width=width, color=is_coloured)
+        is_coloured = self._options.color == "always" or (self._options.color == "auto" and self._is_live)
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        text = format_watch(watch, "text", Layout(self._options.all, width, is_coloured))
         sys.stderr.write(escape_commands(text))
 
     def _handle_record(self, record: Modules | Step | Finding) -> None:
@@ -212,7 +210,6 @@ class _Run:
         if isinstance(record, Finding):
             self._backward_of.setdefault(record.step, self._backwards)
         if isinstance(record, Step):
-            self._loss = record.loss
             self._show(record)
             if record.number == self._options.steps:
                 self._end()
@@ -255,7 +252,8 @@ class _Run:
     def _find_expected_loss(self) -> Number | None:
         """Return the loss of the step that was not finite, if it is finite itself."""
         is_lost = self._fatal is not None and self._fatal.cause.kind == "loss_not_finite"
-        return None if is_lost or not isinstance(self._loss, float) else self._loss
+        loss = self._collected.last and self._collected.last.loss
+        return loss if isinstance(loss, float) and not is_lost else None
 
     def _graph_of(self, step: int) -> str:
         folder = self._options.capture_on_finding

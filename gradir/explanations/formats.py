@@ -42,8 +42,8 @@ class Palette(NamedTuple):
     reset: str = ""
 
 
-NO_COLOUR: Final = Palette()
-ANSI: Final = Palette("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m")
+_NO_COLOUR: Final = Palette()
+_ANSI: Final = Palette("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m")
 
 
 class ToldCause(Record, frozen=True, omit_defaults=False):
@@ -64,11 +64,6 @@ class Told(ToldCause, frozen=True, omit_defaults=False):
     """A cause of an explanation; ``pattern`` is a recognized pattern, such as ``straight-through``, or empty."""
 
     pattern: str = ""
-
-
-def fields_of(cause: Cause) -> dict[str, Any]:
-    """Return the fields of a `ToldCause`."""
-    return {name: getattr(cause, name) for name in ToldCause.__struct_fields__}
 
 
 class Document(Record, frozen=True, omit_defaults=False):
@@ -95,8 +90,13 @@ class Layout(NamedTuple):
 
     all: bool = False
     width: int | None = None
-    palette: Palette = NO_COLOUR
+    color: bool = False
     norms: bool = False
+
+    @property
+    def palette(self) -> Palette:
+        """Return the escape sequences of the text."""
+        return _ANSI if self.color else _NO_COLOUR
 
 
 def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
@@ -261,10 +261,10 @@ def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
     # The sentences join the names of one tensor, unlike the field `names`.
     joined = (replace(cause, names=explanation.join_tied(cause.names)) for cause in explanation.causes)
     causes = tuple(
-        Told(**{**_copy_fields(Told, cause), "text": shown.text, "advice": shown.advice})
+        Told(**{**copy_fields(Told, cause), "text": shown.text, "advice": shown.advice})
         for cause, shown in zip(explanation.causes, joined, strict=True)
     )
-    document = Document("gir-explanation", "1.0", **{**_copy_fields(Document, explanation), "causes": causes})
+    document = Document("gir-explanation", "1.0", **{**copy_fields(Document, explanation), "causes": causes})
     try:
         body = msgspec.json.format(msgspec.json.encode(document), indent=2)
     except UnicodeEncodeError as error:
@@ -276,22 +276,15 @@ def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
 FORMS: Final[Mapping[str, Callable[[Explanation, Layout], str]]] = {"text": text, "markdown": markdown, "json": json}
 
 
-def format_explanation(
-    explanation: Explanation,
-    form: str,
-    *,
-    all: bool = False,
-    width: int | None = None,
-    color: bool = False,
-    norms: bool = False,
-) -> str:
-    """Return an explanation in a format; ``norms`` is for the text."""
+def format_explanation(explanation: Explanation, form: str, layout: Layout = Layout()) -> str:  # noqa: B008
+    """Return an explanation in a format."""
     if form not in FORMS:
         raise ExportError(f"no format {form!r} of an explanation: there are {', '.join(FORMS)}")
-    return FORMS[form](explanation, Layout(all, width, ANSI if color else NO_COLOUR, norms))
+    return FORMS[form](explanation, layout)
 
 
-def _copy_fields(kind: type[Record], source: object) -> dict[str, Any]:
+def copy_fields(kind: type[Record], source: object) -> dict[str, Any]:
+    """Return the values of the fields of a record that another object has too."""
     return {name: getattr(source, name) for name in kind.__struct_fields__ if hasattr(source, name)}
 
 

@@ -315,9 +315,9 @@ class Explanation(Record, frozen=True, dict=True):
             ExportError: the format is unknown, or JSON cannot represent a name.
         """
         # Not above, since that module imports this one.
-        from gradir.explanations.formats import format_explanation
+        from gradir.explanations.formats import Layout, format_explanation
 
-        return format_explanation(self, format, all=all)
+        return format_explanation(self, format, Layout(all))
 
     def __str__(self) -> str:
         """Return the output of ``gradir explain``, without the last line end."""

@@ -145,7 +145,7 @@ def _describe_state(explanation: Explanation, statuses: Counter[str], shown: Sho
     if any(allowed.causes for allowed in explanation.allowed):
         excuse = ", which is allowed"
     elif cause is not None:
-        how = "does no harm" if cause.level == "note" else "may be meant"
+        how = "does no harm" if cause.level == "note" else "may be intended"
         excuse = f", which {how}: {_reason(explanation, cause, shown)}"
     return f"{'; '.join(parts)}{excuse}."
 

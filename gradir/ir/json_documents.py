@@ -46,7 +46,8 @@ class DocumentKind(NamedTuple):
         try:
             document = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FormatError(f"broken JSON: {summarize_error(error)}") from error
+            advice = f"{self.command} writes one"
+            raise FormatError(f"broken JSON: {summarize_error(error)}", advice=advice) from error
         if not isinstance(document, dict) or document.get("format") != self.format:
             article = "an" if self.noun[0] in "aeiou" else "a"
             raise FormatError(

@@ -158,20 +158,20 @@ class Collector:
     def __init__(self) -> None:
         self.ended = ""
         self.findings: list[Finding] = []
-        self._modules: tuple[str, ...] = ()
+        self.modules: tuple[str, ...] = ()
         self._steps: list[Step] = []
-        self._last: Step | None = None
+        self.last: Step | None = None
         self._every, self._count = 1, 0
 
     def add(self, record: Modules | Step | Finding) -> None:
         """Add a record."""
         if isinstance(record, Modules):
-            self._modules = record.paths
+            self.modules = record.paths
         elif isinstance(record, Finding):
             self.findings.append(record)
         else:
             self._count += 1
-            self._last = record
+            self.last = record
             if (self._count - 1) % self._every == 0:
                 self._steps.append(record)
             if len(self._steps) > _MOST_STEPS:
@@ -181,6 +181,6 @@ class Collector:
     def watch(self) -> Watch:
         """Return the watch of the records so far."""
         steps = [*self._steps]
-        if self._last is not None and steps[-1] is not self._last:
-            steps.append(self._last)
-        return Watch(self._modules, tuple(steps), tuple(self.findings), self._count, self.ended)
+        if self.last is not None and steps[-1] is not self.last:
+            steps.append(self.last)
+        return Watch(self.modules, tuple(steps), tuple(self.findings), self._count, self.ended)

@@ -11,16 +11,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.explanations.formats import (
-    ANSI,
-    NO_COLOUR,
-    Layout,
-    ToldCause,
-    cause_item,
-    cause_lines,
-    fields_of,
-    wrap_line,
-)
+from gradir.explanations.formats import Layout, ToldCause, cause_item, cause_lines, copy_fields, wrap_line
 from gradir.explanations.model import Level, Record
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import escape_unprintable, pluralize
@@ -67,7 +58,7 @@ def json_line(record: Line | Finding) -> str:
     """
     line: object = record
     if isinstance(record, Finding):
-        line = FindingLine(**fields_of(record.cause), step=record.step, how=record.how, loops=record.loops)
+        line = FindingLine(**copy_fields(ToldCause, record.cause), step=record.step, how=record.how, loops=record.loops)
     try:
         body = msgspec.json.encode(line)
     except UnicodeEncodeError as error:
@@ -153,8 +144,8 @@ FORMS: Final[Mapping[str, Callable[[Watch, Layout], str]]] = {
 }
 
 
-def format_watch(watch: Watch, form: str, *, all: bool = False, width: int | None = None, color: bool = False) -> str:
+def format_watch(watch: Watch, form: str, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return a watch in a format."""
     if form not in FORMS:
         raise ExportError(f"no format {form!r} of a watch: there are {', '.join(FORMS)}")
-    return FORMS[form](watch, Layout(all, width, ANSI if color else NO_COLOUR))
+    return FORMS[form](watch, layout)

@@ -56,6 +56,7 @@ class OnlyOpsOptions(Options, frozen=True, kw_only=True):
         Meta(description="only these operations; may be repeated, 100% so"),
     ]
     least_inputs: Annotated[int, Meta(ge=0, title="N", description="and of these only those with N inputs")] = 0
+    arities: Annotated[tuple[int, ...], Meta(description="and only those with as many inputs as one of these")] = ()
 
 
 class OnlyOpsPass:
@@ -69,7 +70,9 @@ class OnlyOpsPass:
         kept = {
             node.id
             for node in graph.nodes.values()
-            if node.op in options.only_ops and len(node.inputs) >= options.least_inputs
+            if node.op in options.only_ops
+            and len(node.inputs) >= options.least_inputs
+            and len(node.inputs) in (options.arities or (len(node.inputs),))
         }
         return within(graph, kept)
 

@@ -52,22 +52,22 @@ export function commands(page: Page, around: Surroundings): Commands {
       ["+ =", "zoom in", () => stage.zoom(1.25)],
       ["-", "zoom out", () => stage.zoom(0.8)],
       ["f", "fit the whole drawing", () => stage.fit()],
-      ["z", "zoom to the selected", () => stage.fit(page.state.selected)],
+      ["z", "zoom to the selected box", () => stage.fit(page.state.selected)],
     ],
     "Open and close": [
       ["Enter Space", "open or close the selected module", () => toggleSelected(page)],
-      ["o", "open all around the selected", () => page.select(page.state.selected)],
+      ["o", "open all around the selected box", () => page.select(page.state.selected)],
       ["e", "open all", () => page.change({ opened: allOpened(page.shown) })],
       ["0 c", "close all", () => page.change({ opened: new Set() })],
       ["1 2 3 4 5 6 7 8 9", "open to that depth", (key) => page.change({ opened: openUpTo(page.shown, Number(key)) })],
     ],
-    "Follow from the selected": trails.map(([trail, key]) => [
+    "Follow from the selected box": trails.map(([trail, key]) => [
       key,
       trail !== "path" ? trail : model.kind === "forward" ? "path to the output" : "path to the loss",
       () => page.change({ trail: page.state.trail === trail ? "" : trail }),
     ]),
     Show: [
-      ["w", "colour by the next", () => {
+      ["w", "next way to colour", () => {
         const at = colours.findIndex(([name]) => name === page.state.colour);
         const [colour, words] = colours[(at + 1) % colours.length];
         page.change({ colour });
@@ -84,19 +84,19 @@ export function commands(page: Page, around: Surroundings): Commands {
       ]),
     ],
     Save: [
-      ["s", "SVG of what is seen", save("svg")],
-      ["S", "PNG of what is seen", save("png")],
+      ["s", "visible part as SVG", save("svg")],
+      ["S", "visible part as PNG", save("png")],
       ["k", "copy a link to this view", () => {
         // The frame of a notebook has no address that others could open.
         const isAddress = location.protocol !== "about:";
         if (isAddress) copy(page, page.link());
-        page.say(isAddress ? "Copied a link to this view" : "Inside a notebook a view has no link");
+        page.say(isAddress ? "Copied a link to this view" : "A view in a notebook has no link");
       }],
     ],
     Page: [
       ["[", "lists", () => around.toggleSide("left")],
       ["]", "details", () => around.toggleSide("right")],
-      ["Escape", "follow nothing, then select nothing", () => (page.state.trail === "" ? page.select(nothing) : page.change({ trail: "" }))],
+      ["Escape", "stop following, then select nothing", () => (page.state.trail === "" ? page.select(nothing) : page.change({ trail: "" }))],
       ["?", "this help", around.help],
     ],
   };

@@ -33,6 +33,6 @@ export function boxesWords({ scene: { boxes } }: Stage): string {
 /** Say which way is followed, and how much of the drawing it covers. */
 export function trailWords({ trail }: State, { lit, scene }: Stage): string {
   if (trail === "") return "Nothing followed";
-  if (lit === null) return "Select what to follow";
+  if (lit === null) return "Select a box to follow";
   return `${trail[0].toUpperCase()}${trail.slice(1)}: ${numberText(lit.filter((each) => each).length)} of ${numberText(scene.boxes.length)} boxes`;
 }

@@ -232,7 +232,7 @@ def _set_seed(request: CaptureRequest) -> None:
 def _bind_inputs(module: nn.Module, request: CaptureRequest) -> partial[object]:
     if not request.inputs and (request.is_program or (not request.kwargs and _needs_inputs(module))):
         example = "such as --input 'float32[1,3]'" if request.is_program else "as in gradir.capture(model, x)"
-        raise SpecError(f"{type(module).__name__} is a module; describe its input: {example}")
+        raise SpecError(f"{type(module).__name__} is a module; describe its input, {example}")
     if not request.is_program:
         return partial(module, *request.inputs, **(request.kwargs or {}))
     inputs = [parse_input(text) for text in request.inputs]

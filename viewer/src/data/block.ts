@@ -3,7 +3,7 @@
 export async function readBlock(root: Document, id: string): Promise<unknown> {
   const element = root.getElementById(id);
   if (element === null) {
-    throw new Error(`the page has no block ${id}: it is not whole`);
+    throw new Error(`the page has no block ${id}: the file is incomplete`);
   }
   return unpack(element.textContent ?? "");
 }

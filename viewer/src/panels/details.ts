@@ -43,8 +43,8 @@ function graphDetails(page: Page): Child {
     h("h2", model.title),
     h("p", `${kind} graph${framework === "" ? "" : ` of ${framework}`}`),
     verdict ? h("p", verdict[1]) : null,
-    sides.length > 0 ? h("div.sides", table(["how many", ...sides], rows)) : facts(rows.map(([name, amount]) => [name, amount] as const)),
-    h("p.note", "Click a box for what the file knows of it, double-click a module to open it, press ? for the keys."),
+    sides.length > 0 ? h("div.sides", table(["count", ...sides], rows)) : facts(rows.map(([name, amount]) => [name, amount] as const)),
+    h("p.note", "Click a box for its details, double-click a module to open it, press ? for the keys."),
     page.details && rankings(page, page.details),
   ];
 }

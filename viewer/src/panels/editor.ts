@@ -17,7 +17,7 @@ export function editorLink(title: string, source: string): Child {
       element,
       address !== "" && [h("a", { href: to, title: to, target: "_blank", rel: "noreferrer" }, "Open in the editor"), " "],
       button(address === "" ? "Open in an editor\u2026" : "Change\u2026", () => {
-        const said = prompt("Address that opens a file in your editor. FOLDER is where the files are.", address || example);
+        const said = prompt("Address that opens a file in your editor. Write the folder of your source files for FOLDER.", address || example);
         if (said !== null) readOrStore(key, /^(?!javascript|data)[a-z][\w+.-]*:/i.test(said) ? said : "");
         show();
       }),

@@ -17,7 +17,7 @@ export function rankings(page: Page, details: DetailsOfAll): Child {
   if (!known.has(model)) known.set(model, sumByModule(model, details));
   const { modules, parameters, files } = known.get(model)!;
   return [
-    rankingTable("Kept for backward", modules, bytesText, (scope) => (scope ? moduleButton(page, scope) : "in no module")),
+    rankingTable("Saved for backward", modules, bytesText, (scope) => (scope ? moduleButton(page, scope) : "in no module")),
     rankingTable("Parameters by size", parameters, numberText, (node) => nodeButton(page, node)),
     rankingTable("Operations by source file", files, numberText, (file) => button(file, () => page.find(`source:"${file}"`), { class: "link" })),
   ];
