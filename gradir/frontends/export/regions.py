@@ -241,11 +241,7 @@ class _Names:
         self._owned = {id(each.tensor): each for each in modules.owned}
         self._by_name = {name: each for each in modules.owned for name in each.names}
         self._waiting = [(type(each), modules.paths[each]) for each in target.called if each in modules.paths]
-        self._roots: dict[str, str] = {}
-
-    def forget_roots(self) -> None:
-        """Forget Dynamo's names of the modules of one graph, since the next graph may reuse them."""
-        self._roots = {}
+        self.roots: dict[str, str] = {}
 
     def rename_stack(self, stack: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
@@ -262,8 +258,8 @@ class _Names:
 
     def _record_roots(self, bare: str, path: str) -> None:
         """Record Dynamo's name of a module, and of the modules above it. In a frame, ``self`` is a root."""
-        while bare and bare not in self._roots:
-            self._roots[bare] = path
+        while bare and bare not in self.roots:
+            self.roots[bare] = path
             (bare, _, inner), (path, _, last) = bare.rpartition("."), path.rpartition(".")
             if inner != last:
                 return
@@ -277,8 +273,8 @@ class _Names:
         return path or bare.partition(".")[2].partition(".")[2]
 
     def _path_from_root(self, bare: str) -> str | None:
-        root = next((above for above in paths_above(bare) if above in self._roots), None)
-        return None if root is None else join_paths(self._roots[root], bare[len(root) + 1 :])
+        root = next((above for above in paths_above(bare) if above in self.roots), None)
+        return None if root is None else join_paths(self.roots[root], bare[len(root) + 1 :])
 
     def describe_input(self, source: str, tensor: object) -> tuple[str, tuple[str, ...]]:
         """Return the role and the names of an input."""
@@ -357,7 +353,8 @@ class _Backend:
 
     def _read(self, region: Region, inputs: Sequence[tuple[fx.Node, Any]], graph: fx.GraphModule) -> None:
         if self._names is not None:
-            self._names.forget_roots()
+            # The next graph may reuse Dynamo's names of modules.
+            self._names.roots.clear()
             for part in graph.modules():
                 for node in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
                     for key in ("nn_module_stack", "fwd_nn_module_stack"):
