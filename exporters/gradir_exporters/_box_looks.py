@@ -32,8 +32,8 @@ from gradir_exporters._palette import overlay_legend, overlay_text
 
 _WIDTH: Final = 36
 _COLUMNS: Final = 3
-# A word that is too long for a line, such as a path, may break after these characters.
-_PARTS: Final = re.compile(r"[^./_,:]*[./_,:]*")
+# The lines of a word. One that is too long for a line, such as a path, breaks after these characters if it can.
+_PARTS: Final = re.compile(rf".{{1,{_WIDTH}}}(?:(?<=[./_,:])(?![./_,:])|\Z)|.{{{_WIDTH}}}", re.DOTALL)
 # The role of a box that stands for omitted nodes, and the kind of the line between it and the box beside it.
 MORE: Final = "more"
 # The kind of the invisible lines that place the boxes of cuts and of a legend.
@@ -52,7 +52,7 @@ def wrap_text(text: str) -> list[str]:
     """
     lines = [""]
     for word in text.split(" "):
-        for place, part in enumerate(_split_word(word)):
+        for place, part in enumerate(_PARTS.findall(word) or [""]):
             line = lines[-1]
             with_part = f"{line} {part}" if line and not place else f"{line}{part}"
             if not line or len(with_part) <= _WIDTH:
@@ -73,22 +73,6 @@ def arrange_in_rows(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tupl
             yield boxes[number - _COLUMNS], box
         elif above:
             yield above[0], box
-
-
-def _split_word(word: str) -> Iterator[str]:
-    if len(word) <= _WIDTH:
-        yield word
-        return
-    line = ""
-    for part in _PARTS.findall(word):
-        if line and len(line) + len(part) > _WIDTH:
-            yield line
-            line = ""
-        line += part
-        while len(line) > _WIDTH:
-            yield line[:_WIDTH]
-            line = line[_WIDTH:]
-    yield line
 
 
 class PictureOptions(Options, frozen=True, kw_only=True):

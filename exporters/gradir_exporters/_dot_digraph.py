@@ -32,12 +32,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types
             return super().pipe(*args, **options)
 
     def render(self, *args: Any, **options: Any) -> Any:
-        """Write the source and the picture as `graphviz.Digraph.render` does.
-
-        Raises:
-            ExportError: ``GRADIR_DOT`` names no program.
-            ExecutableNotFound: there is no program.
-        """
+        """Write the source and the picture as `graphviz.Digraph.render` does, or raise an error of `pipe`."""
         with _use_found_program():
             return super().render(*args, **options)
 

@@ -91,6 +91,7 @@ class Picture(Drawing):
         graph = self._graph
         self._framed = options.clusters
         self._nodes = list(graph.nodes.values())
+        self.count = len(self._nodes)
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
         self._key_of = dict(zip(graph.nodes, self._keys, strict=True))
         self._edges = EdgeColumns(self._nodes)
@@ -115,11 +116,6 @@ class Picture(Drawing):
         drawn = [self._nodes[member] for _, group in self.root.walk() for member in group.members]
         lines = (("data" if kind == MANY else kind, text[:1] == "×") for _, _, kind, _, text, _ in self.lines())
         self.legend = self._make_legend(drawn, lines, framed=self._framed) if drawn else None
-
-    @property
-    def count(self) -> int:
-        """Return the number of nodes to draw."""
-        return len(self._nodes)
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """Yield the boxes directly in a group."""

@@ -21,15 +21,8 @@ from gradir_exporters._summary_layers import ComparedLayer, CostedLayer, Layer, 
 Escape = Callable[[str], str]
 _SUFFIXES: Final = {"table": ".txt", "markdown": ".md", "csv": ".csv", "json": ".json"}
 _HEADS: Final = (
-    "layer",
-    "class",
-    "calls",
-    "output shape",
-    "own parameters",
-    "parameters",
-    "trainable",
-    "own saved bytes",
-    "saved bytes",
+    *("layer", "class", "calls", "output shape"),
+    *("own parameters", "parameters", "trainable", "own saved bytes", "saved bytes"),
 )
 _COST_HEADS: Final = ("FLOPs", "forward ms", "backward ms")
 _TEXTS: Final = frozenset({"layer", "class", "output shape"})
@@ -41,17 +34,8 @@ _WIDEST: Final = 60
 _SHORT: Final = "saved"
 # The columns that a narrow table drops, in this order; the saved bytes stay in short form.
 _LEFT_OUT: Final = ("own saved bytes", "own parameters", "trainable", "saved bytes", "calls", "class", "output shape")
-
-# The same for a sorted table, which drops a module's own values last.
-_LEFT_OUT_SORTED: Final = (
-    "saved bytes",
-    "parameters",
-    "trainable",
-    "own saved bytes",
-    "calls",
-    "class",
-    "output shape",
-)
+# A sorted table keeps a module's own values.
+_LEFT_OUT_SORTED: Final = ("saved bytes", "parameters", "trainable", "own saved bytes", *_LEFT_OUT[4:])
 
 _SORTED_BY: Final[Mapping[str, Callable[[Layer], float]]] = {
     "params": lambda layer: layer.own_parameters,

@@ -11,7 +11,6 @@ from torch import fx, nn
 
 from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program, flatten_argument
 from gradir.frontends.export.reading import (
-    METHOD,
     Operation,
     join_entries,
     make_call,
@@ -156,7 +155,7 @@ class _Reader:
             else:
                 operation = Operation(plain_text(kind.__name__.lower()), module.kind)
         else:
-            operation = operation_of(METHOD.format(node.target) if node.op == "call_method" else node.target)
+            operation = operation_of(f"Tensor.{node.target}" if node.op == "call_method" else node.target)
         return operation, [*name_arguments(operation.names, args, kwargs)], module
 
     def _item(self, node: fx.Node) -> Any:

@@ -22,7 +22,6 @@ from gradir.frontends.texts import plain_text
 from gradir.ir import TensorMeta
 from gradir.ir.frozen import NOTHING
 
-METHOD: Final = "Tensor.{}"
 _WRITERS: Final = frozenset({"iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow", "iand", "ior", "ixor"})
 _OVERLOAD: Final = re.compile(r"(?:torch\.ops\.)?([A-Za-z]\w*)\.([A-Za-z]\w*|__[a-z]+__|_[a-z]\w*)\.([A-Za-z]\w*)")
 

@@ -25,7 +25,7 @@ from gradir.errors import CaptureError, SpecError
 from gradir.frontends.export.fx import describe_inputs, program_of, stack_of
 from gradir.frontends.export.program import Call, Input, Named, Part, Program, SavedOutput
 from gradir.frontends.export.reading import bare_path
-from gradir.frontends.pytorch.fake import replace_absent_devices
+from gradir.frontends.pytorch.fake import Absent, replace_absent_devices
 from gradir.frontends.pytorch.target import Traced, set_compile_stance
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import join_paths, paths_above, replace_function
@@ -44,7 +44,10 @@ def trace_call(target: Traced) -> tuple[list[Region], object]:
     log.setLevel(logging.ERROR)
     torch.compiler.reset()
     try:
-        with warnings.catch_warnings(), replace_absent_devices() if target.is_fake else nullcontext():
+        with (
+            warnings.catch_warnings(),
+            replace_absent_devices() if target.is_fake else nullcontext() as backend.devices,
+        ):
             # AOTAutograd traces the backward in anomaly mode, which warns before an error is raised.
             warnings.filterwarnings("ignore", "Error detected in")
             result = called(partial(_run, target, backend), getattr(inner, "__qualname__", type(inner).__name__))
@@ -238,11 +241,7 @@ class _Names:
         self._owned = {id(each.tensor): each for each in modules.owned}
         self._by_name = {name: each for each in modules.owned for name in each.names}
         self._waiting = [(type(each), modules.paths[each]) for each in target.called if each in modules.paths]
-        self._roots: dict[str, str] = {}
-
-    def forget_roots(self) -> None:
-        """Forget Dynamo's names of the modules of one graph, since the next graph may reuse them."""
-        self._roots = {}
+        self.roots: dict[str, str] = {}
 
     def rename_stack(self, stack: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
@@ -259,8 +258,8 @@ class _Names:
 
     def _record_roots(self, bare: str, path: str) -> None:
         """Record Dynamo's name of a module, and of the modules above it. In a frame, ``self`` is a root."""
-        while bare and bare not in self._roots:
-            self._roots[bare] = path
+        while bare and bare not in self.roots:
+            self.roots[bare] = path
             (bare, _, inner), (path, _, last) = bare.rpartition("."), path.rpartition(".")
             if inner != last:
                 return
@@ -274,8 +273,8 @@ class _Names:
         return path or bare.partition(".")[2].partition(".")[2]
 
     def _path_from_root(self, bare: str) -> str | None:
-        root = next((above for above in paths_above(bare) if above in self._roots), None)
-        return None if root is None else join_paths(self._roots[root], bare[len(root) + 1 :])
+        root = next((above for above in paths_above(bare) if above in self.roots), None)
+        return None if root is None else join_paths(self.roots[root], bare[len(root) + 1 :])
 
     def describe_input(self, source: str, tensor: object) -> tuple[str, tuple[str, ...]]:
         """Return the role and the names of an input."""
@@ -295,6 +294,7 @@ class _Backend:
         """If it ``compiles``, use Inductor's decompositions and its partitioner only."""
         self.found: list[Region] = []
         self._names, self._compiles = names, compiles
+        self.devices: Absent | None = None
         self._options: dict[str, Any] = {}
         self._partitioners: dict[str, Callable[..., Any]] = {"default": default_partition, "min-cut": min_cut}
         if compiles:
@@ -313,6 +313,10 @@ class _Backend:
         self.found.append(region)
         places = [node for node in module.graph.nodes if node.op == "placeholder"]
         read = partial(self._read, region, [*zip(places, inputs, strict=True)])
+        if self.devices is not None:
+            for node in module.graph.nodes:
+                node.kwargs = self.devices.place_in(node.kwargs)
+            module.recompile()
 
         def compile_forward(graph: fx.GraphModule, _: object) -> Callable[..., object]:
             if not region.is_read:
@@ -349,7 +353,8 @@ class _Backend:
 
     def _read(self, region: Region, inputs: Sequence[tuple[fx.Node, Any]], graph: fx.GraphModule) -> None:
         if self._names is not None:
-            self._names.forget_roots()
+            # The next graph may reuse Dynamo's names of modules.
+            self._names.roots.clear()
             for part in graph.modules():
                 for node in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
                     for key in ("nn_module_stack", "fwd_nn_module_stack"):
