@@ -114,7 +114,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "integer": CauseText(
         "{names} {is} of integers or booleans, which have no gradient",
-        "do not differentiate by {it}, or store floats if {it} should learn",
+        "do not differentiate by {it}, or store floats if {they} should learn",
     ),
     "unused": CauseText(
         "the loss does not depend on {names}", "let the loss depend on {names}, or leave {it} out of the optimizer"
@@ -148,7 +148,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "compute the loss inside `with gradir.record(model, flow=True)`",
     ),
     "frozen": CauseText(
-        "{names} {has} requires_grad=False", "call requires_grad_() before the forward if {it} should learn"
+        "{names} {has} requires_grad=False", "call requires_grad_() before the forward if {they} should learn"
     ),
     "no_graph": CauseText(
         "the loss depends on nothing that requires grad, so its backward raises",
@@ -443,6 +443,7 @@ _NUMBER: Final = {
     "gets": ("gets", "get"),
     "holds": ("holds", "hold"),
     "it": ("it", "them"),
+    "they": ("it", "they"),
 }
 
 
