@@ -141,7 +141,7 @@ class Watching(RecordingProgram):
             self.tape.forget()
         self.tape.add_loss(tensors)
         if self._recording is not None:
-            self._explain(tensors, frame)
+            self._explain(self._recording, tensors, frame)
 
     # It also explains roots without a graph.
     on_backward_failing = on_backward_begin
@@ -168,7 +168,9 @@ class Watching(RecordingProgram):
         """Sample the parameters before a step, while infinite gradients have not spoiled them."""
         self._check_gradients(optimizer)
         sample = self._samples[id(optimizer)]
-        self._replicas.note_first(id(optimizer), None if sample is None else sample.numbers)
+        numbers = None if sample is None else sample.numbers
+        self._movements.on_step_begin(optimizer, numbers)
+        self._replicas.note_first(id(optimizer), numbers)
 
     @_guard
     def on_step_end(self, optimizer: Optimizer) -> None:
@@ -242,10 +244,8 @@ class Watching(RecordingProgram):
         elif not is_same:
             self._samples.pop(id(self._by_hand), None)
 
-    def _explain(self, tensors: object, frame: FrameType) -> None:
-        recording, optimizers = self._recording, self._optimizers.find_for_backward()
-        if recording is None:
-            return
+    def _explain(self, recording: Recording, tensors: object, frame: FrameType) -> None:
+        optimizers = self._optimizers.find_for_backward()
         self._parameters.add_names(recording.modules(frame).owned)
         self._movements.layers = self._movements.layers or recording.layers(frame)
         self.tape.record_modules(recording.called)
