@@ -23,7 +23,8 @@ from gradir.frontends.pytorch.explaining.roles import (
 )
 from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
 from gradir.frontends.pytorch.reading.tensors import read_stored_values, unwrap_tensor
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SHOWING, Read, Step, Value, plain_name
+from gradir.frontends.walks import find_reachable
 
 _Fingerprint: TypeAlias = "tuple[object, ...]"
 NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
@@ -173,10 +174,28 @@ class IntendedCuts:
         losing = [key for key, leaves in lost.items() if leaves and self._reached]
         # At these places every cut value is only a target.
         targets = {key for key in losing if all(set(self._roles.of(stop.value)) == {"target"} for stop in groups[key])}
+        # The program takes the log_prob() of these samples, whose gradient ends elsewhere.
+        scored = {key for key in losing if self._are_scored(groups[key], lost[key])}
         # If neither side of a comparison carries a gradient, the other side is at fault.
-        elsewhere = {leaf for key, leaves in lost.items() if key not in targets for leaf in leaves}
-        targets = {key for key in targets if elsewhere.issuperset(lost[key])}
-        return found | dict.fromkeys(targets, STOP_GRADIENT), targets
+        elsewhere = {leaf for key, leaves in lost.items() if key not in targets | scored for leaf in leaves}
+        targets, scored = ({key for key in keys if elsewhere.issuperset(lost[key])} for keys in (targets, scored))
+        return found | dict.fromkeys(targets, STOP_GRADIENT) | dict.fromkeys(scored, "scored"), targets | scored
+
+    def _are_scored(self, stops: Sequence[Stop], lost: Iterable[Value]) -> bool:
+        """Return whether the program computes something of samples and of what it drew them from, with a gradient."""
+
+        def list_uses(value: Value) -> Iterator[Value]:
+            uses = (use.step for use in self._uses.get(value, ()))
+            return (Value(use, 0) for use in uses if plain_name(self._flow.steps[use].func) in {*SHOWING, "to_copy"})
+
+        def list_inputs(value: Value) -> Iterator[Value]:
+            return (self._flowing.root(read.value) for read in self._flowing.sources(value) if read.carries)
+
+        drawn = [stop.value for stop in stops if stop.kind == "sample"]
+        users = (use.step for value in find_reachable(drawn, list_uses) for use in self._uses.get(value, ()))
+        reads = (read for user in users for read in self._flow.steps[user].inputs)
+        behind = find_reachable((read.value for read in reads if read.carries and not read.is_leaf), list_inputs)
+        return len(drawn) == len(stops) and set(behind).issuperset(lost)
 
     def _find_lost_leaves(self, stops: Sequence[Stop]) -> list[Value]:
         owners = dict.fromkeys(map(self._flowing.owner_of, self._flowing.leaves_cut_by(stops)))
