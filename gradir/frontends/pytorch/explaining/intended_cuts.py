@@ -178,8 +178,14 @@ class IntendedCuts:
         scored = {key for key in losing if self._are_scored(groups[key], lost[key])}
         # If neither side of a comparison carries a gradient, the other side is at fault.
         elsewhere = {leaf for key, leaves in lost.items() if key not in targets | scored for leaf in leaves}
+        # A view that sampling takes under no_grad counts as a leaf too.
+        lost = {key: [leaf for leaf in lost[key] if not self._has_graph(leaf)] for key in targets | scored}
         targets, scored = ({key for key in keys if elsewhere.issuperset(lost[key])} for keys in (targets, scored))
         return found | dict.fromkeys(targets, STOP_GRADIENT) | dict.fromkeys(scored, "scored"), targets | scored
+
+    def _has_graph(self, leaf: Value) -> bool:
+        maker = self._flow.step_of(leaf)
+        return maker is not None and maker.has_graph
 
     def _are_scored(self, stops: Sequence[Stop], lost: Iterable[Value]) -> bool:
         """Return whether the program computes something of samples and of what it drew them from, with a gradient."""
