@@ -386,12 +386,11 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "cleared": CauseText(
         "the gradient of {names} is cleared here, after the backward that computed it and before a step used it",
-        "call zero_grad() before the backward or after the step, and not between them",
+        TRAINING["wiped"][1],
     ),
     "clipped": CauseText(
         "the gradient of {names} is multiplied or clamped to zero here, after the backward that computed it",
-        "check the limit that clip_grad_norm_ gets, and whether the norm is infinite, which makes all gradients zero: "
-        "pass error_if_nonfinite=True to see it",
+        TRAINING["clipped_to_zero"][1],
     ),
     "ddp_unused": CauseText(
         "DistributedDataParallel waits for a gradient of {names} in every iteration, and the loss gives {it} none: the "

@@ -121,14 +121,6 @@ def storage_of(tensor: torch.Tensor) -> int | None:
         return None
 
 
-def offset_of(tensor: torch.Tensor) -> int:
-    """Return the offset of a tensor in its storage, 0 if it has none."""
-    try:
-        return int(unwrap_tensor(tensor).storage_offset())
-    except (NotImplementedError, RuntimeError, ValueError):
-        return 0
-
-
 def unwrap_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return the inner tensor if the tensor is a wrapper, such as a DTensor, of a single one."""
     while type(tensor) not in PLAIN:

@@ -19,7 +19,7 @@ from torch import nn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.outputs import OfEdge, start_of
-from gradir.frontends.pytorch.reading.tensors import PLAIN, offset_of, storage_of, unwrap_tensor
+from gradir.frontends.pytorch.reading.tensors import PLAIN, storage_of, unwrap_tensor
 from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.steps import (
@@ -113,10 +113,11 @@ class Flow:
             storage = storage_of(tensor)
             maker = self.maker_of(tensor.grad_fn) if isinstance(tensor, OfEdge) else FROM_OUTSIDE
             value = Value(maker, len(self.outside) if maker == FROM_OUTSIDE else start_of(tensor).output_nr)
-            shared = self._newest_over.get((storage, offset_of(tensor)), self._newest_over.get(storage))
+            shared = None if storage is None else self._newest_over.get((storage, _offset_of(tensor)))
+            shared = self._newest_over.get(storage) if shared is None else shared
+            made_by = None if shared is None else self.step_of(shared)
             # Earlier writes were to the leaf that the graph of the shared value begins with.
-            maker = None if shared is None else self.step_of(shared)
-            is_new_leaf = tensor.is_leaf and tensor.requires_grad and maker is not None and maker.has_graph
+            is_new_leaf = tensor.is_leaf and tensor.requires_grad and made_by is not None and made_by.has_graph
             since = len(self.steps) - 1 if is_new_leaf else FROM_OUTSIDE
             meta, role = self._metadata.read_tensor(tensor), role_of(tensor)
             owner, left = self._owner_of(tensor) if role == "parameter" else None, self.departures.find(tensor)
@@ -356,7 +357,7 @@ class Flow:
             value = Value(index, number)
             self._values[id(tensor)] = weakref.ref(tensor), value
             if (storage := self._memory_of(tensor)) is not None:
-                self._newest_over[storage] = self._newest_over[storage, offset_of(tensor)] = value
+                self._newest_over[storage] = self._newest_over[storage, _offset_of(tensor)] = value
         for tensor in written:
             if (storage := self._memory_of(tensor)) is not None:
                 self._writes.setdefault(storage, []).append(index)
@@ -376,6 +377,10 @@ class Flow:
                 found = frame
             frame = frame.f_back
         return None if found is None else Within(private.find_function_name(found), self._place(found.f_back))
+
+
+def _offset_of(tensor: torch.Tensor) -> int:
+    return int(unwrap_tensor(tensor).storage_offset())
 
 
 def _is_broken(tensor: torch.Tensor) -> bool:

@@ -25,7 +25,7 @@ from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
 from gradir.frontends.pytorch.watching.movements import Movements
 from gradir.frontends.pytorch.watching.old_graphs import GraphCounter
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, has_skipped, may_be_scale
-from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of
+from gradir.frontends.pytorch.watching.parameters import ByHand, Moved, Movement, Parameters, Sample, memory_of
 from gradir.frontends.pytorch.watching.programs import RecordingProgram
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
 from gradir.frontends.pytorch.watching.recordings import Recording, leaves_around
@@ -86,7 +86,10 @@ class Watching(RecordingProgram):
         self.failed = self._is_lost = self._is_after_step = self._has_ended = False
         self._callback = callback
         self.tape = Tape()
-        self._optimizers, self._calls = Optimizers(self, self.tape.pause), Backwards(self)
+        self._optimizers, self._calls = (
+            Optimizers(self.on_step_begin, self.on_step_end, self.tape.pause),
+            Backwards(self),
+        )
         self._parameters = Parameters()
         self._movements = Movements(self._parameters, self._optimizers)
         self._graphs, self._replicas, self._scaling = GraphCounter(), Replicas(), Scaling(self._report)
@@ -280,7 +283,7 @@ class Watching(RecordingProgram):
         self._explained_until = self.backwards + _EXPLAINED
         self._recording = self._recording or Recording(CaptureRequest(flow=True), self._optimizers)
 
-    def _make_step(self, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> Step:
+    def _make_step(self, moved: Moved) -> Step:
         parts = self._parameters.sum_by_module(moved)
         known = {*self._paths}
         new = tuple(path for path in parts if path not in known)
