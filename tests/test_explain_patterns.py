@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import gradir  # noqa: E402
 from gradir.explanations.from_cuts import explain_cuts  # noqa: E402
 
-nn, functional = torch.nn, torch.nn.functional
+nn, functional, distributions = torch.nn, torch.nn.functional, torch.distributions
 Tensor = torch.Tensor
 
 
@@ -662,6 +662,25 @@ def test_the_sample_of_a_score_function_is_kept() -> None:
         "gives them a gradient"
     )
     assert told_of["sample"].advice.startswith("keep this if the loss takes log_prob() of the sample")
+
+
+@pytest.mark.parametrize(
+    "draws", [lambda scores: distributions.Categorical(logits=scores), lambda scores: distributions.Normal(scores, 1.0)]
+)
+@pytest.mark.parametrize(("cut", "kind"), [(Tensor.detach, "detach"), (lambda each: torch.tensor([*each]), "rebuilt")])
+def test_a_sample_is_no_fault_if_its_log_prob_is_cut(draws: Any, cut: Any, kind: str) -> None:
+    actor, critic = layer(4, 3), layer(4, 1)
+    model = nn.ModuleDict({"actor": actor, "critic": critic})
+
+    def forward() -> Tensor:
+        x = torch.ones(2, 4)
+        distribution = draws(actor(x))
+        scores = cut(distribution.log_prob(distribution.sample()).flatten()[:2])
+        return (scores * critic(x).squeeze(1).detach()).sum() + critic(x).sum()
+
+    found = told(model, forward, optimizer=torch.optim.Adam(model.parameters()))
+    of_actor = [(each.kind, each.level) for each in found.report.causes if "actor.weight" in each.names]
+    assert sorted(of_actor) == sorted([(kind, "error"), ("sample", "info")])
 
 
 def test_a_solver_under_no_grad_with_one_step_outside_is_kept() -> None:

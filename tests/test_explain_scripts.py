@@ -333,3 +333,13 @@ def test_the_line_that_copies_a_tied_weight(capfd: Read) -> None:
     text = f"{HEAD}embed, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)\n{copy}\n"
     text += "model = nn.Sequential(embed, head)\nmodel(torch.arange(5)).logsumexp(-1).sum().backward()\n"
     assert errors(explained(text, capfd=capfd)) == [("untied", line_of(text, copy))]
+
+
+def test_parts_of_a_weight_that_become_parameters_lose_it_at_each_line(capfd: Read) -> None:
+    # The initialization of the weight wrote to the storage that its parts share.
+    parts = "low = nn.Parameter(self.a.weight[:2])\n        high = nn.Parameter(self.a.weight[2:])"
+    text = NET.replace(
+        "return self.b(self.a(x).relu())", f"{parts}\n        return x @ low.t() @ high + self.a.bias[0]"
+    )
+    found = explained(f"{text}net(torch.ones(2, 3)).sum().backward()\n", capfd=capfd)
+    assert errors(found) == [("new_leaf", line_of(text, f"{name} = nn.Parameter")) for name in ("low", "high")]

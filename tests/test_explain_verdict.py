@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gradir.explanations.formats import Layout, format_explanation
 from gradir.explanations.model import STATUSES, Cause, Examined, Excerpt, Explanation
@@ -57,6 +58,17 @@ def lost(*names: str, kind: str = "detach", level: str = "error") -> Cause:
             ),
             "1 of 6 parameters gets a gradient; 4 are frozen; 1 gets a gradient of zero, which does no harm: the other "
             "factor of starting starts at zero, and the gradient of head.weight is zero until that has learned "
+            "(net.py:7 in Net.forward).",
+        ),
+        (
+            # A cut that is meant leaves no zeros.
+            found(
+                {NET[1]: "zero"},
+                replace(lost(*NET[:4], level="info"), pattern="stop-gradient"),
+                lost(NET[1], kind="rounding", level="note"),
+            ),
+            "5 of 6 parameters get a gradient; 1 gets a gradient of zero, which does no harm: the gradient of "
+            "enc.0.bias is zero except for rounding: the value that rounding adds to all entries is subtracted again "
             "(net.py:7 in Net.forward).",
         ),
         (

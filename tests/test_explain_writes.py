@@ -174,6 +174,14 @@ def what_is_in_a_list(a: torch.Tensor) -> torch.Tensor:
     return (states[0] * 2).sum()
 
 
+def two_results_of_one_operation(a: torch.Tensor) -> torch.Tensor:
+    low, high = (a.exp().outer(a)).aminmax(dim=0)  # HERE
+    states = [low, high]
+    (low * high).sum().backward()
+    del low, high
+    return (states[0].exp() * states[1].exp()).sum()
+
+
 def two_losses_of_one_part(a: torch.Tensor) -> torch.Tensor:
     hidden = a.exp()
     first, second = hidden.sum(), hidden.mean()
@@ -207,6 +215,12 @@ CARRIED = "carried over from before that backward"
             what_is_in_a_list,
             (),
             f"the result of exp at HERE:0 is {CARRIED}, and mul at HERE:2 uses it again; that backward ran at HERE:1",
+        ),
+        (
+            two_results_of_one_operation,
+            (),
+            f"the result of aminmax at HERE:0 is {CARRIED}, and exp at HERE:4 uses it again; "
+            "that backward ran at HERE:2",
         ),
         (
             two_losses_of_one_part,

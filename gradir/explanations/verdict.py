@@ -121,7 +121,9 @@ def _describe_harm(explanation: Explanation, statuses: Counter[str], shown: Show
 
 
 def _find_lacking(explanation: Explanation, cause: Cause, but: str = "") -> list[str]:
-    return [name for name in cause.names if explanation.statuses.get(name, "reached") not in {*_GOOD, but}]
+    # A cut with a pattern takes one path of a gradient; the gradient of the other paths is zero for another cause.
+    others = {*_GOOD, but, "zero" if cause.pattern else but}
+    return [name for name in cause.names if explanation.statuses.get(name, "reached") not in others]
 
 
 def _describe_state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:

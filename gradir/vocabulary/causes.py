@@ -114,7 +114,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "integer": CauseText(
         "{names} {is} of integers or booleans, which have no gradient",
-        "do not differentiate by {it}, or store floats if {it} should learn",
+        "do not differentiate by {it}, or store floats if {they} should learn",
     ),
     "unused": CauseText(
         "the loss does not depend on {names}", "let the loss depend on {names}, or leave {it} out of the optimizer"
@@ -148,7 +148,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "compute the loss inside `with gradir.record(model, flow=True)`",
     ),
     "frozen": CauseText(
-        "{names} {has} requires_grad=False", "call requires_grad_() before the forward if {it} should learn"
+        "{names} {has} requires_grad=False", "call requires_grad_() before the forward if {they} should learn"
     ),
     "no_graph": CauseText(
         "the loss depends on nothing that requires grad, so its backward raises",
@@ -386,12 +386,11 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
     ),
     "cleared": CauseText(
         "the gradient of {names} is cleared here, after the backward that computed it and before a step used it",
-        "call zero_grad() before the backward or after the step, and not between them",
+        TRAINING["wiped"][1],
     ),
     "clipped": CauseText(
         "the gradient of {names} is multiplied or clamped to zero here, after the backward that computed it",
-        "check the limit that clip_grad_norm_ gets, and whether the norm is infinite, which makes all gradients zero: "
-        "pass error_if_nonfinite=True to see it",
+        TRAINING["clipped_to_zero"][1],
     ),
     "ddp_unused": CauseText(
         "DistributedDataParallel waits for a gradient of {names} in every iteration, and the loss gives {it} none: the "
@@ -443,6 +442,7 @@ _NUMBER: Final = {
     "gets": ("gets", "get"),
     "holds": ("holds", "hold"),
     "it": ("it", "them"),
+    "they": ("it", "they"),
 }
 
 

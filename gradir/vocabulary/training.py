@@ -83,6 +83,10 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "{names} {gets} a gradient, and no step moves {it}",
         "check that the optimizer has the parameters that the model uses, and what its step does with them",
     ),
+    "undone": (
+        "the program sets {names} back after each step",
+        "look for load_state_dict() or a copy into the parameters inside the loop",
+    ),
     "in_no_optimizer": (
         "{names} {gets} a gradient, and no optimizer has {it}",
         "give {it} to an optimizer, or call requires_grad_(False) on what should not learn",

@@ -152,12 +152,11 @@ class Search(Losses):
         if self.given is None or has_error or not self._moves_nothing():
             return
         zeros = {name for name in self.names_that_are("zero") if self.is_trained(name)}
-        concerned = [bool(zeros.intersection(cause.names)) for cause in self.causes]
-        if any(is_of and self._is_minimum(cause.kind) for is_of, cause in zip(concerned, self.causes, strict=True)):
+        concerned = [cause for cause in self.causes if zeros.intersection(cause.names)]
+        if any(self._is_minimum(cause.kind) for cause in concerned):
             return
-        pairs = zip(concerned, self.causes, strict=True)
-        self.causes = [replace(cause, level="error") if is_of else cause for is_of, cause in pairs]
-        if not any(concerned):
+        self.causes = [replace(cause, level="error") if cause in concerned else cause for cause in self.causes]
+        if not concerned:
             count = len(self.given)
             detail = f"it has {count:,} tensor{'s' if count > 1 else ''}"
             self.tell("moves_nothing", "error", "", filter(self.is_trained, self.statuses), None, detail=detail)

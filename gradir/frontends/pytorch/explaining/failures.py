@@ -194,15 +194,12 @@ def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str) 
     if not carried:
         detail = "gradir does not know which values come from before that backward"
     elif flowing.ends.isdisjoint(carried):
-        verb = "are" if len(carried) > 1 else "is"
+        origins = [*dict.fromkeys(map(words.describe_origin, carried))]
+        verb, them = ("are", "them") if len(origins) > 1 else ("is", "it")
         users = (step for step in steps[border + 1 :] if any(read.value in carried for read in step.inputs))
         user = next((step for step in users if step.called not in DERIVING), None)
-        again = (
-            "" if user is None else f", and {words.describe_step(user)} uses {'them' if verb == 'are' else 'it'} again"
-        )
-        detail = (
-            f"{list_first(map(words.describe_origin, carried))} {verb} carried over from before that backward{again}"
-        )
+        again = "" if user is None else f", and {words.describe_step(user)} uses {them} again"
+        detail = f"{list_first(origins)} {verb} carried over from before that backward{again}"
         place = steps[max(carried).maker].place or place
     else:
         carried, detail = [], "the loss was computed before that backward too"

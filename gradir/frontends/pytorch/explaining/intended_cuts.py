@@ -23,7 +23,8 @@ from gradir.frontends.pytorch.explaining.roles import (
 )
 from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
 from gradir.frontends.pytorch.reading.tensors import read_stored_values, unwrap_tensor
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SHOWING, Read, Step, Value, plain_name
+from gradir.frontends.walks import find_reachable
 
 _Fingerprint: TypeAlias = "tuple[object, ...]"
 NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
@@ -163,7 +164,7 @@ class IntendedCuts:
         self._sums, self._roles = Sums(flowing, self._uses), Roles(flowing)
         self._followers = Followers(flowing, reached, names_of)
         # A program that looks for nearest entries has a codebook.
-        self._has_nearest = any(_name(step) == "argmin" for step in flow.steps)
+        self._has_nearest = any(plain_name(step.func) == "argmin" for step in flow.steps)
 
     def patterns(self, groups: Mapping[_Key, Sequence[Stop]]) -> tuple[dict[_Key, str], set[_Key]]:
         """Return the pattern of each place, and the places at targets of values that lose their gradient elsewhere."""
@@ -173,14 +174,35 @@ class IntendedCuts:
         losing = [key for key, leaves in lost.items() if leaves and self._reached]
         # At these places every cut value is only a target.
         targets = {key for key in losing if all(set(self._roles.of(stop.value)) == {"target"} for stop in groups[key])}
+        # The program takes the log_prob() of these samples, whose gradient ends elsewhere.
+        scored = {key for key in losing if self._are_scored(groups[key], lost[key])}
         # If neither side of a comparison carries a gradient, the other side is at fault.
-        elsewhere = {leaf for key, leaves in lost.items() if key not in targets for leaf in leaves}
-        targets = {key for key in targets if elsewhere.issuperset(lost[key])}
-        return found | dict.fromkeys(targets, STOP_GRADIENT), targets
+        elsewhere = {leaf for key, leaves in lost.items() if key not in targets | scored for leaf in leaves}
+        targets, scored = ({key for key in keys if elsewhere.issuperset(lost[key])} for keys in (targets, scored))
+        return found | dict.fromkeys(targets, STOP_GRADIENT) | dict.fromkeys(scored, "scored"), targets | scored
+
+    def _are_scored(self, stops: Sequence[Stop], lost: Iterable[Value]) -> bool:
+        """Return whether samples meet, with a gradient, what they are drawn from."""
+
+        def list_uses(value: Value) -> Iterator[Value]:
+            uses = (use.step for use in self._uses.get(value, ()))
+            return (Value(use, 0) for use in uses if plain_name(self._flow.steps[use].func) in {*SHOWING, "to_copy"})
+
+        def list_inputs(value: Value) -> Iterator[Value]:
+            return (self._flowing.root(read.value) for read in self._flowing.sources(value) if read.carries)
+
+        drawn = [stop.value for stop in stops if stop.kind == "sample"]
+        users = (use.step for value in find_reachable(drawn, list_uses) for use in self._uses.get(value, ()))
+        reads = (read for user in users for read in self._flow.steps[user].inputs)
+        behind = find_reachable((read.value for read in reads if read.carries and not read.is_leaf), list_inputs)
+        return len(drawn) == len(stops) and set(behind).issuperset(lost)
 
     def _find_lost_leaves(self, stops: Sequence[Stop]) -> list[Value]:
         owners = dict.fromkeys(map(self._flowing.owner_of, self._flowing.leaves_cut_by(stops)))
-        return [leaf for leaf in owners if id(self._flow.tensor_of(leaf)) not in self._reached]
+        makers = ((leaf, self._flow.step_of(leaf)) for leaf in owners)
+        # A view that sampling takes under no_grad counts as a leaf too.
+        leaves = [leaf for leaf, maker in makers if maker is None or not maker.has_graph]
+        return [leaf for leaf in leaves if id(self._flow.tensor_of(leaf)) not in self._reached]
 
     def _pattern_of_all(self, stops: Sequence[Stop]) -> str:
         values, kinds = {stop.value for stop in stops}, {stop.kind for stop in stops}
@@ -229,7 +251,7 @@ class IntendedCuts:
             value = waiting.pop()
             for use in self._uses.get(value, ()):
                 step = self._flow.steps[use.step]
-                if _name(step) in SAME_VALUES and len(step.inputs) == 1:
+                if plain_name(step.func) in SAME_VALUES and len(step.inputs) == 1:
                     waiting.append(Value(use.step, 0))
                     continue
                 is_difference = use.slot == 1 and is_plain(step, {"sub"}) and step.mode == "grad"
@@ -287,8 +309,4 @@ def cut_by_program(flowing: Flowing, patterns: Mapping[At, str]) -> set[Value]:
 
 
 def _is_maximum(step: Step) -> bool:
-    return _name(step) in {"amax", "max"} and len(step.inputs) == 1
-
-
-def _name(step: Step) -> str:
-    return str(step.func.__name__).partition(".")[0]
+    return plain_name(step.func) in {"amax", "max"} and len(step.inputs) == 1

@@ -131,21 +131,11 @@ class Namer:
             return name or "a tensor from before the recording"
         return f"{name or f'the result of {operation_name(step)}'} {self.line(step.place)}".rstrip()
 
-    def cause(
-        self,
-        kind: str,
-        level: Level,
-        op: str,
-        names: Iterable[str],
-        place: Place | None,
-        *,
-        detail: str = "",
-        pattern: str = "",
-    ) -> Cause:
-        """Return a cause at a place of the program."""
+    def cause(self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, **extra: str) -> Cause:
+        """Return a cause at a place of the program; ``extra`` are its detail and pattern."""
         source, via = find_lines(place, self.lines)
         shown = None if place is None or source is None else _excerpt(place.caller or place, source.line, op)
-        return Cause(kind, level, op, tuple(names), source, via, detail, shown, pattern)
+        return replace(Cause(kind, level, op, tuple(names), source, via, excerpt=shown), **extra)
 
 
 _MOST_RESULTS: Final = 3

@@ -95,7 +95,8 @@ class Flow:
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
         # By storage: the identity of a storage is unique while `_memories` has it.
         self._memories: dict[int, private.StorageWeakRef] = {}
-        self._newest_over: dict[int, Value] = {}
+        # By storage, and by storage and offset in it, which tells the parts of a tensor apart.
+        self._newest_over: dict[object, Value] = {}
         self._writes: dict[int, list[int]] = {}
         # The number of steps searched so far for their grad_fns, and the step of each by sequence number.
         self._makers: tuple[int, dict[int, int]] = 0, {}
@@ -112,13 +113,18 @@ class Flow:
             storage = storage_of(tensor)
             maker = self.maker_of(tensor.grad_fn) if isinstance(tensor, OfEdge) else FROM_OUTSIDE
             value = Value(maker, len(self.outside) if maker == FROM_OUTSIDE else start_of(tensor).output_nr)
-            shared = None if storage is None else self._newest_over.get(storage)
+            shared = None if storage is None else self._newest_over.get((storage, _offset_of(tensor)))
+            shared = self._newest_over.get(storage) if shared is None else shared
+            made_by = None if shared is None else self.step_of(shared)
+            # Earlier writes were to the leaf that the graph of the shared value begins with.
+            is_new_leaf = tensor.is_leaf and tensor.requires_grad and made_by is not None and made_by.has_graph
+            since = len(self.steps) - 1 if is_new_leaf else FROM_OUTSIDE
             meta, role = self._metadata.read_tensor(tensor), role_of(tensor)
             owner, left = self._owner_of(tensor) if role == "parameter" else None, self.departures.find(tensor)
-            self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared, owner, left))
+            self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared, owner, left, since))
             self._values[id(tensor)] = weakref.ref(tensor), value
         writes = () if storage is None else self._writes.get(storage, ())
-        if writes and writes[-1] > value.maker:
+        if writes and writes[-1] > (self.outside[value.number].since if value.maker == FROM_OUTSIDE else value.maker):
             value = Value(writes[-1], 0)
             self._values[id(tensor)] = weakref.ref(tensor), value
         return value
@@ -199,7 +205,7 @@ class Flow:
         known, found = self._makers
         if known < len(self.steps):
             for index, step in enumerate(self.steps[known:], known):
-                if step.mode == _GRAD and any(read.carries for read in step.inputs):
+                if step.has_graph:
                     # autograd numbers the grad_fn before the operation runs.
                     found.setdefault(step.number - 1, index)
             self._makers = len(self.steps), found
@@ -351,7 +357,7 @@ class Flow:
             value = Value(index, number)
             self._values[id(tensor)] = weakref.ref(tensor), value
             if (storage := self._memory_of(tensor)) is not None:
-                self._newest_over[storage] = value
+                self._newest_over[storage] = self._newest_over[storage, _offset_of(tensor)] = value
         for tensor in written:
             if (storage := self._memory_of(tensor)) is not None:
                 self._writes.setdefault(storage, []).append(index)
@@ -371,6 +377,10 @@ class Flow:
                 found = frame
             frame = frame.f_back
         return None if found is None else Within(private.find_function_name(found), self._place(found.f_back))
+
+
+def _offset_of(tensor: torch.Tensor) -> int:
+    return int(unwrap_tensor(tensor).storage_offset())
 
 
 def _is_broken(tensor: torch.Tensor) -> bool:

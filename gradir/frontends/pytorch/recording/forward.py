@@ -205,7 +205,7 @@ class _Forward:
         if value.maker == FROM_OUTSIDE:
             outside = self._flow.outside[value.number]
             if outside.shared is None or outside.role != "input":
-                known, meta, role, _, shared, owner, _ = outside
+                known, meta, role, _, shared, owner, *_ = outside
                 return self._tensor(value, known(), role, meta, shared=shared, owner=owner)
             # A second object for the same tensor.
             value = outside.shared

@@ -74,6 +74,11 @@ class Step(NamedTuple):
         """Return the inputs that are of these kinds."""
         return [read for kind, read in zip(self.kinds, self.inputs, strict=False) if kind in kinds]
 
+    @property
+    def has_graph(self) -> bool:
+        """Whether autograd recorded the operation."""
+        return self.mode == "grad" and any(read.carries for read in self.inputs)
+
     def lenders(self) -> list[Value]:
         """Return the inputs that share their storage with an output."""
         return [read.value for read in self.inputs_of_kind("view", "inplace")]
@@ -95,7 +100,7 @@ class Outside(NamedTuple):
 
     ``copied`` are the tensors whose values the running function had read, and ``shared`` is the value of a tensor with
     the same storage. ``owner`` is the module, and the name in it, that got the tensor as a parameter during its call.
-    ``left`` is the call by which the same values left torch before.
+    ``left`` is the call by which the same values left torch before, and steps up to ``since`` wrote to other tensors.
     """
 
     tensor: weakref.ref[torch.Tensor]
@@ -105,6 +110,7 @@ class Outside(NamedTuple):
     shared: Value | None = None
     owner: tuple[nn.Module, str] | None = None
     left: Exit | None = None
+    since: int = FROM_OUTSIDE
 
 
 def role_of(tensor: torch.Tensor) -> str:

@@ -17,7 +17,7 @@ from gradir.frontends.pytorch.private import version_of
 from gradir.frontends.pytorch.reading.tensors import unwrap_tensor
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
-from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, checksum, parameters_of
+from gradir.frontends.pytorch.watching.parameters import Moved, Parameters, checksum, parameters_of
 from gradir.frontends.pytorch.watching.recordings import Layers
 from gradir.ir.memo import group_by_key
 from gradir.ir.text import pluralize
@@ -51,9 +51,13 @@ class _History:
         self.far: Counter[str] = Counter()
         self.graded: dict[str, tuple[int, int]] = {}
         self.reported: set[str] = set()
-        self.at_zero = self.wiped = self.not_zeroed = 0
+        self.at_zero = self.wiped = self.not_zeroed = self.dropping = self.undone = 0
         self.stamp: tuple[int, int] | None = None
         self.is_cleared = True
+        # The number of backward passes since the last step whose gradients were cleared, and the place of that.
+        self.dropped: tuple[int, Place | None] = 0, None
+        # The sampled entries before the last step.
+        self.before: torch.Tensor | None = None
 
 
 class Movements:
@@ -62,7 +66,7 @@ class Movements:
     def __init__(self, parameters: Parameters, optimizers: Optimizers) -> None:
         self._parameters, self._optimizers = parameters, optimizers
         self._histories: WeakKeyDictionary[Optimizer, _History] = WeakKeyDictionary()
-        self._steps = 0
+        self._steps = self._steps_before = 0
         self._backward: Place | None = None
         self.excused: frozenset[str] = frozenset()
         """Parameters whose gradient the explanation of the first step calls zero."""
@@ -71,9 +75,15 @@ class Movements:
 
     def on_backward_begin(self, place: Place | None) -> None:
         """Record a call of backward, and whether the program cleared gradients since the last one."""
-        self._backward = place
+        # A step such as that of LBFGS computes several gradients itself.
+        is_between = self._optimizers.stepping is None and self._steps == self._steps_before
+        is_unused = is_between and place == self._backward
+        self._backward, self._steps_before = place, self._steps
         for optimizer in self._optimizers.alive:
             history = self._history_of(optimizer)
+            cleared = self._optimizers.clearing_place(optimizer)
+            if is_unused and cleared is not None and history.stamp is not None:
+                history.dropped = history.dropped[0] + 1, cleared
             now, before = _stamp_gradient(optimizer), history.stamp
             # Clipping changes the version of a gradient without clearing it, and writes to `.data` keep the version.
             length = 1 if self._optimizers.has_clipped else 2
@@ -91,15 +101,25 @@ class Movements:
         for optimizer in self._optimizers.alive:
             self._history_of(optimizer).stamp = _stamp_gradient(optimizer)
 
-    def on_step_end(
-        self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]], norms: Mapping[str, float]
-    ) -> Iterator[Cause]:
+    def on_step_begin(self, optimizer: Optimizer, numbers: torch.Tensor | None) -> None:
+        """Count the steps that begin with the same sampled ``numbers``."""
+        history = self._history_of(optimizer)
+        before, history.before = history.before, numbers
+        is_same = before is not None and numbers is not None and torch.equal(before, numbers)
+        history.undone = history.undone + 1 if is_same else 0
+
+    def on_step_end(self, optimizer: Optimizer, moved: Moved, norms: Mapping[str, float]) -> Iterator[Cause]:
         """Yield the faults that are certain after a step; ``norms`` are those of modules."""
         history = self._history_of(optimizer)
         history.steps += 1
         self._steps += 1
         rates = [float(group.get("lr", 1)) for group in optimizer.param_groups]
         history.at_zero = 0 if any(rates) else history.at_zero + 1
+        yield from self._find_dropped(optimizer, history, moved)
+        names = tuple(name for name, (_, movement) in moved.items() if movement.moved)
+        history.undone = history.undone if names else 0
+        if history.undone == _UNCHANGED:
+            yield add_place(Cause("undone", "error", names=names), self._optimizers.place_of(optimizer))
         yield from self._find_wiped(optimizer, history, moved)
         yield from self._find_not_zeroed(optimizer, history)
         self._note_unchanged(history, moved)
@@ -107,9 +127,7 @@ class Movements:
             yield from self._find_unchanged(optimizer, history, _UNCHANGED)
         yield from compare_norms(norms, history.far)
 
-    def find_ungraded(
-        self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]
-    ) -> Mapping[str, int]:
+    def find_ungraded(self, optimizer: Optimizer, moved: Moved) -> Mapping[str, int]:
         """Return the parameters whose gradient ended, with the first step without it."""
         history = self._history_of(optimizer)
         now = history.steps, self._steps
@@ -135,9 +153,7 @@ class Movements:
     def _history_of(self, optimizer: Optimizer) -> _History:
         return self._histories.setdefault(optimizer, _History())
 
-    def _find_wiped(
-        self, optimizer: Optimizer, history: _History, moved: Mapping[str, tuple[torch.Tensor, Movement]]
-    ) -> Iterator[Cause]:
+    def _find_wiped(self, optimizer: Optimizer, history: _History, moved: Moved) -> Iterator[Cause]:
         norms = [each.norm for _, each in moved.values()]
         is_zero = bool(norms) and not any(norms)
         cleared = self._optimizers.clearing_place(optimizer) if is_zero else None
@@ -146,6 +162,15 @@ class Movements:
         if history.wiped >= 2:
             kind, op = ("wiped", "zero_grad") if cleared else ("clipped_to_zero", "clip_grad_norm_")
             yield add_place(Cause(kind, "error", op, tuple(moved)), place)
+
+    def _find_dropped(self, optimizer: Optimizer, history: _History, moved: Moved) -> Iterator[Cause]:
+        (count, place), history.dropped = history.dropped, (0, None)
+        # A program that combines several gradients by itself gives the step another tensor.
+        is_last = history.stamp is not None and history.stamp[0] == id(_first_gradient(optimizer))
+        history.dropping = history.dropping + 1 if count and is_last else 0
+        if history.dropping == _LEAST:
+            detail = f"the step uses 1 of {count + 1} backward passes"
+            yield add_place(Cause("cleared", "error", "zero_grad", tuple(moved), detail=detail), place)
 
     def _find_not_zeroed(self, optimizer: Optimizer, history: _History) -> Iterator[Cause]:
         history.stamp = _stamp_gradient(optimizer)
@@ -156,7 +181,7 @@ class Movements:
             names = tuple(self._parameters.name_of(optimizer, each) for each in graded)
             yield add_place(Cause("not_zeroed", "error", "zero_grad", names), self._backward)
 
-    def _note_unchanged(self, history: _History, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> None:
+    def _note_unchanged(self, history: _History, moved: Moved) -> None:
         candidates: list[str] = []
         for name, (tensor, movement) in moved.items():
             history.tensors[name] = tensor

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial, wraps
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -32,16 +32,6 @@ _CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm
 # Replaces the id() of an optimizer if a module clears gradients.
 _MODULE: Final = 0
 _SCHEDULERS: Final = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
-
-
-class Stepping(Protocol):
-    """Receives each step of an optimizer."""
-
-    def on_step_begin(self, optimizer: Optimizer) -> None:
-        """Look at an optimizer whose step begins."""
-
-    def on_step_end(self, optimizer: Optimizer) -> None:
-        """Look at an optimizer whose step has ended."""
 
 
 class Origin:
@@ -77,11 +67,14 @@ class Optimizers(Patches):
     """Follows the optimizers of a program while this context is entered."""
 
     def __init__(
-        self, listener: Stepping | None = None, pause: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        began: Callable[[Optimizer], None],
+        ended: Callable[[Optimizer], None] = lambda _: None,
+        pause: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Follow optimizers; enter ``pause`` while an optimizer runs without code of the program."""
         super().__init__()
-        self._listener, self._places = listener, Places()
+        self._began, self._ended, self._places = began, ended, Places()
         self._pause, self._paused = pause, ExitStack()
         self._optimizers, self._schedulers = _Origins(), _Origins()
         self._running: list[Optimizer] = []
@@ -166,8 +159,7 @@ class Optimizers(Patches):
         if all(each is not optimizer for each in self.alive):
             self.add(optimizer)
         self._running.append(optimizer)
-        if self._listener is not None:
-            self._listener.on_step_begin(optimizer)
+        self._began(optimizer)
         self._paused.close()
         if not any(map(callable, (*args, *kwargs.values()))):
             self._paused.enter_context(self._pause())
@@ -178,8 +170,7 @@ class Optimizers(Patches):
         self._cleared = []
         if (origin := self._optimizers.by_object.get(optimizer)) is not None:
             origin.steps += 1
-        if self._listener is not None:
-            self._listener.on_step_end(optimizer)
+        self._ended(optimizer)
         self._paused.close()
 
     def _wrap_init(self, found: _Origins, init: Callable[..., Any]) -> Callable[..., Any]:

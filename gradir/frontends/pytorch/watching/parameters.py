@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -32,6 +32,10 @@ class Movement(NamedTuple):
     update: float
     length: float
     moved: bool
+
+
+Moved: TypeAlias = "Mapping[str, tuple[torch.Tensor, Movement]]"
+"""The movement of each parameter, by name."""
 
 
 class Sample(NamedTuple):
@@ -125,9 +129,7 @@ class Parameters:
             for tensor, is_graded, update, length, moved, norm in found
         ]
 
-    def sum_by_module(
-        self, moved: Mapping[str, tuple[torch.Tensor, Movement]]
-    ) -> Mapping[str, tuple[float | None, float | None]]:
+    def sum_by_module(self, moved: Moved) -> Mapping[str, tuple[float | None, float | None]]:
         """Return by module the norm of its gradients and its update ratio."""
         owned = ((self.scopes.get(id(tensor), name), movement) for name, (tensor, movement) in moved.items())
         found = {}

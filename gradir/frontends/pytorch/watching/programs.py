@@ -9,7 +9,6 @@ from typing import Final
 import torch
 from msgspec.structs import replace
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
@@ -55,7 +54,7 @@ class Running(RecordingProgram):
         self.calls = 0
         self._request, self._step, self._reached = request, request.step, reached
         self._backwards = Backwards(self)
-        self._optimizers = Optimizers()
+        self._optimizers = Optimizers(self._on_step_begin)
         self._scaling = Scaling()
         self._raised: BaseException | None = None
         self._until: UntilStep | None = None
@@ -68,7 +67,6 @@ class Running(RecordingProgram):
     def __enter__(self) -> Running:
         self._backwards.__enter__()
         self._optimizers.__enter__()
-        self._optimizers.callback(register_optimizer_step_pre_hook(self._on_step_begin).remove)
         if self._request.flow:
             self._scaling.__enter__()
         self._update_recording()
@@ -120,7 +118,7 @@ class Running(RecordingProgram):
         if self._until is None and not self.is_piped:
             self._start_step(has_ended=has_ended)
 
-    def _on_step_begin(self, optimizer: Optimizer, *_: object) -> None:
+    def _on_step_begin(self, optimizer: Optimizer) -> None:
         if self.is_piped and self._until is None:
             self.is_piped = False
             self._start_step(has_ended=True)

@@ -25,7 +25,7 @@ from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
 from gradir.frontends.pytorch.watching.movements import Movements
 from gradir.frontends.pytorch.watching.old_graphs import GraphCounter
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, has_skipped, may_be_scale
-from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of
+from gradir.frontends.pytorch.watching.parameters import ByHand, Moved, Movement, Parameters, Sample, memory_of
 from gradir.frontends.pytorch.watching.programs import RecordingProgram
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
 from gradir.frontends.pytorch.watching.recordings import Recording, leaves_around
@@ -86,7 +86,10 @@ class Watching(RecordingProgram):
         self.failed = self._is_lost = self._is_after_step = self._has_ended = False
         self._callback = callback
         self.tape = Tape()
-        self._optimizers, self._calls = Optimizers(self, self.tape.pause), Backwards(self)
+        self._optimizers, self._calls = (
+            Optimizers(self.on_step_begin, self.on_step_end, self.tape.pause),
+            Backwards(self),
+        )
         self._parameters = Parameters()
         self._movements = Movements(self._parameters, self._optimizers)
         self._graphs, self._replicas, self._scaling = GraphCounter(), Replicas(), Scaling(self._report)
@@ -141,7 +144,7 @@ class Watching(RecordingProgram):
             self.tape.forget()
         self.tape.add_loss(tensors)
         if self._recording is not None:
-            self._explain(tensors, frame)
+            self._explain(self._recording, tensors, frame)
 
     # It also explains roots without a graph.
     on_backward_failing = on_backward_begin
@@ -168,7 +171,9 @@ class Watching(RecordingProgram):
         """Sample the parameters before a step, while infinite gradients have not spoiled them."""
         self._check_gradients(optimizer)
         sample = self._samples[id(optimizer)]
-        self._replicas.note_first(id(optimizer), None if sample is None else sample.numbers)
+        numbers = None if sample is None else sample.numbers
+        self._movements.on_step_begin(optimizer, numbers)
+        self._replicas.note_first(id(optimizer), numbers)
 
     @_guard
     def on_step_end(self, optimizer: Optimizer) -> None:
@@ -242,10 +247,8 @@ class Watching(RecordingProgram):
         elif not is_same:
             self._samples.pop(id(self._by_hand), None)
 
-    def _explain(self, tensors: object, frame: FrameType) -> None:
-        recording, optimizers = self._recording, self._optimizers.find_for_backward()
-        if recording is None:
-            return
+    def _explain(self, recording: Recording, tensors: object, frame: FrameType) -> None:
+        optimizers = self._optimizers.find_for_backward()
         self._parameters.add_names(recording.modules(frame).owned)
         self._movements.layers = self._movements.layers or recording.layers(frame)
         self.tape.record_modules(recording.called)
@@ -280,7 +283,7 @@ class Watching(RecordingProgram):
         self._explained_until = self.backwards + _EXPLAINED
         self._recording = self._recording or Recording(CaptureRequest(flow=True), self._optimizers)
 
-    def _make_step(self, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> Step:
+    def _make_step(self, moved: Moved) -> Step:
         parts = self._parameters.sum_by_module(moved)
         known = {*self._paths}
         new = tuple(path for path in parts if path not in known)

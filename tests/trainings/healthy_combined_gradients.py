@@ -1,0 +1,29 @@
+"""Gradients of several tasks that the program combines itself, and an inner step that a meta-step takes back."""
+
+import copy
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+net = nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), 0.05)
+for step in range(12):
+    x = torch.randn(8, 4)
+    grads = []
+    for task in range(2):
+        opt.zero_grad()
+        (net(x)[:, task] - x[:, task]).pow(2).mean().backward()
+        grads.append([each.grad.clone() for each in net.parameters()])
+    for each, *several in zip(net.parameters(), *grads):
+        each.grad = torch.stack(several).mean(0)
+    opt.step()
+
+for step in range(12):
+    start = copy.deepcopy(net.state_dict())
+    x = torch.randn(8, 4)
+    opt.zero_grad()
+    (net(x) - x[:, :2]).pow(2).mean().backward()
+    opt.step()
+    net.load_state_dict({name: value.lerp(net.state_dict()[name], 0.5) for name, value in start.items()})
