@@ -67,6 +67,18 @@ def test_a_setting_that_only_one_description_has_is_told(before: str, after: str
     assert sentence(gradir.diff(one, other)) == f"{text} in stem; nothing else."
 
 
+def test_a_setting_of_several_operations_is_named_once() -> None:
+    def graph(value: float) -> Graph:
+        b = Builder()
+        x = b.tensor("x", TensorMeta("float32", (4,)), role="parameter")
+        for _ in range(2):
+            x = b.function("add", [x], [TensorMeta("float32", (4,))], scope="norm", attrs={"other": value})
+        b.output(x)
+        return b.build(scopes=[Scope(""), Scope("norm", "Norm")])
+
+    assert sentence(gradir.diff(graph(1), graph(1.0))) == "attrs.other: 1 → 1.0 in norm; nothing else."
+
+
 def test_a_setting_that_modules_of_several_sizes_share_is_told() -> None:
     def graph(*, has_bias: bool) -> Graph:
         b, scopes = Builder(), []

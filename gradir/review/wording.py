@@ -348,7 +348,7 @@ def _name_values_of(change: Change, vocabulary: Vocabulary) -> Change:
 
 def settings(fields: Iterable[FieldChange]) -> str:
     """Return the changed fields of a module, those with equal values together; of a description, its changed parts."""
-    grouped: dict[tuple[str, str], list[str]] = {}
+    grouped: dict[tuple[str, str], dict[str, None]] = {}
     for field in fields:
         before, after = field_value_texts(field)
         if field.path == _DESCRIPTION:
@@ -360,7 +360,7 @@ def settings(fields: Iterable[FieldChange]) -> str:
             before, after = _find_differing_parts(*plain)
         grouped.setdefault((before, after), []).append(one_line(field.name))
     return "; ".join(
-        f"{before} → {after}" if names[0] in {"class", "detail"} else f"{', '.join(names)}: {before} → {after}"
+        f"{before} → {after}" if names[0] in {"class", "detail"} else f"{', '.join(dict.fromkeys(names))}: {before} → {after}"
         for (before, after), names in grouped.items()
     )
 
