@@ -242,6 +242,30 @@ def test_operations_that_gave_way_to_others_of_their_kinds_did_not_become_them()
     assert said == "{layers,head} are now {stack,layers}; parameter, mul replaced in layers; nothing else."
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ({"x": ["mul", "tanh"]}, {"x": ["gelu"]}, "tanh, mul became gelu in f"),
+        ({"x": ["mul", "tanh"]}, {"y": ["gelu"]}, "mul, tanh left out and gelu put into f"),
+        ({"x": ["exp"]}, {"x": ["exp"], "y": ["exp", "sin"]}, "exp, sin put into f"),
+    ],
+)
+def test_an_operation_became_another_only_where_both_read_or_feed_the_same(
+    before: dict[str, list[str]], after: dict[str, list[str]], text: str
+) -> None:
+    def graph(chains: dict[str, list[str]]) -> Graph:
+        b = Builder()
+        tensor = [TensorMeta("float32", (4,))]
+        for name in "xy":
+            value = b.tensor(name, tensor[0], role="parameter")
+            for op in chains.get(name, []):
+                value = b.function(op, [value], tensor, scope="f")
+            b.output(b.function("relu" if name == "x" else "abs", [value], tensor))
+        return b.build(scopes=[Scope(""), Scope("f", "Layer")])
+
+    assert sentence(gradir.diff(graph(before), graph(after))).startswith(text)
+
+
 @given(valid_pairs)
 def test_every_form_has_it(pair: tuple[Graph, Graph]) -> None:
     found = gradir.diff(*pair)

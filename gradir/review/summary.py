@@ -17,7 +17,7 @@ from gradir.review.relative_changes import WHOLE_NUMBER
 from gradir.review.wording import field_value_text, list_modules, operation_or_class, operation_text, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, Diff, FieldChange, Level
 
@@ -182,7 +182,7 @@ def _edits(
                     replace(each, fields=tuple(field for field in each.fields if field.path[0] not in differing))
                     for each in own
                 ]
-            edit = (_edit(own, evidence.vocabulary.accumulators), "")
+            edit = (_edit(own, evidence), "")
         else:
             edit, described, of_class = _whole_module(own, itself=finding.details.get("itself", True))
             with_settings.setdefault(edit, {})[described] = of_class
@@ -227,30 +227,34 @@ def _whole_module(changes: Sequence[Change], *, itself: bool) -> list[tuple[str,
     return [(name, " left out") if is_removed else (f"{name} put in as", "") for name in names]
 
 
-def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
+def _edit(changes: Sequence[Change], evidence: Evidence) -> str:
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
                 return _write_became(change, field)
     if all(map(_is_moved, changes)):
-        return f"{_count_operations([operation_or_class(each) for each in changes])} moved into"
+        return f"{_count_operations(Counter(map(operation_or_class, changes)))} moved into"
     removed, added = (
-        [operation_or_class(each) for each in changes if each.kind == kind and each.label not in accumulators]
+        [each for each in changes if each.kind == kind and each.label not in evidence.vocabulary.accumulators]
         for kind in ("removed", "added")
     )
+    was, now = (Counter(map(operation_or_class, each)) for each in (removed, added))
     replaced = [(change, field) for change in changes for field in change.fields if field.path == ("op",)]
     if len({(field.before, field.after) for _, field in replaced}) == 1 and not (removed or added):
         return _write_became(*replaced[0])
-    removed += [field_value_text(field.path, field.before) for _, field in replaced]
-    added += [field_value_text(field.path, field.after) for _, field in replaced]
+    was.update(field_value_text(field.path, field.before) for _, field in replaced)
+    now.update(field_value_text(field.path, field.after) for _, field in replaced)
     description = _description(changes)
-    if removed or added:
+    if was or now:
         first = f"{description}, " if 0 < len(description) <= _LONGEST else ""
-        texts = [_count_operations(names) for names in (removed, added) if names]
-        how = "in" if removed and added else "put into" if added else "left out of"
-        if sorted(removed) == sorted(added):
+        if was == now:
             # The new operations only have the same names.
-            texts, how = texts[:1], "replaced in"
+            return f"{first}{_count_operations(was)} replaced in"
+        texts = [_count_operations(names) for names in (was - now, now - was) if names]
+        how = "in" if len(texts) > 1 else "put into" if now - was else "left out of"
+        if how == "in" and not (replaced or _share_an_edge(removed, added, evidence)):
+            # These operations are of another computation.
+            texts, how = [" left out and ".join(texts)], "put into"
         return f"{first}{' became '.join(texts)} {how}"
     fields = [
         field
@@ -263,14 +267,25 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
     return f"{next(text for text in texts if 0 < len(text) <= _LONGEST)} in"
 
 
+def _share_an_edge(removed: Sequence[Change], added: Sequence[Change], evidence: Evidence) -> bool:
+    """Return whether removed and added operations may read the same node, or feed the same input of a node."""
+    (old, was_read), (new, read) = (
+        ({change.id for change in changes}, {source for change in changes for source in evidence.sources(change)})
+        for changes in (removed, added)
+    )
+    fed = {source for name in old for source in evidence.instead.get(name, ())}
+    is_apart = was_read and read and read.isdisjoint(map(evidence.matched.get, was_read)) and fed.isdisjoint(new)
+    return not is_apart
+
+
 def _write_became(change: Change, field: FieldChange) -> str:
     before = operation_text(change, field.before, before=True)
     return f"{before} became {operation_text(change, field.after, before=False)} in"
 
 
-def _count_operations(names: Sequence[str]) -> str:
+def _count_operations(names: Counter[str]) -> str:
     """Return operations with their counts: ``mul ×3, tanh and 2 more``."""
-    counts = Counter(names).most_common()
+    counts = names.most_common()
     texts = [f"{name} ×{count}" if count > 1 else name for name, count in counts[:_MOST]]
     more = sum(count for _, count in counts[_MOST:])
     return f"{', '.join(texts)}{f' and {more} more' if more else ''}"

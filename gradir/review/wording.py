@@ -358,9 +358,10 @@ def settings(fields: Iterable[FieldChange]) -> str:
                 for value, text in ((field.before, before), (field.after, after))
             ]
             before, after = _find_differing_parts(*plain)
-        grouped.setdefault((before, after), []).append(one_line(field.name))
+        # Several operations of a module may have a field of one name.
+        grouped.setdefault((before, after), {})[one_line(field.name)] = None
     return "; ".join(
-        f"{before} → {after}" if names[0] in {"class", "detail"} else f"{', '.join(dict.fromkeys(names))}: {before} → {after}"
+        f"{before} → {after}" if {"class", "detail"} & names.keys() else f"{', '.join(names)}: {before} → {after}"
         for (before, after), names in grouped.items()
     )
 
