@@ -116,6 +116,24 @@ def test_inputs_that_change_places_are_not_lost(
     assert [slot for _, slot in slots(review_graphs(sums(*before), sums(*after)), "lost-inputs")] == lost
 
 
+@pytest.mark.parametrize("kind", ["lost-inputs", "gained-inputs"])
+def test_an_input_that_another_operation_of_the_module_reads_is_neither_lost_nor_gained(kind: str) -> None:
+    inputs = [Node(name, role="parameter", scope="norm") for name in ("x", "rsqrt", "gain")]
+    was, now = (
+        Graph.of(
+            [
+                *inputs,
+                Node("norm/mul:1", op="mul", inputs=(Ref("x", 0), Ref(first, 0)), scope="norm"),
+                Node("norm/mul:2", op="mul", inputs=(Ref("norm/mul:1", 0), second), scope="norm"),
+            ]
+        )
+        for first, second in (("rsqrt", Ref("gain", 0)), ("gain", None))
+    )
+    found = review_graphs(*((was, now) if kind == "lost-inputs" else (now, was)))
+    assert found
+    assert not slots(found, kind)
+
+
 def test_slots_of_another_operation_are_not_compared() -> None:
     b = Graph.of([Node("x"), Node("y"), Node("add:1", op="pow", inputs=(Ref("x", 0), None))])
     assert not slots(review_graphs(sums("x", "y"), b), "lost-inputs")

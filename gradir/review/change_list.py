@@ -63,7 +63,7 @@ class _Listing:
                 yield self._merge_changes(_WHOLE, cuts, others, finding.text)
             elif finding.kind == "rewritten":
                 first, *others = chain.from_iterable(groups)
-                yield self._merge_changes(_WHOLE, [first], others, finding.text)
+                yield self._merge_changes(_WHOLE, [first], others, finding.text)._replace(kind="changed")
             elif finding.kind in {"module-added", "module-removed"}:
                 within = finding.text
                 is_removed = finding.kind == "module-removed"

@@ -193,6 +193,21 @@ class Evidence:
     def _changed(self) -> frozenset[str]:
         return frozenset(change.id for change in self.changes if change.subject == "node")
 
+    @cached_property
+    def instead(self) -> Mapping[str, set[str]]:
+        """The nodes that an input reads in the second graph, by the node that it read in the first."""
+        found: dict[str, set[str]] = {}
+        for change in self.changes:
+            for field in change.fields:
+                if isinstance(field.before, Ref) and isinstance(field.after, Ref):
+                    found.setdefault(field.before.id, set()).add(field.after.id)
+        return found
+
+    def sources(self, change: Change) -> Sequence[str]:
+        """Return the nodes that an added or removed node reads."""
+        node = self.graphs[change.kind == "added"].nodes.get(change.id)
+        return sources(node) if node is not None and change.subject == "node" else ()
+
     def reads_a_change(self, change: Change) -> bool:
         """Return whether a node of the second graph reads from a changed or added one."""
         node = self.graphs[1].nodes.get(change.id)

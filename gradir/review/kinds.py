@@ -228,9 +228,9 @@ def _write_rewritten(finding: Finding, _: Sequence[Change]) -> str:
     place = (
         f"{'as' if is_joined and finding.details['module'] else 'in'} {list_modules(dict.fromkeys(finding.subjects))}"
     )
-    if is_joined:
-        return f"{pluralize(count, f'written-out {composition}', f'written-out {plural}')} became {operation} {place}"
     written_out = f"a written-out {composition}" if count == 1 else f"written-out {plural}"
+    if is_joined:
+        return f"{written_out if count == 1 else f'{count:,} {written_out}'} became {operation} {place}"
     return f"{operation}{f' ×{count:,}' if count > 1 else ''} became {written_out} {place}"
 
 

@@ -17,7 +17,7 @@ from gradir.review.relative_changes import WHOLE_NUMBER
 from gradir.review.wording import field_value_text, list_modules, operation_or_class, operation_text, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, Diff, FieldChange, Level
 
@@ -161,10 +161,6 @@ def _edits(
     following: dict[tuple[str, str], list[str]] = {}
     # Added or removed modules that differ only in sizes share a phrase with their class.
     with_settings: dict[tuple[str, str], dict[tuple[str, str], tuple[str, str]]] = {}
-    read_instead: dict[str, set[str]] = {}
-    for field in (field for change in evidence.changes for field in change.fields if field.path[0] == "in"):
-        if isinstance(field.before, Ref) and isinstance(field.after, Ref):
-            read_instead.setdefault(field.before.id, set()).add(field.after.id)
     for finding in findings:
         own = [evidence.changes[at] for at in finding.changes[0]]
         into = following if all(map(consequences.include, own)) else places
@@ -185,7 +181,7 @@ def _edits(
                     replace(each, fields=tuple(field for field in each.fields if field.path[0] not in differing))
                     for each in own
                 ]
-            edit = (_edit(own, evidence.vocabulary.accumulators, read_instead), "")
+            edit = (_edit(own, evidence), "")
         else:
             edit, described, of_class = _whole_module(own, itself=finding.details.get("itself", True))
             with_settings.setdefault(edit, {})[described] = of_class
@@ -230,32 +226,33 @@ def _whole_module(changes: Sequence[Change], *, itself: bool) -> list[tuple[str,
     return [(name, " left out") if is_removed else (f"{name} put in as", "") for name in names]
 
 
-def _edit(changes: Sequence[Change], accumulators: Collection[str], read_instead: Mapping[str, Collection[str]]) -> str:
-    """Return the text before the modules of an edit; nodes read values of ``read_instead`` in place of its keys."""
+def _edit(changes: Sequence[Change], evidence: Evidence) -> str:
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
                 return _write_became(change, field)
     if all(map(_is_moved, changes)):
-        return f"{_count_operations([operation_or_class(each) for each in changes])} moved into"
+        return f"{_count_operations(Counter(map(operation_or_class, changes)))} moved into"
     removed, added = (
-        [operation_or_class(each) for each in changes if each.kind == kind and each.label not in accumulators]
+        [each for each in changes if each.kind == kind and each.label not in evidence.vocabulary.accumulators]
         for kind in ("removed", "added")
     )
+    was, now = (Counter(map(operation_or_class, each)) for each in (removed, added))
     replaced = [(change, field) for change in changes for field in change.fields if field.path == ("op",)]
     if len({(field.before, field.after) for _, field in replaced}) == 1 and not (removed or added):
         return _write_became(*replaced[0])
-    removed += [field_value_text(field.path, field.before) for _, field in replaced]
-    added += [field_value_text(field.path, field.after) for _, field in replaced]
+    was.update(field_value_text(field.path, field.before) for _, field in replaced)
+    now.update(field_value_text(field.path, field.after) for _, field in replaced)
     description = _description(changes)
-    if removed or added:
-        texts = [_count_operations(names) for names in (removed, added) if names]
-        how, where = ("", "in") if removed and added else (" put", "into") if added else (" left out", "of")
-        if sorted(removed) == sorted(added):
+    if was or now:
+        texts = [_count_operations(names) for names in (was - now, now - was) if names]
+        how, where = ("", "in") if len(texts) > 1 else (" put", "into") if now - was else (" left out", "of")
+        if was == now:
             # The new operations only have the same names.
-            texts, how = texts[:1], " replaced"
-        elif removed and added and not (replaced or description) and _are_bypassed(changes, read_instead):
-            return f"{texts[1]} put into and {texts[0]} left out of"
+            texts, how, where = [_count_operations(was)], " replaced", "in"
+        elif len(texts) > 1 and not (replaced or _share_an_edge(removed, added, evidence)):
+            # These operations are of another computation.
+            texts, how, where = [" left out and ".join(texts)], " put", "into"
         text = f"{' became '.join(texts)}{how}"
         return f"{description} ({text}) in" if 0 < len(description) <= _LONGEST else f"{text} {where}"
     fields = [
@@ -269,11 +266,15 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str], read_instead
     return f"{next(text for text in texts if 0 < len(text) <= _LONGEST)} in"
 
 
-def _are_bypassed(changes: Sequence[Change], read_instead: Mapping[str, Collection[str]]) -> bool:
-    """Return whether nodes read other nodes in place of the removed ones, and none reads an added one."""
-    added = {change.id for change in changes if change.kind == "added"}
-    read = {name for change in changes if change.kind == "removed" for name in read_instead.get(change.id, ())}
-    return bool(read) and added.isdisjoint(read)
+def _share_an_edge(removed: Sequence[Change], added: Sequence[Change], evidence: Evidence) -> bool:
+    """Return whether removed and added operations may read the same node, or feed the same input of a node."""
+    (old, was_read), (new, read) = (
+        ({change.id for change in changes}, {source for change in changes for source in evidence.sources(change)})
+        for changes in (removed, added)
+    )
+    fed = {source for name in old for source in evidence.instead.get(name, ())}
+    is_apart = was_read and read and read.isdisjoint(map(evidence.matched.get, was_read)) and fed.isdisjoint(new)
+    return not is_apart
 
 
 def _write_became(change: Change, field: FieldChange) -> str:
@@ -281,9 +282,9 @@ def _write_became(change: Change, field: FieldChange) -> str:
     return f"{before} became {operation_text(change, field.after, before=False)} in"
 
 
-def _count_operations(names: Sequence[str]) -> str:
+def _count_operations(names: Counter[str]) -> str:
     """Return operations with their counts: ``mul ×3, tanh and 2 more``."""
-    counts = Counter(names).most_common()
+    counts = names.most_common()
     texts = [f"{name} ×{count}" if count > 1 else name for name, count in counts[:_MOST]]
     more = sum(count for _, count in counts[_MOST:])
     return f"{', '.join(texts)}{f' and {more} more' if more else ''}"

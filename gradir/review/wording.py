@@ -372,19 +372,25 @@ def settings(fields: Iterable[tuple[Change, FieldChange]]) -> str:
                 for value, text in ((field.before, before), (field.after, after))
             ]
             before, after = _find_differing_parts(*plain)
+        # Several operations of a module may have a field of one name.
         grouped.setdefault((before, after), {})[_setting_name(change, field)] = None
-    return "; ".join(f"{', '.join(names)}{before} → {after}" for (before, after), names in grouped.items())
+    return "; ".join(f"{_label(names)}{before} → {after}" for (before, after), names in grouped.items())
 
 
 def _setting_name(change: Change, field: FieldChange) -> str:
-    """Return the text before the values of a setting: ``mul by `` or ``softmax dim: ``."""
+    """Return the words before the values of a setting: ``mul by`` or ``softmax dim``."""
     if field.path in (("class",), _DESCRIPTION):
         return ""
     if field.path[0] != _ATTRIBUTES or len(field.path) == 1:
-        return f"{one_line(field.name)}: "
+        return one_line(field.name)
     key = str(field.path[-1])
     is_factor = change.label in _BY and (change.label, key) not in _DIVIDED
-    return f"{word(change.label)} {'by' if is_factor else f'{word(key)}:'} "
+    return f"{word(change.label)} {'by' if is_factor else word(key)}"
+
+
+def _label(names: Collection[str]) -> str:
+    text = ", ".join(filter(None, names))
+    return f"{text}{' ' if text.endswith(' by') else ': '}" if text else ""
 
 
 def _find_differing_parts(before: str, after: str) -> tuple[str, str]:

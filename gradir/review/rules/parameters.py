@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET, Finding
@@ -17,7 +17,7 @@ from gradir.review.evidence import find_serving
 from gradir.review.wording import is_renumbering
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, Level
     from gradir.ir import Graph, Node, Scope
@@ -57,16 +57,24 @@ def report_cuts(evidence: Evidence) -> Iterator[Finding]:
 
 def report_inputs(evidence: Evidence) -> Iterator[Finding]:
     """Report input slots of nodes with the same operation that lost their edge, and those that gained one."""
-    # If a node gained as many edges as it lost, its inputs only changed places. Edges to removed parameters do not
-    # count, since other findings report these parameters.
+    # If a node gained as many edges as it lost, its inputs only changed places. So did an input that another operation
+    # of the module now reads. Edges to removed parameters do not count, since other findings report these parameters.
     kinds: tuple[tuple[str, Level, str, str], ...] = (
         ("lost-inputs", "error", "before", "after"),
         ("gained-inputs", "change", "after", "before"),
     )
     for kind, level, side, other in kinds:
         found = [(change, slot) for change in evidence.changes for slot in _find_one_sided_slots(change, side, other)]
-        explained = _find_explained(evidence, side) if found else ()
-        slots = [(change.id, slot) for change, (slot, source) in found if source not in explained]
+        if not found:
+            continue
+        explained = _find_explained(evidence, side)
+        names = evidence.matched if side == "before" else {new: old for old, new in evidence.matched.items()}
+        readers = _find_new_readers(evidence, other)
+        slots = [
+            (change.id, slot)
+            for change, (slot, source) in found
+            if source not in explained and readers[change.scope, names.get(source)] <= {change.id}
+        ]
         if slots:
             nodes, numbers = zip(*slots, strict=True)
             yield Finding(kind, level, subjects=nodes, count=len(slots), details={"slots": list(numbers)})
@@ -120,6 +128,19 @@ def _find_one_sided_slots(change: Change, side: str, other: str) -> list[tuple[i
                 slots.append((int(field.path[1]), own.id))
             instead += own in (None, UNSET) and isinstance(opposite, Ref)
     return slots if len(slots) > instead else []
+
+
+def _find_new_readers(evidence: Evidence, side: str) -> Mapping[tuple[str, str | None], set[str]]:
+    """Return the operations that read a node in one graph alone, by their module and the node."""
+    graph = evidence.graphs[side == "after"]
+    readers: defaultdict[tuple[str, str | None], set[str]] = defaultdict(set)
+    for change in evidence.changes:
+        read = [ref.id for field in change.fields if isinstance(ref := getattr(field, side), Ref)]
+        if change.subject == "node" and change.kind == ("added" if side == "after" else "removed"):
+            read = sources(graph.nodes[change.id])
+        for source in read:
+            readers[change.scope, source].add(change.id)
+    return readers
 
 
 def _find_explained(evidence: Evidence, side: str) -> Collection[str]:
