@@ -98,7 +98,7 @@ def test_trouble_fails_the_action(project: Path, clean_environment: dict[str, st
     assert not (project / "hostile").exists()
 
 
-def test_no_gradir_is_trouble_that_is_told(project: Path, clean_environment: dict[str, str]) -> None:
+def test_no_gradir_is_trouble_that_is_reported(project: Path, clean_environment: dict[str, str]) -> None:
     (project / "bin" / "gradir").unlink()
     status, summary = run_action(project, clean_environment, spec="train.py:loss", against="loss.gir")
     assert status == 127

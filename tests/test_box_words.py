@@ -63,7 +63,7 @@ def test_both_call_frames_the_same() -> None:
     assert 'label="fc (Linear)"' in linear().to("dot")
 
 
-def test_an_empty_slot_is_told() -> None:
+def test_an_empty_slot_is_reported() -> None:
     assert ["addmm(·, None, ·)", "float32[2, 3]"] in words(linear())
     assert ["AddmmBackward0(·, None, ·)", "float32[2, 3]"] in words(linear(), native=True)
     many = Graph.of([Node("x", "leaf"), Node("f", op="cat", inputs=(None, *[Ref("x", 0)] * 2000))])
@@ -171,7 +171,7 @@ def test_lines_of_many_at_one_box_are_thin(into: bool) -> None:
     assert "beside" not in drawn
 
 
-def test_a_saved_tensor_is_told_alike() -> None:
+def test_a_saved_tensor_is_reported_alike() -> None:
     b = Builder()
     saved = [(Saved("self", "float32", (2, 3)), None), (Saved("result", "float32", (2, 3), state="freed"), None)]
     b.output(b.function("exp", [b.tensor("x", META)], [META], saved=saved))

@@ -52,7 +52,7 @@ def test_the_same_input_twice_is_two_edges_from_one_leaf() -> None:
     assert [node.id for node in graph.nodes.values() if node.role == "leaf"] == ["x"]
 
 
-def test_outputs_of_one_node_are_told_apart() -> None:
+def test_outputs_of_one_node_are_distinguished() -> None:
     a, b = leaf(4, 2).split(2)
     graph = gradir.capture({"a": a * 2, "b": b * 3})
     assert Ref("split:1", 0) in graph.nodes["mul:1"].inputs

@@ -151,7 +151,7 @@ def test_a_module_with_a_named_parameters_of_its_own_is_captured() -> None:
     assert {node.names for node in graph.nodes.values() if node.role == "parameter"} == {("weight",), ("bias",)}
 
 
-def test_sources_are_noted_without_a_working_directory(tmp_path, monkeypatch) -> None:
+def test_sources_are_recorded_without_a_working_directory(tmp_path, monkeypatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -169,7 +169,7 @@ def test_two_modules_of_one_path_are_refused() -> None:
         gradir.capture(leaf(1).exp(), model=models)
 
 
-def test_a_function_called_accumulate_grad_is_told_from_torchs_own() -> None:
+def test_a_function_called_accumulate_grad_is_reported_from_torchs_own() -> None:
     class AccumulateGrad(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):

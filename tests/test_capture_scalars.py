@@ -97,7 +97,7 @@ def test_numbers_are_read_where_tensors_have_no_data():
     assert attributes_of(torch.ones(3, requires_grad=True, device="meta") * 0.5) == {"other": 0.5}
 
 
-def test_no_mode_and_no_class_of_the_users_is_told_of_the_reading():
+def test_no_mode_and_no_class_of_the_users_is_reported_of_the_reading():
     told: list[object] = []
 
     class Dispatch(TorchDispatchMode):

@@ -21,7 +21,7 @@ def saved_states(graph: gradir.Graph) -> dict[str, str]:
     return {f"{node.id}.{slot.slot}": slot.state for node in graph.nodes.values() for slot in node.saved}
 
 
-def test_the_outputs_of_svd_are_told_apart() -> None:
+def test_the_outputs_of_svd_are_distinguished() -> None:
     x = leaf(3, 2)
     u, _, vh = torch.linalg.svd(x, full_matrices=False)
     graph = gradir.capture([u.sum(), vh.sum()], params={"x": x})

@@ -79,7 +79,7 @@ def test_what_changed_is_written_to_a_file_in_the_form_of_its_name(
         ("absent/report.md", "absent/report.md: cannot be written: No such file or directory"),
     ],
 )
-def test_what_cannot_be_written_is_told_before_the_program_runs(
+def test_what_cannot_be_written_is_reported_before_the_program_runs(
     output: str, said: str, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = (project / "loss.gir").read_bytes()
@@ -226,7 +226,7 @@ def test_a_file_that_is_called_as_a_folder_is_not_made(tmp_path: Path, capfd: py
         assert not (tmp_path / "new.gir").exists()
 
 
-def test_the_flow_is_noted_where_the_file_has_it(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_flow_is_recorded_where_the_file_has_it(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     cutting = PROGRAM.replace("model(torch", "model[2](model[:2](torch").replace(").sum()", ").detach()).sum()")
     (project / "train.py").write_text(cutting)
     assert check("--update") == 0

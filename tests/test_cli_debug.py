@@ -83,7 +83,7 @@ def test_frameworks_are_not_imported() -> None:
     assert done.stderr == "set()\n"
 
 
-def test_a_plug_in_that_cannot_be_loaded_is_told_and_its_words_are_not(tmp_path: Path) -> None:
+def test_a_plug_in_that_cannot_be_loaded_is_reported_and_its_words_are_not(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(f"raise OSError({str(tmp_path)!r})\n")
     register(tmp_path, "broken", "broken:Broken")
     register(tmp_path, "gone", "nowhere:Gone", "gradir.passes")
@@ -131,7 +131,7 @@ def test_programs_say_their_versions(
     }
 
 
-def test_a_program_that_is_not_there_or_hangs_is_told(
+def test_a_program_that_is_not_there_or_hangs_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Read
 ) -> None:
     program = tmp_path / "dot"
@@ -147,7 +147,7 @@ def _no_browser() -> None:
     raise webbrowser.Error("could not locate runnable browser")
 
 
-def test_a_browser_is_told_without_its_name(monkeypatch: pytest.MonkeyPatch, capfd: Read, tmp_path: Path) -> None:
+def test_a_browser_is_reported_without_its_name(monkeypatch: pytest.MonkeyPatch, capfd: Read, tmp_path: Path) -> None:
     monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser(str(tmp_path / "browser")))
     assert json.loads(told(capfd, "--json"))["programs"]["browser"] == "found"
 

@@ -84,7 +84,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("program")
-def test_a_lost_parameter_is_told_with_its_line_and_status_one(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_parameter_is_reported_with_its_line_and_status_one(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "net.py:loss"]) == 1
     out, err = capfd.readouterr()
     assert out.splitlines()[:4] == [
@@ -256,7 +256,7 @@ def test_a_file_with_cuts_tells_their_places(capfd: pytest.CaptureFixture[str], 
     assert main(["explain", str(path), "--allow", "detach"]) == 0
 
 
-def test_a_cut_that_is_meant_or_around_which_all_are_reached_is_information() -> None:
+def test_a_cut_that_is_intended_or_around_which_all_are_reached_is_information() -> None:
     assert explain_cuts(stored(Cut("detach", ("w",)))).level == "info"
     target = Cut("no_grad", ("b",), op="linear", meant="target network")
     assert explain_cuts(stored(Cut("unreached", ("b",)), target)).level == "info"

@@ -222,7 +222,7 @@ def test_what_an_earlier_option_left_out_is_not_unknown(words: list[str], said: 
 
 
 @pytest.mark.parametrize("name", ["jpg", "PNG", "svgg"])
-def test_an_unknown_format_is_told_of_pictures(name: str, capfd: Read) -> None:
+def test_an_unknown_format_is_reported_of_pictures(name: str, capfd: Read) -> None:
     assert main(["export", "everything.gir", "--to", name]) == 2
     error = capfd.readouterr().err
     assert "choose from cytoscape, dot" in error

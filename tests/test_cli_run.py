@@ -320,14 +320,14 @@ def test_a_script_may_make_the_folder_of_the_file(makes_it: bool, scripts: Path,
         ("", "no file can have this name"),
     ],
 )
-def test_a_place_that_nothing_can_be_written_to_is_told_before_the_script_runs(
+def test_a_place_that_nothing_can_be_written_to_is_reported_before_the_script_runs(
     output: str, why: str, capfd: Read
 ) -> None:
     assert ran("-o", output, "--go-on", "loop.py", "--steps", "1") == 2
     assert capfd.readouterr() == ("", f"gradir: {output or repr('')}: cannot be written: {why}\n")
 
 
-def test_a_folder_that_may_not_be_written_to_is_told_before_the_script_runs(
+def test_a_folder_that_may_not_be_written_to_is_reported_before_the_script_runs(
     scripts: Path, capfd: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (scripts / "closed").mkdir()

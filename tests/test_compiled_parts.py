@@ -266,7 +266,7 @@ def test_what_runs_uncompiled_shows_its_operations(counting: Any) -> None:
     assert (cause.kind, cause.level, cause.names) == ("detach", "error", ("x",))
 
 
-def test_what_is_lost_inside_is_told_as_far_as_it_is_known(counting: Any) -> None:
+def test_what_is_lost_inside_is_reported_as_far_as_it_is_known(counting: Any) -> None:
     stem, heads = nn.Linear(2, 2), Heads()
     run = torch.compile(heads, backend=counting)
     with gradir.record({"stem": stem, "heads": heads}, flow=True) as rec:
@@ -339,7 +339,7 @@ def test_what_raises_is_named_and_recording_goes_on(counting: Any) -> None:
     assert describe_wiring(rec.forward()) == ["leaf:1", "exp:1(leaf:1)", "output(exp:1)"]
 
 
-def test_only_the_recording_thread_is_noted_and_torch_is_left_as_it_was(counting: Any) -> None:
+def test_only_the_recording_thread_is_recorded_and_torch_is_left_as_it_was(counting: Any) -> None:
     from torch._dynamo import eval_frame
 
     functions = {name: value for name, value in vars(eval_frame).items() if callable(value)}

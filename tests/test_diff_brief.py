@@ -111,7 +111,7 @@ def test_one_more_layer_is_two_lines() -> None:
     ]
 
 
-def test_equal_changes_are_told_once_and_different_ones_apart() -> None:
+def test_equal_changes_are_reported_once_and_different_ones_apart() -> None:
     a, b = EDITS["equal"]
     headings = [line for line in brief(a, b).splitlines()[1:] if line[:1] not in {"", " "}]
     assert headings == ["h.{0..3,5}.act: the same change in each of 5 modules, here in h.0.act"]
@@ -157,7 +157,7 @@ def test_a_module_that_was_only_rewritten_is_not_folded() -> None:
         assert f"m/{op}:1" in text
 
 
-def test_what_lies_in_an_added_module_and_was_there_before_is_told_by_itself() -> None:
+def test_what_lies_in_an_added_module_and_was_there_before_is_reported_by_itself() -> None:
     def made(path: str, op: str) -> Graph:
         nodes = [Node("x", role="leaf"), Node(f"{path}/exp:1", op="exp", scope=path, inputs=(Ref("x", 0),))]
         nodes.append(Node("new/sin:1", op=op, scope="new", inputs=(Ref(nodes[1].id, 0),)))
@@ -180,7 +180,7 @@ def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
 
 
 @given(pairs())
-def test_every_change_is_told_exactly_once(pair: tuple[Graph, Graph]) -> None:
+def test_every_change_is_reported_exactly_once(pair: tuple[Graph, Graph]) -> None:
     found = compare(*pair)
     for sides in (pair, UNKNOWN):
         assert Counter(all_changes(attach_findings(found, sides))) == Counter(found.changes)
@@ -308,7 +308,7 @@ def test_twice_as_many_modules_that_came_take_twice_as_many_steps() -> None:
     assert steps[1] < 2.1 * steps[0]
 
 
-def test_ten_thousand_changes_are_told() -> None:
+def test_ten_thousand_changes_are_reported() -> None:
     equal, different = (render_details(many(1_000, flag), UNKNOWN) for flag in (True, False))
     assert equal.splitlines()[2] == "h.{0..999}: the same 10 changes in each of 1,000 modules, here in h.0"
     assert len(equal.splitlines()) == 3 + 10 * 3

@@ -56,7 +56,7 @@ def test_what_only_changed_places_or_is_another_operation_gained_nothing(before:
     assert slots(review_graphs(before, after), "gained-inputs") == []
 
 
-def test_an_input_that_leads_to_a_new_parameter_alone_is_told_by_that() -> None:
+def test_an_input_that_leads_to_a_new_parameter_alone_is_reported_by_that() -> None:
     plain = Graph.of(
         [Node("a", role="parameter", names=("a",)), Node("add:1", op="add", inputs=(Ref("a", 0), None))], [Scope("")]
     )

@@ -55,12 +55,12 @@ def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_what_is_told_together_is_told_of_each(name: str) -> None:
+def test_what_is_reported_together_is_reported_of_each(name: str) -> None:
     found = review_graphs(plain(), capture_edit(name))
     assert Counter(all_changes(found)) == Counter(found.changes)
 
 
-def test_a_layer_that_reads_from_elsewhere_than_the_others_is_told_apart() -> None:
+def test_a_layer_that_reads_from_elsewhere_than_the_others_is_distinguished() -> None:
     def stack(own: str, third: str) -> Graph:
         nodes = [Node("x"), Node("y")]
         for n in range(4):

@@ -209,13 +209,13 @@ def test_only_names_of_records_are_seen_from_a_module() -> None:
         assert one != other, f"the value of {field} is its own, and no name of the module"
 
 
-def test_strings_as_hostile_as_names_are_told_apart() -> None:
+def test_strings_as_hostile_as_names_are_distinguished() -> None:
     values = [Ref(label, 0) for label in HOSTILE_LABELS]
     forms = {make_relative([told("x", {("in", 0): (value, Ref("y", 0))})], "x") for value in values}
     assert len(forms) == len(values)
 
 
-def test_values_of_other_types_are_told_apart() -> None:
+def test_values_of_other_types_are_distinguished() -> None:
     values = [1, 1.0, True, "1", None, (1,), (1.0,), (True,)]
     forms = {make_relative([told("x", {("attrs", "v"): (value, 0)})], "x") for value in values}
     assert len(forms) == len(values)

@@ -227,7 +227,7 @@ def test_a_hostile_setting_stays_in_its_cell(label: str) -> None:
     assert row.isprintable()
 
 
-def test_equal_edits_below_a_renamed_module_are_told_once() -> None:
+def test_equal_edits_below_a_renamed_module_are_reported_once() -> None:
     def stack(name: str, op: str) -> Graph:
         b = Builder()
         value = b.tensor("x", TensorMeta("float32", (2,)))

@@ -41,7 +41,7 @@ def test_a_shift_is_none(order: tuple[int, ...]) -> None:
     assert "sequence" not in ids(stack(0, 1, 2), stack(*order))
 
 
-def test_it_is_told_and_can_be_ignored(tmp_path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_is_reported_and_can_be_ignored(tmp_path, capfd: pytest.CaptureFixture[str]) -> None:
     paths = [str(tmp_path / name) for name in ("a.gir", "b.gir")]
     for path, graph in zip(paths, (stack(0, 1, 2), stack(0, 2, 1)), strict=True):
         graph.save(path)

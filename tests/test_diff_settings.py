@@ -93,7 +93,7 @@ def test_modules_say_what_they_were_made_with(class_name: str, detail: str, told
     assert f"| `{told}` |" in report
 
 
-def test_modules_that_are_set_otherwise_are_told_apart() -> None:
+def test_modules_that_are_set_otherwise_are_distinguished() -> None:
     scopes = tuple(Scope(f"h.{at}", "Dropout", detail=f"p=0.{p}") for at, p in enumerate((1, 1, 2)))
     brief, _, report = texts(
         graph(), graph(*(Node(f"h.{n}/mul:1", op="mul", scope=f"h.{n}") for n in range(3)), scopes=scopes)
@@ -112,7 +112,7 @@ def test_the_row_of_a_module_has_its_own_settings_and_no_other() -> None:
     assert "settings" not in report.partition("<details>")[0]
 
 
-def test_ignored_attributes_are_told_of_nothing() -> None:
+def test_ignored_attributes_are_reported_of_nothing() -> None:
     found = gradir.diff(graph(Node("x")), chain("mul", other=0.5), ignore=["attrs"])
     assert "  + mul:1  mul\n" in found.to("text")
 
@@ -166,7 +166,7 @@ def test_no_setting_is_left_out_but_null_and_what_nobody_set(attrs: dict[str, At
         assert (name in said) == (value is not None and value is not False and not is_object)
 
 
-def test_a_setting_that_only_differs_in_type_is_told() -> None:
+def test_a_setting_that_only_differs_in_type_is_reported() -> None:
     a, b = chain("f", other=1), chain("g", other=1.0)
     (change,) = [change for change in compare(a, b).changes if change.subject == "node"]
     assert msgspec.to_builtins(change.fields[1]) == {"path": ("attrs", "other"), "before": 1, "after": 1.0}

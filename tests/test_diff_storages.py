@@ -25,7 +25,7 @@ def sharing(first: str, second: str) -> Graph:
     return Graph.of([*weights, one, two, last])
 
 
-def test_exchanged_arguments_are_told_without_what_follows() -> None:
+def test_exchanged_arguments_are_reported_without_what_follows() -> None:
     sides = sharing("q", "k"), sharing("k", "q")
     diff = compare(*sides)
     assert [change.id for change in diff.changes] == ["bmm:1", "order"]
@@ -50,7 +50,7 @@ def test_another_name_of_a_storage_alone_is_a_difference() -> None:
     assert [(change.id, change.fields[0].name) for change in compare(one, other).changes] == [("indices", "storages")]
 
 
-def test_a_storage_that_is_shared_no_more_is_told() -> None:
+def test_a_storage_that_is_shared_no_more_is_reported() -> None:
     one = sharing("q", "k")
     *weights, q, k, mm = one.nodes.values()
     other = Graph.of([*weights, q, replace(k, saved=(replace(k.saved[0], storage=""),)), mm])

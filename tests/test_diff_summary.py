@@ -39,7 +39,7 @@ def test_it_says_what_was_done(name: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "padding"), [((7, 7), (3, 3)), ((3, 5), (1, 2))])
-def test_settings_are_told_and_not_what_follows_from_them(size: tuple[int, ...], padding: tuple[int, ...]) -> None:
+def test_settings_are_reported_and_not_what_follows_from_them(size: tuple[int, ...], padding: tuple[int, ...]) -> None:
     def graph(size: tuple[int, ...], padding: tuple[int, ...]) -> Graph:
         b = Builder()
         weight = b.tensor("stem.weight", TensorMeta("float32", (8, 3, *size)), role="parameter", scope="stem")
@@ -62,7 +62,7 @@ def test_settings_are_told_and_not_what_follows_from_them(size: tuple[int, ...],
         ("8, eps=1", "8, 8, eps=1, p=0", "8, eps=1 → 8, 8, eps=1, p=0"),
     ],
 )
-def test_a_setting_that_only_one_description_has_is_told(before: str, after: str, text: str) -> None:
+def test_a_setting_that_only_one_description_has_is_reported(before: str, after: str, text: str) -> None:
     one, other = (Graph.of([], scopes=[Scope(""), Scope("stem", "Conv2d", each)]) for each in (before, after))
     assert sentence(gradir.diff(one, other)) == f"{text} in stem; nothing else."
 
@@ -79,7 +79,7 @@ def test_a_setting_of_several_operations_is_named_once() -> None:
     assert sentence(gradir.diff(graph(1), graph(1.0))) == "add other: 1 → 1.0 in norm; nothing else."
 
 
-def test_a_setting_that_modules_of_several_sizes_share_is_told() -> None:
+def test_a_setting_that_modules_of_several_sizes_share_is_reported() -> None:
     def graph(*, has_bias: bool) -> Graph:
         b, scopes = Builder(), []
         for name, rows in (("one", 2), ("two", 3)):
@@ -118,7 +118,7 @@ def test_lines_that_moved_are_no_edit_beside_one(variable: str) -> None:
     assert sentence(gradir.diff(graph(1, "c"), graph(9, "d"))) == "c became d in act; nothing else."
 
 
-def test_a_module_around_operations_of_others_is_told_as_a_module() -> None:
+def test_a_module_around_operations_of_others_is_reported_as_a_module() -> None:
     torch = pytest.importorskip("torch")
 
     class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -161,7 +161,7 @@ def test_what_only_has_the_sizes_of_a_new_module_is_no_edit() -> None:
         (["p=0.1", "p=0.5", "p=0.5"], "Norm(p=0.1) m0 left out", "Norm(p=0.1) put in as m0"),
     ],
 )
-def test_modules_that_came_or_went_are_told_together_but_for_sizes(
+def test_modules_that_came_or_went_are_reported_together_but_for_sizes(
     details: list[str], left_out: str, put_in: str
 ) -> None:
     def graph(*details: str) -> Graph:
@@ -176,7 +176,7 @@ def test_modules_that_came_or_went_are_told_together_but_for_sizes(
         assert gradir.diff(graph(*before), graph(*after)).findings[0].text.split("; ")[1] == said
 
 
-def test_a_module_of_another_name_that_a_table_lists_no_more_is_told_as_a_module() -> None:
+def test_a_module_of_another_name_that_a_table_lists_no_more_is_reported_as_a_module() -> None:
     def graph(name: str, scopes: Sequence[Scope]) -> Graph:
         b = Builder()
         weight = b.tensor(f"{name}.weight", TensorMeta("float32", (4,)), role="parameter", scope=name)
@@ -213,7 +213,7 @@ def test_readers_of_a_module_in_renamed_layers_are_one_line(turn: int) -> None:
     ]
 
 
-def test_a_module_of_another_class_is_told_once_and_its_readers_of_any_size_in_one_line() -> None:
+def test_a_module_of_another_class_is_reported_once_and_its_readers_of_any_size_in_one_line() -> None:
     def graph(kind: str) -> Graph:
         b = Builder()
         scopes = [Scope("")]
@@ -362,7 +362,7 @@ def test_nothing_else_is_true(edits: dict[str, Any], said: list[str]) -> None:
     assert all(part in sentence for part in said)
 
 
-def test_a_cut_that_is_gone_is_told_too() -> None:
+def test_a_cut_that_is_gone_is_reported_too() -> None:
     sentence = gradir.diff(_network(cut=True), _network()).findings[0].text
     assert sentence == "1 parameter gets a gradient again; all of enc put in; nothing else."
 

@@ -26,7 +26,7 @@ def ops(word: str, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("producer", "who"), [(Producer(framework="torch"), "torch"), (Producer(), "the framework")])
-def test_one_graph_without_data_is_noted_with_who_ran_it(producer: Producer, who: str) -> None:
+def test_one_graph_without_data_is_recorded_with_who_ran_it(producer: Producer, who: str) -> None:
     nodes = chain(["a", "b", "c"]).nodes.values()
     fake = replace(producer, options={"fake": True})
     for at, producers in (("first", (fake, producer)), ("second", (producer, fake))):

@@ -63,7 +63,7 @@ def test_without_modules_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "count"), [([3, 4], 0), ([3, 3], 1), ([5], 1)])
-def test_what_no_match_is_known_of_is_told_by_its_size(sizes: list[int], count: int) -> None:
+def test_what_no_match_is_known_of_is_reported_by_its_size(sizes: list[int], count: int) -> None:
     sides = graph([(3, False), (4, False)]), graph([(2, True), *((size, False) for size in sizes)])
     evidence = Evidence.of(attach_findings(compare(*sides), sides))
     assert evidence.changes

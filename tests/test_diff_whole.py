@@ -67,7 +67,7 @@ def test_batch_and_length_together_are_one_headline(size: tuple[int, int], told:
     assert str(review_graphs(*(found.sides or ())[1::-1])).count("\n") == 2
 
 
-def test_a_size_that_is_four_times_as_large_where_others_doubled_is_told() -> None:
+def test_a_size_that_is_four_times_as_large_where_others_doubled_is_reported() -> None:
     after = steps(8)
     odd = replace(after.nodes["f:3"], outputs=(TensorMeta("float32", (2, 16)),))
     found = review_graphs(steps(4), replace(after, nodes={**after.nodes, odd.id: odd}))
@@ -142,7 +142,7 @@ def steps(size: int, dtype: str = "float32", *, odd: tuple[int, ...] = (), total
     return Graph.of(nodes, [Scope("", "Net")])
 
 
-def test_a_cast_to_something_else_is_told() -> None:
+def test_a_cast_to_something_else_is_reported() -> None:
     def cast(dtype: str) -> Graph:
         whole = steps(4, "bfloat16")
         nodes = [*whole.nodes.values()]
@@ -160,7 +160,7 @@ def test_a_cast_to_something_else_is_told() -> None:
     assert [change.id for change in changes_in(found, entry)[0]] == ["to_copy:1", "f:5"]
 
 
-def test_what_is_in_another_ratio_is_told() -> None:
+def test_what_is_in_another_ratio_is_reported() -> None:
     found = review_graphs(steps(4), steps(8, odd=(3,)))
     assert notes(found)[:1] == ["9 of 10 changed nodes: dimension 1 is 8, was 4"]
     (entry,) = entries(found)

@@ -19,7 +19,7 @@ from gradir.review.united import UnionGraph, draw_part  # noqa: E402
 UNSEEN = {"none", "other-triangle", "other-fill"}
 
 
-def test_a_reduction_is_told_by_its_name_and_kept_as_its_number() -> None:
+def test_a_reduction_is_reported_by_its_name_and_kept_as_its_number() -> None:
     diff = gradir.diff(plain(), capture_edit("reduction"))
     assert str(diff).splitlines()[-1] == "      attrs.reduction: mean -> sum"
     assert diff.to("text", full=True).splitlines()[-1] == "      attrs.reduction: mean -> sum"

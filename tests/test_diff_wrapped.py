@@ -52,7 +52,7 @@ def test_all_wrapped_modules_are_one_line_and_some_of_them_too() -> None:
     assert sum(line.startswith("  >") for line in lines) == 1
 
 
-def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
+def test_equal_adapters_are_reported_in_one_way_and_frozen_names_both() -> None:
     for name, frozen in (
         ("lora", "frozen: blocks.{0..5}.attn.{q,v}.base (24 parameters, 3,264 elements)"),
         (
@@ -69,7 +69,7 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
                 assert others == {path for path in entry.subjects if ".v" in path}
 
 
-def test_the_adapter_that_counts_a_tensor_of_both_is_told_with_the_other() -> None:
+def test_the_adapter_that_counts_a_tensor_of_both_is_reported_with_the_other() -> None:
     lines = str(gradir.diff(plain(), capture_edit("lora"))).splitlines()
     assert [line for line in lines if line.startswith("  + ") and "modules blocks.{0..5}.attn" in line][1:] == [
         "  + 12 modules blocks.{0..5}.attn.{q,v}.a  Linear(in_features=16, out_features=2, bias=False)  "
@@ -84,7 +84,7 @@ def test_what_keeps_its_name_is_not_said_to_be_renamed(name: str) -> None:
     assert not renamed(name)
 
 
-def test_one_adapter_is_told_as_those_in_all_layers_are() -> None:
+def test_one_adapter_is_reported_as_those_in_all_layers_are() -> None:
     assert renamed("lora-one") == [("blocks.3.mlp.up", "blocks.3.mlp.up.base", 4)]
     assert renamed("lora-up") == [("blocks.*.mlp.up", "blocks.*.mlp.up.base", 24)]
     # In the first layer nothing that the frozen ones compute has a gradient.

@@ -314,7 +314,7 @@ def test_values_are_looked_at_only_where_asked_and_the_verdict_says_so() -> None
     assert "examined" not in explained("zero").verdict
 
 
-def test_a_backward_that_raises_is_told_without_running_it() -> None:
+def test_a_backward_that_raises_is_reported_without_running_it() -> None:
     found = explained("inplace", values=False)
     assert set(found.statuses.values()) == {"error"}
     assert found.causes == explained("inplace").causes
@@ -357,7 +357,7 @@ def test_a_notebook_shows_text_and_markdown() -> None:
     assert found._repr_mimebundle_() == {"text/plain": str(found), "text/markdown": found.to("markdown")}
 
 
-def test_what_is_meant_is_no_alarm() -> None:
+def test_what_is_intended_is_no_alarm() -> None:
     found = explained("detach")
     assert [found.allow([pattern]).level for pattern in ("a", "det*", "c", "x.*")] == [
         "none",
@@ -371,7 +371,7 @@ def test_what_is_meant_is_no_alarm() -> None:
     assert (both.allow(["a"]).level, both.allow(["c"]).level) == ("none", "error")
 
 
-def test_every_status_is_told_somewhere() -> None:
+def test_every_status_is_reported_somewhere() -> None:
     seen = set(chain.from_iterable(program.statuses.values() for program in PROGRAMS.values())) | {
         "frozen",
         "hidden",

@@ -87,7 +87,7 @@ def set_in_a_with(model: nn.ModuleDict, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "run", [in_a_with, by_a_decorator, left_off, by_a_generator, nested, on_for_a_while, set_in_a_with]
 )
-def test_a_block_without_gradients_is_told_at_its_own_line(run: Callable[[nn.ModuleDict, Tensor], Tensor]) -> None:
+def test_a_block_without_gradients_is_reported_at_its_own_line(run: Callable[[nn.ModuleDict, Tensor], Tensor]) -> None:
     model = nn.ModuleDict({"enc": Encoder(), "dec": nn.Linear(3, 1)})
     with gradir.record(model, flow=True) as rec:
         loss = run(model, torch.ones(2, 3)).square().mean()

@@ -91,7 +91,7 @@ CASES = [
 
 @pytest.mark.filterwarnings("ignore:std")
 @pytest.mark.parametrize(("run", "kind", "op", "detail"), CASES, ids=[row[0].__name__ for row in CASES])
-def test_the_first_operation_that_gives_nan_is_told(run: Run, kind: str, op: str, detail: str) -> None:
+def test_the_first_operation_that_gives_nan_is_reported(run: Run, kind: str, op: str, detail: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     with gradir.record(model, flow=True) as rec:

@@ -175,7 +175,7 @@ SECOND = {"second.weight", "second.bias"}
         (OfAnEarlyExit, OfAnEarlyExit, {f"layers.{number}.{name}" for number in (1, 2) for name in ("weight", "bias")}),
     ],
 )
-def test_a_branch_that_was_not_taken_is_told_with_its_condition(
+def test_a_branch_that_was_not_taken_is_reported_with_its_condition(
     kind: type[nn.Module], at: type[nn.Module], names: set[str]
 ) -> None:
     found = explained(kind())
@@ -220,7 +220,7 @@ class TakenForNothing(Two):
 
 
 @pytest.mark.parametrize("kind", [Forgotten, OneOfTwoConditions, UsedTwice, TakenForNothing])
-def test_where_no_line_alone_decides_none_is_told(kind: type[nn.Module]) -> None:
+def test_where_no_line_alone_decides_none_is_reported(kind: type[nn.Module]) -> None:
     found = explained(kind())
     assert not told(found)
     assert {name for name, status in found.statuses.items() if status == "unused"} == SECOND

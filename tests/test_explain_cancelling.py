@@ -89,7 +89,7 @@ def what_is_subtracted_from_itself(m: nn.Module) -> torch.Tensor:
         (nn.Linear(3, 2, bias=False), what_is_subtracted_from_itself, {"weight"}),
     ],
 )
-def test_paths_that_cancel_are_told_where_they_meet(model: nn.Module, loss_of: Loss, names: set[str]) -> None:
+def test_paths_that_cancel_are_reported_where_they_meet(model: nn.Module, loss_of: Loss, names: set[str]) -> None:
     found = explained(model, loss_of)
     cancelling = [cause for cause in found.causes if cause.kind == "cancel"]
     assert {name for cause in cancelling for name in cause.names} == names
@@ -128,7 +128,7 @@ def test_paths_that_do_not_cancel_are_no_alarm(loss_of: Loss) -> None:
     assert not any(cause.level == "error" for cause in found.causes)
 
 
-def test_a_bias_that_a_softmax_removes_is_told_at_the_softmax() -> None:
+def test_a_bias_that_a_softmax_removes_is_reported_at_the_softmax() -> None:
     model = nn.ModuleDict({"q": nn.Linear(3, 2), "k": nn.Linear(3, 2)})
 
     def loss_of(m: nn.Module) -> torch.Tensor:

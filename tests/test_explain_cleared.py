@@ -94,7 +94,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("loop", [backward_zero_step, zeros_in_place, zeros_of_the_model, by_hand])
-def test_a_gradient_that_is_wiped_before_the_step_is_told(loop: Loop, make: Callable[[Any], Any]) -> None:
+def test_a_gradient_that_is_wiped_before_the_step_is_reported(loop: Loop, make: Callable[[Any], Any]) -> None:
     rec, (loss, optimizer), moved = asked(loop, make)
     assert not moved
     found = rec.explain(loss, optimizer=optimizer)

@@ -26,7 +26,7 @@ def residual(net: nn.Module, t: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("off", [torch.no_grad, lambda: torch.set_grad_enabled(False)])
-def test_a_derivative_without_a_graph_is_told_where_its_graph_was_lost(off: Within) -> None:
+def test_a_derivative_without_a_graph_is_reported_where_its_graph_was_lost(off: Within) -> None:
     net, t = nn.Linear(1, 1), torch.rand(4, 1, requires_grad=True)
     rec = gradir.record(net, flow=True)
     with pytest.raises(RuntimeError) as raised, rec, off():
@@ -96,7 +96,7 @@ def adapted(net: nn.Module, x: torch.Tensor) -> nn.Module:
 
 
 @pytest.mark.parametrize("is_early", [False, True])
-def test_a_loss_of_a_copy_is_told_as_one(is_early: bool) -> None:
+def test_a_loss_of_a_copy_is_reported_as_one(is_early: bool) -> None:
     net, x = nn.Linear(3, 2), torch.randn(4, 3)
     early = copy.deepcopy(net)
     with gradir.record(net, flow=True) as rec:

@@ -323,7 +323,7 @@ def test_what_compiled_code_may_take_is_opaque_in_a_file_too() -> None:
 
 
 @pytest.mark.parametrize("is_reached", [True, False])
-def test_all_names_of_a_tied_parameter_are_told(*, is_reached: bool) -> None:
+def test_all_names_of_a_tied_parameter_are_reported(*, is_reached: bool) -> None:
     model = nn.ModuleDict({name: layer() for name in "abc"})
     model["b"].weight = model["a"].weight
 
@@ -369,7 +369,7 @@ def test_a_learner_that_is_a_copy_cuts_at_the_copy(update: Callable[[Any, Tensor
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-def test_a_cut_beside_a_target_that_is_a_copy_is_told_alone(is_frozen: bool) -> None:
+def test_a_cut_beside_a_target_that_is_a_copy_is_reported_alone(is_frozen: bool) -> None:
     model = nn.ModuleDict({"net": small(4, 2), "head": layer(2, 2)})
 
     def forward() -> Tensor:

@@ -84,7 +84,7 @@ def test_a_loss_that_such_a_checkpoint_gives_has_no_graph(model: nn.ModuleDict) 
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-def test_of_several_such_checkpoints_each_is_told_at_its_line() -> None:
+def test_of_several_such_checkpoints_each_is_reported_at_its_line() -> None:
     torch.manual_seed(0)
     model = nn.ModuleDict({"one": Block(), "other": Block(), "head": nn.Linear(3, 2)})
 

@@ -105,7 +105,7 @@ LOOPS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.filterwarnings("ignore:Using `torch.compile:UserWarning")
 @pytest.mark.parametrize(("name", "one_recorder"), [*((name, False) for name in LOOPS), ("plain", True)])
-def test_nothing_is_told_of_a_healthy_loop_and_it_trains_as_before(name: str, one_recorder: bool) -> None:
+def test_nothing_is_reported_of_a_healthy_loop_and_it_trains_as_before(name: str, one_recorder: bool) -> None:
     torch._dynamo.reset()
     found = []
     kept: list[Any] = []

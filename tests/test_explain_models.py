@@ -171,7 +171,7 @@ def test_layers_in_a_list_are_not_registered() -> None:
     assert cause.names == ("others[0].weight", "others[0].bias")
 
 
-def test_a_tie_that_was_broken_is_told_and_one_that_holds_is_not() -> None:
+def test_a_tie_that_was_broken_is_reported_and_one_that_holds_is_not() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -197,7 +197,7 @@ def test_a_tie_that_was_broken_is_told_and_one_that_holds_is_not() -> None:
 
 
 @pytest.mark.parametrize("way", ["shared memory", "frozen"])
-def test_weights_that_stay_equal_are_not_told_to_be_untied(way: str) -> None:
+def test_weights_that_stay_equal_are_not_reported_to_be_untied(way: str) -> None:
     embed, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
     head.weight.data = embed.weight.data if way == "shared memory" else embed.weight.data.clone()
     embed.requires_grad_(way != "frozen")
@@ -312,7 +312,7 @@ def test_a_buffer_that_learns_is_not_registered_as_a_parameter() -> None:
     assert name_causes(rec.explain(loss)) == [("not_registered", "error", ("scale",))]
 
 
-def test_a_derivative_without_its_graph_is_told_where_another_term_reaches_all() -> None:
+def test_a_derivative_without_its_graph_is_reported_where_another_term_reaches_all() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
     with gradir.record(model, flow=True) as rec:
         x = torch.ones(3, 2, requires_grad=True)

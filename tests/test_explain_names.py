@@ -30,7 +30,7 @@ def multiplied(w: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("run", "op"), [(looked_outside, "grid_sample"), (too_small, "float"), (multiplied, "mul")])
-def test_the_word_of_the_program_is_told(run: Callable[[torch.Tensor], torch.Tensor], op: str) -> None:
+def test_the_word_of_the_program_is_reported(run: Callable[[torch.Tensor], torch.Tensor], op: str) -> None:
     w = torch.ones(4, 4, requires_grad=True)
     with gradir.record(flow=True) as rec:
         loss = run(w)

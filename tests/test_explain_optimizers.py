@@ -25,7 +25,7 @@ def seeded() -> None:
 HEAD = ("head.weight", "head.bias")
 
 
-def test_what_the_optimizer_lacks_is_noted_and_excuses_a_cut() -> None:
+def test_what_the_optimizer_lacks_is_recorded_and_excuses_a_cut() -> None:
     model = Model()
     optimizer = torch.optim.SGD(model.head.parameters(), 0.1)
     with gradir.record(model, flow=True) as rec:
@@ -261,7 +261,7 @@ def test_a_loss_at_its_minimum_is_no_alarm() -> None:
     assert rec.explain(loss, optimizer=SGD(student.parameters(), 0.1)).level == "info"
 
 
-def test_what_is_frozen_is_told_first_and_is_an_error_of_its_optimizer() -> None:
+def test_what_is_frozen_is_reported_first_and_is_an_error_of_its_optimizer() -> None:
     model, x = two(), torch.ones(2, 3)
     model["g"].requires_grad_(requires_grad=False)
     with gradir.record(model, flow=True) as rec:

@@ -307,7 +307,7 @@ def test_the_line_at_which_an_unseen_part_enters_is_named() -> None:
     assert "loss = model.b(hidden).sum()" in str(rec.explain(loss))
 
 
-def test_a_cut_that_was_recorded_is_told_beside_a_part_that_was_not() -> None:
+def test_a_cut_that_was_recorded_is_reported_beside_a_part_that_was_not() -> None:
     net = Three()
     hidden = net.a(x)
     with gradir.record(net, flow=True) as rec:

@@ -357,7 +357,7 @@ def test_of_two_sides_without_a_gradient_the_target_is_not_the_error(
     assert "prediction = " in found.causes[0].excerpt.text
 
 
-def test_an_estimator_the_wrong_way_round_is_told_before_what_it_replaces() -> None:
+def test_an_estimator_the_wrong_way_round_is_reported_before_what_it_replaces() -> None:
     model = nn.ModuleDict({"encoder": layer(), "book": nn.Embedding(6, 3), "decoder": layer(3, 4)})
 
     def forward() -> Tensor:
@@ -413,7 +413,7 @@ def test_an_average_of_the_step_before_is_one_of_this_step() -> None:
     assert (report.level, [cause.pattern for cause in report.causes]) == ("info", ["target network"])
 
 
-def test_a_sample_that_torch_draws_without_a_gradient_is_told_as_one() -> None:
+def test_a_sample_that_torch_draws_without_a_gradient_is_reported_as_one() -> None:
     model = nn.ModuleDict({"mean": layer(), "head": layer(3, 1)})
 
     def forward() -> Tensor:

@@ -162,7 +162,7 @@ def of_each_row(m: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("loss_of", [in_the_forward, of_an_expression, as_an_attribute, of_each_row])
-def test_a_parameter_that_is_made_of_a_value_is_told_where_it_is_made(model: nn.ModuleDict, loss_of: Loss) -> None:
+def test_a_parameter_that_is_made_of_a_value_is_reported_where_it_is_made(model: nn.ModuleDict, loss_of: Loss) -> None:
     found = explained(model, loss_of)
     (cause,) = (cause for cause in found.causes if cause.kind == "new_leaf")
     assert (cause.level, cause.names) == ("error", HYPER)
@@ -178,7 +178,7 @@ def made_into_a_leaf(weight: torch.Tensor) -> torch.Tensor:
     return nn.Parameter(weight)
 
 
-def test_where_no_call_is_seen_the_use_is_told(model: nn.ModuleDict) -> None:
+def test_where_no_call_is_seen_the_use_is_reported(model: nn.ModuleDict) -> None:
     (cause,) = (cause for cause in explained(model, by_another_function).causes if cause.kind == "new_leaf")
     assert cause.source is not None
     assert cause.source.line == find_marked_line(by_another_function)

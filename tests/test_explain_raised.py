@@ -108,7 +108,7 @@ def stepped(m: nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("run", [floored, stepped])
-def test_an_operation_without_a_derivative_is_told_with_its_line(run: Run) -> None:
+def test_an_operation_without_a_derivative_is_reported_with_its_line(run: Run) -> None:
     model = nn.Linear(3, 2)
     with gradir.record(model, flow=True) as rec:
         loss = run(model)
@@ -151,7 +151,7 @@ def the_logarithm_of_nothing(x: torch.Tensor) -> torch.Tensor:
         (divided_by_a_count, "div"),
     ],
 )
-def test_a_loss_that_is_no_number_is_told_at_the_operation_that_made_it_so(run: Run, op: str) -> None:
+def test_a_loss_that_is_no_number_is_reported_at_the_operation_that_made_it_so(run: Run, op: str) -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
     with gradir.record(model, flow=True) as rec:

@@ -78,7 +78,7 @@ def test_a_healthy_script_has_no_error(script: str, capfd: Read) -> None:
     assert not errors(found)
 
 
-def test_models_beside_the_explained_one_are_told_by_their_variables(capfd: Read) -> None:
+def test_models_beside_the_explained_one_are_reported_by_their_variables(capfd: Read) -> None:
     text = "first, second, third = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)\nx = torch.ones(3, 2)\n"
     text += "(first(x) * third(second(x)).detach()).sum().backward()\n"
     (cause,) = explained(HEAD + text, capfd=capfd)["causes"]
@@ -157,7 +157,7 @@ def test_the_optimizer_is_the_one_that_the_backward_is_for(capfd: Read) -> None:
     assert errors(explained(text, "--step", "2", capfd=capfd)) == [("detach", line_of(text, "-d(fake"))]
 
 
-def test_an_optimizer_of_a_copy_is_told_where_it_is_made(capfd: Read) -> None:
+def test_an_optimizer_of_a_copy_is_reported_where_it_is_made(capfd: Read) -> None:
     text = NET + (
         "import copy\n"
         "optimizer = torch.optim.SGD(copy.deepcopy(net).parameters(), 0.1)\n"
@@ -260,7 +260,7 @@ dist.destroy_process_group()
         ),
     ],
 )
-def test_what_parameters_were_before_a_wrapper_set_them_is_not_told(
+def test_what_parameters_were_before_a_wrapper_set_them_is_not_reported(
     wrapped: str, kinds: list[str], capfd: Read
 ) -> None:
     text = NET + PARALLEL.format(wrapped=wrapped)

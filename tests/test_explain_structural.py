@@ -277,7 +277,7 @@ def test_what_is_normalised_and_then_weighed_learns(model: nn.Module, loss_of: L
         lambda state: torch.full_like(state, 0.0),
     ],
 )
-def test_a_state_that_is_zeroed_in_each_step_is_told_where_that_is_done(reset: Callable[[Any], Any]) -> None:
+def test_a_state_that_is_zeroed_in_each_step_is_reported_where_that_is_done(reset: Callable[[Any], Any]) -> None:
     cell = nn.GRUCell(4, 4)
 
     def loss(_: Any) -> Any:

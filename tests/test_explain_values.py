@@ -147,7 +147,7 @@ TRAPS: list[tuple[str, Compute, tuple[float, ...], str, str, str]] = [
 @pytest.mark.parametrize(
     ("compute", "numbers", "kind", "op", "detail"), [row[1:] for row in TRAPS], ids=[row[0] for row in TRAPS]
 )
-def test_the_first_gradient_that_is_not_finite_is_told_with_what_made_it(
+def test_the_first_gradient_that_is_not_finite_is_reported_with_what_made_it(
     compute: Compute, numbers: tuple[float, ...], kind: str, op: str, detail: str
 ) -> None:
     a = leaf(*numbers)
@@ -245,7 +245,7 @@ def test_terms_have_their_values_where_these_are_asked_for(told: tuple[gradir.Re
     assert without.gradients == {}
 
 
-def test_a_term_that_is_no_number_is_told_as_such() -> None:
+def test_a_term_that_is_no_number_is_reported_as_such() -> None:
     a = leaf(-1.0)
     with gradir.record(flow=True) as rec:
         good = a.square().sum()

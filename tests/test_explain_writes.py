@@ -318,7 +318,7 @@ def updating(weight: torch.Tensor) -> torch.Tensor:
     return hidden.sum()
 
 
-def test_an_update_by_hand_is_told_as_one() -> None:
+def test_an_update_by_hand_is_reported_as_one() -> None:
     (cause,) = explained(updating).causes
     assert (cause.kind, cause.names) == ("updated", ("a",))
     assert cause.text.startswith(f"sub_ changes a, {SAVED} ")

@@ -139,7 +139,7 @@ def at_a_reentrant_checkpoint(p: Leaves) -> torch.Tensor:
         (at_a_reentrant_checkpoint, {"a"}),
     ],
 )
-def test_a_gradient_that_is_not_the_derivative_is_told_with_the_line_of_the_write(
+def test_a_gradient_that_is_not_the_derivative_is_reported_with_the_line_of_the_write(
     program: Program, wrong: set[str]
 ) -> None:
     found, in_truth = explained(program)
@@ -151,7 +151,7 @@ def test_a_gradient_that_is_not_the_derivative_is_told_with_the_line_of_the_writ
     assert (cause.source.file, cause.source.line) == (HERE, marked(program))
 
 
-def test_the_line_that_saved_is_told_beside_the_write() -> None:
+def test_the_line_that_saved_is_reported_beside_the_write() -> None:
     found, _ = explained(to_a_factor)
     (cause,) = found.causes
     assert cause.text == (
@@ -250,7 +250,7 @@ def of_an_array_from_before(p: Leaves) -> torch.Tensor:
         of_an_array_from_before,
     ],
 )
-def test_a_write_that_changes_no_gradient_is_not_told(program: Program) -> None:
+def test_a_write_that_changes_no_gradient_is_not_reported(program: Program) -> None:
     found, in_truth = explained(program)
     wrong = {name for name, status in found.statuses.items() if status == "wrong"}
     assert in_truth - {"a"} == set()
@@ -329,7 +329,7 @@ def test_the_backward_of_what_a_scaler_makes_of_a_loss_is_its_own() -> None:
     assert "wrong" not in rec.explain(loss).statuses.values()
 
 
-def test_a_custom_function_whose_backward_is_another_is_not_told() -> None:
+def test_a_custom_function_whose_backward_is_another_is_not_reported() -> None:
     class Straight(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):

@@ -67,7 +67,7 @@ def test_a_parameter_whose_memory_is_freed_is_not_taken_for_zero() -> None:
     assert (is_zero(freed), is_zero(torch.zeros(3))) == (False, True)
 
 
-def test_an_expert_without_a_token_is_told_to_have_had_none() -> None:
+def test_an_expert_without_a_token_is_reported_to_have_had_none() -> None:
     model = Experts()
     found = explained(model, lambda: model(X).square().mean())
     assert told(found) == [("empty", "info", "index_put", ("experts.1.weight", "experts.1.bias"))]
@@ -134,7 +134,7 @@ def test_a_zero_that_other_numbers_may_change_is_no_alarm(
     assert {(kind, level) for kind, level, _, _ in told(found)} == {(kind, "info") for kind in kinds.split()}
 
 
-def test_one_unit_that_is_dead_is_not_told_at_all() -> None:
+def test_one_unit_that_is_dead_is_not_reported_at_all() -> None:
     model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
     nn.init.constant_(model[0].bias[0], -100.0)
     assert explained(model, lambda: model(X).add(0).mean()).level == "none"

@@ -55,7 +55,7 @@ def test_what_runs_in_the_backward_says_what_it_differentiates_in_the_same_modul
         assert "phase" not in forward.ext
 
 
-def test_what_is_kept_for_the_backward_is_told_by_bytes_and_what_is_computed_anew():
+def test_what_is_kept_for_the_backward_is_reported_by_bytes_and_what_is_computed_anew():
     slots = [(node.id, slot) for node in joint("mlp").nodes.values() for slot in node.saved]
     held = {name: slot.bytes for name, slot in slots if slot.state == "held" and not slot.storage}
     assert held == {"layers.1/relu:1": 96, "layers.3/relu:1": 96}
@@ -241,7 +241,7 @@ def test_graphs_of_compiled_code_are_one_document_with_their_breaks(program, cap
     assert gradir.loads(gradir.dumps(found)) == found
 
 
-def test_a_new_shape_is_told_as_a_recompilation(program):
+def test_a_new_shape_is_reported_as_a_recompilation(program):
     assert main(["capture", program(BROKEN, "twice"), "--graph", "compiled", "-o", "twice.gir"]) == 0
     found = gradir.load("twice.gir")
     again = [cut for cut in found.cuts if cut.kind == "recompile"]
@@ -417,7 +417,7 @@ def test_what_has_no_joint_graph_is_refused_in_one_line():
         gradir.capture(torch.fx.symbolic_trace(MODELS["mlp"]()[0]), graph="joint")
 
 
-def test_an_old_torch_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch):
+def test_an_old_torch_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1"))
     for target in (MODELS["mlp"]()[0], export_model("mlp")):
         with pytest.raises(CaptureError, match=r"need torch 2\.10 or later, and this is 2\.9\.1"):

@@ -43,7 +43,7 @@ def test_a_new_detach_is_the_first_that_is_said() -> None:
 
 
 @pytest.mark.parametrize(("first", "nth"), [(True, "second"), (False, "first")])
-def test_places_that_were_noted_of_one_side_alone_are_no_news(first: bool, nth: str) -> None:
+def test_places_that_were_recorded_of_one_side_alone_are_no_news(first: bool, nth: str) -> None:
     noted, bare = small(DETACH, NO_GRAD), replace(small(), producer=Producer())
     sides = (noted, bare) if first else (bare, noted)
     diff = gradir.diff(*sides)

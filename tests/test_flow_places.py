@@ -94,7 +94,7 @@ def test_a_branch_under_no_grad_enters_again() -> None:
     )
 
 
-def test_of_a_loop_the_first_time_is_told() -> None:
+def test_of_a_loop_the_first_time_is_reported() -> None:
     def program(net: Net, x: Tensor) -> Tensor:
         for _ in range(3):
             x = net.b(x).relu() + net.a(x).detach()
@@ -168,7 +168,7 @@ def average_that_is_trained(net: Net, x: Tensor) -> Tensor:
         (average_that_is_trained, "stop-gradient"),
     ],
 )
-def test_a_pattern_is_meant(program: Callable[[Net, Tensor], Tensor], meant: str) -> None:
+def test_a_pattern_is_intended(program: Callable[[Net, Tensor], Tensor], meant: str) -> None:
     assert {cut.meant for cut in places(program)} == {meant}
 
 

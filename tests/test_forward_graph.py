@@ -56,7 +56,7 @@ def test_every_operation_is_there_with_its_module_line_and_variable() -> None:
     assert best is not None
 
 
-def test_several_outputs_are_told_apart() -> None:
+def test_several_outputs_are_distinguished() -> None:
     assert describe_wiring(forward(lambda: sum(torch.arange(6.0).split([1, 2, 3])[2:]))) == [
         "arange:1",
         "split_with_sizes:1(~arange:1)",
@@ -215,7 +215,7 @@ def initial() -> object:
         (normed, ["native_batch_norm:1"], ["native_batch_norm:1"]),
     ],
 )
-def test_outputs_are_told_by_tensor_and_what_was_returned_is_one(
+def test_outputs_are_reported_by_tensor_and_what_was_returned_is_one(
     run: Callable[[], object], known: list[str], seen: list[str]
 ) -> None:
     assert (outputs(captured(run)), outputs(forward(run))) == (known, seen)

@@ -92,7 +92,7 @@ def test_a_spec_is_captured_by_the_front_end_that_claims_what_it_yields(
         ("", []),
     ],
 )
-def test_what_made_a_graph_is_told_without_holes(tmp_path: Path, producer: str, told: list[str]) -> None:
+def test_what_made_a_graph_is_reported_without_holes(tmp_path: Path, producer: str, told: list[str]) -> None:
     graph = f"gradir.Graph.of([], producer=gradir.Producer({producer}))"
     python(tmp_path, f"{graph}.save({str(tmp_path / 'a.gir')!r})")
     lines = gradir(tmp_path, "info", tmp_path / "a.gir").stdout.splitlines()
@@ -290,7 +290,7 @@ def test_what_claims_may_be_static(tmp_path: Path) -> None:
     assert DIVIDED in gradir(tmp_path, "capture", odd(tmp_path, source)).stderr
 
 
-def test_in_python_what_a_front_end_raises_is_left_as_it_is_and_what_it_returns_is_told(tmp_path: Path) -> None:
+def test_in_python_what_a_front_end_raises_is_left_as_it_is_and_what_it_returns_is_reported(tmp_path: Path) -> None:
     odd(tmp_path, FRONTEND)
     raised = python(tmp_path, "gradir.capture(3, frontend='odd')")
     assert raised.stderr.endswith(f"\n{DIVIDED}\n")

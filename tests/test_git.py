@@ -276,7 +276,7 @@ def test_outside_a_repository_is_one_clear_error(tmp_path: Path, environment: di
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "home"]
 
 
-def test_outside_a_repository_the_global_settings_are_told_and_made(
+def test_outside_a_repository_the_global_settings_are_reported_and_made(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     run = runner(tmp_path, {**environment, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)})

@@ -48,7 +48,7 @@ def test_an_added_file_is_an_added_graph(revisions: list[str], run: Run, reposit
     assert "  - " not in shown
 
 
-def test_a_file_that_git_is_told_of_but_not_given_is_an_added_graph(run: Run, repository: Path) -> None:
+def test_a_file_that_git_is_reported_of_but_not_given_is_an_added_graph(run: Run, repository: Path) -> None:
     gradir.save(everything(), repository / "new.gir")
     run("git", "add", "--intent-to-add", "new.gir")
     assert run(*TOOL).startswith(f"new.gir (added)\n\n+1 -0 ~0 cuts; +{len(everything().nodes)} -0 ~0 nodes")

@@ -200,7 +200,7 @@ def test_a_file_in_a_submodule_is_said_to_be_in_one(
     assert "submodule" not in run("gradir", "diff", "HEAD:libs/x.gir", "model.gir", status=2)
 
 
-def test_a_merge_without_the_driver_is_told_from_a_broken_file(run: Run, repository: Path) -> None:
+def test_a_merge_without_the_driver_is_reported_from_a_broken_file(run: Run, repository: Path) -> None:
     run("git", "checkout", "-q", "-b", "other", "HEAD~1")
     text = (repository / "model.gir").read_text()
     (repository / "model.gir").write_text(re.sub('"eps":[^,}]+', '"eps":2.0', text))

@@ -99,7 +99,7 @@ def test_the_failure_is_the_explanation(project: pytest.Pytester) -> None:
     assert found["nothing"][3] == "  --> test_net.py:23 in test_nothing"
 
 
-def test_what_is_meant_passes_and_the_result_is_the_explanation(project: pytest.Pytester) -> None:
+def test_what_is_intended_passes_and_the_result_is_the_explanation(project: pytest.Pytester) -> None:
     step = f"{RECORDED}for _ in range(2):\n    gradient_flow.check(loss, allow=['stem.*'])\nloss.backward()\n"
     reached = "assert found.status('head.weight') == 'reached'\nassert found.allowed == ()"
     optimizer = "optimizer=torch.optim.SGD(model.head.parameters())"

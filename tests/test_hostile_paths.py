@@ -323,7 +323,7 @@ def leaving(shapes: list[tuple[int, ...]], scopes: list[Scope]) -> Graph:
     return Graph.of([*made, Node("output", role="output", inputs=inputs)], scopes)
 
 
-def test_shapes_that_are_told_for_each_module_above_are_few_and_short() -> None:
+def test_shapes_that_are_reported_for_each_module_above_are_few_and_short() -> None:
     scopes = ladder(3)
     for sizes, shown in ((64, [[7] * 64]), (65, [None])):
         assert [layer["output_shapes"] for layer in layers_of(leaving([(7,) * sizes], scopes))][1:] == [shown] * 3

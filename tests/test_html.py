@@ -297,7 +297,7 @@ def test_a_review_has_the_changes_of_the_report(told: Told) -> None:
     ]
 
 
-def test_renamed_and_moved_nodes_are_told_apart(told: Told) -> None:
+def test_renamed_and_moved_nodes_are_distinguished(told: Told) -> None:
     meta = (TensorMeta("float32", (3,)),)
 
     def made(name: str, scope: str) -> Graph:

@@ -176,7 +176,7 @@ def test_an_array_without_entries_has_no_gradient_of_zero() -> None:
     assert found.statuses == {"none": "reached", "w": "reached"}
 
 
-def test_a_gradient_of_zero_is_told_with_its_operation_and_line() -> None:
+def test_a_gradient_of_zero_is_reported_with_its_operation_and_line() -> None:
     def loss(p: Any, x: Any, key: Any) -> Any:
         dead = jax.nn.relu(x @ p["dead"] - 100)
         masked = (jnp.sin(x @ p["masked"]) + 1) * 0.0
@@ -202,7 +202,7 @@ def test_a_gradient_of_zero_is_told_with_its_operation_and_line() -> None:
     ]
 
 
-def test_a_leaf_whose_gradient_becomes_zero_on_two_ways_is_told_on_both() -> None:
+def test_a_leaf_whose_gradient_becomes_zero_on_two_ways_is_reported_on_both() -> None:
     def loss(w: Any) -> Any:
         return (w * 0.0).sum() + jax.nn.relu(w - 100).sum()
 

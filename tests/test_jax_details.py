@@ -43,7 +43,7 @@ def test_a_straight_through_value_reaches_its_input_by_the_addition_alone() -> N
     assert add.attrs["stopped"] == (1,)
 
 
-def test_what_was_stopped_is_told_where_it_is_taken() -> None:
+def test_what_was_stopped_is_reported_where_it_is_taken() -> None:
     graph = captured("cuts.stop_gradient_of_a_target")
     sub = only(graph, "sub")
     assert sub.inputs == (Ref(only(graph, "dot_general").id, 0), None)
@@ -103,7 +103,7 @@ def test_a_name_for_a_checkpoint_is_the_name_of_a_node() -> None:
     assert [node.names for node in nodes(captured("checkpoints.save_only_these_names"), "name")] == [("mid",)] * 2
 
 
-def test_carries_of_a_loop_are_told() -> None:
+def test_carries_of_a_loop_are_reported() -> None:
     graph = captured("loops.rnn")
     keeping = {node.op: node.ext["carried_inputs"] for node in graph.nodes.values() if "carried_inputs" in node.ext}
     assert keeping == {"dot_general": (0,)}

@@ -464,7 +464,7 @@ def by_name(p: Any) -> Any:
     ],
     ids=["leaf", "partial", "compiled", "closure", "module", "array"],
 )
-def test_an_array_of_outside_is_told(fn: Callable[[Any], Any], level: str, names: tuple[str, ...]) -> None:
+def test_an_array_of_outside_is_reported(fn: Callable[[Any], Any], level: str, names: tuple[str, ...]) -> None:
     found = gradir.explain(fn, P)
     assert not np.any(jax.grad(fn)(P)["enc"])
     assert found.statuses == {"dec": "reached", "enc": "unused"}
@@ -474,7 +474,7 @@ def test_an_array_of_outside_is_told(fn: Callable[[Any], Any], level: str, names
     assert cause.source.file == "tests/test_jax_explain_steps.py"
 
 
-def test_data_of_outside_is_not_told() -> None:
+def test_data_of_outside_is_not_reported() -> None:
     found = gradir.explain(lambda p: ((X @ p["enc"] @ p["dec"] - Y) ** 2).sum() * jnp.float32(2), P)
     assert (found.level, found.causes) == ("none", ())
 
@@ -509,7 +509,7 @@ def inside_scan(p: Any) -> Any:
 
 @pytest.mark.parametrize("is_abstract", [False, True], ids=["arrays", "shapes"])
 @pytest.mark.parametrize("fn", [by_while, by_bounds, inside_scan])
-def test_a_while_loop_on_a_path_is_told_with_its_line(fn: Callable[[Any], Any], is_abstract: bool) -> None:
+def test_a_while_loop_on_a_path_is_reported_with_its_line(fn: Callable[[Any], Any], is_abstract: bool) -> None:
     with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
         jax.grad(fn)(P)
     found = gradir.explain(fn, jax.tree.map(lambda leaf: S(leaf.shape, leaf.dtype), P) if is_abstract else P)
@@ -524,7 +524,7 @@ def test_a_while_loop_on_a_path_is_told_with_its_line(fn: Callable[[Any], Any], 
     assert found.by_node is None
 
 
-def test_a_loop_whose_bounds_are_numbers_where_nothing_is_compiled_is_told_so() -> None:
+def test_a_loop_whose_bounds_are_numbers_where_nothing_is_compiled_is_reported_so() -> None:
     fn = by_bounds.__wrapped__
     assert np.any(jax.grad(fn)({**P, "enc": P["enc"].at[0, 1].set(2.0)})["enc"])
     found = gradir.explain(fn, P)
@@ -542,7 +542,7 @@ def test_a_while_loop_beside_a_path_is_no_alarm() -> None:
     assert np.any(jax.grad(fn)(P)["enc"])
 
 
-def test_what_else_has_no_derivative_is_told_with_what_jax_says() -> None:
+def test_what_else_has_no_derivative_is_reported_with_what_jax_says() -> None:
     def fn(p: Any) -> Any:
         return jax.pure_callback(lambda x: x, S((4, 2), jnp.float32), X @ p["enc"]).sum() + p["dec"].sum()
 

@@ -171,7 +171,7 @@ BROKEN: dict[str, tuple[Compute, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("compute", "kind", "op", "detail"), BROKEN.values(), ids=BROKEN)
-def test_the_first_gradient_that_is_not_finite_is_told_with_what_made_it(
+def test_the_first_gradient_that_is_not_finite_is_reported_with_what_made_it(
     compute: Compute, kind: str, op: str, detail: str
 ) -> None:
     def loss(p: Any) -> Any:
@@ -303,7 +303,7 @@ ZEROS: dict[str, tuple[Callable[[Any, Any], Any], str, tuple[str, str, str]]] = 
 
 
 @pytest.mark.parametrize(("compute", "zeros", "told"), ZEROS.values(), ids=ZEROS)
-def test_a_gradient_of_zero_is_told_with_its_kind(
+def test_a_gradient_of_zero_is_reported_with_its_kind(
     compute: Callable[[Any, Any], Any], zeros: str, told: tuple[str, str, str]
 ) -> None:
     def loss(p: Any) -> Any:

@@ -131,7 +131,7 @@ def test_a_cut_in_a_script_is_explained_with_its_line(name: str, cut: str, step:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_label_that_freezes_is_told_where_a_compiled_step_has_the_optimizer(name: str) -> None:
+def test_a_label_that_freezes_is_reported_where_a_compiled_step_has_the_optimizer(name: str) -> None:
     written(name, optimizer=FROZEN)
     found, _ = watched(execute, 2)
     # Outside of a compiled step the optimizer comes after the gradient.
@@ -140,13 +140,13 @@ def test_a_label_that_freezes_is_told_where_a_compiled_step_has_the_optimizer(na
 
 
 @pytest.mark.parametrize("name", ["mlp", "flat"])
-def test_a_cut_of_what_a_label_freezes_is_meant_where_a_compiled_step_has_the_optimizer(name: str) -> None:
+def test_a_cut_of_what_a_label_freezes_is_intended_where_a_compiled_step_has_the_optimizer(name: str) -> None:
     written(name, CUTS["stop_gradient"], FROZEN)
     found, _ = watched(execute)
     assert [each[:2] for each in told(found)] == [("stop_gradient", "note" if name != "flat" else "error")]
 
 
-def test_an_optimizer_of_a_script_that_passes_gradients_on_is_told() -> None:
+def test_an_optimizer_of_a_script_that_passes_gradients_on_is_reported() -> None:
     text = written("linen", optimizer='optax.masked(optax.adam(1e-2), {"enc": False, "dec": True})')
     found, _ = watched(execute)
     (cause,) = (each for each in found.causes if each.kind == "raw_update")

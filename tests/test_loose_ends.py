@@ -160,7 +160,7 @@ def test_a_normalization_whose_result_goes_on_has_no_end_of_its_own(model: nn.Mo
     assert told(model, normed) == [(SIDE, 0, "last")]
 
 
-def test_parameters_with_other_ends_are_told_apart_and_those_without_one_as_before() -> None:
+def test_parameters_with_other_ends_are_distinguished_and_those_without_one_as_before() -> None:
     model = nn.ModuleDict({name: nn.Linear(3, 2, bias=False) for name in ("main", "one", "two", "never")})
 
     def apart(m: Any) -> Any:

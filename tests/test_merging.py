@@ -121,7 +121,7 @@ CONFLICTS = {
 
 
 @pytest.mark.parametrize("name", CONFLICTS)
-def test_a_conflict_is_told_and_nothing_is_made_up(name: str) -> None:
+def test_a_conflict_is_reported_and_nothing_is_made_up(name: str) -> None:
     found = merge_graphs(*CONFLICTS[name])
     assert found.graph is None
     assert found.conflicts

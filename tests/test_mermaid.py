@@ -130,14 +130,14 @@ def test_mermaid_reads_every_feature(parse: Parse) -> None:
     assert [edge["type"] for edge in classic["edges"][10:]] == ["arrow_open"] * 8
 
 
-def test_mermaid_reads_hostile_names_as_they_are_meant(parse: Parse) -> None:
+def test_mermaid_reads_hostile_names_as_they_are_intended(parse: Parse) -> None:
     graph = hostile()
     drawn, folded = parse([export(graph, show_saved=True), export(graph, depth=1)])
     assert_drawn_as_meant(drawn, Picture(graph, replace(PLAIN, show_saved=True)))
     assert_drawn_as_meant(folded, Picture(fold(graph, 1), PLAIN))
 
 
-def test_mermaid_reads_any_graph_as_it_is_meant(parse: Parse) -> None:
+def test_mermaid_reads_any_graph_as_it_is_intended(parse: Parse) -> None:
     found = samples_of(graphs(), 60)
     sources = [export(graph) for graph in found] + [export(graph, depth=1, show_saved=True) for graph in found]
     results = parse(sources)
@@ -146,7 +146,7 @@ def test_mermaid_reads_any_graph_as_it_is_meant(parse: Parse) -> None:
         assert_drawn_as_meant(folded, Picture(fold(graph, 1), replace(PLAIN, show_saved=True)))
 
 
-def test_mermaid_reads_any_label_as_it_is_meant(parse: Parse) -> None:
+def test_mermaid_reads_any_label_as_it_is_intended(parse: Parse) -> None:
     texts = [
         *HOSTILE_LABELS,
         *("1. item", "1) item", "1.5", "- item", "+ item", "--", "x\n---", "x\n===", "a\n- b", "# head", "> quote"),

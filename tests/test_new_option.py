@@ -134,7 +134,7 @@ def test_the_functions_take_it(tree: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_front_end_that_lacks_its_feature_is_told_by_name(tree: Path, tmp_path: Path) -> None:
+def test_a_front_end_that_lacks_its_feature_is_reported_by_name(tree: Path, tmp_path: Path) -> None:
     other = shutil.copytree(tree, tmp_path / "tree")
     frontend = other / "installed" / "gradir_terms.py"
     frontend.write_text(frontend.read_text(encoding="utf-8").replace('{"mirrored"}', "{}"), encoding="utf-8")

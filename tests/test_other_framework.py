@@ -77,7 +77,7 @@ def test_an_input_is_drawn_where_something_leads_to_it() -> None:
     assert 'class="input"' not in graph.to("dot")
 
 
-def test_each_place_where_gradient_ends_is_told_and_drawn() -> None:
+def test_each_place_where_gradient_ends_is_reported_and_drawn() -> None:
     graph = port("cut")
     tree = graph.to("tree")
     for text in ("(stop_gradient at in_jax.py:", "(nondifferentiable (round) at", "(nondifferentiable (gt) at"):
@@ -142,7 +142,7 @@ def test_layers_of_other_names_are_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["h_{}", "h.{}"])
-def test_one_change_in_twelve_layers_is_told_and_drawn_once(name: str) -> None:
+def test_one_change_in_twelve_layers_is_reported_and_drawn_once(name: str) -> None:
     found = gradir.diff(stack(*["tanh"] * 12, name=name), stack(*["sin"] * 12, name=name))
     before, _, after = name.partition("{}")
     assert f"{before}{{0..11}}{after}: the same change in each of 12 modules" in str(found)
@@ -158,7 +158,7 @@ def test_ranges_of_numbered_names() -> None:
     assert ranges(["a b_0", "a b_1", "a b_2"]) == '{"a b_0","a b_1","a b_2"}'
 
 
-def test_a_table_in_the_order_of_the_alphabet_is_told_by_number() -> None:
+def test_a_table_in_the_order_of_the_alphabet_is_reported_by_number() -> None:
     def names(*paths: str) -> list[str]:
         return ModuleTree(map(Scope, paths)).names
 

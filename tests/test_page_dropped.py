@@ -99,7 +99,7 @@ def overlay(**fields: Any) -> str:
         ('{"type":"head","format":"gir-watch"}\n{', "f.json: not JSON"),
     ],
 )
-def test_a_file_that_does_not_fit_is_told_in_a_line(page: Opened, text: str, said: str) -> None:
+def test_a_file_that_does_not_fit_is_reported_in_a_line(page: Opened, text: str, said: str) -> None:
     before = page.ask("colour")
     if text == overlay(values=[]):
         text = overlay(values={"": 1.0})

@@ -119,7 +119,7 @@ def test_a_dashed_line_leads_to_where_a_lost_module_would_feed(browser: Browser,
         assert "#2" in head or head == "disc.0/mm:2"
 
 
-def test_a_lost_module_within_a_closed_one_is_told_there(browser: Browser) -> None:
+def test_a_lost_module_within_a_closed_one_is_reported_there(browser: Browser) -> None:
     graph = adversarial(flow=False)
     scopes = [*graph.scopes.values(), Scope("disc.aux", "Linear", own=64, total=64, trainable=64)]
     cut = Cut("unreached", ("disc.aux.weight",), "disc.aux", SQUARE)
@@ -130,7 +130,7 @@ def test_a_lost_module_within_a_closed_one_is_told_there(browser: Browser) -> No
         assert box(page, "disc.aux")["isLost"]
 
 
-def test_very_many_lost_modules_are_told_of_the_one_around_them(browser: Browser) -> None:
+def test_very_many_lost_modules_are_reported_of_the_one_around_them(browser: Browser) -> None:
     graph = adversarial(flow=False)
     paths = [f"disc.{number}" for number in range(10, 100)]
     scopes = [*graph.scopes.values(), *(Scope(path, "Linear", own=64, total=64) for path in paths)]

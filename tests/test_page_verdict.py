@@ -62,7 +62,7 @@ def test_the_sign_is_that_of_the_look(browser: Browser, look: str, sign: str) ->
         assert page.text(".verdict") == f"{sign}All parameters get a gradient."
 
 
-def test_a_screen_reader_is_told_the_verdict(browser: Browser) -> None:
+def test_a_screen_reader_is_reported_the_verdict(browser: Browser) -> None:
     with browser.open(page_of()) as page:
         page.page.wait_for_function(
             "words => document.querySelector('[role=status]').textContent === words", arg=SENTENCE

@@ -72,6 +72,6 @@ def test_no_page_has_private_words(browser: Browser, keys: tuple[str, ...]) -> N
             assert not [words for words in PRIVATE if words in said]
 
 
-def test_an_error_is_told_once(browser: Browser) -> None:
+def test_an_error_is_reported_once(browser: Browser) -> None:
     with browser.open(failing_graph().to("html")) as page:
         assert details(page).count("sizes 4 and 8 differ") == 1

@@ -232,7 +232,7 @@ def test_a_role_is_never_taken_for_another_block(role: str) -> None:
         ({"saved": (Saved("s", storage="k state freed"),)}, {"saved": (Saved("s", storage="k", state="freed"),)}),
     ],
 )
-def test_what_looks_alike_is_told_apart(one: dict[str, object], other: dict[str, object]) -> None:
+def test_what_looks_alike_is_distinguished(one: dict[str, object], other: dict[str, object]) -> None:
     texts = [plain(Graph.of([Node("x", **fields)])) for fields in (one, other)]  # type: ignore[arg-type]
     assert texts[0] != texts[1]
 

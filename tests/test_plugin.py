@@ -242,7 +242,7 @@ def test_the_recipe_for_an_exporter_works() -> None:
         ({"gt": 0}, "above 0"),
     ],
 )
-def test_both_bounds_of_an_option_are_told(bounds: dict[str, int], told: str) -> None:
+def test_both_bounds_of_an_option_are_reported(bounds: dict[str, int], told: str) -> None:
     scale = ("scale", Annotated[float, Meta(**bounds)] | None, None)
     bounded = defstruct("Bounded", [scale], bases=(Options,), frozen=True, kw_only=True)
     with pytest.raises(OptionError, match=f"^mine: option scale: expected number, {told}, not '0'$"):

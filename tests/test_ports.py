@@ -68,7 +68,7 @@ def test_an_honest_port_has_no_difference(kind: str, operations: int, written: s
 
 
 @pytest.mark.parametrize("written", ["plain", "linen"])
-def test_another_activation_is_told_in_the_words_of_both(written: str) -> None:
+def test_another_activation_is_reported_in_the_words_of_both(written: str) -> None:
     found = gradir.diff(in_torch("stack", activation="relu"), in_jax(f"{written}_stack"), vocabulary=True)
     assert [(change.kind, change.label) for change in found.changes] == [("changed", "gelu")] * 3
     assert 'native: relu -> "integer_pow, mul, add, tanh"' in found.to("text", details=True)
@@ -81,7 +81,7 @@ def test_the_exact_gelu_is_not_the_approximate_one() -> None:
     ]
 
 
-def test_a_bias_that_one_has_not_is_told() -> None:
+def test_a_bias_that_one_has_not_is_reported() -> None:
     found = gradir.diff(in_torch("mlp", bias=False), in_jax("linen_mlp"), vocabulary=True)
     assert {(change.kind, change.id) for change in found.changes if change.kind == "added"} == {
         ("added", "fc2.bias"),
@@ -90,13 +90,13 @@ def test_a_bias_that_one_has_not_is_told() -> None:
 
 
 @pytest.mark.parametrize("written", ["plain", "linen"])
-def test_a_residual_that_one_has_not_is_told(written: str) -> None:
+def test_a_residual_that_one_has_not_is_reported(written: str) -> None:
     found = gradir.diff(in_torch("block", residual=False), in_jax(f"{written}_block"), vocabulary=True)
     assert [change.label for change in found.changes if change.kind == "added"] == ["add"]
     assert not [change for change in found.changes if change.kind == "removed"]
 
 
-def test_another_width_is_told_of_every_parameter_it_changes() -> None:
+def test_another_width_is_reported_of_every_parameter_it_changes() -> None:
     found = gradir.diff(in_torch("mlp", hidden=12), in_jax("plain_mlp"), vocabulary=True)
     parameters = {change.id: change.fields for change in found.changes if change.label == "parameter"}
     assert [*parameters] == ["fc1.weight", "fc1.bias", "fc2.weight"]

@@ -113,19 +113,19 @@ def test_the_installed_torch_has_each_name_as_the_table_says(entry: PrivateName)
         "libtorch_python:GoneFromThere",
     ],
 )
-def test_a_name_that_a_release_dropped_is_told(name: str) -> None:
+def test_a_name_that_a_release_dropped_is_reported(name: str) -> None:
     wrong = what_is_wrong(PrivateName(name, "to see", "nothing is seen"))
     assert wrong == f"torch {VERSION} has no {name}, used to see; without it nothing is seen"
     assert not what_is_wrong(PrivateName(name, "to see", until="2.5"))
     assert not what_is_wrong(PrivateName(name, "to see", since="99"))
 
 
-def test_a_name_that_a_release_did_not_drop_is_told() -> None:
+def test_a_name_that_a_release_did_not_drop_is_reported() -> None:
     wrong = what_is_wrong(PrivateName("tensor._version", "to see", until="2.5"))
     assert wrong.startswith(f"torch {VERSION} has tensor._version, ")
 
 
-def test_a_user_is_told_what_a_torch_lacks() -> None:
+def test_a_user_is_reported_what_a_torch_lacks() -> None:
     known = list(NAMES)
     try:
         with pytest.raises(CaptureError) as error:
@@ -160,7 +160,7 @@ def test_what_is_looked_for_in_a_stack_is_pythons() -> None:
     assert private.OVERRIDES_CALL is not None
 
 
-def test_the_code_of_a_custom_function_is_told_where_torch_runs_none_above_it() -> None:
+def test_the_code_of_a_custom_function_is_reported_where_torch_runs_none_above_it() -> None:
     class Decorated(torch.autograd.Function):
         @staticmethod
         @torch.no_grad()

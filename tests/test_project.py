@@ -85,7 +85,7 @@ def test_what_is_not_understood_is_one_line_with_the_file_and_the_key(
     assert err.startswith(f"gradir: {ABOVE}: {said}")
 
 
-def test_a_file_that_cannot_be_read_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("pyproject.toml").mkdir()
     monkeypatch.setattr(os.path, "isfile", lambda path: True)
     with pytest.raises(GradirError, match="cannot be read: "):
@@ -110,7 +110,7 @@ def lost(name: str) -> Cut:
     return Cut("unreached", (name,))
 
 
-def test_the_command_line_adds_to_the_table_and_both_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_adds_to_the_table_and_both_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
     gradir.save(Graph.of([Node("w")], cuts=(lost("a"), lost("b"), cut("a", "b"))), "loss.gir")
     write(table(allow=["a", "teacher.*"]))
     assert main(["explain", "loss.gir"]) == 1
@@ -137,7 +137,7 @@ def test_the_command_line_adds_to_the_table_and_both_are_told(capfd: pytest.Capt
     assert capfd.readouterr().out.endswith("- allowed: `b` (`--allow`): 1 cause\n")
 
 
-def test_without_anything_allowed_nothing_is_told_of_it(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_anything_allowed_nothing_is_reported_of_it(capfd: pytest.CaptureFixture[str]) -> None:
     gradir.save(Graph.of([Node("w")]), "loss.gir")
     assert main(["explain", "loss.gir"]) == 0
     assert "allowed" not in capfd.readouterr().out

@@ -51,7 +51,7 @@ def test_neighbours_stand_once_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("asked", [CHAIN.producers, CHAIN.consumers])
-def test_an_id_that_no_node_has_is_told_with_one_like_it(asked: Callable[[str], object]) -> None:
+def test_an_id_that_no_node_has_is_reported_with_one_like_it(asked: Callable[[str], object]) -> None:
     with pytest.raises(GraphError, match=r"^no node 'h.0.fc/mul:2' \(did you mean 'h.0.fc/mul:1'\?\)$"):
         asked("h.0.fc/mul:2")
 

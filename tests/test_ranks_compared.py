@@ -58,7 +58,7 @@ def test_a_rank_that_skips_a_branch_makes_the_others_wait() -> None:
         (replace(reduce(), op="all_gather"), "other operations on world"),
     ],
 )
-def test_what_does_not_fit_is_told_of_both_sides(other: Collective, reason: str) -> None:
+def test_what_does_not_fit_is_reported_of_both_sides(other: Collective, reason: str) -> None:
     other = replace(other, source=Source("train.py", 7))
     found = gradir.ranks([*(make_rank(rank, [reduce()]) for rank in range(3)), make_rank(3, [other])])
     (finding,) = found.findings
@@ -301,7 +301,7 @@ def renamed(graph: Graph, op: str) -> Iterator[tuple[str, Node]]:
     return ((node.id, replace(node, op=op) if node.op == "mul" else node) for node in graph.nodes.values())
 
 
-def test_a_message_to_a_rank_without_a_file_is_not_told_to_be_lost() -> None:
+def test_a_message_to_a_rank_without_a_file_is_not_reported_to_be_lost() -> None:
     sent, groups = Collective("forward", "send", "world", peer=1), {"world": (0, 1)}
     alone = simulate({0: [sent]}, {0: groups})
     assert (alone.problem, alone.unreceived) == (None, {})

@@ -119,7 +119,7 @@ def told(graphs: list[Graph]) -> tuple[str, ...]:
     return link_pipeline(graphs).troubles
 
 
-def test_what_cannot_be_matched_is_told_and_not_linked() -> None:
+def test_what_cannot_be_matched_is_reported_and_not_linked() -> None:
     whole = pipeline(usual(4))
     assert told(whole[:3]) == (
         "2 messages from rank 2 to rank 3 on world cannot be matched: rank 3 has no file",
@@ -140,7 +140,7 @@ def test_what_cannot_be_matched_is_told_and_not_linked() -> None:
     assert found[-1] == "stage 0 is not linked, and not drawn"
 
 
-def test_an_input_without_gradient_is_told() -> None:
+def test_an_input_without_gradient_is_reported() -> None:
     with pytest.raises(
         gradir.GradirError, match="the graph of rank 1 has no such leaf: capture it with an input of one"
     ):
@@ -180,7 +180,7 @@ def test_of_ranks_that_send_to_each_other_at_once_nothing_is_guessed() -> None:
         gradir.link(both)
 
 
-def test_several_pipelines_several_stages_and_none_are_told() -> None:
+def test_several_pipelines_several_stages_and_none_are_reported() -> None:
     first, second = pipeline(usual(2)), pipeline(usual(2))
     both = []
     for number, graphs in enumerate((first, second)):

@@ -225,7 +225,7 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_what_fits_and_is_of_other_tensors_is_told(name: str) -> None:
+def test_what_fits_and_is_of_other_tensors_is_reported(name: str) -> None:
     one, other = MIXED[name]
     found = world([one], [one], [other])
     assert (kinds(found), found.proved) == (["mixed"], 1)
@@ -243,7 +243,7 @@ def test_what_may_well_be_the_same_is_no_alarm(name: str) -> None:
     assert kinds(world([one], [other])) == []
 
 
-def test_lines_to_which_ranks_come_in_another_order_are_told_whatever_their_folder() -> None:
+def test_lines_to_which_ranks_come_in_another_order_are_reported_whatever_their_folder() -> None:
     lines = [of("forward", "all_reduce", line=line) for line in (3, 9)]
     elsewhere = [replace(each, source=replace(each.source, file=f"../{each.source.file}")) for each in lines]
     assert kinds(world(lines, elsewhere)) == []
@@ -276,7 +276,7 @@ def test_a_rank_that_joined_is_not_counted_among_mixed_tensors() -> None:
     assert kinds(gradir.ranks(there)) == []
 
 
-def test_many_mixed_tensors_are_told_by_kind_and_counted() -> None:
+def test_many_mixed_tensors_are_reported_by_kind_and_counted() -> None:
     pairs = [[of("forward", "all_gather", scope=f"{name}.{n}") for n in range(9)] for name in ("a", "b")]
     (finding,) = world(*pairs).findings
     assert finding.lines.count("and:") == 2

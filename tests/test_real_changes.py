@@ -67,7 +67,7 @@ def test_made_again_it_is_the_same(name: str) -> None:
 
 
 @each_change
-def test_twelve_lines_say_what_changed_and_all_is_told(name: str) -> None:
+def test_twelve_lines_say_what_changed_and_all_is_reported(name: str) -> None:
     a, b = pair(name)
     found = gradir.diff(a, b)
     lines = str(found).splitlines()

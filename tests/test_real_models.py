@@ -257,7 +257,7 @@ def test_a_wrong_edge_would_be_found() -> None:
 
 
 @each_model
-def test_the_table_in_the_docs_is_current_and_no_false_alarm_is_told_in_any_way(name: str) -> None:
+def test_the_table_in_the_docs_is_current_and_no_false_alarm_is_reported_in_any_way(name: str) -> None:
     text = DOCS.read_text(encoding="utf-8")
     stated = [each for each in re.findall(r"^With (.*):$", text, re.MULTILINE) if "torch" in each]
     assert stated, "the page says what its numbers depend on"

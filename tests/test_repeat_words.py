@@ -33,7 +33,7 @@ def branches(count: int) -> Graph:
 
 
 @pytest.mark.parametrize("exporter", ["dot", "mermaid"])
-def test_a_loop_is_told_from_branches(exporter: str) -> None:
+def test_a_loop_is_reported_from_branches(exporter: str) -> None:
     loop = chain(12).to(exporter, once=True, legend=True)
     beside = branches(12).to(exporter, once=True, legend=True)
     assert "×12, each feeds the next" in loop

@@ -89,7 +89,7 @@ def test_what_a_backward_took_is_put_back_where_it_fails() -> None:
     assert set(vars(out.grad_fn)) == {"x", "stack", "names", "used", "bag"}
 
 
-def test_a_tensor_that_backward_changes_is_told() -> None:
+def test_a_tensor_that_backward_changes_is_reported() -> None:
     out = Holding.apply(leaf(2), lambda ctx: ctx.x.add_(1)).sum()
     with pytest.warns(GradirWarning, match="changed tensors that holding:1 kept: run the forward again before a back"):
         assert gradir.verify(out).mismatches == ()

@@ -165,7 +165,7 @@ def test_what_is_freed_or_stale_has_no_origin() -> None:
     ]
 
 
-def test_a_class_of_tensors_is_not_told_that_its_origin_is_read() -> None:
+def test_a_class_of_tensors_is_not_reported_that_its_origin_is_read() -> None:
     from torch.testing._internal.two_tensor import TwoTensor
 
     x = TwoTensor(torch.ones(2), torch.ones(2)).requires_grad_()

@@ -248,7 +248,7 @@ def test_hostile_names_and_every_record_are_taken(graph: Graph) -> None:
     assert "\x1b" not in str(gradir.diff(graph, Graph.of([]), vocabulary=True))
 
 
-def test_a_deep_graph_is_told_in_no_time_of_its_depth() -> None:
+def test_a_deep_graph_is_reported_in_no_time_of_its_depth() -> None:
     graph = chain(20_000)
     assert len(translate_to_shared_terms(graph).nodes) == len(graph.nodes)
 

@@ -239,7 +239,7 @@ CLIPS = {
 
 
 @pytest.mark.parametrize("name", CLIPS)
-def test_gradients_that_are_clipped_and_never_cleared_are_told(name: str) -> None:
+def test_gradients_that_are_clipped_and_never_cleared_are_reported(name: str) -> None:
     if name == "known norm" and not hasattr(nn.utils, "clip_grads_with_norm_"):
         pytest.skip("this torch has no such function")
     for clears in ("", "        if not part: opt.zero_grad(set_to_none=False)\n"):
@@ -313,7 +313,7 @@ SUMMED = {
 
 
 @pytest.mark.parametrize("kind", SUMMED)
-def test_validation_losses_that_no_backward_can_go_through_are_told_while_a_function_keeps_them(kind: str) -> None:
+def test_validation_losses_that_no_backward_can_go_through_are_reported_while_a_function_keeps_them(kind: str) -> None:
     start, line, best = SUMMED[kind]
     Path("train.py").write_text(
         "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
@@ -509,7 +509,7 @@ def test_a_training_on_several_ranks_is_watched() -> None:
 @pytest.mark.parametrize(
     ("seed", "wrap", "kinds"), [("0", "", ["parted"]), ("dist.get_rank()", "", []), ("0", "DDP", [])]
 )
-def test_replicas_that_part_are_told(seed: str, wrap: str, kinds: list[str]) -> None:
+def test_replicas_that_part_are_reported(seed: str, wrap: str, kinds: list[str]) -> None:
     Path("train.py").write_text(
         "import torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
         f"dist.init_process_group('gloo')\ntorch.manual_seed({seed})\nnet = {wrap}(torch.nn.Linear(4, 1))\n"
