@@ -18,7 +18,8 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from exporters import Captured, transformer
 from gradir import registry
 from gradir.ir import Builder, Graph, TensorMeta
 
+Launch = Callable[[], AbstractContextManager[Any]]
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_EXPLORER = ROOT / ".model-explorer" / "model_explorer" / "web_app"
 TORCHVISTA = ROOT / ".torchvista"
@@ -136,21 +138,19 @@ def serve_explorer(graph: Graph) -> Callable[[Any], None]:
     return serve
 
 
-def first_pictures(playwright: Any, folder: Path, captured: Captured, repetitions: int) -> dict[str, float | None]:
+def first_pictures(launches: Launch, folder: Path, captured: Captured, repetitions: int) -> dict[str, float | None]:
     """Milliseconds to the first picture of one model, every viewer in turn."""
     graph = captured.graph
     page = folder / "page.html"
     page.write_text(graph.to("html"), encoding="utf-8")
     explorer = f"http://explorer.test/?data={quote(json.dumps({'models': [{'url': 'graphs://model/0'}]}))}"
-    runs: dict[str, Callable[[], float | None]] = {"the page": lambda: _picture(playwright, page.as_uri())}
+    runs: dict[str, Callable[[], float | None]] = {"the page": lambda: _picture(launches, page.as_uri())}
     if MODEL_EXPLORER.is_dir():
         serve = serve_explorer(graph)
-        runs["Model Explorer"] = lambda: _picture(playwright, explorer, "document.querySelector('canvas.main')", serve)
+        runs["Model Explorer"] = lambda: _picture(launches, explorer, "document.querySelector('canvas.main')", serve)
     vista = folder / "vista.html"
     if TORCHVISTA.is_dir() and _trace(captured, vista):
-        runs["torchvista"] = lambda: _picture(
-            playwright, vista.as_uri(), "document.querySelector('svg g[class^=node]')"
-        )
+        runs["torchvista"] = lambda: _picture(launches, vista.as_uri(), "document.querySelector('svg g[class^=node]')")
     times: dict[str, list[float | None]] = {name: [] for name in runs}
     for _ in range(repetitions):
         for name, run in runs.items():
@@ -163,9 +163,9 @@ def first_pictures(playwright: Any, folder: Path, captured: Captured, repetition
 
 
 def _picture(
-    playwright: Any, address: str, condition: str = "", serve: Callable[[Any], None] | None = None
+    launches: Launch, address: str, condition: str = "", serve: Callable[[Any], None] | None = None
 ) -> float | None:
-    with launch(playwright) as browser, show(browser, address, serve) as page:
+    with launches() as browser, show(browser, address, serve) as page:
         if condition:
             return page.when(condition)
         page.when("window.gradir?.timings.picture")
@@ -271,7 +271,11 @@ def main() -> None:
     script = (PAGE / "page.js").read_bytes()
     print(f"script {len(script):,} bytes, {len(gzip.compress(script, 9)):,} gzipped (bound 110,000)\n")
     registry.exporter("html")
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as name:
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as name, ExitStack() as entered:
+        launches: Launch = partial(launch, playwright)
+        if smoke:
+            # One browser is enough to see that all runs.
+            launches = partial(nullcontext, entered.enter_context(launches()))
         rows = []
         for count in blocks.values():
             captured = transformer(count)
@@ -280,7 +284,7 @@ def main() -> None:
             page = registry.export("html", captured.graph, {})
             rate = size / (time.perf_counter() - begun)
             data = sum(map(len, re.findall("octet-stream[^>]*>([^<]*)<", page))) / 1000
-            found = first_pictures(playwright, Path(name), captured, 1 if smoke else 3)
+            found = first_pictures(launches, Path(name), captured, 1 if smoke else 3)
             own = found.pop("the page") or 0.0
             peers = [_cell(found.get(peer), own) for peer in ("Model Explorer", "torchvista")]
             rows.append([f"{size:,}", f"{rate:,.0f}", f"{data:,.0f}", f"{own:,.0f}", *peers])
@@ -295,7 +299,7 @@ def main() -> None:
         print(table(heads, rows), flush=True)
         print()
         sizes = {"flat": 20_000, "wide": 2_000, "search": 1550, "pan": 84, "settled": 1000, "moves": 120, "frames": 90}
-        with launch(playwright) as browser:
+        with launches() as browser:
             print(measure_use(browser, Path(name), sizes if not smoke else SMALL))
 
 

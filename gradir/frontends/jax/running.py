@@ -72,10 +72,9 @@ class RequestedGradient:
 
     def explain(self) -> Explanation:
         """Explain the differentiated function, in the context of the compiled step around it."""
-        values = self._request.values
         found = self._trace_step(runs=True)
         about = self._trace_alone() if found is None else found[1].trace
-        values = values if has_values(about) else None
+        values = self._request.values if has_values(about) else None
         if found is None:
             whole = explain(about, values=values)
         else:
