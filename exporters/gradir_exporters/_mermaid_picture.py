@@ -95,7 +95,6 @@ LINE = "line"
 
 # The lines in a legend; any other kind looks like data.
 _LINE_SIGNS = {
-    "data": "──▶",
     "removed": "· · ▶",
     "view": "· · ▶",
     "inplace": "━━▶",
