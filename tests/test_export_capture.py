@@ -170,6 +170,17 @@ def test_the_module_of_a_program_is_the_graph_of_the_program():
     assert not gradir.diff(module, graph("resnet"), ignore=["order", "scopes", "names"])
 
 
+@pytest.mark.parametrize("place", [0, -1, 1])
+def test_an_index_of_a_value_without_metadata_is_an_operation_on_it(place):
+    found = gradir.capture(torch.fx.symbolic_trace(lambda x: x.sin()[place].cos()))
+    assert [(edge.src, edge.dst) for edge in found.edges] == [
+        ("x", "sin:1"),
+        ("sin:1", "getitem:1"),
+        ("getitem:1", "cos:1"),
+        ("cos:1", "output"),
+    ]
+
+
 def test_a_graph_module_with_inputs_is_run():
     found = gradir.capture(torch.fx.symbolic_trace(MODELS["mlp"]()[0]), torch.ones(1, 4))
     assert "addmm" in {each.op for each in found.nodes.values()}

@@ -100,9 +100,8 @@ class Words:
         # The frame around the box already shows the rest of the path.
         short = (name or node.op or node.id).removeprefix(f"{node.scope}." if node.scope else "")
         scope = self._scopes.get(name)
-        steps = frame_name(short, scope) if stands_for_steps(scope) else ""
         kind = Scope(name, node.native if node.native != short else "", rounds=scope.rounds if scope else 0)
-        title = steps or module_name(short, class_text(kind))
+        title = frame_name(short, scope if stands_for_steps(scope) else kind)
         contents = [*_module_counts(node)]
         if marks.is_layer(node):
             # Two parameters a line: a weight beside its bias.
@@ -201,13 +200,8 @@ class Legend(NamedTuple):
     notes: Sequence[str]
 
 
-def module_name(name: str, class_name: str) -> str:
-    """Return the name of a module and, if known, its class."""
-    return f"{name} ({class_name})" if class_name else name
-
-
 def frame_name(name: str, scope: Scope | None) -> str:
-    """Return the name of a module's frame; a frame of equal steps shows whether each feeds the next.
+    """Return the name of a module and its class if known; a frame of equal steps shows whether each feeds the next.
 
     >>> from gradir.ir import Scope
     >>> frame_name("×49", Scope("cell.×49", detail="each feeds the next")), frame_name("fc", Scope("fc", "Linear", "3"))
@@ -217,7 +211,8 @@ def frame_name(name: str, scope: Scope | None) -> str:
     """
     if stands_for_steps(scope):
         return f"{name}, {scope.detail}"
-    return module_name(name, class_text(scope) if scope else "")
+    class_name = class_text(scope) if scope else ""
+    return f"{name} ({class_name})" if class_name else name
 
 
 def keeps_frame(scope: Scope | None) -> bool:

@@ -95,7 +95,6 @@ LINE = "line"
 
 # The lines in a legend; any other kind looks like data.
 _LINE_SIGNS = {
-    "data": "──▶",
     "removed": "· · ▶",
     "view": "· · ▶",
     "inplace": "━━▶",
@@ -179,7 +178,12 @@ class Picture(Drawing):
         super().__init__(graph, options, _MOST_CUTS)
         graph = self._graph
         tensors = {} if options.accumulators else _find_accumulated(graph)
-        connected = {tensors.get(id_, id_) for id_ in _find_connected(graph, options.show_saved)}
+        ends = {id_ for edge in graph.edges for id_ in (edge.src, edge.dst)}
+        if options.show_saved:
+            slots = chain.from_iterable(node.saved for node in graph.nodes.values())
+            ends.update(slot.origin.id for slot in slots if slot.origin is not None)
+        # Only buffers with an edge are drawn.
+        connected = {tensors.get(id_, id_) for id_ in ends}
         drawn = (node for node in graph.nodes.values() if node.id not in tensors)
         self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in connected]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
@@ -289,16 +293,6 @@ def _find_accumulated(graph: Graph) -> dict[str, str]:
         if node.op in accumulators and len(found := sources(node)) == 1:
             tensors[node.id] = tensors.get(found[0], found[0])
     return tensors
-
-
-def _find_connected(graph: Graph, saved: bool) -> Iterator[str]:
-    """Yield the nodes with an edge, since only such buffers are drawn."""
-    for edge in graph.edges:
-        yield edge.src
-        yield edge.dst
-    if saved:
-        for node in graph.nodes.values():
-            yield from (slot.origin.id for slot in node.saved if slot.origin is not None)
 
 
 class _Groups(dict[str, Group]):

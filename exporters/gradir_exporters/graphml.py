@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from html import escape
 from itertools import compress, repeat
 from operator import attrgetter
@@ -28,6 +29,7 @@ xsi:schemaLocation="http://graphml.graphdrawing.org/xmlns http://graphml.graphdr
 _EDGE_KEYS: Final = ("output_nr", "input_nr", "kind")
 # The types of the other keys are text.
 _KINDS: Final = {"slots": "int", "opaque": "boolean", "output_nr": "int", "input_nr": "int"}
+_escape_markup: Final = partial(escape, quote=False)
 # XML cannot hold these characters, not even as references (https://www.w3.org/TR/xml/#charsets).
 _UNHOLDABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
@@ -75,7 +77,7 @@ def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
     columns = (
         _elements(field.name, [*map(attrgetter(field.name), records)], (None, field.default, "")) for field in fields
     )
-    for id_, own_id, *details in zip(ids.values(), own_ids, *filter(any, columns)):  # noqa: B905 (`repeat` has no end)
+    for id_, own_id, *details in zip(ids.values(), own_ids, *filter(None, columns)):  # noqa: B905 (`repeat` has no end)
         yield f'<node id="{id_}">{own_id}{"".join(details)}</node>'
     for src, output_nr, dst, input_nr, kind in graph.edges:
         yield (
@@ -89,14 +91,12 @@ def _elements(key: str, values: Sequence[Any], omitted: Sequence[object]) -> lis
     """Return the data element of each value: text as it is, others as JSON, and none for an omitted value."""
     shown = [value not in omitted for value in values]
     written = [*compress(values, shown)]
+    if not written:
+        return []
     is_text = all(isinstance(value, str) for value in written)
     texts, escape_value = (iter(written), _escape_text) if is_text else (json_texts(written), _escape_markup)
     elements: Memo[str, str] = Memo(lambda text: f'<data key="{key}">{escape_value(text)}</data>')
     return [elements[next(texts)] if is_shown else "" for is_shown in shown]
-
-
-def _escape_markup(text: str) -> str:
-    return escape(text, quote=False)
 
 
 def _escape_text(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
@@ -33,7 +33,6 @@ class Facts:
         self.outputs = [self.output_lists[node.outputs] for node in nodes]
         self._attrs: list[list[str]] = [[]]
         self.attrs = self._number_attributes()
-        self._slots: Table[tuple[object, ...]] = Table([()])
         self._slot_rows: list[list[list[Any]]] = [[]]
         self.saved = self._number_slots()
 
@@ -64,33 +63,31 @@ class Facts:
         }
 
     def _number_attributes(self) -> list[int]:
-        others = other_fields(Node, FORMATTED_FIELDS[Node])
-        rest = attrgetter(*(field.name for field in others)) if others else None
-        usual = tuple(field.default for field in others)
-        # attrgetter returns a tuple only for several names.
-        usual_rest = usual[0] if len(usual) == 1 else usual
+        has_others = bool(other_fields(Node, FORMATTED_FIELDS[Node]))
         known: dict[bytes, int] = {}
         found: list[int] = []
         for node in self._nodes:
             attrs, ext = node.attrs, node.ext
-            more = rest is not None and rest(node) != usual_rest
+            more = tuple(further_facts(node)) if has_others else ()
             if not (attrs or ext or more):
                 found.append(0)
                 continue
             shown = {key: ext[key] for key in ext if key not in _MARKS} if ext else ext
-            key = exact_key((attrs, shown, rest(node)) if more and rest else (attrs, shown) if shown else attrs)
+            key = exact_key((attrs, shown, more) if more else (attrs, shown) if shown else attrs)
             place = known.get(key) if key is not None else None
             if place is None:
-                place = self._add_attributes(node, attrs, shown)
+                place = self._add_attributes(attrs, shown, more)
                 if key is not None:
                     known[key] = place
             found.append(place)
         return found
 
-    def _add_attributes(self, node: Node, attrs: Mapping[str, AttrValue], ext: Mapping[str, AttrValue]) -> int:
+    def _add_attributes(
+        self, attrs: Mapping[str, AttrValue], ext: Mapping[str, AttrValue], more: Iterable[tuple[str, str]]
+    ) -> int:
         row = [text for name in sorted(attrs) for text in (name, value_text(attrs[name]))]
         row += [text for name in sorted(ext) for text in (f"ext.{name}", value_text(ext[name]))]
-        row += chain.from_iterable(further_facts(node))
+        row += chain.from_iterable(more)
         if not row:
             return 0
         self._attrs.append(row)
@@ -99,16 +96,13 @@ class Facts:
     def _number_slots(self) -> list[int]:
         others = [field.name for field in other_fields(Saved, FORMATTED_FIELDS[Saved])]
         key_of = attrgetter("slot", "dtype", "shape", "bytes", "state", *others)
-        table, rows = self._slots, self._slot_rows
+        # The first row is that of a node without slots.
+        table, rows = Table[tuple[object, ...]]([()]), self._slot_rows
         found: list[int] = []
         for node in self._nodes:
-            if not node.saved:
-                found.append(0)
-                continue
-            place = table[tuple(map(key_of, node.saved))]
-            if place == len(rows):
+            found.append(table[tuple(map(key_of, node.saved))])
+            if found[-1] == len(rows):
                 rows.append([*map(_slot, node.saved)])
-            found.append(place)
         return found
 
     def _storages(self) -> dict[str, Any]:

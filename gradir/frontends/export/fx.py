@@ -161,8 +161,8 @@ class _Reader:
     def _item(self, node: fx.Node) -> Any:
         """Return the output of an operation that ``getitem`` selects, or None if it indexes a tensor."""
         source, key = node.args
-        values = self._values.get(source) if isinstance(source, fx.Node) else None
-        if isinstance(values, (list, tuple)) and isinstance(key, int) and -len(values) <= key < len(values):
+        values: Any = self._values.get(source) if isinstance(source, fx.Node) else None
+        if type(values) in (list, tuple) and isinstance(key, int) and -len(values) <= key < len(values):
             return values[key]
         return None
 
