@@ -25,7 +25,7 @@ _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
 _STATUSES: Final = {"integer": "frozen", "unused": "unused", "hidden": "hidden"}
 _LOSING_NOTHING: Final = frozenset({*_STATUSES, "exchanged"})
 # Patterns of cuts whose parameters lose their gradient elsewhere, or may do so.
-_OF_TARGETS: Final = EXCUSING | {"stop-gradient"}
+_OF_TARGETS: Final = EXCUSING | {"scored", "stop-gradient"}
 # Marks of nodes in a part of a graph, or in the union of two graphs, which have no verdict of their own.
 _OF_PARTS: Final = frozenset({ELIDED, FOCUS, LEFT_OUT, STATUS})
 # The most names of one tensor at a cut, since a file may have any number of both.

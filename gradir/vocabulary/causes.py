@@ -17,6 +17,10 @@ from gradir.vocabulary.training import TRAINING
 _ERRORS: Final = frozenset({"backward", "raised"})
 FEW_NAMES: Final = 4
 LONGEST_NAME: Final = 120
+_BEFORE_BACKWARD: Final = (
+    "explain the loss before backward(), or call backward(retain_graph=True), to find the operation"
+)
+_CHECK_HOOK: Final = "check what the hook returns, or remove it by the handle that register_hook returned"
 # A dotted path without characters of the notation of ranges.
 _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
 
@@ -298,10 +302,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "every target of {op} is ignored in this step or has a weight of zero, so the gradient of {names} is zero",
         "check the targets and ignore_index; other steps may have targets that count",
     ),
-    "hooked": CauseText(
-        "the hook {op} makes the gradient of {names} zero",
-        "check what the hook returns, or remove it by the handle that register_hook returned",
-    ),
+    "hooked": CauseText("the hook {op} makes the gradient of {names} zero", _CHECK_HOOK),
     "empty": CauseText(
         "no row of this step went through {names}: {op} works on an empty tensor",
         "ignore this if other inputs send some, as in a mixture of experts; else check how rows are chosen",
@@ -336,18 +337,9 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "look for values that are not finite in the data, such as by torch.isfinite(x).all(), and replace it or leave "
         "it out",
     ),
-    "nonfinite_grad": CauseText(
-        "`.grad` of {names} contains NaN or infinity",
-        "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",
-    ),
-    "zero_grad": CauseText(
-        "`.grad` of {names} is zero",
-        "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",
-    ),
-    "hook_nonfinite": CauseText(
-        "the hook {op} makes the gradient of {names} infinite or NaN",
-        "check what the hook returns, or remove it by the handle that register_hook returned",
-    ),
+    "nonfinite_grad": CauseText("`.grad` of {names} contains NaN or infinity", _BEFORE_BACKWARD),
+    "zero_grad": CauseText("`.grad` of {names} is zero", _BEFORE_BACKWARD),
+    "hook_nonfinite": CauseText("the hook {op} makes the gradient of {names} infinite or NaN", _CHECK_HOOK),
     "underflow": CauseText(
         "the gradient of {names} is too small for float16 in {op}, and becomes zero",
         "scale the loss with torch.amp.GradScaler, or compute {op} in bfloat16 or float32",

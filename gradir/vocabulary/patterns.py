@@ -67,10 +67,7 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     OTHER_MODEL: ("{cause}", "record that model too if it should learn from this loss"),
     "another path": ("{cause}, and another path gives {it} a gradient", "keep this cut if it is intended, or {advice}"),
-    "scored": (
-        "{cause}; the loss takes its log_prob(), which loses its gradient elsewhere",
-        "keep this, and mend the other cut of {names}",
-    ),
+    "scored": ("{cause}: its log_prob() is cut elsewhere", "keep this, and mend the other cut of {names}"),
     "score function": (
         "{cause}, and another path gives {it} a gradient",
         "keep this if the loss takes log_prob() of the sample, as in REINFORCE and PPO; else use rsample(), or "

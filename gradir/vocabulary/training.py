@@ -45,14 +45,8 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "the update of {names} is smaller than the spacing of the numbers, so no step moves {it}",
         "keep the parameters in float32, with torch.autocast for the forward, or take a larger learning rate",
     ),
-    "vanished": (
-        "the gradient of {names} is so small that no step moves {it}",
-        _SLOPES,
-    ),
-    "vanishing": (
-        "the gradient vanishes on the way back to {names}",
-        _SLOPES,
-    ),
+    "vanished": ("the gradient of {names} is so small that no step moves {it}", _SLOPES),
+    "vanishing": ("the gradient vanishes on the way back to {names}", _SLOPES),
     "exploding_gradient": (
         "the gradient grows on the way back to {names}",
         "use a normalisation or smaller initial weights, or clip the norm of the gradient",

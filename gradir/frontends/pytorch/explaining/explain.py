@@ -228,9 +228,10 @@ class Search(Losses):
 
     def _backward(self, values: bool | None) -> tuple[Gradients | None, str, Examined]:
         """Run a backward, unless it must not run, and return its gradients, its error, and a record of the attempt."""
-        live, skipped = self.subject.live, self._choose_examination(values)
+        live = self.subject.live
         if live is None:
-            return None, "", skipped
+            return None, "", Examined()
+        skipped = self._choose_examination(live, values)
         if skipped.reason:
             is_stale = skipped.reason != _SPENT and failures.find_stale_writes(self.flow, live)
             return None, "a saved tensor was changed in place" if is_stale else "", skipped
@@ -242,10 +243,7 @@ class Search(Losses):
         except RuntimeError as error:
             return None, describe_error(error), skipped
 
-    def _choose_examination(self, values: bool | None) -> Examined:
-        live = self.subject.live
-        if live is None:
-            return Examined()
+    def _choose_examination(self, live: LiveGraph, values: bool | None) -> Examined:
         if values is False:
             return Examined(reason="values=False", advice="leave out values=False (--no-values)")
         if values is None and failures.is_spent(self.flow, live, self.subject.captured):

@@ -329,9 +329,8 @@ def measure_gradients(live: LiveGraph) -> Gradients:
     def register() -> list[RemovableHandle]:
         return [fn.register_hook(partial(measure, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
 
-    return Gradients(
-        live, passed, {id(leaf): measure_size(gradient) for leaf, gradient in run_backward(live, register)}
-    )
+    arrived = {id(leaf): measure_size(gradient) for leaf, gradient in run_backward(live, register)}
+    return Gradients(live, passed, arrived)
 
 
 def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:

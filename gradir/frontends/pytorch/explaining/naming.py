@@ -6,7 +6,7 @@ import linecache
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Final, Literal, cast
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gradir.explanations.model import Cause, Excerpt, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.explaining.intended_cuts import NamesOf
 from gradir.frontends.pytorch.recording.flow import Flow, is_number
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
@@ -146,10 +147,7 @@ _MOST_ENDS: Final = _MOST_RESULTS + 1
 
 
 def describe_terms(
-    words: Namer,
-    flowing: Flowing,
-    captured: Iterable[torch.Tensor] | None,
-    names_behind: Callable[[Value], tuple[str, ...]],
+    words: Namer, flowing: Flowing, captured: Iterable[torch.Tensor] | None, names_behind: NamesOf
 ) -> Iterator[Term]:
     """Yield the terms of an explanation; with ``captured``, each scalar term has its value."""
     flow, known = words.flow, dict[Value, torch.Tensor]()

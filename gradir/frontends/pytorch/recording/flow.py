@@ -93,9 +93,8 @@ class Flow:
         self._fates: dict[int, Mapping[int, Fate]] = {}
         # By id(), which a new tensor may inherit from a dead one: the reference shows that.
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
-        # By storage: the identity of a storage is unique while `_memories` has it.
+        # By storage, whose identity is unique while `_memories` has it; the newest value also by its offset in it.
         self._memories: dict[int, private.StorageWeakRef] = {}
-        # By storage, and by storage and offset in it, which tells the parts of a tensor apart.
         self._newest_over: dict[object, Value] = {}
         self._writes: dict[int, list[int]] = {}
         # The number of steps searched so far for their grad_fns, and the step of each by sequence number.
@@ -113,8 +112,8 @@ class Flow:
             storage = storage_of(tensor)
             maker = self.maker_of(tensor.grad_fn) if isinstance(tensor, OfEdge) else FROM_OUTSIDE
             value = Value(maker, len(self.outside) if maker == FROM_OUTSIDE else start_of(tensor).output_nr)
-            shared = None if storage is None else self._newest_over.get((storage, _offset_of(tensor)))
-            shared = self._newest_over.get(storage) if shared is None else shared
+            at = storage if storage is None else (storage, tensor.storage_offset())
+            shared = self._newest_over.get(at, self._newest_over.get(storage))
             made_by = None if shared is None else self.step_of(shared)
             # Earlier writes were to the leaf that the graph of the shared value begins with.
             is_new_leaf = tensor.is_leaf and tensor.requires_grad and made_by is not None and made_by.has_graph
@@ -357,7 +356,7 @@ class Flow:
             value = Value(index, number)
             self._values[id(tensor)] = weakref.ref(tensor), value
             if (storage := self._memory_of(tensor)) is not None:
-                self._newest_over[storage] = self._newest_over[storage, _offset_of(tensor)] = value
+                self._newest_over[storage] = self._newest_over[storage, tensor.storage_offset()] = value
         for tensor in written:
             if (storage := self._memory_of(tensor)) is not None:
                 self._writes.setdefault(storage, []).append(index)
@@ -377,10 +376,6 @@ class Flow:
                 found = frame
             frame = frame.f_back
         return None if found is None else Within(private.find_function_name(found), self._place(found.f_back))
-
-
-def _offset_of(tensor: torch.Tensor) -> int:
-    return int(unwrap_tensor(tensor).storage_offset())
 
 
 def _is_broken(tensor: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge
@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.watching.optimizers import Patches
 from gradir.frontends.walks import frames_from
 
 
-class Listener(Protocol):
+class Listener:
     """Receives each call."""
 
     def on_backward_begin(self, tensors: object, frame: FrameType) -> bool | None:
@@ -31,8 +31,9 @@ class Listener(Protocol):
     def on_backward_end(self, tensors: object, *, has_ended: bool) -> None:
         """Note that a call has ended, or that it raised."""
 
-    def counts_gradients(self, outputs: object, leaves: Sequence[torch.Tensor], frame: FrameType) -> bool | None:
+    def counts_gradients(self, outputs: object, leaves: Sequence[torch.Tensor], frame: FrameType) -> bool | None:  # noqa: ARG002
         """Return whether a call of ``torch.autograd.grad`` is a backward pass; None keeps its graph to decide later."""
+        return False
 
 
 class Backwards(Patches):

@@ -83,11 +83,6 @@ class Holder(NamedTuple):
     most: int | None = None
 
     @property
-    def is_container(self) -> bool:
-        """Whether it has several tensors."""
-        return len(self.tensors) > 1
-
-    @property
     def name(self) -> str:
         """The name of the variable or attribute itself."""
         return self.path.rpartition(".")[2].partition("[")[0]
@@ -220,7 +215,7 @@ def find_line(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
 def is_kept(holder: Holder) -> bool:
     """Return whether a variable is a container, or its new value depends on the old one."""
     name = holder.name
-    return holder.is_container or any(
+    return len(holder.tensors) > 1 or any(
         _puts_into(node, name) and _adds(node, name) for _, node in _statements(parse_file(holder.file)[0])
     )
 

@@ -56,8 +56,7 @@ class _History:
         self.is_cleared = True
         # The number of backward passes since the last step whose gradients were cleared, and the place of that.
         self.dropped: tuple[int, Place | None] = 0, None
-        # The sampled entries before the last step.
-        self.before: torch.Tensor | None = None
+        self.before_step: torch.Tensor | None = None
 
 
 class Movements:
@@ -104,7 +103,7 @@ class Movements:
     def on_step_begin(self, optimizer: Optimizer, numbers: torch.Tensor | None) -> None:
         """Count the steps that begin with the same sampled ``numbers``."""
         history = self._history_of(optimizer)
-        before, history.before = history.before, numbers
+        before, history.before_step = history.before_step, numbers
         is_same = before is not None and numbers is not None and torch.equal(before, numbers)
         history.undone = history.undone + 1 if is_same else 0
 

@@ -101,7 +101,7 @@ def _describe_holder(holder: Holder) -> Cause:
     source, excerpt, is_carried = find_line(holder)
     detail = f"{len(_functions_behind(holder.tensors)):,} functions of graphs are alive by it"
     level: Level = "error"
-    if holder.is_container:
+    if len(holder.tensors) > 1:
         kind, op = "kept_graphs", f"{holder.kind} `{holder.path}`"
         most = f", of at most {holder.most:,}" if holder.most is not None else ""
         detail = f"it has {pluralize(len(holder.tensors), 'tensor')} of earlier steps{most}, and {detail}"

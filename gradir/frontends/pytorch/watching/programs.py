@@ -15,7 +15,7 @@ from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.reading.tensors import read_scalar
 from gradir.frontends.pytorch.recording.exchange import find_stages
 from gradir.frontends.pytorch.recording.rank import UntilStep
-from gradir.frontends.pytorch.watching.backwards import Backwards
+from gradir.frontends.pytorch.watching.backwards import Backwards, Listener
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.frontends.pytorch.watching.recordings import Recording
@@ -27,7 +27,7 @@ from gradir.request import CaptureRequest
 _RECORDED: Final = 10
 
 
-class RecordingProgram:
+class RecordingProgram(Listener):
     """A program with a recording of its beginning, or of the time before one of its backward passes."""
 
     _recording: Recording | None = None
@@ -35,10 +35,6 @@ class RecordingProgram:
     def explain_failure(self, error: BaseException) -> Explanation | None:
         """Explain the error of a recorded operation, or return ``None`` if no operation raised it."""
         return None if self._recording is None else self._recording.explain_failure(error)
-
-    def counts_gradients(self, outputs: object, leaves: Sequence[torch.Tensor], frame: FrameType) -> bool | None:  # noqa: ARG002
-        """Return whether a call of ``torch.autograd.grad`` is a backward, or None."""
-        return False
 
     def stop_recording(self) -> None:
         """Stop the recording, if there is one."""

@@ -384,9 +384,8 @@ class Watching(RecordingProgram):
             place = self._optimizers.place_of(optimizers[0]) if optimizers else None
             self._report(add_place(Cause("loss_explodes", "error", detail=detail), place or self._place))
         elif not self._explain_again():
-            self._report(
-                add_place(Cause("loss_not_finite", "error", detail=f"it is {encode_number(value)}"), self._place)
-            )
+            cause = Cause("loss_not_finite", "error", detail=f"it is {encode_number(value)}")
+            self._report(add_place(cause, self._place))
 
     def _report(self, cause: Cause, how: str = "") -> None:
         self._report_once(self._make_finding(cause, how))
