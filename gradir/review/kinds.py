@@ -15,7 +15,6 @@ from gradir.review.wording import (
     field_value_texts,
     list_modules,
     module_name,
-    modules_text,
     nesting,
     one_line,
     operation_or_class,
@@ -194,7 +193,7 @@ def _write_module(finding: Finding, changes: Sequence[Change]) -> str:
         parts.append(f"saved {f'{short_bytes(least)} to ' if least != most else ''}{short_bytes(most)}")
     parts.append(unknown_sizes(0, details["unknown"]))
     each = "each " if count > 1 else ""
-    return f"{title} {modules_text(finding.subjects)}{name}  {each}{', '.join(filter(None, parts))}"
+    return f"{title} {list_modules(finding.subjects)}{name}  {each}{', '.join(filter(None, parts))}"
 
 
 def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
@@ -215,7 +214,7 @@ def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
 
 def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:
     paths, count = finding.subjects, len(finding.changes[0])
-    title = modules_text(paths, gone="gone" in finding.details)
+    title = list_modules(paths, gone="gone" in finding.details)
     number = "change" if count == 1 else f"{count:,} changes"
     but = "but for sizes, " if "sizes" in finding.details else ""
     same = f": {but}the same {number} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
@@ -250,10 +249,6 @@ def _write_tensors(finding: Finding, _: Sequence[Change]) -> str:
     return f"{properties} alone changed: {pluralize(finding.count, 'node')}{details}"
 
 
-def _write_tied(finding: Finding, _: Sequence[Change]) -> str:
-    return f"{finding.kind}: {_join_first(finding.subjects, ' and ')}"
-
-
 def _join_first(texts: Sequence[str], before_rest: str) -> str:
     more = f"{before_rest}{len(texts) - _MOST:,} more" if len(texts) > _MOST else ""
     return f"{', '.join(texts[:_MOST])}{more}"
@@ -276,7 +271,10 @@ KINDS: Final[dict[str, Kind]] = {
     **dict.fromkeys(_WITHOUT, Kind("note", _write_without)),
     "two-models": Kind("note", "two different models: {0.count:,} of {0.before:,} -> {0.after:,} nodes in common"),
     **dict.fromkeys(("frozen", "unfrozen"), Kind("note", _write_frozen)),
-    **dict.fromkeys(("tied", "untied"), Kind("note", _write_tied)),
+    **dict.fromkeys(
+        ("tied", "untied"),
+        Kind("note", lambda finding, _: f"{finding.kind}: {_join_first(finding.subjects, ' and ')}"),
+    ),
     "uniform": Kind("note", _write_uniform),
     "sizes": Kind("note", "{0.details[sizes]}"),
     "casts": Kind("note", "{0.details[casts]}"),
