@@ -31,7 +31,7 @@ class Equality(NamedTuple):
     """The conditions under which two graphs compute the same result.
 
     ``transposed`` are the parameters that the second graph has transposed. ``constants`` counts its tensors without a
-    name and without ``values``. No graph has their values, so they must be equal in both programs.
+    name and ``values``, which must be equal in both programs.
     """
 
     transposed: tuple[str, ...] = ()
@@ -43,8 +43,8 @@ def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Equalit
 
     ``matched`` has ids of nodes in the second graph by those in the first. A product is the same in any spelling, and a
     transpose, a view or an expand is no operation by itself. An unknown operation is the same if its name, attributes
-    and operands are. The result is ``None`` if gradir cannot show equality: in doubt two terms differ. The graphs must
-    contain all operands and settings, as those of a forward pass do. Time and memory are linear in the nodes.
+    and operands are. The result is ``None`` in doubt. The graphs must contain all operands and settings, as those of a
+    forward pass do.
     """
     vocabulary = vocabulary_of(a, b)
     if not vocabulary.meanings or any(_writes(node) for graph in (a, b) for node in graph.nodes.values()):

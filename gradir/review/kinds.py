@@ -129,10 +129,6 @@ _WITHOUT: Final = {
 }
 
 
-def _write_without(finding: Finding, _: Sequence[Change]) -> str:
-    return _WITHOUT[finding.kind].format(("first", "second")[finding.details["side"]], *finding.subjects)
-
-
 def _write_frozen(finding: Finding, _: Sequence[Change]) -> str:
     part, parameters = finding.details.get("part"), finding.details.get("parameters")
     size = pluralize(finding.details.get("elements", 0), "element")
@@ -225,9 +221,8 @@ def _write_rewritten(finding: Finding, _: Sequence[Change]) -> str:
     is_joined, count = finding.details["joined"], finding.count
     composition, operation = (finding.before, finding.after) if is_joined else (finding.after, finding.before)
     plural = f"{re.sub('y$', 'ie', re.sub('x$', 'xe', composition))}s"
-    place = (
-        f"{'as' if is_joined and finding.details['module'] else 'in'} {list_modules(dict.fromkeys(finding.subjects))}"
-    )
+    preposition = "as" if is_joined and finding.details["module"] else "in"
+    place = f"{preposition} {list_modules(dict.fromkeys(finding.subjects))}"
     written_out = f"a written-out {composition}" if count == 1 else f"written-out {plural}"
     if is_joined:
         return f"{written_out if count == 1 else f'{count:,} {written_out}'} became {operation} {place}"
@@ -268,7 +263,13 @@ KINDS: Final[dict[str, Kind]] = {
         "the frameworks differ: {0.subjects[0]} and {0.subjects[1]} have other words; "
         "--vocabulary compares in words that both share",
     ),
-    **dict.fromkeys(_WITHOUT, Kind("note", _write_without)),
+    **dict.fromkeys(
+        _WITHOUT,
+        Kind(
+            "note",
+            lambda each, _: _WITHOUT[each.kind].format(("first", "second")[each.details["side"]], *each.subjects),
+        ),
+    ),
     "two-models": Kind("note", "two different models: {0.count:,} of {0.before:,} -> {0.after:,} nodes in common"),
     **dict.fromkeys(("frozen", "unfrozen"), Kind("note", _write_frozen)),
     **dict.fromkeys(

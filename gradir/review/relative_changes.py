@@ -66,8 +66,6 @@ class _RelativeChange(NamedTuple):
     rest: Change
 
 
-_NO_NAME: Final = RelativeName(_ABSOLUTE, "")
-
 # Two modules have the same changes exactly if these are equal.
 RelativeChanges = tuple[_RelativeChange, ...]
 
@@ -82,7 +80,7 @@ def make_relative(changes: Iterable[Change], path: str, was: str | None = None) 
             (field.path, _make_value(field, field.before, before), _make_value(field, field.after, base))
             for field in change.fields
         ]
-        old_id = relative_name(before, change.old_id) if change.old_id else _NO_NAME
+        old_id = relative_name(before, change.old_id) if change.old_id else RelativeName(_ABSOLUTE, "")
         names = relative_name(base, change.id), relative_name(base, change.scope), old_id
         found.append(_RelativeChange(*names, tuple(fields), replace(change, id="", scope="", old_id="", fields=())))
     return tuple(found)
