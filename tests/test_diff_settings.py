@@ -45,6 +45,7 @@ def texts(a: Graph, b: Graph) -> list[str]:
         ("native_group_norm", {"N": 2, "C": 8, "group": 2}, "native_group_norm(group=2)"),
         ("view", {"self_sym_sizes": (2, 3)}, "view"),
         ("Scale", {"config": "<Config>", "nested": ((1, 2),)}, "Scale"),
+        ("slice", {"dim": 1, "start": 1, "end": 2**63 - 1}, "slice(dim=1, start=1)"),
         ("nll_loss", {"reduction": 1, "ignore_index": -100}, "nll_loss(reduction=mean)"),
     ],
 )

@@ -76,22 +76,18 @@ def _pair_parameters(a: Graph, b: Graph) -> dict[str, str]:
     from gradir.diffs.matching import match
 
     before, after = _find_parameters(a), _find_parameters(b)
-    pairs = {name: name for name, node in after.items() if name in before and _shape(node) == _shape(before[name])}
-    for old, new in match(a, b).nodes.items():
-        one, other = a.nodes[old], b.nodes[new]
-        if one.role == other.role == "parameter" and one.names and other.names and _shape(one) == _shape(other):
-            is_paired = one.names[0] in pairs.values()
-            if other.names[0] not in pairs and not is_paired:
-                pairs[other.names[0]] = one.names[0]
+    pairs = {name: name for name, node in after.items() if name in before and node.shape == before[name].shape}
+    matched = match(a, b).nodes
+    new_names = {node.id: name for name, node in after.items() if name not in pairs}
+    for name in [name for name in before if name not in pairs]:
+        new_name = new_names.get(matched.get(before[name].id, ""))
+        if new_name is not None and after[new_name].shape == before[name].shape:
+            pairs[new_name] = name
     return pairs
 
 
 def _find_parameters(graph: Graph) -> dict[str, Node]:
     return {node.names[0]: node for node in graph.nodes.values() if node.role == "parameter" and node.names}
-
-
-def _shape(node: Node) -> object:
-    return node.outputs[0].shape if node.outputs else None
 
 
 def _report_lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> Iterator[str]:

@@ -31,7 +31,7 @@ class Equality(NamedTuple):
     """The conditions under which two graphs compute the same result.
 
     ``transposed`` are the parameters that the second graph has transposed. ``constants`` counts its tensors without a
-    name and without ``values``. No graph has their values, so they must be equal in both programs.
+    name and ``values``, which must be equal in both programs.
     """
 
     transposed: tuple[str, ...] = ()
@@ -43,14 +43,18 @@ def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Equalit
 
     ``matched`` has ids of nodes in the second graph by those in the first. A product is the same in any spelling, and a
     transpose, a view or an expand is no operation by itself. An unknown operation is the same if its name, attributes
-    and operands are. The result is ``None`` if gradir cannot show equality: in doubt two terms differ. The graphs must
-    contain all operands and settings, as those of a forward pass do. Time and memory are linear in the nodes.
+    and operands are. The result is ``None`` in doubt. The graphs must contain all operands and settings, as those of a
+    forward pass do.
     """
     vocabulary = vocabulary_of(a, b)
     if not vocabulary.meanings or any(_writes(node) for graph in (a, b) for node in graph.nodes.values()):
         return None
     terms = Terms()
-    transposed = _find_transposed(a, b, matched)
+    transposed = frozenset(
+        new.id
+        for old, new in ((a.nodes[old], b.nodes[new]) for old, new in matched.items())
+        if old.role == "parameter" == new.role and old.shape != new.shape and _sizes(old) == _sizes(new)[::-1]
+    )
     before = _Reader(a, terms, vocabulary, {node_id: node_id for node_id in a.nodes}, frozenset())
     after = _Reader(b, terms, vocabulary, {new: old for old, new in matched.items()}, transposed)
     outputs = before.outputs()
@@ -62,15 +66,6 @@ def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Equalit
 def _writes(node: Node) -> bool:
     """Return whether a node failed, or writes to a tensor that other nodes may read."""
     return bool(failure(node)) or node.base is not None or (node.op.endswith(_IN_PLACE) and not node.op.endswith("__"))
-
-
-def _find_transposed(a: Graph, b: Graph, matched: Mapping[str, str]) -> frozenset[str]:
-    pairs = [(a.nodes[old], b.nodes[new]) for old, new in matched.items()]
-    return frozenset(
-        new.id
-        for old, new in pairs
-        if old.role == "parameter" == new.role and old.shape != new.shape and _sizes(old) == _sizes(new)[::-1]
-    )
 
 
 def _sizes(node: Node, nr: int = 0) -> tuple[int, ...]:

@@ -277,8 +277,6 @@ def _compare_classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, n
 class RenamedModules:
     """The renames of whole modules.
 
-    The second graph lacks the old prefix, or the first lacks the new one, or an added or removed module has it.
-
     ``nodes`` counts the nodes of each rename. A rename has ``*`` for any index if it holds for all these modules, and
     else there is one for each. ``tensors`` has the roles of renamed tensors.
     """

@@ -90,8 +90,6 @@ _MOST_DIGITS: Final = 18
 def find_overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """Return the first entry of a list that overtook another, given the path of each module before and after.
 
-    An entry that is inserted or removed shifts the indices after it, and leaves the others in their sequence.
-
     >>> find_overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.3")])
     >>> find_overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.1")])
     ('h.2', 'h.1')
@@ -125,8 +123,7 @@ def cheapest_alignment(
     """Return increasing pairs of indices for which it costs least to change these and replace the rest.
 
     Of equal alignments, the result pairs early entries. It is ``None`` if the lists are too long. This is the algorithm
-    of S. Needleman and C. Wunsch, "A general method applicable to the search for similarities in the amino acid
-    sequence of two proteins" (1970), in a band around the diagonal.
+    of S. Needleman and C. Wunsch (1970), in a band around the diagonal.
 
     >>> cheapest_alignment([3, 3, 3], [3, 3], lambda x, y: abs(x - y - 1))
     [(1, 0), (2, 1)]
@@ -186,8 +183,8 @@ def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> t
     """Return pairs of equal tokens within the gaps, in order within each, and the gaps that remain.
 
     Tokens that occur once on both sides are the anchors. The longest increasing subsequence of them splits a gap, and
-    each part is aligned in turn. This is the patience diff of Bram Cohen, first in Bazaar. In a part without such
-    tokens, the first occurrences of a token are an anchor, so are the second ones, and so on.
+    each part is aligned in turn, as in the patience diff of Bram Cohen. In a part without such tokens, the first
+    occurrences of a token are an anchor, so are the second ones, and so on.
 
     >>> align([1, 2, 9, 3], [1, 8, 3], [Gap(0, 4, 0, 3)])
     ([(0, 0), (3, 2)], [Gap(start=1, end=3, other_start=1, other_end=2)])

@@ -1,7 +1,4 @@
-"""Edit git's configuration and attributes files, and record the additions of an installation.
-
-Without the record, an empty file of the user would look like a leftover one.
-"""
+"""Edit git's configuration and attributes files, and record the additions of an installation."""
 
 from __future__ import annotations
 

@@ -74,8 +74,7 @@ def find_common_change(
     """Return the change that explains nearly all of a diff.
 
     More than half of the operations that do not only prepare a parameter must have it. A change follows from it if each
-    field does: the same change of a property, or a size in the same ratio. Such a size may be in an attribute or a
-    description of a module. The bytes of saved tensors and an input behind a cast may follow too.
+    field does: the same change of a property, a size in the same ratio, saved bytes, or an input behind a cast.
     """
     changed = [*filter(is_changed_node, changes)]
     if len(changed) < _FEWEST or 2 * len(changed) <= _count_operations(graphs[1], vocabulary.accumulators):

@@ -203,11 +203,6 @@ class Evidence:
                     found.setdefault(field.before.id, set()).add(field.after.id)
         return found
 
-    def sources(self, change: Change) -> Sequence[str]:
-        """Return the nodes that an added or removed node reads."""
-        node = self.graphs[change.kind == "added"].nodes.get(change.id)
-        return sources(node) if node is not None and change.subject == "node" else ()
-
     def reads_a_change(self, change: Change) -> bool:
         """Return whether a node of the second graph reads from a changed or added one."""
         node = self.graphs[1].nodes.get(change.id)

@@ -15,7 +15,6 @@ from gradir.review.wording import (
     field_value_text,
     list_modules,
     module_name,
-    modules_text,
     nesting,
     operation_or_class,
     role_text,
@@ -129,10 +128,6 @@ _WITHOUT: Final = {
 }
 
 
-def _write_without(finding: Finding, _: Sequence[Change]) -> str:
-    return _WITHOUT[finding.kind].format(("first", "second")[finding.details["side"]], *finding.subjects)
-
-
 def _write_frozen(finding: Finding, _: Sequence[Change]) -> str:
     part, parameters = finding.details.get("part"), finding.details.get("parameters")
     size = pluralize(finding.details.get("elements", 0), "element")
@@ -193,7 +188,7 @@ def _write_module(finding: Finding, changes: Sequence[Change]) -> str:
         parts.append(f"saved {f'{short_bytes(least)} to ' if least != most else ''}{short_bytes(most)}")
     parts.append(unknown_sizes(0, details["unknown"]))
     each = "each " if count > 1 else ""
-    return f"{title} {modules_text(finding.subjects)}{name}  {each}{', '.join(filter(None, parts))}"
+    return f"{title} {list_modules(finding.subjects)}{name}  {each}{', '.join(filter(None, parts))}"
 
 
 def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
@@ -214,7 +209,7 @@ def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
 
 def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:
     paths, count = finding.subjects, len(finding.changes[0])
-    title = modules_text(paths, gone="gone" in finding.details)
+    title = list_modules(paths, gone="gone" in finding.details)
     number = "change" if count == 1 else f"{count:,} changes"
     but = "but for sizes, " if "sizes" in finding.details else ""
     same = f": {but}the same {number} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
@@ -225,9 +220,8 @@ def _write_rewritten(finding: Finding, _: Sequence[Change]) -> str:
     is_joined, count = finding.details["joined"], finding.count
     composition, operation = (finding.before, finding.after) if is_joined else (finding.after, finding.before)
     plural = f"{re.sub('y$', 'ie', re.sub('x$', 'xe', composition))}s"
-    place = (
-        f"{'as' if is_joined and finding.details['module'] else 'in'} {list_modules(dict.fromkeys(finding.subjects))}"
-    )
+    preposition = "as" if is_joined and finding.details["module"] else "in"
+    place = f"{preposition} {list_modules(dict.fromkeys(finding.subjects))}"
     written_out = f"a written-out {composition}" if count == 1 else f"written-out {plural}"
     if is_joined:
         return f"{written_out if count == 1 else f'{count:,} {written_out}'} became {operation} {place}"
@@ -249,10 +243,6 @@ def _write_tensors(finding: Finding, _: Sequence[Change]) -> str:
     return f"{properties} alone changed: {pluralize(finding.count, 'node')}{details}"
 
 
-def _write_tied(finding: Finding, _: Sequence[Change]) -> str:
-    return f"{finding.kind}: {_join_first(finding.subjects, ' and ')}"
-
-
 def _join_first(texts: Sequence[str], before_rest: str) -> str:
     more = f"{before_rest}{len(texts) - _MOST:,} more" if len(texts) > _MOST else ""
     return f"{', '.join(texts[:_MOST])}{more}"
@@ -272,10 +262,19 @@ KINDS: Final[dict[str, Kind]] = {
         "the frameworks differ: {0.subjects[0]} and {0.subjects[1]} have other words; "
         "--vocabulary compares in words that both share",
     ),
-    **dict.fromkeys(_WITHOUT, Kind("note", _write_without)),
+    **dict.fromkeys(
+        _WITHOUT,
+        Kind(
+            "note",
+            lambda each, _: _WITHOUT[each.kind].format(("first", "second")[each.details["side"]], *each.subjects),
+        ),
+    ),
     "two-models": Kind("note", "two different models: {0.count:,} of {0.before:,} -> {0.after:,} nodes in common"),
     **dict.fromkeys(("frozen", "unfrozen"), Kind("note", _write_frozen)),
-    **dict.fromkeys(("tied", "untied"), Kind("note", _write_tied)),
+    **dict.fromkeys(
+        ("tied", "untied"),
+        Kind("note", lambda finding, _: f"{finding.kind}: {_join_first(finding.subjects, ' and ')}"),
+    ),
     "uniform": Kind("note", _write_uniform),
     "sizes": Kind("note", "{0.details[sizes]}"),
     "casts": Kind("note", "{0.details[casts]}"),

@@ -66,8 +66,6 @@ class _RelativeChange(NamedTuple):
     rest: Change
 
 
-_NO_NAME: Final = RelativeName(_ABSOLUTE, "")
-
 # Two modules have the same changes exactly if these are equal.
 RelativeChanges = tuple[_RelativeChange, ...]
 
@@ -75,7 +73,17 @@ RelativeChanges = tuple[_RelativeChange, ...]
 def make_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:
     """Return changes relative to the module at ``path``, which the first graph has at ``was``."""
     before = path if was is None else was
-    return tuple([_make_relative(change, before if change.kind == "removed" else path, before) for change in changes])
+    found = []
+    for change in changes:
+        base = before if change.kind == "removed" else path
+        fields = [
+            (field.path, _make_value(field, field.before, before), _make_value(field, field.after, base))
+            for field in change.fields
+        ]
+        old_id = relative_name(before, change.old_id) if change.old_id else RelativeName(_ABSOLUTE, "")
+        names = relative_name(base, change.id), relative_name(base, change.scope), old_id
+        found.append(_RelativeChange(*names, tuple(fields), replace(change, id="", scope="", old_id="", fields=())))
+    return tuple(found)
 
 
 def make_relative_without_feeds(
@@ -138,21 +146,6 @@ def names_a_record(field: Path) -> bool:
 @cache
 def _find_reference_keys(record: type[Record]) -> frozenset[str]:
     return frozenset(field.key for field in fields_of(record) if field.about.refers or records_in(field) is Ref)
-
-
-def _make_relative(change: Change, path: str, was: str) -> _RelativeChange:
-    return _RelativeChange(
-        relative_name(path, change.id),
-        relative_name(path, change.scope),
-        relative_name(was, change.old_id) if change.old_id else _NO_NAME,
-        tuple(
-            [
-                (field.path, _make_value(field, field.before, was), _make_value(field, field.after, path))
-                for field in change.fields
-            ]
-        ),
-        replace(change, id="", scope="", old_id="", fields=()),
-    )
 
 
 def _make_value(field: FieldChange, value: Any, path: str) -> _Value:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gradir.diffs.changes import ADDED_OR_REMOVED, Finding
 from gradir.ir import Ref
+from gradir.ir.edges import sources
 from gradir.ir.model import ROLES
 from gradir.ir.text import pluralize, word
 from gradir.review.evidence import Evidence, find_serving
@@ -268,13 +269,13 @@ def _edit(changes: Sequence[Change], evidence: Evidence) -> str:
 
 def _share_an_edge(removed: Sequence[Change], added: Sequence[Change], evidence: Evidence) -> bool:
     """Return whether removed and added operations may read the same node, or feed the same input of a node."""
-    (old, was_read), (new, read) = (
-        ({change.id for change in changes}, {source for change in changes for source in evidence.sources(change)})
-        for changes in (removed, added)
+    old, new = ({change.id for change in changes if change.subject == "node"} for changes in (removed, added))
+    was_read, read = (
+        {source for key in keys for source in sources(graph.nodes[key])}
+        for keys, graph in zip((old, new), evidence.graphs, strict=True)
     )
-    fed = {source for name in old for source in evidence.instead.get(name, ())}
-    is_apart = was_read and read and read.isdisjoint(map(evidence.matched.get, was_read)) and fed.isdisjoint(new)
-    return not is_apart
+    fed = {source for key in old for source in evidence.instead.get(key, ())}
+    return not (was_read and read and read.isdisjoint(map(evidence.matched.get, was_read)) and fed.isdisjoint(new))
 
 
 def _write_became(change: Change, field: FieldChange) -> str:

@@ -23,8 +23,8 @@ from gradir.review.wording import (
     format_lines,
     heading,
     is_renumbering,
+    list_modules,
     module_name,
-    modules_text,
     name_values,
     nesting,
     one_line,
@@ -137,7 +137,7 @@ def _list_every_change(diff: Diff) -> Iterator[Line]:
     yield from _section(first)
     rest = [at for at, change in enumerate(changes) if change.subject in {"node", "scope"}]
     for module, indices in find_outline(diff).sections(changes, rest):
-        yield from (BLANK, heading(module_name(module.path, gone=module.gone)))
+        yield from (BLANK, heading(list_modules([module.path], gone=module.gone)))
         for at in indices:
             yield from change_lines(changes[at])
     yield from _section(last)
@@ -210,7 +210,7 @@ def _overview_line(findings: Sequence[Finding], changes: Sequence[Change]) -> Li
     paths = [path for finding in findings for path in finding.subjects]
     count, each = (f"{len(paths):,} modules ", "each ") if len(paths) > 1 else ("", "")
     kind = kinds.pop() if len(kinds) == 1 else "changed"
-    return sign_line(kind, f"{count}{modules_text(paths, gone='gone' in findings[0].details)}  {each}{text}")
+    return sign_line(kind, f"{count}{list_modules(paths, gone='gone' in findings[0].details)}  {each}{text}")
 
 
 def _count_kinds(changes: Sequence[Change], with_values: Collection[str]) -> str:

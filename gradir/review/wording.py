@@ -21,7 +21,7 @@ from gradir.ir.text import pluralize, quote, ref_text, size_text, tensor_text, v
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from gradir.diffs.changes import Change, Diff, Kind
     from gradir.diffs.field_changes import Path
@@ -167,19 +167,15 @@ def heading(text: str) -> Line:
     return Line(text, "heading")
 
 
-def module_name(path: str, *, gone: bool = False) -> str:
-    """Return the name of a module in a heading; ``gone`` if only the first graph has it."""
-    return f"{word(path) if path else '(top level)'}{' (removed)' if gone else ''}"
+def module_name(path: str) -> str:
+    """Return the name of a module in a heading."""
+    return word(path) if path else "(top level)"
 
 
-def list_modules(paths: Collection[str]) -> str:
-    """Return modules as a range, or as a list if one is the root."""
-    return ranges(paths) if len(paths) > 1 and all(paths) else ", ".join(map(module_name, paths))
-
-
-def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
-    """Return one module by its path, several as a range; ``gone`` if only the first graph has them."""
-    return module_name(paths[0], gone=gone) if len(paths) == 1 else f"{ranges(paths)}{' (removed)' if gone else ''}"
+def list_modules(paths: Collection[str], *, gone: bool = False) -> str:
+    """Return modules as a range, or as a list if one is the root; ``gone`` if only the first graph has them."""
+    text = ranges(paths) if len(paths) > 1 and all(paths) else ", ".join(map(module_name, paths))
+    return f"{text} (removed)" if gone else text
 
 
 def unknown_sizes(before: int, after: int) -> str:

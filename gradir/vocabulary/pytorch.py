@@ -144,6 +144,8 @@ VOCABULARY: Final = Vocabulary(
         **dict.fromkeys(("alpha", "beta", "dilation", "groups", "stride"), "1"),
         **dict.fromkeys(("output_padding", "padding"), "0"),
         "dropout_p": "0.0",
+        # A slice up to the last entry.
+        "end": str(2**63 - 1),
         "eps": "1e-05",
         "ignore_index": "-100",
         "momentum": "0.1",

@@ -41,7 +41,7 @@ class NumberedGraph:
 
     ``loose`` labels the parts that survive most edits: role, operation, number of inputs, a tensor's own name.
     ``tight`` adds tensors (``outlined``), attributes and saved slots (``described``). ``full`` adds everything else but
-    references. No label includes names by module.
+    references.
 
     ``inputs`` has the producer's position by input slot, then those of other edges, and ``widths`` their numbers by
     field. ``saved_refs`` has origin and storage owner by saved slot, and ``slot_labels`` labels the other contents of
@@ -257,8 +257,7 @@ class Surroundings:
 
     For radius 0, it labels the node itself, with its address if both graphs have it. Each round joins a label with
     those of the producers by slot and of the consumers. That is the colour refinement of B. Weisfeiler and A. Lehman,
-    "A reduction of a graph to a canonical form" (1968). For labels that compare graphs, see N. Shervashidze et al.,
-    "Weisfeiler-Lehman graph kernels" (2011).
+    "A reduction of a graph to a canonical form" (1968).
     """
 
     def __init__(self, graphs: tuple[NumberedGraph, NumberedGraph], addresses: tuple[list[str], list[str]]) -> None:

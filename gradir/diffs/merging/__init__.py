@@ -1,8 +1,4 @@
-"""Merge two edits of one graph.
-
-`three_way` merges the records, and `values` combines their fields. `places` finds the names of modules after both
-edits. `side` translates each graph to these names, and gives the result its order, ids and storages.
-"""
+"""Merge two edits of one graph."""
 
 from __future__ import annotations
 

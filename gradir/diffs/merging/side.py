@@ -27,13 +27,11 @@ TENSOR, TEXT, SLOT = "t", "x", "s"
 
 
 class Side:
-    """One of the three graphs, which translates its nodes, modules, cuts and storages to keys and new paths.
-
-    ``keys`` has the key of each node. The caller fills it, inputs first.
-    """
+    """One of the three graphs, which translates its nodes, modules, cuts and storages to keys and new paths."""
 
     def __init__(self, graph: Graph, number: int, places: Places) -> None:
         self.graph = graph
+        # The caller adds the key of each node, inputs first.
         self.keys: dict[str, str] = {}
         self._number = number
         self._places = places

@@ -143,7 +143,7 @@ _STALE: Final = "one side changed the shape or dtype of an input of the other si
 
 
 def input_types(node: Node, nodes: Mapping[str, Node]) -> Types:
-    """Return the dtype and shape of each input of a node; ``nodes`` has the producers."""
+    """Return the dtype and shape of each input of a node."""
     return tuple(
         nodes[ref.id].outputs[ref.output_nr]
         if ref is not None and ref.id in nodes and ref.output_nr < len(nodes[ref.id].outputs)

@@ -59,11 +59,7 @@ def report_inputs(evidence: Evidence) -> Iterator[Finding]:
     """Report input slots of nodes with the same operation that lost their edge, and those that gained one."""
     # If a node gained as many edges as it lost, its inputs only changed places. So did an input that another operation
     # of the module now reads. Edges to removed parameters do not count, since other findings report these parameters.
-    kinds: tuple[tuple[str, Level, str, str], ...] = (
-        ("lost-inputs", "error", "before", "after"),
-        ("gained-inputs", "change", "after", "before"),
-    )
-    for kind, level, side, other in kinds:
+    for kind, side, other in (("lost-inputs", "before", "after"), ("gained-inputs", "after", "before")):
         found = [(change, slot) for change in evidence.changes for slot in _find_one_sided_slots(change, side, other)]
         if not found:
             continue
@@ -77,6 +73,7 @@ def report_inputs(evidence: Evidence) -> Iterator[Finding]:
         ]
         if slots:
             nodes, numbers = zip(*slots, strict=True)
+            level: Level = "error" if side == "before" else "change"
             yield Finding(kind, level, subjects=nodes, count=len(slots), details={"slots": list(numbers)})
 
 
