@@ -86,10 +86,8 @@ class Watching(RecordingProgram):
         self.failed = self._is_lost = self._is_after_step = self._has_ended = False
         self._callback = callback
         self.tape = Tape()
-        self._optimizers, self._calls = (
-            Optimizers(self.on_step_begin, self.on_step_end, self.tape.pause),
-            Backwards(self),
-        )
+        self._optimizers = Optimizers(self.on_step_begin, self.on_step_end, self.tape.pause)
+        self._calls = Backwards(self)
         self._parameters = Parameters()
         self._movements = Movements(self._parameters, self._optimizers)
         self._graphs, self._replicas, self._scaling = GraphCounter(), Replicas(), Scaling(self._report)
