@@ -271,7 +271,7 @@ def _share_an_edge(removed: Sequence[Change], added: Sequence[Change], evidence:
     """Return whether removed and added operations may read the same node, or feed the same input of a node."""
     old, new = ({change.id for change in changes if change.subject == "node"} for changes in (removed, added))
     was_read, read = (
-        {source for key in keys for source in sources(graph.nodes[key])}
+        {source for key in keys & graph.nodes.keys() for source in sources(graph.nodes[key])}
         for keys, graph in zip((old, new), evidence.graphs, strict=True)
     )
     fed = {source for key in old for source in evidence.instead.get(key, ())}
