@@ -134,6 +134,15 @@ def test_an_input_that_another_operation_of_the_module_reads_is_neither_lost_nor
     assert not slots(found, kind)
 
 
+@pytest.mark.parametrize("op", ["add", "mul"])
+def test_an_input_that_only_a_new_operation_reads_is_lost(op: str) -> None:
+    inputs = [Node(name, role="parameter") for name in ("x", "y")]
+    was = Graph.of([*inputs, Node("mul:1", op="mul", inputs=(Ref("x", 0), Ref("y", 0)))])
+    cut = Node("mul:1", op="mul", inputs=(None, Ref("y", 0)))
+    now = Graph.of([*inputs, cut, Node(f"{op}:2", op=op, inputs=(Ref("mul:1", 0), Ref("x", 0)))])
+    assert slots(review_graphs(was, now), "lost-inputs") == [("mul:1", 0)]
+
+
 def test_slots_of_another_operation_are_not_compared() -> None:
     b = Graph.of([Node("x"), Node("y"), Node("add:1", op="pow", inputs=(Ref("x", 0), None))])
     assert not slots(review_graphs(sums("x", "y"), b), "lost-inputs")

@@ -57,8 +57,9 @@ def report_cuts(evidence: Evidence) -> Iterator[Finding]:
 
 def report_inputs(evidence: Evidence) -> Iterator[Finding]:
     """Report input slots of nodes with the same operation that lost their edge, and those that gained one."""
-    # If a node gained as many edges as it lost, its inputs only changed places. So did an input that another operation
-    # of the module now reads. Edges to removed parameters do not count, since other findings report these parameters.
+    # If a node gained as many edges as it lost, its inputs only changed places. So did an input that an equal operation
+    # of the module now reads in place of another. Edges to removed parameters do not count, since other findings report
+    # these parameters.
     for kind, side, other in (("lost-inputs", "before", "after"), ("gained-inputs", "after", "before")):
         found = [(change, slot) for change in evidence.changes for slot in _find_one_sided_slots(change, side, other)]
         if not found:
@@ -69,7 +70,7 @@ def report_inputs(evidence: Evidence) -> Iterator[Finding]:
         slots = [
             (change.id, slot)
             for change, (slot, source) in found
-            if source not in explained and readers[change.scope, names.get(source)] <= {change.id}
+            if source not in explained and readers[change.scope, change.label, names.get(source)] <= {change.id}
         ]
         if slots:
             nodes, numbers = zip(*slots, strict=True)
@@ -127,16 +128,13 @@ def _find_one_sided_slots(change: Change, side: str, other: str) -> list[tuple[i
     return slots if len(slots) > instead else []
 
 
-def _find_new_readers(evidence: Evidence, side: str) -> Mapping[tuple[str, str | None], set[str]]:
-    """Return the operations that read a node in one graph alone, by their module and the node."""
-    graph = evidence.graphs[side == "after"]
-    readers: defaultdict[tuple[str, str | None], set[str]] = defaultdict(set)
+def _find_new_readers(evidence: Evidence, side: str) -> Mapping[tuple[str, str, str | None], set[str]]:
+    """Return the changed nodes that read another node on each side, by their module, operation and the node."""
+    readers: defaultdict[tuple[str, str, str | None], set[str]] = defaultdict(set)
     for change in evidence.changes:
-        read = [ref.id for field in change.fields if isinstance(ref := getattr(field, side), Ref)]
-        if change.subject == "node" and change.kind == ("added" if side == "after" else "removed"):
-            read = sources(graph.nodes[change.id])
-        for source in read:
-            readers[change.scope, source].add(change.id)
+        for field in change.fields:
+            if isinstance(field.before, Ref) and isinstance(field.after, Ref):
+                readers[change.scope, change.label, getattr(field, side).id].add(change.id)
     return readers
 
 
