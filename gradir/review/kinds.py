@@ -66,8 +66,13 @@ def new_places(finding: Finding) -> str:
 
 
 def share(before: int, after: int, digits: str = "+.1f") -> str:
-    """Return the growth of a number in percent as a suffix, or an empty text if it was 0."""
-    return f" ({100 * (after - before) / before:{digits}} %)" if before else ""
+    """Return the growth of a number in percent as a suffix, or an empty text if it was 0 or rounds to 0.
+
+    >>> share(1_000, 1_001), share(10_000, 10_001)
+    (' (+0.1 %)', '')
+    """
+    text = format(100 * (after - before) / before, digits) if before else "0"
+    return f" ({text} %)" if text.strip("+-0.") else ""
 
 
 def _write_cuts(finding: Finding, _: Sequence[Change]) -> str:
