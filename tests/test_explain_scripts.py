@@ -229,7 +229,7 @@ def test_options_of_a_program_are_refused_before_a_script(capfd: Read) -> None:
     assert "--input is for a program" in capfd.readouterr().err
     with pytest.raises(SystemExit):
         main(["explain", "--step", "0", "train.py"])
-    assert "1 is the first" in capfd.readouterr().err
+    assert "expected integer, 1 or more, not '0'" in capfd.readouterr().err
 
 
 PARALLEL = """

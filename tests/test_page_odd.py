@@ -240,7 +240,7 @@ def test_a_link_is_copied_where_there_is_one(browser: Browser) -> None:
         frame.wait_for_function("() => window.gradir?.timings.picture > 0")
         frame.locator("[role=application]").focus()
         page.press("k")
-        assert frame.inner_text("[role=status]") == "Inside a notebook a view has no link"
+        assert frame.inner_text("[role=status]") == "A view in a notebook has no link"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

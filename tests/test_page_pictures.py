@@ -177,5 +177,5 @@ def test_a_page_that_is_not_whole_says_so(browser: Browser) -> None:
     within = browser._chromium.new_context()
     page = within.new_page()
     page.goto(address)
-    assert "not whole" in page.wait_for_selector("[role=alert]").inner_text()
+    assert "the file is incomplete" in page.wait_for_selector("[role=alert]").inner_text()
     within.close()

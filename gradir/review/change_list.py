@@ -133,7 +133,7 @@ class _Listing:
             return []
         if change.kind == "removed":
             return [self._united.path(change.id)]
-        if change.subject == "scope" or _ANY not in change.id.split("."):
+        if change.subject == "scope" or not _is_pattern(change.id):
             return [change.id]
         pairs = self._renamed.get(mask_indices(change.id), ())
         return [new for old, new in pairs if _matches_pattern(change.old_id, old) and _matches_pattern(change.id, new)]
@@ -146,6 +146,10 @@ class _Listing:
             if old != new:
                 found.setdefault(mask_indices(new), []).append((old, new))
         return found
+
+
+def _is_pattern(name: str) -> bool:
+    return _ANY in name.split(".")
 
 
 def _matches_pattern(pattern: str, path: str) -> bool:

@@ -38,7 +38,8 @@ def joint_program(target: Any) -> Program:
     if not target.compiles:
         regions = [_find_whole(found, tensors_of(result))]
     elif not regions:
-        raise CaptureError("no compiled code ran; call the result of torch.compile, or use --graph joint")
+        advice = "call the result of torch.compile, which skips nn.RNN, LSTM and GRU, or use --graph joint"
+        raise CaptureError(f"no compiled code ran; {advice}")
     return _join(regions, target)
 
 
