@@ -9,7 +9,7 @@ torch.manual_seed(0)
 
 net = nn.Linear(4, 2)
 opt = torch.optim.SGD(net.parameters(), 0.05)
-for step in range(12):
+for step in range(24):
     x = torch.randn(8, 4)
     grads = []
     for task in range(2):
@@ -17,7 +17,10 @@ for step in range(12):
         (net(x)[:, task] - x[:, task]).pow(2).mean().backward()
         grads.append([each.grad.clone() for each in net.parameters()])
     for each, *several in zip(net.parameters(), *grads):
-        each.grad = torch.stack(several).mean(0)
+        if step < 12:
+            each.grad = torch.stack(several).mean(0)
+        else:
+            each.grad.copy_(torch.stack(several).mean(0))
     opt.step()
 
 for step in range(12):

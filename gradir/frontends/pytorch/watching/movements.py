@@ -164,8 +164,10 @@ class Movements:
 
     def _find_dropped(self, optimizer: Optimizer, history: _History, moved: Moved) -> Iterator[Cause]:
         (count, place), history.dropped = history.dropped, (0, None)
-        # A program that combines several gradients by itself gives the step another tensor.
-        is_last = history.stamp is not None and history.stamp[0] == id(_first_gradient(optimizer))
+        # A program that combines several gradients by itself writes to the last one, or gives the step another tensor.
+        last, now = history.stamp, _stamp_gradient(optimizer)
+        length = 1 if self._optimizers.has_clipped else 2
+        is_last = last is not None and now is not None and last[:length] == now[:length]
         history.dropping = history.dropping + 1 if count and is_last else 0
         if history.dropping == _LEAST:
             detail = f"the step uses 1 of {count + 1} backward passes"
