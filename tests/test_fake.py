@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -71,25 +69,6 @@ class Looking(nn.Module):
 
 def kinds(target, *inputs: str, fake: bool) -> gradir.Graph:
     return run(target, *inputs, fake=fake).graph
-
-
-class Branching(nn.Linear):
-    def forward(self, x):
-        return torch.cond(x.sum() > 0, super().forward, torch.sin, (x,)).sum()
-
-
-class Scanning(nn.Linear):
-    def forward(self, x):
-        scan = importlib.import_module("torch._higher_order_ops.scan").scan
-        last, rows = scan(lambda last, row: ((last + self.weight @ row).tanh(), row * 2), torch.zeros(3), x)
-        return last.sum() + rows.sum()
-
-
-@pytest.mark.skipif(torch.__version__ < torch.torch_version.TorchVersion("2.11"), reason="such operators need data")
-@pytest.mark.parametrize("kind", [Branching, Scanning])
-def test_an_operator_that_runs_functions_needs_no_data(kind: type[nn.Linear]) -> None:
-    real, fake = (kinds(lambda: kind(3, 3)(torch.ones(3, 3)), fake=fake) for fake in (False, True))
-    assert replace(fake, producer=real.producer) == real
 
 
 def test_a_model_may_look_at_small_tensors_of_numbers_while_it_is_built() -> None:

@@ -25,7 +25,7 @@ from gradir.errors import CaptureError, SpecError
 from gradir.frontends.export.fx import describe_inputs, program_of, stack_of
 from gradir.frontends.export.program import Call, Input, Named, Part, Program, SavedOutput
 from gradir.frontends.export.reading import bare_path
-from gradir.frontends.pytorch.fake import Absent, replace_absent_devices
+from gradir.frontends.pytorch.fake import replace_absent_devices
 from gradir.frontends.pytorch.target import Traced, set_compile_stance
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import join_paths, paths_above, replace_function
@@ -44,10 +44,7 @@ def trace_call(target: Traced) -> tuple[list[Region], object]:
     log.setLevel(logging.ERROR)
     torch.compiler.reset()
     try:
-        with (
-            warnings.catch_warnings(),
-            replace_absent_devices() if target.is_fake else nullcontext() as backend.devices,
-        ):
+        with warnings.catch_warnings(), replace_absent_devices() if target.is_fake else nullcontext():
             # AOTAutograd traces the backward in anomaly mode, which warns before an error is raised.
             warnings.filterwarnings("ignore", "Error detected in")
             result = called(partial(_run, target, backend), getattr(inner, "__qualname__", type(inner).__name__))
@@ -294,7 +291,6 @@ class _Backend:
         """If it ``compiles``, use Inductor's decompositions and its partitioner only."""
         self.found: list[Region] = []
         self._names, self._compiles = names, compiles
-        self.devices: Absent | None = None
         self._options: dict[str, Any] = {}
         self._partitioners: dict[str, Callable[..., Any]] = {"default": default_partition, "min-cut": min_cut}
         if compiles:
@@ -313,10 +309,6 @@ class _Backend:
         self.found.append(region)
         places = [node for node in module.graph.nodes if node.op == "placeholder"]
         read = partial(self._read, region, [*zip(places, inputs, strict=True)])
-        if self.devices is not None:
-            for node in module.graph.nodes:
-                node.kwargs = self.devices.place_in(node.kwargs)
-            module.recompile()
 
         def compile_forward(graph: fx.GraphModule, _: object) -> Callable[..., object]:
             if not region.is_read:

@@ -45,10 +45,6 @@ class Absent:
         self.asked.add(kind)
         return torch.device("cpu")
 
-    def place_in(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the keyword arguments of an operation with the device to use."""
-        return {**options, "device": self.place(options["device"])} if "device" in options else options
-
 
 @contextmanager
 def replace_absent_devices() -> Iterator[Absent]:
@@ -62,7 +58,6 @@ def replace_absent_devices() -> Iterator[Absent]:
             accelerator = getattr(torch, "accelerator", None)
             entered.enter_context(replace_attribute(accelerator, "synchronize", lambda device=None: None))  # noqa: ARG005
             _move(entered, devices)
-        _make(entered, devices)
         if distributed.is_available():
             _distribute(entered, devices)
         yield devices
@@ -70,24 +65,16 @@ def replace_absent_devices() -> Iterator[Absent]:
         warn(f"there is no {' and no '.join(sorted(devices.asked))} device here: gradir uses cpu instead")
 
 
-def _make(entered: ExitStack, devices: Absent) -> None:
-    """Make tensors without data on the CPU, which the program or the compiler makes for a missing device."""
-    dispatch: Callable[..., object] = private.FakeTensorMode.__torch_dispatch__
-
-    def place(mode: object, func: object, types: object, args: Any = (), kwargs: Any = None) -> object:
-        return dispatch(mode, func, types, args, devices.place_in(kwargs or {}))
-
-    entered.enter_context(replace_attribute(private.FakeTensorMode, "__torch_dispatch__", place))
-
-
 def _move(entered: ExitStack, devices: Absent) -> None:
     """Keep tensors that the program moves to a missing device on the CPU."""
     move: Callable[..., torch.Tensor] = torch.Tensor.to
 
     def to(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        if "device" in options:
+            options["device"] = devices.place(options["device"])
         if args and isinstance(args[0], (str, int, torch.device)):
             args = (devices.place(args[0]), *args[1:])
-        return move(tensor, *args, **devices.place_in(options))
+        return move(tensor, *args, **options)
 
     def cuda(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         return to(tensor, _NUMBERED)
@@ -131,21 +118,18 @@ _MESHES: Final = "torch.distributed.device_mesh"
 class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
     """Makes tensors without data, except for small constant tensors, which keep their values."""
 
-    supports_higher_order_operators = True
-
-    def __init__(self) -> None:
+    def __init__(self, devices: Absent) -> None:
         super().__init__(allow_non_fake_inputs=True)
-        self._own_rules: Mapping[object, object] = getattr(import_module(private.BODIES), private.FAKE_RULES, {})
+        self._devices = devices
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not isinstance(func, private.Operator) and func not in self._own_rules:
-            # torch looks up the rule of an operator such as cond by the class of the mode, which is another here.
-            return func.python_key_table[private.FakeTensorMode](self, *args, **(kwargs or {}))
         # A mesh reads the ranks in its tensor.
         frames = frames_from(sys._getframe(1)) if _MESHES in sys.modules else ()
         if any(frame.f_globals.get("__name__") == _MESHES for frame in frames):
             with private.unset_fake_temporarily():
                 return func(*args, **(kwargs or {}))
+        if kwargs and "device" in kwargs:
+            kwargs = {**kwargs, "device": self._devices.place(kwargs["device"])}
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
@@ -187,8 +171,7 @@ def without_data() -> Iterator[None]:
             return tensor.normal_(mean, std)
 
     with ExitStack() as entered:
-        entered.enter_context(replace_absent_devices())
-        fakes = _Fakes()
+        fakes = _Fakes(entered.enter_context(replace_absent_devices()))
         swap: Callable[..., None] = torch.utils.swap_tensors
 
         def swap_fakes(*tensors: torch.Tensor) -> None:

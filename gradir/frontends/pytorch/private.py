@@ -215,13 +215,14 @@ FakeTensorMode: Final = _find(f"{_FAKE}.FakeTensorMode", "to capture without dat
 unset_fake_temporarily: Final = _find(f"{_FAKE}.unset_fake_temporarily", "to keep the tensors of meshes real")
 _REFUSED: Final = "such models are refused"
 REMEMBERED: Final = _word("torch._subclasses.meta_utils:tensor_memo", "to move a model without data", _REFUSED)
-TRUNCATED_NORMAL: Final = _word("torch.nn.init._no_grad_trunc_normal_", "to build without data", _REFUSED)
+_TRUNCATED: Final = "to build what is initialised so without data"
+TRUNCATED_NORMAL: Final = _word("torch.nn.init._no_grad_trunc_normal_", _TRUNCATED, _REFUSED)
 # torch raises one of these when a program needs the values of a tensor without data.
-_LOOKERS: Final = ("DataDependentOutputException", "DynamicOutputShapeException")
-LOOKED_AT: Final = tuple(_find(f"{_FAKE}.{name}", "to find what looks at values") for name in _LOOKERS)
+LOOKED_AT: Final = (
+    _find(f"{_FAKE}.DataDependentOutputException", "to find what looks at values"),
+    _find(f"{_FAKE}.DynamicOutputShapeException", "to find what looks at values"),
+)
 Operator: Final = _find("torch._ops.OpOverload", "to find what makes tensors of numbers alone")
-BODIES: Final = "torch._higher_order_ops.utils"
-FAKE_RULES: Final = _word(f"{BODIES}:registered_hop_fake_fns", "to run scan without data", _REFUSED, since="2.8")
 PACKET: Final = _word("operator._overloadpacket", "to find torch's formula for the FLOPs of an operation", "no FLOPs")
 schema_of: Final = _reader("operator._schema", "to find what an operation writes, and what makes tensors of numbers")
 no_dispatch: Final = _find("torch.utils._mode_utils.no_dispatch", "to compute the values of small tensors")
