@@ -232,8 +232,7 @@ def visible_fields(change: Change) -> tuple[FieldChange, ...]:
 def _ends_of(field: FieldChange) -> tuple[Ref | None, Ref | None] | None:
     """Return the nodes before and after; ``None`` if a value is no node, as in a Diff that was read from a file."""
     before, after = (None if value is UNSET else value for value in (field.before, field.after))
-    is_edge = (before is None or isinstance(before, Ref)) and (after is None or isinstance(after, Ref))
-    return (before, after) if is_edge else None
+    return (before, after) if all(end is None or isinstance(end, Ref) for end in (before, after)) else None
 
 
 def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:

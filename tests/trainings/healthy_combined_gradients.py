@@ -1,4 +1,4 @@
-"""Gradients of several tasks that the program combines itself, and an inner step that a meta-step takes back."""
+"""Gradients that the program combines or only measures, and an inner step that a meta-step takes back."""
 
 import copy
 
@@ -9,7 +9,7 @@ torch.manual_seed(0)
 
 net = nn.Linear(4, 2)
 opt = torch.optim.SGD(net.parameters(), 0.05)
-for step in range(24):
+for step in range(30):
     x = torch.randn(8, 4)
     grads = []
     for task in range(2):
@@ -21,6 +21,19 @@ for step in range(24):
             each.grad = torch.stack(several).mean(0)
         else:
             each.grad.copy_(torch.stack(several).mean(0))
+    if step >= 18:
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    opt.step()
+
+norms = []
+for step in range(12):
+    x = torch.randn(8, 4)
+    for part in x.split(2):
+        opt.zero_grad()
+        (net(part) - part[:, :2]).pow(2).mean().backward()
+        norms.append(net.weight.grad.norm().item())
+    opt.zero_grad()
+    (net(x) - x[:, :2]).pow(2).mean().backward()
     opt.step()
 
 for step in range(12):

@@ -81,7 +81,10 @@ class Movements:
         for optimizer in self._optimizers.alive:
             history = self._history_of(optimizer)
             cleared = self._optimizers.clearing_place(optimizer)
-            if is_unused and cleared is not None and history.stamp is not None:
+            if not is_unused:
+                # The program only measured the gradients of another call.
+                history.dropped = 0, None
+            elif cleared is not None and history.stamp is not None:
                 history.dropped = history.dropped[0] + 1, cleared
             now, before = _stamp_gradient(optimizer), history.stamp
             # Clipping changes the version of a gradient without clearing it, and writes to `.data` keep the version.
@@ -165,9 +168,7 @@ class Movements:
     def _find_dropped(self, optimizer: Optimizer, history: _History, moved: Moved) -> Iterator[Cause]:
         (count, place), history.dropped = history.dropped, (0, None)
         # A program that combines several gradients by itself writes to the last one, or gives the step another tensor.
-        last, now = history.stamp, _stamp_gradient(optimizer)
-        length = 1 if self._optimizers.has_clipped else 2
-        is_last = last is not None and now is not None and last[:length] == now[:length]
+        is_last = history.stamp is not None and history.stamp == _stamp_gradient(optimizer)
         history.dropping = history.dropping + 1 if count and is_last else 0
         if history.dropping == _LEAST:
             detail = f"the step uses 1 of {count + 1} backward passes"
