@@ -43,3 +43,16 @@ for step in range(12):
     (net(x) - x[:, :2]).pow(2).mean().backward()
     opt.step()
     net.load_state_dict({name: value.lerp(net.state_dict()[name], 0.5) for name, value in start.items()})
+
+x = torch.randn(8, 4)
+delta = torch.zeros(8, 4, requires_grad=True)
+attack = torch.optim.SGD([delta], 0.1)
+for _ in range(12):
+    with torch.no_grad():
+        delta.zero_()
+    attack.zero_grad()
+    (-net(x + delta).pow(2).mean()).backward()
+    attack.step()
+    opt.zero_grad()
+    net(x + delta.detach()).pow(2).mean().backward()
+    opt.step()

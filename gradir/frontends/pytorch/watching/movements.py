@@ -75,14 +75,12 @@ class Movements:
     def on_backward_begin(self, place: Place | None) -> None:
         """Record a call of backward, and whether the program cleared gradients since the last one."""
         # A step such as that of LBFGS computes several gradients itself.
-        is_between = self._optimizers.stepping is None and self._steps == self._steps_before
-        is_unused = is_between and place == self._backward
+        is_again = self._optimizers.stepping is None and (place, self._steps) == (self._backward, self._steps_before)
         self._backward, self._steps_before = place, self._steps
         for optimizer in self._optimizers.alive:
             history = self._history_of(optimizer)
             cleared = self._optimizers.clearing_place(optimizer)
-            if not is_unused:
-                # The program only measured the gradients of another call.
+            if not is_again:
                 history.dropped = 0, None
             elif cleared is not None and history.stamp is not None:
                 history.dropped = history.dropped[0] + 1, cleared
@@ -118,7 +116,9 @@ class Movements:
         rates = [float(group.get("lr", 1)) for group in optimizer.param_groups]
         history.at_zero = 0 if any(rates) else history.at_zero + 1
         yield from self._find_dropped(optimizer, history, moved)
-        names = tuple(name for name, (_, movement) in moved.items() if movement.moved)
+        # An attack of one step sets its tensor, which is in no module, back on purpose.
+        owned = self._parameters.names
+        names = tuple(name for name, (tensor, movement) in moved.items() if movement.moved and id(tensor) in owned)
         history.undone = history.undone if names else 0
         if history.undone == _UNCHANGED:
             yield add_place(Cause("undone", "error", names=names), self._optimizers.place_of(optimizer))
