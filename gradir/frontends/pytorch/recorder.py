@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from operator import is_, itemgetter
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import torch
 from msgspec.structs import replace
-from torch import nn
+from torch import fx, nn
 from torch.nn.modules import module as module_hooks
 
 from gradir.errors import CaptureError, warn
@@ -20,7 +21,7 @@ from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
 from gradir.frontends.pytorch.explaining.subject import make_subject
-from gradir.frontends.pytorch.private import DYNAMO, disable_modes, own_parameters
+from gradir.frontends.pytorch.private import DYNAMO, disable_modes, own_modules, own_parameters
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble, scope_table
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
@@ -69,6 +70,7 @@ class Recorder:
         self._calls: defaultdict[int, int] = defaultdict(int)
         self._inside: dict[int, nn.Module] = {}
         self._hooks: ExitStack | None = None
+        self.is_paused = False
         self._entered_by = 0
         self._logs: dict[Timeline, SourceLog] = {}
         self._records_flow = request.flow or request.graph == "both"
@@ -89,6 +91,7 @@ class Recorder:
             hooks.callback(module_hooks.register_module_forward_pre_hook(enter).remove)
             hooks.callback(module_hooks.register_module_forward_hook(leave, always_call=True).remove)
             hooks.enter_context(warnings_at_callers)
+            hooks.enter_context(CompiledParts(self))
             if self._request.sources:
                 hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:
@@ -349,24 +352,31 @@ class Recorder:
         return timeline
 
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
-        if type(module).__module__ == DYNAMO:
-            # The module inside this wrapper has the names of the model.
-            return
         timeline = self._timeline()
+        if type(module).__module__ == DYNAMO:
+            # The module inside this wrapper has the names of the model, and compiled code runs no hooks of it.
+            for inner in own_modules(module).values() if timeline.current is None else ():
+                self.record_outermost(inner, sys._getframe(1))
+            return
         caller = timeline.current
         inside, checks = (True, caller.checks) if caller is not None and caller.inside else surroundings()
         checks |= caller is not None and caller.checks
         if not checks:
-            if caller is None:
-                if id(module) not in self._outermost:
-                    self._variables[id(module)] = participants.variable_of(module, sys._getframe(1))
-                self._outermost[id(module)] = self._new[id(module)] = module
+            # torch calls its own modules to run compiled code.
+            if caller is None and not (self.is_paused and isinstance(module, fx.GraphModule)):
+                self.record_outermost(module, sys._getframe(1))
             self._calls[id(module)] += 1
         if inside:
             self._inside[id(module)] = module
         if self._exchanged is not None:
             self._exchanged.record_call(module)
         timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside, checks))
+
+    def record_outermost(self, module: nn.Module, frame: FrameType) -> None:
+        """Record a module that no other module called, unless it is known."""
+        if id(module) not in self._outermost:
+            self._variables[id(module)] = participants.variable_of(module, frame)
+        self._outermost[id(module)] = self._new[id(module)] = module
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         timeline = self._timeline()

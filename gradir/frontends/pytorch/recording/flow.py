@@ -34,6 +34,7 @@ from gradir.frontends.pytorch.recording.steps import (
     Step,
     Value,
     Within,
+    has_readable_values,
     role_of,
     signature_of,
     tensors_in,
@@ -79,8 +80,8 @@ class Flow:
         self.numbers: dict[Value, torch.Tensor] = {}
         """Copies of the newest scalars that were summed, so that the terms of a loss have values."""
         self.looks_at_results = False
-        self.broken = set[Value]()
-        """Results that are not finite: in float16, whose range is small, or in any dtype if `looks_at_results`."""
+        # Read later, since to wait for a device would slow the program down.
+        self._finite: list[tuple[Value, torch.Tensor]] = []
         # True while compiled code runs, which is recorded as one operation.
         self.is_paused = False
         self.called = ""
@@ -269,14 +270,19 @@ class Flow:
             self.steps.append(step)
         self._record_outputs(outputs, written)
         with private.without_overrides():
-            self.broken.update(
-                Value(len(self.steps) - 1, number)
+            self._finite.extend(
+                (Value(len(self.steps) - 1, number), tensor.isfinite().all())
                 for number, tensor in enumerate(outputs)
-                if (self.looks_at_results or tensor.dtype is torch.float16) and _is_broken(tensor)
+                if (self.looks_at_results or tensor.dtype is torch.float16) and has_readable_values(tensor)
             )
         if signature.kinds:
             self.overwritten.record_views(called, inputs, kinds, outputs)
         return result
+
+    @property
+    def broken(self) -> set[Value]:
+        """Results that are not finite: in float16, whose range is small, or in any dtype if `looks_at_results`."""
+        return {value for value, is_finite in self._finite if not is_finite}
 
     def _just_read(self, place: Place | None) -> tuple[Read, ...]:
         """Return the tensors whose values a place read since the last step, as in ``torch.Tensor([x, y])``."""
@@ -376,11 +382,6 @@ class Flow:
                 found = frame
             frame = frame.f_back
         return None if found is None else Within(private.find_function_name(found), self._place(found.f_back))
-
-
-def _is_broken(tensor: torch.Tensor) -> bool:
-    is_known = type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta
-    return is_known and tensor.is_floating_point() and not bool(tensor.isfinite().all())
 
 
 def _is_short(tensor: torch.Tensor) -> bool:

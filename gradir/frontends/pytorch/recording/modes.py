@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -58,6 +58,14 @@ class CompiledPart:
         return self._shown
 
 
+@runtime_checkable
+class ModulesRecorder(Pausable, Protocol):
+    """Records the modules that programs call."""
+
+    def record_outermost(self, module: nn.Module, frame: FrameType) -> None:
+        """Record a module that no other module called; ``frame`` is torch's frame of the call."""
+
+
 class CompiledParts:
     """While entered, reports each call of compiled code in this thread to a recorder, which it does not keep alive."""
 
@@ -96,7 +104,8 @@ class _Call:
         self._flows = [each for each in recorders if isinstance(each, Flow)]
         local = frame.f_locals
         self._function = local.get("fn")
-        self._tensors = _unique(_find_taken_tensors(self._function, [*local["args"], *local["kwargs"].values()]))
+        self._taken = [*_find_taken(self._function, [*local["args"], *local["kwargs"].values()])]
+        self._tensors = _unique(tensor for each in self._taken for tensor in _tensors_of(each))
         self._reads = [[flow.read(tensor) for tensor in self._tensors] for flow in self._flows]
         self._versions = list(map(_version, self._tensors))
         self._first = private.next_sequence_number()
@@ -112,6 +121,8 @@ class _Call:
             each.is_paused = False
             if isinstance(each, SourceMode):
                 each.record_whole(self._first, local.get("result"), caller or self._frame)
+            elif isinstance(each, ModulesRecorder):
+                self._record_modules(each)
         if not self._flows:
             return
         error = None if "result" in local else sys.exc_info()[1]
@@ -137,6 +148,18 @@ class _Call:
             flow.record_whole(part, reads, kinds, outputs or written, written=written, frame=self._frame)
             if caller is not None:
                 flow.record_variable(local["result"], caller)
+
+    def _record_modules(self, recorder: ModulesRecorder) -> None:
+        """Record the compiled module, or the modules that a compiled function can reach and the results depend on."""
+        modules = [each for each in self._taken if isinstance(each, nn.Module)]
+        owner = getattr(self._function, "__self__", None)
+        if isinstance(owner, nn.Module):
+            recorder.record_outermost(owner, self._frame)
+            return
+        leaves = set(map(id, _leaves_of(tensors_in(self._frame.f_locals.get("result")), self._first)))
+        for module in modules:
+            if not leaves.isdisjoint(map(id, members.iter_parameters_and_buffers(module))):
+                recorder.record_outermost(module, self._frame)
 
 
 _CALLS: Final[dict[FrameType, _Call]] = {}
@@ -206,17 +229,17 @@ def set_modes(modes: Iterable[Any]) -> None:
         private.push_function_mode(mode)
 
 
-def _find_taken_tensors(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tensor]:
-    """Yield the tensors in the arguments, globals and closure of a function, and in modules among these."""
-    found = [*arguments, getattr(function, "__self__", None)]
+def _find_taken(function: Any, arguments: Iterable[object]) -> Iterator[object]:
+    """Yield the arguments, globals and closure of a function."""
+    yield from arguments
+    yield getattr(function, "__self__", None)
     if inspect.isfunction(function):
-        found.extend(map(function.__globals__.get, function.__code__.co_names))
-        found.extend(value for _, value in closure_variables(function))
-    for entry in found:
-        if isinstance(entry, nn.Module):
-            yield from members.iter_parameters_and_buffers(entry)
-        else:
-            yield from tensors_in(entry)
+        yield from map(function.__globals__.get, function.__code__.co_names)
+        yield from (value for _, value in closure_variables(function))
+
+
+def _tensors_of(entry: object) -> Iterable[torch.Tensor]:
+    return members.iter_parameters_and_buffers(entry) if isinstance(entry, nn.Module) else tensors_in(entry)
 
 
 def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Tensor]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequence_number
+from gradir.frontends.pytorch.private import ACCUMULATOR, DYNAMO, own_modules, own_parameters, sequence_number
 from gradir.frontends.pytorch.reading.members import ModuleMap, has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, modules_below
 from gradir.frontends.pytorch.reading.walk import Walk
@@ -34,14 +34,18 @@ def find_strays(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str]) 
 
 
 def variable_of(module: nn.Module, frame: FrameType | None) -> str:
-    """Return the global variable with a module, in the outermost file of the user around a frame."""
+    """Return the global variable with a module or its compiled wrapper, in the user's outermost file around a frame."""
     found = ""
     for outer in frames_from(frame):
         if is_user_code(outer.f_code):
             # Not the local variables, since reading them keeps their values alive while the function runs.
-            names = (name for name, value in [*outer.f_globals.items()] if value is module)
+            names = (name for name, value in [*outer.f_globals.items()] if value is module or _wraps(value, module))
             found = next((name for name in names if name.isidentifier() and not name.startswith("_")), found)
     return found
+
+
+def _wraps(value: object, module: nn.Module) -> bool:
+    return type(value).__module__ == DYNAMO and any(inner is module for inner in own_modules(value).values())
 
 
 def add_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping[int, str]) -> Modules:

@@ -298,9 +298,16 @@ class Departures:
         return None if found is None else self._left.get(found)
 
 
+def has_readable_values(tensor: torch.Tensor) -> bool:
+    """Return whether a plain tensor of floating-point numbers has values now, not only in a CUDA graph."""
+    is_known = type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta
+    is_captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return is_known and tensor.is_floating_point() and not is_captured
+
+
 def _print_of(tensor: torch.Tensor) -> _Print | None:
     # A constant tensor, or one that is not plain, cannot be recognised.
-    if type(tensor) not in PLAIN or not tensor.is_floating_point() or tensor.is_meta:
+    if not has_readable_values(tensor):
         return None
     first: tuple[float, ...] = ()
     # Some tensors cannot be read, for instance in another layout or inside torch.func.vmap.
