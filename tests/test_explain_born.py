@@ -71,7 +71,46 @@ def scaled_after_an_unseen_product(model: nn.Module, x: torch.Tensor) -> torch.T
     return scores.softmax(-1).float().square().mean()
 
 
+def of_data_without_a_spread(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    x = torch.cat([x[:, :3], torch.ones(6, 1)], 1)
+    x = (x - x.mean(0)) / x.std(0)  # HERE
+    return F.mse_loss(model(x), torch.zeros(6, 4))
+
+
+def of_a_logarithm_in_the_data(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    x = x.relu().log()  # HERE
+    return F.mse_loss(model(x), torch.zeros(6, 4))
+
+
+def of_a_target(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    target = x.sqrt()  # HERE
+    return F.mse_loss(model(x), target)
+
+
+def of_a_weight_of_classes(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    weight = torch.tensor([1.0, 0.0, 2.0, 1.0]).reciprocal()  # HERE
+    return (model(x) * weight).mean()
+
+
+def of_data_too_large_for_autocast(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.float16):
+        hidden = model[0](x * 1e5)  # HERE
+    return F.mse_loss(model[1](hidden.float()), torch.zeros(6, 4))
+
+
+def of_filled_data(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    x = torch.cat([x[:, :3], torch.full((6, 1), torch.nan)], 1)
+    hidden = model[0](x)  # HERE
+    return F.mse_loss(model[1](hidden), torch.zeros(6, 4))
+
+
 CASES = [
+    (of_data_without_a_spread, "born", "div", ""),
+    (of_a_logarithm_in_the_data, "born", "log", ""),
+    (of_a_target, "born", "sqrt", ""),
+    (of_a_weight_of_classes, "born", "reciprocal", ""),
+    (of_data_too_large_for_autocast, "born", "linear", "its result is too large for float16"),
+    (of_filled_data, "nonfinite_input", "linear", ""),
     (scaled_after_an_unseen_product, "born", "matmul", ""),
     (of_a_negative, "born", "log", "its input is below 0 somewhere, where it is NaN"),
     (too_large_a_power, "born", "exp", "its result is too large for its dtype"),

@@ -108,7 +108,7 @@ class Recorder:
                 hooks.enter_context(RecordingMode(costs))
             if self._records_flow:
                 flow = self._flows.setdefault(timeline, Flow(timeline))
-                flow.looks_at_results = bool(self._request.values)
+                flow.finite.checks_all = bool(self._request.values)
                 for mode in (CompiledParts(flow), CallsMode(flow), RecordingMode(flow)):
                     hooks.enter_context(mode)
             self._hooks, self._entered_by = hooks.pop_all(), threading.get_ident()

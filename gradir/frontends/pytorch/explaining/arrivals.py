@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from gradir.frontends.pytorch.reading.tensors import read_stored_values
 from gradir.frontends.pytorch.reading.walk import GradFn, find_only_input
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, locate_function, locate_return
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.frontends.walks import follow
 from gradir.ir.memo import group_by_key
 
@@ -39,6 +39,15 @@ _SUBTRACTING: Final = ("LogSoftmax", "Native", "SafeSoftmax", "ScaledDotProduct"
 _MOST_ABOVE: Final = 20
 
 
+# Kinds of which the values of the data may be the origin.
+_UNKNOWN_ORIGIN: Final = frozenset({"born", "nonfinite", "nonfinite_input"})
+# Functions that write a given number, such as the minus infinity of a mask, or none.
+_FILLING: Final = frozenset(
+    {*("empty", "empty_like", "fill_", "full", "full_like", "masked_fill", "masked_fill_", "new_empty", "new_full")}
+    | {"tensor", "where"}
+)
+
+
 class Finding(NamedTuple):
     """A finding about leaves: the kind of a cause, its place, and whether it lasts."""
 
@@ -47,6 +56,13 @@ class Finding(NamedTuple):
     place: Place | None = None
     lasts: bool = True
     detail: str = ""
+
+
+def _finding_of_broken(kind: str, step: Step) -> Finding:
+    is_half = any(meta.dtype == "float16" for meta in step.outputs)
+    return Finding(
+        kind, operation_name(step), step.place, detail="its result is too large for float16" if is_half else ""
+    )
 
 
 class Judge:
@@ -63,7 +79,7 @@ class Judge:
         # A Function takes its number just before its first operation does.
         inside = ((step.number - 1, step.inside) for step in reversed(self._flow.steps))
         self._functions = {number: within for number, within in inside if within is not None}
-        self._spoils: dict[GradFn, tuple[GradFn, str, str]] = {}
+        self._spoils: dict[GradFn, Finding] = {}
         self._births = traps.NonfiniteOrigins(live)
         closed = {name for name in arrivals if is_zero(leaves[name])}
         starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
@@ -84,17 +100,17 @@ class Judge:
         fn = self._undefined or self._births.find_first_nonfinite(next(iter(reversed(self._live.grad_fns))))
         if fn is not None:
             return self._make_finding("loss_undefined", fn, detail=traps.explain_undefined(fn))
-        # Find the first step with a result that is infinite or NaN, among the results that were checked.
-        nonfinite, step = self._flow.broken, None
-        values = [value for value in map(self._flow.find_value, self._outputs) if value in nonfinite]
-        while values:
-            step = self._flow.step_of(max(values))
-            values = [] if step is None else [read.value for read in step.inputs if read.value in nonfinite]
-        if step is None:
-            return Finding("loss_undefined")
-        is_half = any(meta.dtype == "float16" for meta in step.outputs)
-        detail = "its result is too large for float16" if is_half else ""
-        return Finding("loss_undefined", operation_name(step), step.place, detail=detail)
+        step = self._find_first_broken(map(self._flow.find_value, self._outputs))
+        return Finding("loss_undefined") if step is None else _finding_of_broken("loss_undefined", step)
+
+    def _find_first_broken(self, values: Iterable[Value | None]) -> Step | None:
+        """Return the first step with a result that is infinite or NaN, among those that were checked."""
+        nonfinite, step = self._flow.finite.broken, None
+        waiting = [value for value in values if value in nonfinite]
+        while waiting:
+            step = self._flow.step_of(max(waiting))
+            waiting = [] if step is None else [read.value for read in step.inputs if read.value in nonfinite]
+        return step
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> tuple[str, Sequence[Finding]]:
         """Return whether ``none``, ``zero``, ``nonfinite`` or ``some`` arrives at a leaf, with the causes."""
@@ -183,22 +199,37 @@ class Judge:
             return Finding("nonfinite") if hook is None else Finding("hook_nonfinite", hook.name, hook.place)
         if fn not in self._spoils:
             self._spoils[fn] = self._find_spoiler(fn)
-        at, kind, detail = self._spoils[fn]
-        return self._make_finding(kind, at, detail=detail)
+        return self._spoils[fn]
 
-    def _find_spoiler(self, fn: GradFn) -> tuple[GradFn, str, str]:
-        """Return the function that first returned NaN or infinity, the kind of cause, and its details."""
+    def _find_broken_data(self, fn: GradFn) -> Step | None:
+        """Return the first step that made data of a function infinite or NaN, if these are no mask and came finite."""
+        step = self._step(fn)
+        made = None if step is None else self._find_first_broken(read.value for read in step.inputs)
+        if made is None or operation_name(made) in _FILLING:
+            return None
+        tensors = [self._flow.tensor_of(read.value) for read in made.inputs if read.value.maker == FROM_OUTSIDE]
+        is_finite = all(each is not None and bool(read_stored_values(each).isfinite().all()) for each in tensors)
+        return made if is_finite else None
+
+    def _find_spoiler(self, fn: GradFn) -> Finding:
+        """Return a finding about the function that first returned NaN or infinity."""
         growth = self._explain_growth(fn)
         if growth is not None:
-            return fn, *growth
+            kind, detail = growth
+            return self._make_finding(kind, fn, detail=detail)
         first = self._births.find_first_nonfinite(fn)
+        at, rows = fn, ""
         if first is None or not self._is_lost:
-            kind, detail = traps.explain_nonfinite(
-                self._live, fn, self._gradients.find_mask(fn), first, self._describe_line
-            )
-            return fn, kind, "; ".join(filter(None, [detail, self._describe_rows(fn)]))
-        kind, detail = traps.explain_nonfinite(self._live, first, None, None, self._describe_line)
-        return first, *(self._births.explain(first) if kind == "nonfinite" else (kind, detail))
+            mask, rows = self._gradients.find_mask(fn), self._describe_rows(fn)
+            kind, detail = traps.explain_nonfinite(self._live, fn, mask, first, self._describe_line)
+        else:
+            at = first
+            kind, detail = traps.explain_nonfinite(self._live, at, None, None, self._describe_line)
+            kind, detail = self._births.explain(at) if kind == "nonfinite" else (kind, detail)
+        made = self._find_broken_data(at) if kind in _UNKNOWN_ORIGIN and not detail else None
+        if made is not None:
+            return _finding_of_broken("born", made)
+        return self._make_finding(kind, at, detail="; ".join(filter(None, [detail, rows])))
 
     def _describe_rows(self, fn: GradFn) -> str:
         """Return a text with the samples of a batch that a function makes NaN or infinite, unless these are all."""

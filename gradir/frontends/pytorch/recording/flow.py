@@ -28,13 +28,13 @@ from gradir.frontends.pytorch.recording.steps import (
     INPLACE,
     Departures,
     Exit,
+    FiniteResults,
     Outside,
     Overwritten,
     Read,
     Step,
     Value,
     Within,
-    has_readable_values,
     role_of,
     signature_of,
     tensors_in,
@@ -79,9 +79,7 @@ class Flow:
         """Results of operations with several outputs that the program received."""
         self.numbers: dict[Value, torch.Tensor] = {}
         """Copies of the newest scalars that were summed, so that the terms of a loss have values."""
-        self.looks_at_results = False
-        # Read later, since to wait for a device would slow the program down.
-        self._finite: list[tuple[Value, torch.Tensor]] = []
+        self.finite = FiniteResults()
         # True while compiled code runs, which is recorded as one operation.
         self.is_paused = False
         self.called = ""
@@ -269,20 +267,11 @@ class Flow:
             step = Step(func, *arguments, metas, mode, inside, number, call, shown, place, failed, block, values)
             self.steps.append(step)
         self._record_outputs(outputs, written)
-        with private.without_overrides():
-            self._finite.extend(
-                (Value(len(self.steps) - 1, number), tensor.isfinite().all())
-                for number, tensor in enumerate(outputs)
-                if (self.looks_at_results or tensor.dtype is torch.float16) and has_readable_values(tensor)
-            )
+        is_of_data = mode == _GRAD and not any(tensor.requires_grad for tensor in inputs)
+        self.finite.check(len(self.steps) - 1, outputs, is_of_data=is_of_data)
         if signature.kinds:
             self.overwritten.record_views(called, inputs, kinds, outputs)
         return result
-
-    @property
-    def broken(self) -> set[Value]:
-        """Results that are not finite: in float16, whose range is small, or in any dtype if `looks_at_results`."""
-        return {value for value, is_finite in self._finite if not is_finite}
 
     def _just_read(self, place: Place | None) -> tuple[Read, ...]:
         """Return the tensors whose values a place read since the last step, as in ``torch.Tensor([x, y])``."""

@@ -298,7 +298,31 @@ class Departures:
         return None if found is None else self._left.get(found)
 
 
-def has_readable_values(tensor: torch.Tensor) -> bool:
+class FiniteResults:
+    """Knows which results of steps are not finite: in float16, whose range is small, in data, or all results."""
+
+    def __init__(self) -> None:
+        # To check all results of a model would take too long.
+        self.checks_all = False
+        # Read later, since to wait for a device would slow the program down.
+        self._found: list[tuple[Value, torch.Tensor]] = []
+
+    def check(self, step: int, outputs: Iterable[torch.Tensor], *, is_of_data: bool) -> None:
+        """Check the results of a step; ``is_of_data`` if no input has a gradient."""
+        for number, tensor in enumerate(outputs):
+            is_checked = is_of_data or self.checks_all or tensor.dtype is torch.float16
+            # Some tensors have no such operation, for instance nested ones or those in float8.
+            with suppress(RuntimeError), without_overrides():
+                if is_checked and _has_readable_values(tensor):
+                    self._found.append((Value(step, number), tensor.isfinite().all()))
+
+    @property
+    def broken(self) -> set[Value]:
+        """The checked results that contain NaN or infinity."""
+        return {value for value, is_finite in self._found if not is_finite}
+
+
+def _has_readable_values(tensor: torch.Tensor) -> bool:
     """Return whether a plain tensor of floating-point numbers has values now, not only in a CUDA graph."""
     is_known = type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta
     is_captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
@@ -307,7 +331,7 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
 
 def _print_of(tensor: torch.Tensor) -> _Print | None:
     # A constant tensor, or one that is not plain, cannot be recognised.
-    if not has_readable_values(tensor):
+    if not _has_readable_values(tensor):
         return None
     first: tuple[float, ...] = ()
     # Some tensors cannot be read, for instance in another layout or inside torch.func.vmap.
