@@ -78,7 +78,7 @@ def test_a_flow_leaves_the_autograd_graph_as_it_is(run: Run, tmp_path: Path) -> 
     assert dict(plain.nodes) == dict(flow.nodes) == dict(verified.nodes)
 
 
-def test_a_page_of_a_program_tells_the_line_that_cuts(run: Run, tmp_path: Path) -> None:
+def test_a_page_of_a_program_shows_the_line_that_cuts(run: Run, tmp_path: Path) -> None:
     for name, options in (("plain", ()), ("flow", ("--flow",))):
         done = run("export", "spec.py:half", *options, "-o", f"{name}.html")
         assert done.returncode == 0, done.stderr

@@ -85,7 +85,9 @@ def test_help_in_full_has_all_that_the_short_help_has(command: str, capfd: Read)
         assert len(whole) > len(short)
 
 
-def test_an_example_that_is_too_long_goes_on_as_a_shell_reads_it(monkeypatch: pytest.MonkeyPatch, capfd: Read) -> None:
+def test_an_example_that_is_too_long_continues_as_a_shell_reads_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: Read
+) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     lines = help_of(["help", "capture"], capfd).splitlines()
     first = next(number for number, line in enumerate(lines) if line.endswith("\\"))

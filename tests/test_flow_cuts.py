@@ -160,7 +160,7 @@ def _cut_labels(text: str) -> list[list[str]]:
     return [[re.sub(r"#(\d+);", lambda code: chr(int(code[1])), line) for line in label] for label in dot or chart]
 
 
-def test_what_has_no_place_stands_below_the_output(dot_program: str) -> None:
+def test_a_cause_without_a_place_is_below_the_output(dot_program: str) -> None:
     graph = replace(WHOLE, cuts=tuple(Cut(f"kind{number}", (f"w{number}",)) for number in range(7)))
     drawn = json.loads(run_dot(dot_program, graph.to("dot"), "json"))
     places = {node["name"]: tuple(map(float, node["pos"].split(","))) for node in drawn["objects"] if "pos" in node}

@@ -258,7 +258,7 @@ def test_hostile_words_stay_on_their_line(dot_program: str) -> None:
         assert len(tree.splitlines()) == len(gradir.export(graph, "tree").splitlines())
 
 
-def test_what_stands_for_several_nodes_has_the_mark_that_most_asks_to_be_seen() -> None:
+def test_a_node_for_several_has_their_most_urgent_mark() -> None:
     marked = apply_overlay(network(), OVERLAY)
     folded = {id_: overlay_mark(node) for id_, node in gradir_fold(marked).nodes.items()}
     assert [mark and (mark.look, mark.value, mark.is_mixed) for mark in folded.values()] == [

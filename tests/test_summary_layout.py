@@ -177,7 +177,7 @@ def test_sorting_keeps_every_row(graph: Graph, sort: str) -> None:
     assert whole(data(graph, sort=sort)["layers"]) == whole(data(graph)["layers"])
 
 
-def test_a_list_has_the_shape_of_what_leaves_it_and_a_told_caller_that_of_the_model() -> None:
+def test_a_list_has_the_shape_of_its_result_and_a_caller_that_of_the_model() -> None:
     assert rows_by_path(stacked())["h"]["output_shapes"] == [[4]]
     assert rows_by_path(stacked())[""]["output_shapes"] is None
     graph = stacked()
