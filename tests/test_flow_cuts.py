@@ -215,10 +215,10 @@ def test_what_leaves_nodes_out_leaves_them_out_of_cuts() -> None:
 
 
 def test_a_rollup_renames_them() -> None:
-    nodes = [Node("x", "leaf", outputs=META)]
+    nodes = [Node("x", "leaf", outputs=(META,))]
     for number in range(3):
         scope, behind = f"h.{number}", nodes[-1].id
-        nodes.append(Node(f"{scope}/mul:1", op="mul", scope=scope, inputs=(None, Ref(behind, 0)), outputs=META))
+        nodes.append(Node(f"{scope}/mul:1", op="mul", scope=scope, inputs=(None, Ref(behind, 0)), outputs=(META,)))
     nodes.append(Node("output", "output", inputs=(Ref(nodes[-1].id, 0),)))
     cuts = [Cut("detach", op="detach", into=f"h.{number}/mul:1", at="x", slot=0) for number in range(3)]
     rolled = rollup(Graph.of(nodes, cuts=cuts))
