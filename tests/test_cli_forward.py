@@ -92,6 +92,16 @@ def test_a_page_of_a_program_shows_the_line_that_cuts(run: Run, tmp_path: Path) 
     assert len(viewed) > 0
 
 
+@pytest.mark.parametrize(("options", "runs"), [((), 2), (("--flow",), 1)])
+def test_a_program_runs_again_for_its_page_only_without_the_flow(
+    options: tuple[str, ...], runs: int, run: Run, tmp_path: Path
+) -> None:
+    text = (tmp_path / "spec.py").read_text()
+    (tmp_path / "counted.py").write_text(text.replace("def half():", 'def half():\n    print("it runs")'))
+    done = run("export", "counted.py:half", *options, "-o", "page.html")
+    assert (done.returncode, done.stderr.count("it runs")) == (0, runs)
+
+
 @pytest.mark.parametrize(
     ("spec", "options", "said"),
     [
