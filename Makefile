@@ -18,7 +18,7 @@ JAX_SUITE = $(wildcard tests/test_jax_*.py) --doctest-modules gradir/frontends/j
 WITH_SUPPORT = PYTHONPATH=tests/support
 ANY_TORCH = $(addprefix tests/test_,private_names.py torch_releases.py capture.py verify.py run_once.py recorder.py recorder_threads.py \
 	sources.py files.py cli.py cli_check.py pytest_plugin.py cli_explain.py cli_forward.py cuts.py diff_cuts.py \
-	flow_cuts.py flow_diffs.py flow_places.py forward_built_inside.py forward_exports.py forward_graph.py forward_writes.py gradient_flow_fixture.py \
+	flow_cuts.py flow_diffs.py flow_places.py forward_built_inside.py forward_exports.py forward_graph.py forward_results.py forward_writes.py gradient_flow_fixture.py \
 	explain.py explain_cleared.py explain_forms.py explain_functions.py explain_hooks.py explain_loops.py \
 	explain_models.py explain_optimizers.py explain_outside.py explain_sizes.py explain_values.py explain_writes.py \
 	explain_zeros.py export_archive.py export_capture.py)

@@ -73,11 +73,7 @@ def measure_chain(equations: int) -> dict[str, float]:
         gradient.append(seconds(lambda: jax.make_jaxpr(jax.grad(fn))(*args)))
         capture.append(seconds(lambda: gradir.capture(fn, *args)))
     graph = gradir.capture(fn, *args)
-    return {
-        "nodes": len(graph.nodes),
-        "gradient": min(gradient),
-        "capture": min(capture),
-    }
+    return {"nodes": len(graph.nodes), "gradient": min(gradient), "capture": min(capture)}
 
 
 def alone(*arguments: str) -> dict[str, float]:
@@ -92,30 +88,17 @@ def main(*, smoke: bool) -> None:
     for scanned, checkpointed in FORMS[:1] if smoke else FORMS:
         found = alone(str(int(scanned)), str(int(checkpointed)), str(int(smoke)))
         beyond = found["capture"] - found["tracing"]
-        rows.append(
-            [
-                f"{'scanned' if scanned else 'unrolled'}{', checkpointed' * checkpointed}",
-                f"{found['nodes']:,.0f}",
-                f"{found['tracing']:.2f}",
-                f"{found['capture']:.2f}",
-                f"{beyond:.2f}",
-                f"{found['memory']:.0f}",
-            ]
-        )
+        name = f"{'scanned' if scanned else 'unrolled'}{', checkpointed' * checkpointed}"
+        seconds_taken = [f"{each:.2f}" for each in (found["tracing"], found["capture"], beyond)]
+        rows.append([name, f"{found['nodes']:,.0f}", *seconds_taken, f"{found['memory']:.0f}"])
     print(table(["LLaMA", "nodes", "make_jaxpr s", "capture s", "beyond s", "beyond MB"], rows))
     print()
     rows = []
     for equations in (40, 80) if smoke else (1_000, 10_000):
         found = measure_chain(equations)
-        rows.append(
-            [
-                f"{equations:,}",
-                f"{found['nodes']:,.0f}",
-                f"{found['gradient']:.2f}",
-                f"{found['capture']:.2f}",
-                f"{found['capture'] / found['gradient']:.2f}",
-            ]
-        )
+        gradient, capture = found["gradient"], found["capture"]
+        figures = [f"{each:.2f}" for each in (gradient, capture, capture / gradient)]
+        rows.append([f"{equations:,}", f"{found['nodes']:,.0f}", *figures])
     print(table(["equations", "nodes", "make_jaxpr(grad) s", "capture s", "capture / make_jaxpr(grad)"], rows))
 
 

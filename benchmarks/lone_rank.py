@@ -5,20 +5,16 @@ python benchmarks/lone_rank.py [--smoke]
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from measure import is_smoke, table
+from measure import is_smoke, run_measured, table
 
 SPEC = Path(__file__).parent / "meshes.py"
-MEBIBYTE = 2**20
-KIBIBYTE = 2**10
 
 
 def cost(data: int, tensors: int, layers: int, *more: str) -> list[str]:
@@ -28,25 +24,20 @@ def cost(data: int, tensors: int, layers: int, *more: str) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         output = str(Path(folder, "rank.gir"))
         command = [sys.executable, "-m", "gradir", *arguments, "-o", output, "--", str(data), str(tensors), str(layers)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
-        told = process.stderr.read()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(told)
+        done = run_measured(command, "stderr")
+        if done.status:
+            raise SystemExit(done.output)
         size = Path(output).stat().st_size
-    nodes = re.search(r": ([\d,]+) nodes?,", told)
+    nodes = re.search(r": ([\d,]+) nodes?,", done.output)
     assert nodes is not None
-    memory = used.ru_maxrss * (1 if sys.platform == "darwin" else KIBIBYTE)
     return [
         f"{data} x {tensors}",
         str(layers),
         " ".join(more) or "graph alone",
         nodes[1],
-        f"{size / KIBIBYTE:,.0f}",
-        f"{used.ru_utime + used.ru_stime:.1f}",
-        f"{memory / MEBIBYTE:,.0f}",
+        f"{size / 2**10:,.0f}",
+        done.seconds,
+        done.memory,
     ]
 
 

@@ -5,10 +5,8 @@ python benchmarks/matching.py [--smoke]
 
 from __future__ import annotations
 
-import gc
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from edit_scripts import EDITS, Script, plan, script
-from measure import is_smoke, table
+from measure import is_smoke, table, time_in_turns
 
 from gradir.diffs.matching import edit_cost, match
 
@@ -36,17 +34,6 @@ MIXED = {
 }
 
 
-def measure_match(made: Script, repetitions: int) -> tuple[int, float]:
-    """The cost that was found, and the median of the seconds it took."""
-    times = []
-    for _ in range(repetitions):
-        gc.collect()
-        start = time.perf_counter()
-        found = match(made.before, made.after)
-        times.append(time.perf_counter() - start)
-    return found.cost, statistics.median(times)
-
-
 def match_ids(made: Script) -> int:
     """The cost of matching equal ids."""
     return edit_cost(made.before, made.after, {node: node for node in made.before.nodes if node in made.after.nodes})
@@ -60,10 +47,10 @@ def rows(size: int, seeds: int, repetitions: int) -> list[list[str]]:
     lines = []
     for name, edits in {**{edit: [edit] for edit in EDITS}, **MIXED}.items():
         made = [script(plan(size, seed), edits, seed) for seed in range(seeds)]
-        results = [measure_match(each, repetitions) for each in made]
-        ratios = [ratio(cost, each.cost) for each, (cost, _) in zip(made, results, strict=True)]
+        ratios = [ratio(match(each.before, each.after).cost, each.cost) for each in made]
         naive = [ratio(match_ids(each), each.cost) for each in made]
-        seconds = statistics.median(time for _, time in results)
+        runs = {"match": lambda each: match(each.before, each.after)}
+        seconds = [time_in_turns(lambda each=each: each, runs, repetitions)["match"] for each in made]
         nodes = statistics.median(len(each.before.nodes) for each in made)
         lines.append(
             [
@@ -73,7 +60,7 @@ def rows(size: int, seeds: int, repetitions: int) -> list[list[str]]:
                 f"{max(naive):,.2f}",
                 f"{statistics.median(ratios):.3f}",
                 f"{max(ratios):.3f}",
-                f"{seconds * 1e3:,.0f}",
+                f"{statistics.median(seconds) * 1e3:,.0f}",
             ]
         )
     return lines

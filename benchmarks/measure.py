@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import statistics
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-__all__ = ["is_smoke", "run_deep", "table", "time_in_turns"]
+__all__ = ["is_smoke", "run_deep", "run_measured", "table", "time_in_turns"]
 
 T = TypeVar("T")
 
@@ -33,6 +35,25 @@ def time_in_turns(
             times[name].append(time.perf_counter() - start)
             del subject, result
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+class Done(NamedTuple):
+    """The exit status and output of a process, its processor time in seconds, and its most memory in MiB, as text."""
+
+    status: int
+    output: str
+    seconds: str
+    memory: str
+
+
+def run_measured(command: Sequence[str], stream: str = "stdout") -> Done:
+    """Run a process, and measure it; ``stream`` is the one to read."""
+    process = subprocess.Popen(command, text=True, **{stream: subprocess.PIPE})  # type: ignore[call-overload]
+    output = getattr(process, stream).read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    memory = used.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    return Done(process.returncode, output, f"{used.ru_utime + used.ru_stime:.1f}", f"{memory:,.0f}")
 
 
 def is_smoke(description: str | None) -> bool:

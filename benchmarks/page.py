@@ -45,6 +45,7 @@ MODEL_EXPLORER = ROOT / ".model-explorer" / "model_explorer" / "web_app"
 TORCHVISTA = ROOT / ".torchvista"
 PAGE = ROOT / "exporters" / "gradir_exporters" / "_page"
 META = TensorMeta("float32", (8, 8))
+PEERS = ("Model Explorer", "torchvista")
 PATIENCE = 120.0
 """Seconds after which a peer counts as one that does not end."""
 
@@ -127,7 +128,7 @@ def serve_explorer(graph: Graph) -> Callable[[Any], None]:
         if "load_graphs_json" in path:
             route.fulfill(content_type="application/json", body=answer)
         elif path.startswith("api/"):
-            known = [{**ADAPTER, "fileExts": ["json"]}] if "extensions" in path else {}
+            known = [ADAPTER] if "extensions" in path else {}
             route.fulfill(content_type="application/json", body=json.dumps(known))
         elif file.is_file():
             kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
@@ -286,16 +287,10 @@ def main() -> None:
             data = sum(map(len, re.findall("octet-stream[^>]*>([^<]*)<", page))) / 1000
             found = first_pictures(launches, Path(name), captured, 1 if smoke else 3)
             own = found.pop("the page") or 0.0
-            peers = [_cell(found.get(peer), own) for peer in ("Model Explorer", "torchvista")]
+            peers = [_cell(found.get(peer), own) for peer in PEERS]
             rows.append([f"{size:,}", f"{rate:,.0f}", f"{data:,.0f}", f"{own:,.0f}", *peers])
-        heads = [
-            "nodes",
-            "nodes a second",
-            "kB of data",
-            "first picture ms",
-            "Model Explorer (times)",
-            "torchvista (times)",
-        ]
+        heads = ["nodes", "nodes a second", "kB of data", "first picture ms"]
+        heads += [f"{peer} (times)" for peer in PEERS]
         print(table(heads, rows), flush=True)
         print()
         sizes = {"flat": 20_000, "wide": 2_000, "search": 1550, "pan": 84, "settled": 1000, "moves": 120, "frames": 90}

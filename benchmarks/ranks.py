@@ -5,9 +5,7 @@ python benchmarks/ranks.py [--smoke]
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,12 +14,10 @@ from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from measure import is_smoke, table
+from measure import is_smoke, run_measured, table
 
 from gradir.ir import Builder, Collective, Graph, Rank, Scope, Source, TensorMeta
 
-MEBIBYTE = 2**20
-KIBIBYTE = 2**10
 META = TensorMeta("float32", (64, 64))
 TENSORS = 8
 """Ranks that share a layer's matrices; the others of a column share its data."""
@@ -78,24 +74,18 @@ def write(path: Path, one: Graph, rank: int, world: int, collectives: list[Colle
 
 def cost(name: str, paths: list[Path], nodes: int, collectives: int, finding: str = "") -> list[str]:
     """One row: what is compared, what was found, and what the process took."""
-    command = [sys.executable, "-m", "gradir", "ranks", *map(str, paths)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    told = process.stdout.read()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != bool(finding) or any((each in told) != (each == finding) for each in ("HANG", "MIXED")):
-        raise SystemExit(told)
-    proved = re.search(r"^([\d,]+) collectives, each entered", told, re.MULTILINE)
-    memory = used.ru_maxrss * (1 if sys.platform == "darwin" else KIBIBYTE)
+    done = run_measured([sys.executable, "-m", "gradir", "ranks", *map(str, paths)])
+    if done.status != bool(finding) or any((each in done.output) != (each == finding) for each in ("HANG", "MIXED")):
+        raise SystemExit(done.output)
+    proved = re.search(r"^([\d,]+) collectives, each entered", done.output, re.MULTILINE)
     return [
         name,
         f"{len(paths):,}",
         f"{nodes:,}",
         f"{len(paths) * collectives:,}",
         finding.lower() or f"{proved[1] if proved else 0} proved",
-        f"{used.ru_utime + used.ru_stime:.1f}",
-        f"{memory / MEBIBYTE:,.0f}",
+        done.seconds,
+        done.memory,
     ]
 
 

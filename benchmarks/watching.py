@@ -9,7 +9,6 @@ python benchmarks/watching.py [--smoke]
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -27,7 +26,7 @@ import gradir
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from measure import table
+from measure import is_smoke, table
 
 Training = tuple[nn.Module, Optimizer, Callable[[], torch.Tensor]]
 
@@ -138,6 +137,4 @@ def main(*, small: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="small shapes, to see that it runs")
-    main(small=parser.parse_args().smoke)
+    main(small=is_smoke(__doc__))

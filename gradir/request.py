@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -68,6 +68,11 @@ class Option(NamedTuple):
     values: Mapping[str, str] = {}
 
 
+# An argument of Python functions only, and an option of a capture on several ranks.
+_argument: Final = partial(Option, uses=("capture", "explain"), flag=None)
+_distributed: Final = partial(Option, needs="collectives", uses=("program",), group="distributed")
+
+
 class Declared(NamedTuple):
     """An option as `CaptureRequest` declares it."""
 
@@ -107,10 +112,9 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
             flag="--input",
         ),
     ] = ()
-    kwargs: Annotated[
-        Mapping[str, Any] | None,
-        Option("keyword arguments of the module or function", needs="inputs", uses=("capture", "explain"), flag=None),
-    ] = None
+    kwargs: Annotated[Mapping[str, Any] | None, _argument("keyword arguments of the module or function", "inputs")] = (
+        None
+    )
     model: Annotated[
         Any,
         Option(
@@ -120,16 +124,9 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
             flag=None,
         ),
     ] = None
-    params: Annotated[
-        Any, Option("further names of tensors", needs="names", uses=("capture", "explain"), flag=None)
-    ] = None
-    argnums: Annotated[
-        int | tuple[int, ...],
-        Option("arguments to differentiate by", needs="argnums", uses=("capture", "explain"), flag=None),
-    ] = 0
-    has_aux: Annotated[
-        bool, Option("differentiate the first of two results", needs="argnums", uses=("capture", "explain"), flag=None)
-    ] = False
+    params: Annotated[Any, _argument("further names of tensors", "names")] = None
+    argnums: Annotated[int | tuple[int, ...], _argument("arguments to differentiate by", "argnums")] = 0
+    has_aux: Annotated[bool, _argument("differentiate the first of two results", "argnums")] = False
     seed: Annotated[
         Annotated[int, Meta(ge=0, le=2**63 - 1)] | None,
         Option("seed of the random numbers (default: 0)", needs="seed", uses=_PROGRAMS, metavar="N"),
@@ -171,32 +168,11 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     collectives: Annotated[
-        bool,
-        Option(
-            "record the collectives of this rank, with a dry backward",
-            needs="collectives",
-            uses=("program", "record"),
-            group="distributed",
-        ),
+        bool, _distributed("record the collectives of this rank, with a dry backward", uses=("program", "record"))
     ] = False
-    dry: Annotated[
-        bool,
-        Option(
-            "with --collectives, send no data in the captured step",
-            needs="collectives",
-            uses=("program",),
-            group="distributed",
-        ),
-    ] = False
+    dry: Annotated[bool, _distributed("with --collectives, send no data in the captured step")] = False
     step: Annotated[
-        Annotated[int, Meta(ge=1)],
-        Option(
-            "with --collectives, capture the Kth call",
-            needs="collectives",
-            uses=("program",),
-            metavar="K",
-            group="distributed",
-        ),
+        Annotated[int, Meta(ge=1)], _distributed("with --collectives, capture the Kth call", metavar="K")
     ] = 1
     values: Annotated[
         bool | None,

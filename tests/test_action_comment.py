@@ -135,7 +135,7 @@ def test_one_comment_is_made_and_then_updated(pull: Pull, tmp_path: Path) -> Non
     assert pull.tokens == {"Bearer secret"}
 
 
-def test_nothing_is_said_where_nothing_differs(pull: Pull, tmp_path: Path) -> None:
+def test_equal_graphs_make_no_comment(pull: Pull, tmp_path: Path) -> None:
     assert keep(pull, tmp_path, NONE) == "gradir: no comment, since nothing differs\n"
     assert pull.asked == ["GET"]
 

@@ -119,7 +119,7 @@ def test_outputs_that_nothing_takes_are_not_shown() -> None:
     assert ["norm", "float32[2, 3]"] in in_mermaid(b.build())
 
 
-def test_parameters_may_stand_in_the_box_of_what_takes_them() -> None:
+def test_parameters_may_be_in_the_box_of_what_takes_them() -> None:
     boxes = [
         ["add", "float32[2, 3]"],
         ["addmm(·, None, ·)", "float32[2, 3]", "bias [2, 3]"],
@@ -132,7 +132,7 @@ def test_parameters_may_stand_in_the_box_of_what_takes_them() -> None:
     assert sorted(in_mermaid(linear(), parameters="inline")) == boxes
 
 
-def test_a_parameter_that_something_is_said_of_stays_a_box() -> None:
+def test_a_parameter_that_something_is_reported_of_stays_a_box() -> None:
     nodes = [
         Node("w", "parameter", ext={"diff": "added"}, outputs=(META,)),
         Node("v", "parameter", ext={"overlay": ("alarm", "zero", "gradient", "zero", False)}),

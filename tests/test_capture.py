@@ -129,7 +129,7 @@ def test_a_tensor_changed_after_it_was_saved_is_stale() -> None:
     assert graph.nodes["exp:1"].saved[0].state == "stale"
 
 
-def test_an_output_made_in_place_is_held() -> None:
+def test_an_output_made_in_place_is_recorded() -> None:
     x = leaf(3).clone()
     y = nn.functional.relu(x, inplace=True)
     assert slots(gradir.capture(y * 2), "relu:1")["result"] == ((3,), 12, Ref("relu:1", 0), "", "held")

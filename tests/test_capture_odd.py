@@ -90,7 +90,7 @@ def test_parameters_are_unreached_when_detached_aliases_were_used(size: tuple[in
         assert [cut.names for cut in gradir.capture(y, model=model).cuts] == [("weight",)]
 
 
-def test_slices_of_one_buffer_do_not_stand_for_each_other() -> None:
+def test_slices_of_one_buffer_do_not_replace_each_other() -> None:
     buffer = torch.ones(8)
     model = nn.Linear(2, 2, bias=False)
     model.weight = nn.Parameter(buffer[:4].view(2, 2))

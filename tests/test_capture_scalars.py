@@ -81,7 +81,7 @@ def test_a_tensor_of_the_users_shows_no_value_where_its_dtype_is_the_default_one
         torch.set_default_dtype(torch.float32)
 
 
-def test_it_stands_beside_the_other_attributes_sorted():
+def test_it_is_beside_the_other_attributes_sorted():
     fn = torch.addcmul(leaf(3), leaf(3), leaf(3), value=0.5)
     assert attributes_of(fn, "addcmul:1") == {"value": 0.5}
     node = gradir.capture(torch.special.xlogy(leaf(3), 2.5)).nodes["xlogy:1"]

@@ -148,7 +148,7 @@ class Workers(Pair):
         return call_in_thread(lambda: self.a(x)) + call_in_thread(lambda: self.b(x).sin())
 
 
-def test_modules_in_worker_threads_are_right_where_numbers_tell() -> None:
+def test_modules_in_worker_threads_are_right_where_numbers_decide() -> None:
     class Mixed(Pair):
         def forward(self, x):
             return self.a(x) + call_in_thread(lambda: self.b(x))

@@ -240,7 +240,7 @@ def test_a_file_without_a_recorded_flow_says_that_it_does_not_know(
     ]
 
 
-def test_a_file_with_cuts_tells_their_places(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_with_cuts_shows_their_places(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "loss.gir"
     cut = Cut("detach", ("b", "w"), op="detach", source=Source("net.py", 12, "f"))
     gradir.save(stored(Cut("unreached", ("b",)), Cut("unreached", ("c",)), cut), path)

@@ -232,7 +232,7 @@ def test_an_unknown_format_is_reported_of_pictures(name: str, capfd: Read) -> No
         everything().to("svg")
 
 
-def test_wrong_options_of_a_picture_are_said_to_be_its_own(capfd: Read) -> None:
+def test_wrong_options_of_a_picture_are_reported_as_its_own(capfd: Read) -> None:
     assert main(["export", "everything.gir", "--to", "png", "-O", "colour=red"]) == 2
     assert main(["export", "everything.gir", "--to", "png", "-O", "theme=red"]) == 2
     assert main(["view", "everything.gir", "--to", "svg", "-O", "theme=red"]) == 2

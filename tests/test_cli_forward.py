@@ -78,7 +78,7 @@ def test_a_flow_leaves_the_autograd_graph_as_it_is(run: Run, tmp_path: Path) -> 
     assert dict(plain.nodes) == dict(flow.nodes) == dict(verified.nodes)
 
 
-def test_a_page_of_a_program_tells_the_line_that_cuts(run: Run, tmp_path: Path) -> None:
+def test_a_page_of_a_program_shows_the_line_that_cuts(run: Run, tmp_path: Path) -> None:
     for name, options in (("plain", ()), ("flow", ("--flow",))):
         done = run("export", "spec.py:half", *options, "-o", f"{name}.html")
         assert done.returncode == 0, done.stderr
@@ -90,6 +90,16 @@ def test_a_page_of_a_program_tells_the_line_that_cuts(run: Run, tmp_path: Path) 
     plain, flow, viewed = ((tmp_path / f"{name}.html").read_bytes() for name in ("plain", "flow", "viewed"))
     assert plain == flow
     assert len(viewed) > 0
+
+
+@pytest.mark.parametrize(("options", "runs"), [((), 2), (("--flow",), 1)])
+def test_a_program_runs_again_for_its_page_only_without_the_flow(
+    options: tuple[str, ...], runs: int, run: Run, tmp_path: Path
+) -> None:
+    text = (tmp_path / "spec.py").read_text()
+    (tmp_path / "counted.py").write_text(text.replace("def half():", 'def half():\n    print("it runs")'))
+    done = run("export", "counted.py:half", *options, "-o", "page.html")
+    assert (done.returncode, done.stderr.count("it runs")) == (0, runs)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from gradir.cli import capture_command
 from gradir.cli.main import COMMANDS, main
 
 Read = pytest.CaptureFixture[str]
@@ -85,12 +86,24 @@ def test_help_in_full_has_all_that_the_short_help_has(command: str, capfd: Read)
         assert len(whole) > len(short)
 
 
-def test_an_example_that_is_too_long_goes_on_as_a_shell_reads_it(monkeypatch: pytest.MonkeyPatch, capfd: Read) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    lines = help_of(["help", "capture"], capfd).splitlines()
+@pytest.mark.parametrize("width", range(30, 100, 7))
+def test_an_example_that_is_too_long_continues_as_a_shell_reads_it(
+    width: int, monkeypatch: pytest.MonkeyPatch, capfd: Read
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = help_of(["help", "capture"], capfd)
+    lines = text.splitlines()
     first = next(number for number, line in enumerate(lines) if line.endswith("\\"))
-    assert lines[first].startswith("  gradir capture ")
+    assert lines[first].startswith(("  gradir capture ", "  torchrun "))
     assert lines[first + 1].startswith("    ")
+    # No option is broken at a hyphen.
+    shell = re.sub(r" \\\n +", " ", text)
+    assert all(f"  {example.partition('  # ')[0]}\n" in shell for example in capture_command.EXAMPLES)
+
+
+def test_a_topic_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, capfd: Read) -> None:
+    monkeypatch.setenv("COLUMNS", "66")
+    assert 56 < max(map(len, help_of(["help", "program"], capfd).splitlines())) <= 66
 
 
 @pytest.mark.parametrize(

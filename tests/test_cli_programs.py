@@ -91,7 +91,7 @@ def line_of(code: str) -> int:
 
 @pytest.mark.parametrize("spec", ["net.py:loss", "net:loss"])
 @pytest.mark.parametrize("command", ["capture", "check", "export", "explain", "view"])
-def test_what_stands_behind_two_dashes_reaches_the_program(
+def test_arguments_after_two_dashes_reach_the_program(
     command: str, spec: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(folder))

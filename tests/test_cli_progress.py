@@ -88,13 +88,13 @@ def test_a_loop_that_was_left_early_ends_its_own_stage(told: Told) -> None:
         ("convert a.gir c.gir", ("writing the graph",)),
     ],
 )
-def test_commands_tell_what_they_do(line: str, stages: tuple[str, ...], folder: Path, told: Told) -> None:
+def test_commands_show_their_stages(line: str, stages: tuple[str, ...], folder: Path, told: Told) -> None:
     assert main(line.split()) in {0, 1}
     assert set(stages) <= set(told.seen)
     assert told == []
 
 
-def test_drawing_tells_what_dot_lays_out(folder: Path, told: Told, dot_program: str) -> None:
+def test_drawing_shows_the_layout_of_dot(folder: Path, told: Told, dot_program: str) -> None:
     assert main(["export", "b.gir", "--to", "svg", "-o", "b.svg"]) == 0
     assert "dot lays out 5 boxes and 4 arrows" in told.seen
 

@@ -127,7 +127,7 @@ def test_a_gradient_in_a_compiled_function_is_traced_as_ever(scripts: Path) -> N
 
 
 @pytest.mark.parametrize("step", ["1", "2", "13"])
-def test_a_later_call_goes_on_and_changes_nothing_of_the_training(step: str, capfd: Read) -> None:
+def test_a_later_call_continues_and_changes_nothing_of_the_training(step: str, capfd: Read) -> None:
     done = forked.run([sys.executable, "loop.py"], text=True, check=True)
     assert ran("-o", "first.gir", "loop.py") == 0
     assert capfd.readouterr().out == ""

@@ -171,7 +171,7 @@ def test_only_the_node_that_compiled_code_returned_has_the_variable(counting: An
     assert [node.names for node in rec.capture(z).nodes.values() if node.op in {"exp", "compiled_function"}] == [("z",)]
 
 
-def test_recording_lines_goes_on_behind_compiled_code_that_raised(counting: Any) -> None:
+def test_recording_lines_continues_behind_compiled_code_that_raised(counting: Any) -> None:
     run = torch.compile(lambda x: x @ torch.ones(5, 5), backend=counting)
     x = leaf(2)
     with gradir.record(sources=True) as rec:
@@ -302,7 +302,7 @@ def test_what_is_lost_inside_is_reported_as_far_as_it_is_known(counting: Any) ->
     assert [cause.kind for cause in rec.explain(whole).causes if set(cause.names) - set(detached)] == []
 
 
-def test_what_compiled_code_holds_unseen_is_not_said_to_be_unused(counting: Any) -> None:
+def test_hidden_parameters_of_compiled_code_are_not_reported_as_unused(counting: Any) -> None:
     class Step:
         def __init__(self) -> None:
             self.heads, self.idle = Heads(), nn.Linear(2, 1)
@@ -323,7 +323,7 @@ def test_what_compiled_code_holds_unseen_is_not_said_to_be_unused(counting: Any)
     assert statuses == {"heads.one": "reached", "heads.other": "unreached", "outer": "unused"}
 
 
-def test_what_raises_is_named_and_recording_goes_on(counting: Any) -> None:
+def test_code_that_raises_is_named_and_recording_continues(counting: Any) -> None:
     run = torch.compile(lambda x: x @ torch.ones(5, 5), backend=counting)
     x = leaf(2)
     rec = gradir.record(flow=True)

@@ -143,7 +143,7 @@ def test_another_spelling_computes_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_what_computes_something_else_is_not_said_to_be_the_same(name: str) -> None:
+def test_graphs_that_compute_something_else_are_not_reported_as_the_same(name: str) -> None:
     assert largest_difference(*OTHER[name]) > 1e-6
     assert not verdict(*OTHER[name])
 
@@ -187,7 +187,7 @@ def test_constants_have_to_be_equal_too() -> None:
     assert compared(one, other), "an edit of a number that was written out"
 
 
-def test_of_constants_that_are_too_long_for_a_graph_the_condition_is_said() -> None:
+def test_constants_that_are_too_long_for_a_graph_have_their_condition_reported() -> None:
     one, other = (lambda p, n=n: p["b"].unsqueeze(0).squeeze(0) * torch.tensor([n] * 17).sum() for n in (0.5, 3.0))
     found = compared(one, lambda p: p["b"] * torch.tensor([3.0] * 17).sum())
     assert found.findings[0].text == "computes the same result in other operations, if its 1 constant is equal too"
@@ -240,7 +240,7 @@ def program(steps: list[str]) -> Function:
 
 @many
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=7), st.data())
-def test_programs_that_are_said_to_be_the_same_are(steps: list[str], data: st.DataObject) -> None:
+def test_programs_that_are_reported_as_the_same_are(steps: list[str], data: st.DataObject) -> None:
     other = list(steps)
     for _ in range(data.draw(st.integers(0, 2))):
         at = data.draw(st.integers(0, len(other)))

@@ -228,7 +228,7 @@ def test_each_field_is_reported_by_its_path(
     assert node_fields(before, after) == fields
 
 
-def test_a_removed_node_stands_where_it_stood() -> None:
+def test_a_removed_node_is_where_it_was() -> None:
     a = Graph.of([Node(name) for name in "qarbs"])
     b = Graph.of([Node(name) for name in "axby"])
     changes = [(change.kind, change.id) for change in compare(a, b).changes]

@@ -136,7 +136,7 @@ def test_an_order_that_alone_is_another_is_shown() -> None:
     assert found.to("text").splitlines()[1:] == ["", "(whole graph)", "  ~ order", "      nodes: a:1 -> b:1"]
 
 
-def test_what_came_and_went_stands_in_the_order_of_the_model() -> None:
+def test_added_and_removed_nodes_are_in_the_order_of_the_model() -> None:
     a = network(3, special={2: "exp"}, extra="pool")
     b = replace(network(3, special={0: "sin"}), scopes=network(3).scopes)
     lines = [line.split()[0] if line[:1] != " " else line.split()[2] for line in brief(a, b).splitlines()[1:] if line]
@@ -299,7 +299,7 @@ def test_twice_as_many_changes_take_twice_as_many_steps(equal: bool) -> None:
     assert steps[1] < 2.1 * steps[0]
 
 
-def test_twice_as_many_modules_that_came_take_twice_as_many_steps() -> None:
+def test_twice_as_many_modules_that_were_added_take_twice_as_many_steps() -> None:
     steps = []
     for layers in (50, 100):
         sides = network(1), network(layers)
@@ -334,7 +334,7 @@ def test_a_report_names_every_changed_node(pair: tuple[Graph, Graph]) -> None:
         assert line in text or line.replace(" scope ", " module ", 1) in text
 
 
-def test_the_command_line_tells_little_or_everything(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_shows_little_or_everything(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     a, b = EDITS["layer"]
     files = [str(tmp_path / f"{side}.gir") for side in "ab"]
     for path, graph in zip(files, (a, b), strict=True):

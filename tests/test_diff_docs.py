@@ -50,7 +50,7 @@ def test_what_is_empty_is_left_out() -> None:
     assert set(written) == {"format", "version", "before", "after"}
 
 
-def test_the_example_prints_what_stands_there(
+def test_the_example_prints_the_documented_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")

@@ -88,7 +88,7 @@ def test_a_diff_of_a_newer_minor_version_is_read_with_a_warning() -> None:
 @pytest.mark.parametrize(
     "path", [[], ["before"], ["changes", 0], ["script"], ["script", "nodes", 0], ["script", "nodes", 0, "after", 0]]
 )
-def test_what_is_ignored_in_a_diff_is_said(path: list[str | int], key: str) -> None:
+def test_a_diff_reports_ignored_changes(path: list[str | int], key: str) -> None:
     found = gradir.diff(everything(), edit_sample())
     document = holder = json.loads(encode(found))
     for part in path:

@@ -78,7 +78,7 @@ def test_the_way_back_loses_what_the_way_there_gained(pair: tuple[Graph, Graph])
     assert gained == sorted(slots(back, "lost-inputs"))
 
 
-def test_another_order_stands_last() -> None:
+def test_another_order_is_last() -> None:
     a = [
         Node("x/exp:1", op="exp", scope="x"),
         Node("y/sin:1", op="sin", scope="y"),

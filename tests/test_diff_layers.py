@@ -101,7 +101,7 @@ def test_halves_of_layers_of_any_form_are_exchanged_in_place(form: str, monkeypa
     assert all(layer(before) == layer(after) for before, after in found.items())
 
 
-def test_another_node_of_the_name_is_said_to_be_another() -> None:
+def test_another_node_of_the_name_is_reported_as_another() -> None:
     def chain(op: str) -> Graph:
         reader = Node("sin:1", op="sin", inputs=(Ref("f:1", 0),))
         return Graph.of([Node("x"), Node("f:1", op=op, role="function" if op else "leaf"), reader])
@@ -114,6 +114,6 @@ def test_another_node_of_the_name_is_said_to_be_another() -> None:
 
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", EDITS)
-def test_twelve_lines_tell_an_edit_and_its_undoing(name: str, back: bool) -> None:
+def test_twelve_lines_describe_an_edit_and_its_undoing(name: str, back: bool) -> None:
     found = review_graphs(*((capture_edit(name), plain()) if back else (plain(), capture_edit(name))))
     assert sum(map(bool, str(found).splitlines())) <= 12

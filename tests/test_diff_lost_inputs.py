@@ -148,6 +148,6 @@ def test_slots_of_another_operation_are_not_compared() -> None:
     assert not slots(review_graphs(sums("x", "y"), b), "lost-inputs")
 
 
-def test_a_diff_that_was_read_tells_them_too() -> None:
+def test_a_diff_that_was_read_reports_them_too() -> None:
     diff = gradir.diff(plain(), capture_edit("detached-residual"))
     assert "6 lost inputs: " in str(decode(encode(diff))).splitlines()[0]

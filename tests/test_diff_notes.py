@@ -73,7 +73,7 @@ def test_what_was_frozen_is_one_line_and_back_again(frozen: list[str], text: str
     assert f"\n**Frozen:** `{text}`  \n" in markdown(a, b, found)
 
 
-def test_both_are_said() -> None:
+def test_both_are_reported() -> None:
     texts = ["frozen: h.2 (2 parameters, 12 elements)", "unfrozen: h.0 (2 parameters, 8 elements)"]
     assert notes_of(linear("h.0"), linear("h.2")) == texts
 
@@ -86,7 +86,7 @@ def test_a_parameter_that_is_kept_as_a_buffer_has_left_the_graph_too() -> None:
     ]
 
 
-def test_nothing_is_said_that_the_table_does_not_prove() -> None:
+def test_nothing_is_reported_that_the_table_does_not_prove() -> None:
     a, b = linear(), linear("h.1")
     assert notes_of(a, replace(b, scopes=a.scopes)) == [], "as many are trainable: they are not reached"
     fewer = [replace(scope, own=0, total=0) if scope.path == "h.1" else scope for scope in b.scopes.values()]

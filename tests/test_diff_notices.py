@@ -39,7 +39,7 @@ def test_graphs_of_another_framework_are_compared_and_said_to_be(
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_source_lines_of_one_side_only_are_said_to_be_that(
+def test_source_lines_of_one_side_only_are_named_as_such(
     first: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bare = Graph.of([Node("exp:1", op="exp")])

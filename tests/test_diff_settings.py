@@ -49,7 +49,7 @@ def texts(a: Graph, b: Graph) -> list[str]:
         ("nll_loss", {"reduction": 1, "ignore_index": -100}, "nll_loss(reduction=mean)"),
     ],
 )
-def test_what_came_and_went_says_what_is_set(op: str, attrs: dict[str, AttrValue], told: str | None) -> None:
+def test_added_and_removed_nodes_show_their_settings(op: str, attrs: dict[str, AttrValue], told: str | None) -> None:
     told = told or "avg_pool2d(count_include_pad=false, padding=[0, 1])"
     without, with_it = graph(Node("x")), chain(op, **attrs)
     for text in texts(without, with_it):

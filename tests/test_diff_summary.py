@@ -161,7 +161,7 @@ def test_what_only_has_the_sizes_of_a_new_module_is_no_edit() -> None:
         (["p=0.1", "p=0.5", "p=0.5"], "Norm(p=0.1) m0 left out", "Norm(p=0.1) put in as m0"),
     ],
 )
-def test_modules_that_came_or_went_are_reported_together_but_for_sizes(
+def test_added_and_removed_modules_are_reported_together_but_for_sizes(
     details: list[str], left_out: str, put_in: str
 ) -> None:
     def graph(*details: str) -> Graph:

@@ -90,7 +90,7 @@ def test_beside_an_edit_that_adds_much_it_is_a_headline_too() -> None:
     assert len(diff.to("markdown").encode()) <= 12_000
 
 
-def test_what_else_changed_stands_below_it() -> None:
+def test_other_changes_are_listed_below_it() -> None:
     lines = str(gradir.diff(plain(), capture_edit("width"))).splitlines()
     assert lines[-2:] == [
         "  ~ blocks.0.attn/div:1  div float32[2, 2, 16, 16]",

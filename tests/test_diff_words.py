@@ -79,7 +79,7 @@ def test_a_comment_has_a_picture_or_says_why_not_and_is_no_book(name: str, back:
         assert entry.kind != "same" or not shown or not drawn.keys().isdisjoint(shown)
 
 
-def test_a_picture_that_is_too_large_is_said_to_be() -> None:
+def test_a_picture_that_is_too_large_is_named_as_such() -> None:
     a, b = (Graph.of([Node(f"f{n}:1", op=op, scope=f"m{n}") for n in range(130)]) for op in ("exp", "sin"))
     report = gradir.diff(a, b).to("markdown")
     assert "\nNo picture: it would have 130 boxes; gradir diff --format html shows all of them.\n" in report

@@ -80,7 +80,7 @@ def test_the_adapter_that_counts_a_tensor_of_both_is_reported_with_the_other() -
 
 
 @pytest.mark.parametrize("name", ["sdpa", "norm", "tied", "autocast"])
-def test_what_keeps_its_name_is_not_said_to_be_renamed(name: str) -> None:
+def test_a_module_that_keeps_its_name_is_not_reported_as_renamed(name: str) -> None:
     assert not renamed(name)
 
 
@@ -107,7 +107,7 @@ WRAPPED = {
 
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", WRAPPED)
-def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -> None:
+def test_a_wrapped_module_is_reported_as_wrapped_and_nothing_else(name: str, back: bool) -> None:
     graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
     told = {next(change_lines(change)).text for change in found.changes if change.subject == "module"}

@@ -189,7 +189,7 @@ def test_unknown_roles_are_drawn() -> None:
     assert 'n0 [label="Token" tooltip="t" class="token-x" fillcolor="#ecd3e3"]' in text
 
 
-def test_unknown_shape_and_state_are_said() -> None:
+def test_unknown_shape_and_state_are_reported() -> None:
     b = Builder()
     b.output(b.function("exp", [b.tensor("x", TensorMeta())], [META], saved=[(Saved("self", state="freed"), None)]))
     text = export(b.build(), show_saved=True)
@@ -369,7 +369,7 @@ def test_pydot_has_the_theme_and_the_legend_too() -> None:
         ({"thme": "dark"}, "exporter 'dot' has no option 'thme' (did you mean 'theme'?): its options are "),
     ],
 )
-def test_wrong_options_of_an_object_are_said_as_everywhere(options: dict[str, object], said: str) -> None:
+def test_wrong_options_of_an_object_are_reported_as_everywhere(options: dict[str, object], said: str) -> None:
     for make in (to_pydot, to_graphviz):
         with pytest.raises(ExportError) as caught:
             make(everything(), **options)

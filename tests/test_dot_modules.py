@@ -72,7 +72,7 @@ def test_deep_nesting_is_drawn_to_a_limit(dot_program: str) -> None:
 
 
 @pytest.mark.parametrize("show_saved", [False, True])
-def test_modules_stand_in_a_column(show_saved: bool, dot_program: str) -> None:
+def test_modules_are_in_a_column(show_saved: bool, dot_program: str) -> None:
     picture = Picture(run_dot(dot_program, export(linears(6), show_saved=show_saved), "json"))
     boxes = [tuple(map(float, cluster["bb"].split(","))) for cluster in picture.clusters.values()]
     layers = sorted((box for box in boxes if box != max(boxes, key=lambda b: b[3] - b[1])), key=lambda b: -b[3])

@@ -92,7 +92,7 @@ def test_a_whole_module_is_one_box_with_what_is_in_it(kind: str) -> None:
     assert len(part.nodes) == 4, "with the layer before, and the head that reads from it and its output"
 
 
-def test_equal_modules_that_came_are_one_box_in_the_flow() -> None:
+def test_equal_modules_that_were_added_are_one_box_in_the_flow() -> None:
     a, b = stack(["gelu"] * 3), stack(["gelu"] * 12)
     part = drawn(a, b)
     (whole,) = [node for node in part.nodes.values() if node.role == "module"]
@@ -220,7 +220,7 @@ def test_what_reads_a_new_module_is_listed_below_it() -> None:
     ]
 
 
-def test_a_cause_comes_before_what_follows_from_it() -> None:
+def test_a_cause_is_before_what_follows_from_it() -> None:
     def model(rows: int, eps: float) -> Graph:
         b = Builder()
         x = b.tensor("x", META)

@@ -77,12 +77,12 @@ def test_an_error_survives_a_copy_between_processes(error: gradir.GradirError) -
         lambda: gradir.unpatch("a.gir", gradir.diff(everything(), everything())),
     ],
 )
-def test_a_name_in_place_of_a_graph_is_said_to_be_one(call: Callable[[], object]) -> None:
+def test_a_name_in_place_of_a_graph_is_named_as_such(call: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match=r"expected a gradir\.Graph, got \w+; gradir\.load reads a file"):
         call()
 
 
-def test_what_is_no_diff_is_said_to_be_none() -> None:
+def test_a_document_that_is_no_diff_is_named_as_such() -> None:
     for apply in (gradir.patch, gradir.unpatch):
         with pytest.raises(TypeError, match=r"expected a gradir\.Diff, got NoneType"):
             apply(everything(), None)

@@ -79,7 +79,7 @@ def test_an_earlier_backward_that_frees_nothing_of_a_loss_is_no_reason(way: str)
     assert "the backward has already run" in found.verdict
 
 
-def test_good_gradients_in_grad_are_said_to_be_read_there() -> None:
+def test_good_gradients_in_grad_are_reported_as_read_there() -> None:
     found = after_backward("fine")
     assert found.level == "none"
     assert found.verdict.startswith("Both parameters get a gradient. Values are those of `.grad`:")
@@ -109,7 +109,7 @@ def test_a_large_graph_says_which_option_examines_it(monkeypatch: pytest.MonkeyP
     assert rec.explain(loss, values=True).status("weight") == "nonfinite"
 
 
-def test_a_backward_that_gradir_may_not_run_is_said() -> None:
+def test_a_backward_that_gradir_may_not_run_is_reported() -> None:
     model = nn.Linear(2, 2, device="meta")
     with gradir.record(model, flow=True) as rec:
         loss = model(torch.ones(1, 2, device="meta")).sum()

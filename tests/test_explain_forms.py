@@ -98,7 +98,7 @@ def test_what_a_notebook_shows_is_a_table_and_a_list_and_no_markup_of_names() ->
     assert tags == {**once, "tr": 2, "th": 2, "td": 2, "li": items + len(causes) - 1, "strong": 1 + len(causes)}
 
 
-def test_names_of_one_tensor_count_once_and_stand_together() -> None:
+def test_names_of_one_tensor_count_once_and_are_listed_together() -> None:
     names = ("embed.weight", "head.weight")
     cause = Cause("frozen", "info", "", (*names, "head.bias"))
     found = Explanation(

@@ -41,7 +41,7 @@ def test_a_frozen_model_is_an_error_where_nothing_learns_and_else_none() -> None
     assert (cause.kind, cause.level, len(cause.names)) == ("frozen", "error", 4)
 
 
-def test_a_model_that_is_frozen_throughout_is_said_to_be() -> None:
+def test_a_model_that_is_frozen_throughout_is_named_as_such() -> None:
     model = Model().requires_grad_(requires_grad=False)
     with gradir.record(model, flow=True) as rec:
         loss = model(torch.ones(1, 3)).sum()
@@ -254,7 +254,7 @@ def test_a_module_made_inside_the_recording_is_known_by_its_names() -> None:
     assert rec.explain(loss).statuses == dict.fromkeys(dict(model.named_parameters()), "reached")
 
 
-def test_a_metric_without_a_graph_may_stand_beside_the_loss() -> None:
+def test_a_metric_without_a_graph_may_be_beside_the_loss() -> None:
     a = leaf()
     with gradir.record(flow=True) as rec:
         loss = a.exp().sum()
@@ -282,7 +282,7 @@ def test_a_derivative_that_keeps_its_graph_is_no_cut() -> None:
     assert (found.statuses, found.causes) == ({"a": "reached", "c": "reached"}, ())
 
 
-def test_what_cannot_be_explained_is_said_in_one_line() -> None:
+def test_an_object_that_cannot_be_explained_is_reported_in_one_line() -> None:
     a = leaf()
     with gradir.record() as rec:
         loss = a.sum()
@@ -324,7 +324,7 @@ def test_a_derivative_without_its_graph_is_reported_where_another_term_reaches_a
     assert set(found.statuses.values()) == {"reached"}
 
 
-def test_what_lacks_its_gradient_comes_first_and_is_what_is_allowed() -> None:
+def test_what_lacks_its_gradient_is_first_and_is_what_is_allowed() -> None:
     model = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("stem", "body", "spare")})
     with gradir.record(model, flow=True) as rec:
         h = model["body"](model["stem"](torch.ones(1, 3)))

@@ -129,7 +129,7 @@ def logged_by_name(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [logged, logged_by_name])
-def test_of_a_number_that_is_handed_to_a_call_it_is_said_that_it_may_go_no_further(program: Program) -> None:
+def test_a_number_passed_to_a_call_is_reported_as_one_that_may_end_there(program: Program) -> None:
     (cause,) = explained(program).causes
     assert (cause.kind, cause.level, cause.names) == ("exit", "info", SIDE)
     assert cause.detail == "a call gets it here, which may not use it"
@@ -197,7 +197,7 @@ def a_factor_of_one_beside_an_index(m: Any, x: torch.Tensor) -> torch.Tensor:
         a_factor_of_one_beside_an_index,
     ],
 )
-def test_a_number_that_goes_on_is_an_error(program: Program) -> None:
+def test_a_number_that_continues_is_an_error(program: Program) -> None:
     (cause,) = (cause for cause in explained(program).causes if cause.level == "error")
     assert (cause.kind, cause.names) == ("exit", SIDE)
     assert cause.source is not None

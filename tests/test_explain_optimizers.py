@@ -277,7 +277,7 @@ def test_what_is_frozen_is_reported_first_and_is_an_error_of_its_optimizer() -> 
     assert [(cause.kind, cause.level) for cause in report.causes] == [("frozen", "info")]
 
 
-def test_tensors_without_a_name_are_held_against_the_graph_too() -> None:
+def test_tensors_without_a_name_are_compared_with_the_graph_too() -> None:
     w, v = (torch.ones(3, requires_grad=True) for _ in range(2))
     for run, trained, level in (
         (lambda: w.detach() @ v, w, "error"),

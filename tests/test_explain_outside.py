@@ -178,7 +178,7 @@ def test_names_of_tensors_are_checked_and_made_plain_with_a_graph_and_without(wi
             rec.explain(loss, params=params)  # type: ignore[arg-type]
 
 
-def test_a_network_that_was_not_recorded_is_said_to_be_one() -> None:
+def test_a_network_that_was_not_recorded_is_named_as_such() -> None:
     online, target = nn.Linear(3, 2), nn.Linear(3, 2)
     with gradir.record(online, flow=True) as rec:
         with torch.no_grad():

@@ -252,7 +252,7 @@ def test_a_copy_is_a_target_network_as_in_byol_and_dqn(
         assert found.report.level == found.of_file.level == "info"
 
 
-def test_all_that_a_line_runs_tells_whether_it_is_a_copy() -> None:
+def test_all_that_a_line_runs_shows_whether_it_is_a_copy() -> None:
     # The scale and the bias of a normalisation are as any other's.
     online = nn.Sequential(layer(), nn.BatchNorm1d(3), layer(3, 3))
     model = nn.ModuleDict({"online": online, "other": copy.deepcopy(online), "predictor": layer(3, 3)})
@@ -375,7 +375,7 @@ def test_an_estimator_the_wrong_way_round_is_reported_before_what_it_replaces() 
 
 
 @pytest.mark.parametrize("has_optimizer", [True, False])
-def test_a_line_that_both_networks_run_tells_of_the_target_alone(*, has_optimizer: bool) -> None:
+def test_a_line_that_both_networks_run_names_the_target_alone(*, has_optimizer: bool) -> None:
     def evaluated(network: Any, inputs: Tensor) -> Tensor:
         return network(inputs)
 

@@ -197,7 +197,7 @@ def test_the_advice_for_where_is_that_which_helps() -> None:
     assert x.grad.tolist() == [0.0, 0.25]
 
 
-def test_what_unpacks_a_saved_tensor_is_not_run_to_tell_what_is_in_it() -> None:
+def test_hooks_that_unpack_a_saved_tensor_do_not_run() -> None:
     unpacked = []
 
     def unpack(held: torch.Tensor) -> torch.Tensor:

@@ -134,7 +134,9 @@ SAVED = "which an earlier operation saved for its derivative:"
         (one_before_it_was_saved, ("hidden",), f"mul_ writes to hidden, {SAVED} mul at HERE:-1"),
     ],
 )
-def test_what_saved_a_tensor_is_said_beside_the_write(program: Program, names: tuple[str, ...], text: str) -> None:
+def test_the_report_of_a_write_names_the_operation_that_saved_the_tensor(
+    program: Program, names: tuple[str, ...], text: str
+) -> None:
     (cause,) = explained(program).causes
     line = find_marked_line(program)
     assert cause.text == re.sub(r"HERE:(-?\d+)", lambda found: f"{HERE}:{line + int(found[1])}", text)
@@ -238,7 +240,7 @@ def test_what_is_carried_over_from_before_a_backward_is_named(
     assert (cause.kind, cause.level, cause.names) == ("freed", "error", names)
 
 
-def test_of_a_backward_outside_the_recording_it_is_said_what_is_known() -> None:
+def test_a_backward_outside_the_recording_is_reported_as_far_as_it_is_known() -> None:
     a = leaf()
     hidden = a.exp()
     hidden.sum().backward()

@@ -165,7 +165,7 @@ def test_stored_json_that_would_fill_the_memory_is_refused_before_it_is_decoded(
     "form",
     ['{"":0}', '{"a":[[],[],[],[]]}', '{"a":{"b":[1]}}', '{"":[[1]]}', '{"":"\u00e9"}', '{"a":[0.5,1e9,999]}'],
 )
-def test_reading_json_takes_no_more_memory_than_its_punctuation_tells(form):
+def test_reading_json_takes_memory_in_proportion_to_its_punctuation(form):
     text = filled_with(form, 2**17)
     data = archive_of(text, name=f"net/{STATED}", noise=random.Random(0).randbytes(2**12))
     tracemalloc.start()

@@ -108,7 +108,7 @@ def test_a_body_has_its_own_operations_and_modules_of_the_model_theirs():
     assert set(found.scopes) == {"", "inner", "true_graph_0", "false_graph_0"}
 
 
-def test_the_body_of_a_scan_tells_its_rounds():
+def test_the_body_of_a_scan_shows_its_rounds():
     assert [each.rounds for each in graph("scan").scopes.values() if each.class_name == "scan"] == [5]
 
 
@@ -193,7 +193,7 @@ def test_an_infinity_in_a_list_keeps_its_value():
     assert found.nodes["tensor:1"].attrs == {"0": (1.0, NonFinite("-inf"))}
 
 
-def test_what_an_exported_program_cannot_tell_is_refused_in_one_line():
+def test_requests_that_an_exported_program_cannot_answer_are_refused_in_one_line():
     with pytest.raises(CaptureError, match="front-end 'export' cannot record every operation of a forward"):
         gradir.capture(program("mlp"), flow=True)
 

@@ -76,7 +76,7 @@ def test_a_table_of_modules_says_below_which_operation_it_was() -> None:
 
 
 @pytest.mark.parametrize("exporter", ["dot", "mermaid", "tree", "summary"])
-def test_where_nothing_raised_nothing_is_said(exporter: str) -> None:
+def test_without_an_error_nothing_is_reported(exporter: str) -> None:
     options = {"legend": True} if exporter in {"dot", "mermaid"} else {}
     for error in WRONG_TYPES:
         text = raising(error).to(exporter, **options)
@@ -127,7 +127,7 @@ def test_hostile_errors_are_shown_as_they_are(dot_program: str, mermaid_node: st
     ]
 
 
-def test_a_box_that_stands_for_several_says_which_error_it_holds() -> None:
+def test_a_box_that_represents_several_says_which_error_it_holds() -> None:
     meta = TensorMeta("float32", (2,))
     b = gradir.Builder()
     value = b.tensor("x", meta, role="input")

@@ -103,7 +103,7 @@ def test_models_of_transformers_are_built_without_data(model: str, config: dict[
     assert totals(fake).parameters == totals(real).parameters
 
 
-def test_what_no_tensor_without_data_can_tell_is_said(tmp_path, capsys, monkeypatch) -> None:
+def test_limits_of_tensors_without_data_are_reported(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = "import torch\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(2, 2)\n"
     text += "        if self.weight.sum() > 0:\n            self.extra = 1\n"
@@ -117,7 +117,7 @@ def test_what_no_tensor_without_data_can_tell_is_said(tmp_path, capsys, monkeypa
         kinds(Looking, "float32[2]", fake=True)
 
 
-def test_what_torch_cannot_do_without_data_is_said() -> None:
+def test_operations_that_need_data_are_reported() -> None:
     def lazy():
         return nn.LazyLinear(2)(torch.ones(1, 3)).sum()
 

@@ -160,7 +160,7 @@ def _cut_labels(text: str) -> list[list[str]]:
     return [[re.sub(r"#(\d+);", lambda code: chr(int(code[1])), line) for line in label] for label in dot or chart]
 
 
-def test_what_has_no_place_stands_below_the_output(dot_program: str) -> None:
+def test_a_cause_without_a_place_is_below_the_output(dot_program: str) -> None:
     graph = replace(WHOLE, cuts=tuple(Cut(f"kind{number}", (f"w{number}",)) for number in range(7)))
     drawn = json.loads(run_dot(dot_program, graph.to("dot"), "json"))
     places = {node["name"]: tuple(map(float, node["pos"].split(","))) for node in drawn["objects"] if "pos" in node}
@@ -215,10 +215,10 @@ def test_what_leaves_nodes_out_leaves_them_out_of_cuts() -> None:
 
 
 def test_a_rollup_renames_them() -> None:
-    nodes = [Node("x", "leaf", outputs=META)]
+    nodes = [Node("x", "leaf", outputs=(META,))]
     for number in range(3):
         scope, behind = f"h.{number}", nodes[-1].id
-        nodes.append(Node(f"{scope}/mul:1", op="mul", scope=scope, inputs=(None, Ref(behind, 0)), outputs=META))
+        nodes.append(Node(f"{scope}/mul:1", op="mul", scope=scope, inputs=(None, Ref(behind, 0)), outputs=(META,)))
     nodes.append(Node("output", "output", inputs=(Ref(nodes[-1].id, 0),)))
     cuts = [Cut("detach", op="detach", into=f"h.{number}/mul:1", at="x", slot=0) for number in range(3)]
     rolled = rollup(Graph.of(nodes, cuts=cuts))

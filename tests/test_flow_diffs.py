@@ -31,7 +31,7 @@ def said(before: Graph, after: Graph) -> str:
     return headline(review_graphs(before, after))
 
 
-def test_a_new_detach_is_the_first_that_is_said() -> None:
+def test_a_new_detach_is_reported_first() -> None:
     before, after = small(NO_GRAD), small(DETACH, NO_GRAD)
     assert said(before, after) == "a new cut: detach at net.py:41 (2 parameters); +1 -0 ~0 cuts; +0 -0 ~0 nodes"
     text = gradir.diff(before, after).to("text")

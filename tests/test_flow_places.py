@@ -253,7 +253,7 @@ def weights_that_decay(net: Net, x: Tensor) -> Tensor:
         no_grad_branch,
     ],
 )
-def test_a_near_miss_is_not_said_to_be_meant(program: Callable[[Net, Tensor], Tensor]) -> None:
+def test_a_near_miss_is_not_reported_as_intended(program: Callable[[Net, Tensor], Tensor]) -> None:
     found = places(program)
     assert found
     assert {cut.meant for cut in found} == {""}
@@ -324,7 +324,7 @@ def test_what_was_made_outside_the_recording_is_not_known_to_be_unused() -> None
     assert explain_cuts(outside).status("b.weight") == "unused"
 
 
-def test_without_the_flow_nothing_is_said() -> None:
+def test_without_the_flow_nothing_is_reported() -> None:
     model = Net(no_grad_branch)
     with gradir.record(model) as recorder:
         graph = recorder.capture(model(torch.randn(3, 4)).sum())

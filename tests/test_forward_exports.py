@@ -41,9 +41,7 @@ def test_golden(exporter: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{exporter}/forward.{EXPORTS[exporter]}", forward().to(exporter))
 
 
-def test_what_is_left_out_of_a_picture_stands_in_its_legend(
-    golden: Callable[[str, str], None], dot_program: str
-) -> None:
+def test_the_legend_of_a_picture_counts_omitted_nodes(golden: Callable[[str, str], None], dot_program: str) -> None:
     source = forward().to("dot", legend=True)
     golden("dot/forward-legend.dot", source)
     assert run_dot(dot_program, source, "canon")
@@ -69,7 +67,7 @@ def test_a_file_keeps_it() -> None:
         assert gradir.loads(gradir.dumps(forward(), format=form)) == forward()
 
 
-def test_it_is_valid_and_what_is_wrong_in_it_is_said() -> None:
+def test_it_is_valid_and_its_faults_are_reported() -> None:
     assert list(problems(forward())) == []
     nodes = [node for node in forward().nodes.values() if node.id != "leaf:1" and node.id != "fc/mm:1"]
     said = [str(problem) for problem in problems(gradir.Graph.of(nodes))]

@@ -63,7 +63,7 @@ def test_settings_of_the_user_stay(run: Run, repository: Path) -> None:
     assert (repository / ".git" / "config").read_bytes() == configuration
 
 
-def test_without_gradir_git_goes_on(run: Run, repository: Path, tmp_path: Path) -> None:
+def test_without_gradir_git_continues(run: Run, repository: Path, tmp_path: Path) -> None:
     run("gradir", "git", "install")
     (tmp_path / "bin" / "gradir").unlink()
     gradir.save(everything(), repository / "model.gir")

@@ -140,7 +140,7 @@ def conflicting(run: Run, repository: Path) -> Branches:
     return made
 
 
-def test_a_conflict_keeps_ours_and_tells_both_sides_by_module(conflicting: Branches, run: Run) -> None:
+def test_a_conflict_keeps_ours_and_shows_both_sides_by_module(conflicting: Branches, run: Run) -> None:
     said = run("git", "merge", "topic", status=1)
     assert "CONFLICT (content): Merge conflict in model.gir" in said
     assert "gradir: model.gir: in conflict, and left as ours is: merge the code and capture it again" in said
@@ -239,7 +239,9 @@ EARLIER = """\
 """
 
 
-def test_an_earlier_installation_is_replaced_and_goes_whole(branches: Branches, run: Run, repository: Path) -> None:
+def test_an_earlier_installation_is_replaced_and_is_removed_whole(
+    branches: Branches, run: Run, repository: Path
+) -> None:
     run("gradir", "git", "uninstall")
     config, attributes = repository / ".git" / "config", repository / ".git" / "info" / "attributes"
     before = config.read_text()

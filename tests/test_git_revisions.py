@@ -116,7 +116,7 @@ def test_revisions_of_one_letter(run: Run) -> None:
     assert run("gradir", "diff", "@:model.gir", "model.gir").startswith("no difference in the autograd graph; ")
 
 
-def test_a_file_that_is_gone_is_what_is_said_to_be_gone(run: Run, repository: Path) -> None:
+def test_a_missing_file_is_reported_as_missing(run: Run, repository: Path) -> None:
     (repository / "model.gir").unlink()
     assert "model.gir: cannot be read" in run("gradir", "diff", "HEAD", "model.gir", status=2)
     assert "attrs.eps" in run("gradir", "diff", "HEAD~1", "HEAD", "model.gir", status=1)
@@ -168,7 +168,7 @@ def test_a_broken_file_of_the_index_is_named(run: Run, repository: Path) -> None
     assert said.startswith("gradir: :0:model.gir: byte 1: broken JSON")
 
 
-def test_a_file_that_starts_with_a_colon_comes_first(run: Run, repository: Path) -> None:
+def test_a_file_that_starts_with_a_colon_is_first(run: Run, repository: Path) -> None:
     gradir.save(everything(), repository / ":model.gir")
     assert "attrs.eps: 1e-05 -> 0.5" in run("gradir", "diff", ":model.gir", "model.gir", status=1)
 
@@ -184,7 +184,7 @@ def test_a_file_with_the_name_of_a_revision_is_taken_with_a_warning(run: Run, re
     assert run("gradir", "diff", "HEAD", "--", "model.gir").startswith("no difference in the autograd graph; ")
 
 
-def test_a_file_in_a_submodule_is_said_to_be_in_one(
+def test_a_file_in_a_submodule_is_named_as_such(
     run: Run, repository: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     (repository / "libs").mkdir()

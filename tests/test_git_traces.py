@@ -197,7 +197,7 @@ def test_a_setting_that_the_user_put_into_a_section_since_keeps_its_meaning(key:
     assert run("git", "config", "--global", "--list").splitlines() == ["user.name=a", f"{key.lower()}=true"]
 
 
-def test_what_went_missing_is_made_anew_and_goes_again(run: Run, home: Path) -> None:
+def test_what_went_missing_is_made_anew_and_is_removed_again(run: Run, home: Path) -> None:
     run("gradir", "git", "install", "--global")
     installed = tree(home)
     shutil.rmtree(home / ".config")

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from pytest_runs import run_with_plugin
+from plugins import run_with_plugin
 
 pytest.importorskip("torch")
 pytest_plugins = ["pytester"]

@@ -152,7 +152,7 @@ def test_it_is_registered_with_its_options() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS.keys())
-def test_hostile_text_comes_back_as_far_as_xml_can_hold_it(text: str) -> None:
+def test_hostile_text_survives_as_far_as_xml_can_hold_it(text: str) -> None:
     graph = graph_of(text)
     exported = export(graph)
     check(graph, read(exported))
@@ -161,13 +161,13 @@ def test_hostile_text_comes_back_as_far_as_xml_can_hold_it(text: str) -> None:
 
 
 @given(any_text)
-def test_any_text_comes_back_as_far_as_xml_can_hold_it(text: str) -> None:
+def test_any_text_survives_as_far_as_xml_can_hold_it(text: str) -> None:
     graph = graph_of(text)
     check(graph, read(export(graph)))
 
 
 @given(any_text.filter(lambda text: UNHOLDABLE.search(text) is None))
-def test_an_id_comes_back_exactly(id_: str) -> None:
+def test_an_id_survives_exactly(id_: str) -> None:
     made = read(export(Graph.of([Node(id_), Node(f"{id_}/exp:1")])))
     assert list(made) == [id_, f"{id_}/exp:1"]
 

@@ -124,7 +124,7 @@ def test_frames_of_zstd_that_are_for_others_are_skipped() -> None:
         gradir.loads(skippable(3) * 2)
 
 
-def test_a_wide_window_is_said_to_be_one() -> None:
+def test_a_wide_window_is_reported_as_wide() -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=28)
     stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     data = stream.compress(gradir.dumps(everything())) + stream.flush()

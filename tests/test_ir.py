@@ -115,7 +115,7 @@ def test_a_parameter_that_no_output_depends_on_is_an_unused_cut() -> None:
     assert [cut.names for cut in b.build(cuts=[Cut("integer", ("m.v",))]).cuts] == [("stopped",), ("m.v",), ("m.u",)]
 
 
-def test_a_cut_that_is_built_stands_between_the_nodes_of_its_values() -> None:
+def test_a_cut_that_is_built_is_between_the_nodes_of_its_values() -> None:
     b, meta = Builder(), TensorMeta("float32", (1,))
     before = b.function("exp", [b.tensor("x", meta, role="parameter")], [meta])
     after = b.function("add", [before, None], [meta])

@@ -199,7 +199,7 @@ def test_verify_counts_what_was_compared() -> None:
     assert (result.nodes, result.edges, result.mismatches) == (3, 4, ())
 
 
-def test_explain_tells_of_each_leaf_and_each_cut() -> None:
+def test_explain_lists_each_leaf_and_each_cut() -> None:
     def partly(p: Any, x: Any) -> Any:
         target = jax.lax.stop_gradient(x @ p["target"])
         index = jnp.argmax(x @ p["chosen"])
@@ -240,7 +240,7 @@ def test_explain_looks_at_values_where_there_are_some() -> None:
     }
 
 
-def test_explain_tells_of_a_function_whose_gradient_ends_everywhere() -> None:
+def test_explain_names_a_function_whose_gradient_ends_everywhere() -> None:
     found = gradir.explain(lambda p, x: jnp.floor(x @ p["w"]).sum(), {"w": W}, X)
     assert found.statuses == {"w": "cut"}
     assert [(cause.kind, cause.op) for cause in found.causes] == [("nondifferentiable", "floor")]

@@ -85,7 +85,7 @@ def test_verify_finds_nothing_wrong(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
-def test_what_cannot_be_captured_is_said_in_one_line(case: Case) -> None:
+def test_an_object_that_cannot_be_captured_is_reported_in_one_line(case: Case) -> None:
     with pytest.raises(CaptureError) as raised:
         gradir.capture(case.fn, *case.args, argnums=case.argnums, has_aux=case.has_aux, frontend="jax")
     text = str(raised.value)

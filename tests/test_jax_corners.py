@@ -148,7 +148,7 @@ def test_a_callback_without_a_rule_is_refused_beside_a_path_as_by_jax(call: Any)
     assert not gradir.verify(stopped, W, X).mismatches
 
 
-def test_a_loop_without_a_derivative_stands_beside_a_path() -> None:
+def test_a_loop_without_a_derivative_beside_a_path_is_no_alarm() -> None:
     def loss(w: Any) -> Any:
         lax.while_loop(lambda h: h.sum() < 3, lambda h: h + 1, w)
         return (w * w).sum()

@@ -52,7 +52,7 @@ def test_what_was_stopped_is_reported_where_it_is_taken() -> None:
     assert (cut.into, cut.slot) == (sub.id, 1)
 
 
-def test_a_value_read_twice_stands_in_two_slots_and_is_kept_once() -> None:
+def test_a_value_read_twice_is_in_two_slots_and_is_kept_once() -> None:
     graph = captured("flow.same_input_twice")
     matmul, mul = only(graph, "dot_general"), only(graph, "mul")
     assert mul.inputs == (Ref(matmul.id, 0), Ref(matmul.id, 0))
@@ -134,7 +134,7 @@ def test_branches_share_what_they_keep() -> None:
     assert len({*kept}) < len(kept)
 
 
-def test_the_backward_inside_tells_its_phase() -> None:
+def test_the_backward_inside_shows_its_phase() -> None:
     graph = captured("nested.gradient_penalty")
     phases = {node.attrs.get("phase") for node in graph.nodes.values() if node.scope == "critic"}
     assert phases == {"jvp", "transpose.jvp"}
@@ -145,7 +145,7 @@ def test_outputs_have_their_path() -> None:
     assert [node.id for node in captured("pytrees.aux").outputs] == ["output"]
 
 
-def test_the_producer_tells_framework_release_and_argnums() -> None:
+def test_the_producer_shows_framework_release_and_argnums() -> None:
     producer = captured("pytrees.two_arguments").producer
     assert producer is not None
     assert (producer.framework, producer.framework_version) == ("jax", jax.__version__)
@@ -263,7 +263,7 @@ def test_a_chain_of_many_operations_needs_no_recursion() -> None:
     assert len(nodes(graph, "mul")) == 3000
 
 
-def test_checkpoints_in_checkpoints_are_held_by_the_outermost() -> None:
+def test_checkpoints_in_checkpoints_are_owned_by_the_outermost() -> None:
     graph = captured("checkpoints.checkpoint_in_a_checkpoint")
     states = {slot.state for node in nodes(graph, "tanh") for slot in node.saved}
     assert states == {"recomputed"}

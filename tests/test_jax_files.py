@@ -81,7 +81,7 @@ def test_hidden_shape_operations_are_those_of_jax_too() -> None:
     assert "tanh" in text
 
 
-def test_the_summary_counts_what_is_held_and_what_is_made_anew() -> None:
+def test_the_summary_counts_saved_and_recomputed_bytes() -> None:
     text = capture_case("checkpoints.checkpoint").to("summary")
     assert "recomputed" in text
 

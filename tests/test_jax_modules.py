@@ -251,7 +251,7 @@ def test_a_module_that_runs_by_another_method_is_the_root(
     assert {node.scope: node.op for node in graph.nodes.values() if node.op == "tanh"} == {"": "tanh"}
 
 
-def test_named_scopes_of_the_program_stand_below_its_modules() -> None:
+def test_named_scopes_of_the_program_are_below_its_modules() -> None:
     class Named(nnx.Module):
         def __init__(self, rngs: nnx.Rngs) -> None:
             self.a = nnx.Linear(8, 8, rngs=rngs)
@@ -330,7 +330,7 @@ def test_verify_says_that_it_only_traced() -> None:
         assert gradir.verify(lambda w, x: (x @ w).sum(), many, jax.ShapeDtypeStruct((2, 2**15), jnp.float32))
 
 
-def test_numbers_are_drawn_that_tell_of_attention() -> None:
+def test_numbers_of_attention_are_drawn() -> None:
     from gradir.frontends.jax.arguments import draw_leaves
 
     shapes = [((2, 2), jnp.int32), ((2,), jnp.bool_), ((), jnp.int32), ((0,), jnp.int32)]

@@ -152,7 +152,7 @@ def test_integers_are_spelled_as_such_and_have_64_bits(part: str) -> None:
         codecs.decode(HEAD + f'{{"id":"a",{part}}}]}}'.encode())
 
 
-def test_any_amount_of_white_space_may_stand_before_json() -> None:
+def test_any_amount_of_white_space_may_be_before_json() -> None:
     space = b" \t\r\n" * 100_000
     for start in (space, b"\xef\xbb\xbf" + space):
         assert gradir.loads(start + gradir.dumps(everything())) == everything()

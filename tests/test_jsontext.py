@@ -21,7 +21,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_every_value_comes_back_from_safe_text(value: object) -> None:
+def test_every_value_survives_safe_text(value: object) -> None:
     text = json_text(value)
     assert json.loads(text) == value
     assert text.isprintable()

@@ -107,7 +107,7 @@ def test_the_model_itself_and_steps_are_no_layers() -> None:
     assert layers(step) is step
 
 
-def test_it_goes_with_the_passes_that_make_one_of_many() -> None:
+def test_it_works_with_the_passes_that_make_one_of_many() -> None:
     b = Builder()
     value = b.tensor("x", META)
     for number in range(4):

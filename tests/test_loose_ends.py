@@ -149,7 +149,7 @@ def test_what_goes_into_the_loss_another_way_is_no_end_of_it(model: nn.ModuleDic
     assert told(model, shared) == [(SIDE, 0, "the result of sqrt")]
 
 
-def test_a_normalization_whose_result_goes_on_has_no_end_of_its_own(model: nn.ModuleDict) -> None:
+def test_a_normalization_whose_result_continues_has_no_end_of_its_own(model: nn.ModuleDict) -> None:
     """It gives the mean and the deviation too, which nothing takes."""
 
     def normed(m: Any) -> Any:

@@ -204,7 +204,7 @@ def test_a_storage_that_a_module_and_a_node_beside_it_keep_counts_once() -> None
     assert "parameters, buffers and leaves saved beside these: 8 bytes\n" in text
 
 
-def test_a_folded_step_says_for_how_many_it_stands() -> None:
+def test_a_folded_step_says_how_many_it_represents() -> None:
     folded = fold(once(mixture(8)), 1)
     box = folded.nodes["×8"]
     assert (box.ext[TIMES], CARRIED in box.ext, box.attrs["nodes"], box.attrs["parameters"]) == (8, False, 24, 16)

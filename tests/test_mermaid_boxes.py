@@ -42,7 +42,7 @@ def test_buffers_are_drawn_where_something_leads_to_them() -> None:
     assert ":::buffer" in export(b.build())
 
 
-def test_a_saved_slot_tells_its_state() -> None:
+def test_a_saved_slot_shows_its_state() -> None:
     b = Builder()
     b.output(b.function("exp", [b.tensor("x", META)], [META], saved=[(Saved("result", state="freed"), None)]))
     assert '["result (freed)\n?[?]"]:::saved' in export(b.build(), show_saved=True)

@@ -73,7 +73,7 @@ def test_what_the_table_leaves_out_above_a_module_is_in_its_name() -> None:
     assert shown() == NOTHING
 
 
-def test_several_lines_of_detail_stand_below_each_other() -> None:
+def test_several_lines_of_detail_are_below_each_other() -> None:
     assert shown(Scope("", "A", "x\ny"), Scope("b", "B", "z")) == "A(\n  x\n  y\n  (b): B(z)\n)\n"
 
 

@@ -214,7 +214,7 @@ def test_a_new_field_of_the_head(copy: Path, check: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_older_reader_tells_of_a_new_field_of_the_head(copy: Path, tmp_path: Path) -> None:
+def test_an_older_reader_names_a_new_field_of_the_head(copy: Path, tmp_path: Path) -> None:
     path = tmp_path / "whole.gir"
     done = run(copy, "-c", f"{HEADS}\nopen({str(path)!r}, 'wb').write(gradir.dumps(WHOLE))")
     assert done.returncode == 0, done.stderr

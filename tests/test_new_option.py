@@ -79,7 +79,7 @@ def test_the_commands_take_it(tree: Path) -> None:
     )
 
 
-def test_the_help_tells_it(tree: Path) -> None:
+def test_the_help_describes_it(tree: Path) -> None:
     for command in ("capture", "export", "diff"):
         told = gradir(tree, command, "--help")
         assert "  --mirrored            show it from behind\n" in told

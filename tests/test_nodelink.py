@@ -102,7 +102,7 @@ def test_one_line_a_record() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS.keys())
-def test_hostile_text_comes_back_exactly(text: str) -> None:
+def test_hostile_text_survives_exactly(text: str) -> None:
     graph = graph_of(text)
     exported = export(graph)
     check(graph, read(exported))
@@ -112,7 +112,7 @@ def test_hostile_text_comes_back_exactly(text: str) -> None:
 
 
 @given(any_text)
-def test_any_text_comes_back_exactly(text: str) -> None:
+def test_any_text_survives_exactly(text: str) -> None:
     graph = graph_of(text)
     check(graph, read(export(graph)))
 

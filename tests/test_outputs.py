@@ -296,7 +296,7 @@ def test_a_tensor_that_an_object_has_twice_is_one_output() -> None:
     assert outputs_of(gradir.capture([made, made])) == ["0", "1"]
 
 
-def test_the_tensors_of_a_set_stand_in_the_order_in_which_they_were_made() -> None:
+def test_the_tensors_of_a_set_are_in_the_order_in_which_they_were_made() -> None:
     w = leaf(2)
     made = [w.exp(), w.sin(), w.cos(), w.tanh()]
     graph = gradir.capture({*made[::-1]})

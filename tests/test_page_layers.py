@@ -151,7 +151,7 @@ def test_two_calls_of_a_module_have_a_frame_each(browser: Browser, kept: bool) -
         assert box(page, "disc#2.0")["label"] == ["0: Linear", "weight [8, 8]"]
 
 
-def test_a_layer_is_one_box_and_shapes_stand_on_the_lines(browser: Browser) -> None:
+def test_a_layer_is_one_box_and_shapes_are_on_the_lines(browser: Browser) -> None:
     with browser.open(layers_graph().to("html"), viewport=DESKTOP) as page:
         assert page.ask("switches")["layers"]
         drawing(page).open("h.0")
@@ -241,7 +241,7 @@ def test_a_far_line_goes_round_the_boxes(browser: Browser) -> None:
         assert crossed[1] == 0
 
 
-def test_what_failed_tells_the_shapes_of_its_inputs(browser: Browser) -> None:
+def test_a_failed_operation_shows_the_shapes_of_its_inputs(browser: Browser) -> None:
     graph = failing_graph()
     left = Node("output", "output", inputs=(Ref("relu:1", 0),), outputs=(META,))
     with browser.open(replace(graph, nodes={**graph.nodes, "output": left}).to("html"), viewport=DESKTOP) as page:

@@ -101,7 +101,7 @@ def test_a_review_names_both_sides(browser: Browser, tmp_path: Path, capsys: pyt
         (["x:runs/a.gir", "runs/a.gir"], ["runs/a.gir", "runs/a.gir"]),
     ],
 )
-def test_names_have_no_more_folders_than_tell_them_apart(names: list[str], short: list[str]) -> None:
+def test_names_have_no_more_folders_than_distinguish_them(names: list[str], short: list[str]) -> None:
     assert shorten_names(names) == short
 
 

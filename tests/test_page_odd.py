@@ -92,7 +92,7 @@ def test_after_a_search_keys_are_for_the_drawing(browser: Browser) -> None:
             assert page.page.evaluate("document.activeElement.getAttribute('role')") == "application"
 
 
-def test_what_is_followed_and_switched_is_said(browser: Browser) -> None:
+def test_what_is_followed_and_switched_is_reported(browser: Browser) -> None:
     with browser.open(layers_graph().to("html"), "#node=h.2.attn%2Fsoftmax:1&open=*") as page:
         page.page.locator("[role=application]").focus()
         page.press("d")
@@ -114,7 +114,7 @@ def test_a_cut_is_marked_beside_the_lines_that_are_none(browser: Browser) -> Non
         assert middle + box["width"] / 10 < stub["x"] < box["x"] + box["width"]
 
 
-def test_the_legend_tells_of_what_failed(browser: Browser) -> None:
+def test_the_legend_names_what_failed(browser: Browser) -> None:
     with browser.open(failing_graph().to("html")) as page:
         assert "the operation that failed" in page.text(".legend")
     with browser.open(layers_graph().to("html")) as page:
@@ -164,7 +164,7 @@ def test_paper_is_white_in_the_dark(browser: Browser) -> None:
         assert page.page.evaluate(ground) == "rgb(13, 17, 23)"
 
 
-def test_the_legend_tells_what_is_drawn(browser: Browser) -> None:
+def test_the_legend_shows_what_is_drawn(browser: Browser) -> None:
     with browser.open(layers_graph().to("html"), "#open=") as page:
         assert page.page.locator(".legend li").all_inner_texts() == [
             "function",
@@ -185,7 +185,7 @@ def test_the_legend_tells_what_is_drawn(browser: Browser) -> None:
     assert not any(" ".join(entry.split()) in {"> renamed", "^ moved"} for entry in closed)
 
 
-def test_a_module_that_came_is_listed_once(browser: Browser) -> None:
+def test_a_module_that_was_added_is_listed_once(browser: Browser) -> None:
     before = layers_graph()
     less = replace(before, nodes={id_: node for id_, node in before.nodes.items() if node.scope != "head"})
     kept = {

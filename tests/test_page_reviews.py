@@ -53,7 +53,7 @@ def test_the_changes_are_listed_with_both_values(review: Opened) -> None:
     assert review.ask("selection") == first
 
 
-def test_before_and_after_stand_side_by_side(review: Opened) -> None:
+def test_before_and_after_are_side_by_side(review: Opened) -> None:
     review.press("b")
     assert review.ask("sides") is True
     assert review.page.get_by_text("before", exact=True).count() >= 1
@@ -125,7 +125,7 @@ def test_stubs_of_one_box_that_say_the_same_say_it_once(browser: Browser) -> Non
             assert [text for text in drawn_text(drawing(page)) if text.startswith("unreached")] == [words]
 
 
-def test_the_side_before_has_no_cut_that_came(browser: Browser) -> None:
+def test_the_side_before_has_no_cut_that_was_added(browser: Browser) -> None:
     before = layers_graph()
     lost = Cut("unreached", ("head.weight",), "head", WEIGHT)
     nodes = {key: node for key, node in before.nodes.items() if key != "head.weight"}
@@ -141,7 +141,7 @@ def test_the_side_before_has_no_cut_that_came(browser: Browser) -> None:
 DETACH = "detach net.py:7"
 
 
-def test_cuts_that_came_and_went_are_those_of_the_diff(browser: Browser) -> None:
+def test_added_and_removed_cuts_are_those_of_the_diff(browser: Browser) -> None:
     """No node of these parameters went or came: what the diff says of the cuts is all that tells."""
     base = layers_graph()
     place = Cut("detach", (), "head", op="detach", source=Source("net.py", 7), into="head/mm:1", slot=0)
@@ -164,7 +164,7 @@ def test_cuts_that_came_and_went_are_those_of_the_diff(browser: Browser) -> None
             assert "+ added" in rows.inner_text()
 
 
-def test_the_stub_of_a_module_that_went_goes_with_it(browser: Browser) -> None:
+def test_the_stub_of_a_module_that_is_removed_is_removed_too(browser: Browser) -> None:
     """A cut that both graphs have is drawn on the side alone that has its box."""
     base = layers_graph()
     stays = replace(base, cuts=(Cut("detach", (), "head", op="detach", at="head/exp:1", source=Source("net.py", 7)),))
@@ -176,7 +176,7 @@ def test_the_stub_of_a_module_that_went_goes_with_it(browser: Browser) -> None:
         assert DETACH not in drawn_text(page)
 
 
-def test_the_words_before_and_after_stand_above_the_drawings(review: Opened) -> None:
+def test_the_words_before_and_after_are_above_the_drawings(review: Opened) -> None:
     review.press("b")
     for words in ("before", "after"):
         word = review.page.locator(".stage > p").get_by_text(words, exact=True).bounding_box()

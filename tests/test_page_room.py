@@ -128,7 +128,7 @@ def test_a_review_lists_the_cause_before_what_follows_from_it(browser: Browser) 
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_what_is_found_stands_below_the_field_and_within_the_window(browser: Browser, width: int) -> None:
+def test_search_results_are_below_the_field_and_within_the_window(browser: Browser, width: int) -> None:
     html = gradir.diff(layers_graph(), change_layers(layers_graph())).to("html", title="Model: before \u2192 after")
     with browser.open(html, viewport={"width": width, "height": 844}) as page:
         drawing(page).press("/")

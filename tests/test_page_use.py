@@ -134,7 +134,7 @@ def test_search_finds_what_the_outline_says(page: Opened) -> None:
     page.page.keyboard.press("Enter")
 
 
-def test_the_help_tells_the_fields_of_a_search(page: Opened) -> None:
+def test_the_help_shows_the_fields_of_a_search(page: Opened) -> None:
     page.press("?")
     said = page.text("dialog")
     assert all(f"{field}:" in said for field in ("id", "name", "op", "class", "dtype", "shape", "source", "in"))
@@ -266,7 +266,7 @@ def test_shape_operations_and_parameters_are_switches(page: Opened) -> None:
     assert abs(len(page.names()) - before) >= 8
 
 
-def test_the_table_of_modules_goes_with_the_drawing(page: Opened) -> None:
+def test_the_table_of_modules_follows_the_drawing(page: Opened) -> None:
     page.press("m")
     grid = page.page.get_by_role("grid", name="Modules")
     grid.get_by_role("row").filter(has_text="head").first.click()

@@ -34,7 +34,7 @@ def place(page: Opened, selector: str) -> Any:
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_the_verdict_stands_above_the_drawing(browser: Browser, scheme: str, viewport: dict[str, int]) -> None:
+def test_the_verdict_is_above_the_drawing(browser: Browser, scheme: str, viewport: dict[str, int]) -> None:
     with browser.open(page_of(), color_scheme=scheme, viewport=viewport) as page:
         assert page.text(".verdict") == f"✕ {SENTENCE}"
         line, below = place(page, ".verdict"), place(page, "main")
@@ -183,7 +183,7 @@ def test_paper_has_the_verdict(browser: Browser) -> None:
         assert line.evaluate("line => getComputedStyle(line).printColorAdjust") == "exact"
 
 
-def test_a_saved_picture_tells_the_verdict(browser: Browser) -> None:
+def test_a_saved_picture_shows_the_verdict(browser: Browser) -> None:
     with browser.open(page_of(f"{SENTENCE} <b>&")) as page:
         drawing(page)
         with page.page.expect_download() as download:

@@ -43,7 +43,7 @@ def test_the_layers_of_a_transformer_are_shown_once() -> None:
 
 
 @pytest.mark.parametrize("spec", ["gpt.py:edited", "gpt.py:swapped"])
-def test_an_edited_layer_stands_out(spec: str) -> None:
+def test_an_edited_layer_is_highlighted(spec: str) -> None:
     assert stacks(rollup(captured(spec))) == ["h.0-2 Block ×3", "h.4-11 Block ×8"]
 
 

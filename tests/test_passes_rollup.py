@@ -238,7 +238,7 @@ def test_the_order_within_a_block_is_its_own() -> None:
     assert list(rolled.nodes) == ["x", "h.0-1/p", "h.0-1/q", "h.0-1/add", "sum"]
 
 
-def test_what_would_stand_before_its_source_keeps_blocks_apart() -> None:
+def test_what_would_be_before_its_source_keeps_blocks_apart() -> None:
     nodes = [
         node("x"),
         node("h.1/p", "x"),

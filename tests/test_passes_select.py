@@ -232,7 +232,7 @@ def test_roles(what: str, left: list[str]) -> None:
     assert list(drop(everything(), [what]).nodes) == left
 
 
-def test_a_buffer_that_goes_takes_its_origins_along() -> None:
+def test_a_buffer_that_is_removed_loses_its_origins_too() -> None:
     dropped = drop(everything(), ["buffer"])
     slot = dropped.nodes["norm/native_batch_norm:1"].saved[1]
     assert (slot.slot, slot.origin, slot.storage, slot.bytes) == ("running_mean", None, "norm.running_mean", None)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "pictures.md").read_text(encoding="utf-8")
 
 
-def test_the_python_of_the_page_gives_what_stands_there() -> None:
+def test_the_python_of_the_page_gives_the_documented_output() -> None:
     (code,) = re.findall(r"^```pycon\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
     example = doctest.DocTestParser().get_doctest(code, {}, "pictures.md", None, None)
     assert len(example.examples) > 10

@@ -321,7 +321,7 @@ def test_options_of_any_type_are_read(odd: Path, gir: Path) -> None:
         (("ops=a", "limit=0"), "exporter 'odd': option limit: expected integer, 1 or more, not '0'"),
     ],
 )
-def test_wrong_values_of_any_type_are_said_in_the_words_of_the_list(
+def test_wrong_values_of_any_type_are_reported_in_the_words_of_the_list(
     options: tuple[str, ...], said: str, odd: Path, gir: Path
 ) -> None:
     done = gradir(odd, "export", gir, "--to", "odd", *(word for pair in options for word in ("-O", pair)))

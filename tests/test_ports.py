@@ -115,7 +115,7 @@ def test_the_command_says_what_both_have(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("form", ["markdown", "json", "html", "mermaid", "dot"])
-def test_every_form_tells_a_port(form: str) -> None:
+def test_every_form_shows_a_port(form: str) -> None:
     found = gradir.diff(in_torch("stack", activation="relu"), in_jax("linen_stack"), vocabulary=True)
     assert form == "html" or "gelu" in found.to(form)
     assert found.to(form)

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from pytest_runs import run_with_plugin as run
+from plugins import run_with_plugin as run
 
 import gradir
 

@@ -44,7 +44,7 @@ def ids(nodes: tuple[Node, ...]) -> list[str]:
     return [node.id for node in nodes]
 
 
-def test_neighbours_stand_once_in_their_order() -> None:
+def test_each_neighbour_is_listed_once_in_order() -> None:
     assert ids(CHAIN.producers("h.10.fc/mul:1")) == ["h.0.fc/mul:1", "x"]
     assert ids(CHAIN.consumers("x")) == ["h.0.fc/mul:1", "h.10.fc/mul:1"]
     assert ids(CHAIN.producers("x")) == ids(CHAIN.consumers("output")) == []

@@ -76,6 +76,11 @@ def test_a_launcher_that_says_no_rank_is_refused(told: dict[str, str], message: 
         read_launcher(told)
 
 
+@pytest.mark.parametrize("told", [{"WORLD_SIZE": "2"}, {"RANK": "0"}, {"RANK": "0", "WORLD_SIZE": "1"}])
+def test_a_process_without_rank_or_without_others_has_no_launcher(told: dict[str, str]) -> None:
+    assert read_launcher(told) is None
+
+
 def test_capture_and_run_fill_the_rank_in(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     pytest.importorskip("torch")
     (tmp_path / "spec.py").write_text(SPEC_FILE)

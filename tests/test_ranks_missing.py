@@ -84,7 +84,7 @@ def test_a_wrapper_that_waits_for_a_gradient_names_parameter_and_line() -> None:
     assert told(of_ranks(*[(text, {"": ("unused",)}, [reduced("a", "text")])] * 2)) == []
 
 
-def test_of_many_modules_without_gradient_the_first_are_said() -> None:
+def test_the_first_of_many_modules_without_gradient_are_reported() -> None:
     paths = [f"expert{number}" for number in range(9)]
     some = graph("a", *paths, cuts=tuple(paths))
     ((_, lines),) = told(of_ranks(*[(some, {"": ("unfinished",)}, [])] * 2))

@@ -64,7 +64,7 @@ def test_steps_that_hold_their_own_parameters_are_drawn_once() -> None:
     assert {node.scope for node in rolled.nodes.values()} == {"", "×20", "×20.layers.0"}
 
 
-def test_the_modules_of_a_step_stand_in_the_order_of_its_nodes() -> None:
+def test_the_modules_of_a_step_are_in_the_order_of_its_nodes() -> None:
     b, names = Builder(), [f"part{letter}" for letter in "hfbdgace"]
     value: Value = b.tensor("x", META)
     for _ in range(4):

@@ -108,7 +108,7 @@ def test_inputs_without_a_module_are_one_clear_error() -> None:
         gradir.capture(leaf(2).exp(), leaf(2))
 
 
-def test_without_a_model_a_criterion_stands_beside_the_one_that_has_parameters() -> None:
+def test_without_a_model_a_criterion_is_beside_the_one_that_has_parameters() -> None:
     model, criterion = nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.MSELoss()
     with gradir.record() as rec:
         loss = criterion(model(torch.ones(1, 2)), torch.ones(1, 2))

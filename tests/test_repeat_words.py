@@ -45,7 +45,7 @@ def test_a_loop_is_reported_from_branches(exporter: str) -> None:
 
 
 @pytest.mark.parametrize("exporter", ["dot", "mermaid"])
-def test_without_repeats_the_legend_tells_of_none(exporter: str) -> None:
+def test_without_repeats_the_legend_names_none(exporter: str) -> None:
     assert "×N" not in chain(12).to(exporter, legend=True)
     assert "×N" not in once(chain(2)).to(exporter, legend=True)
 
@@ -54,12 +54,12 @@ def test_three_equal_steps_are_the_fewest_that_are_drawn_once() -> None:
     assert [len(once(chain(count)).nodes) < len(chain(count).nodes) for count in (2, 3)] == [False, True]
 
 
-def test_without_frames_no_number_stands_at_one() -> None:
+def test_without_frames_no_number_is_at_one() -> None:
     assert "at a frame" not in chain(12).to("dot", once=True, legend=True, clusters=False)
 
 
 @pytest.mark.parametrize("exporter", ["dot", "mermaid"])
-def test_of_one_edit_in_many_layers_the_legend_tells_what_the_number_in_a_box_is(exporter: str) -> None:
+def test_the_legend_explains_the_number_in_the_box_of_an_edit_in_many_layers(exporter: str) -> None:
     marked = Graph.of([Node("f", op="relu", ext={"diff": "added", "times": 12})])
     text = marked.to(exporter, legend=True)
     assert "×N in a box" in text
@@ -88,7 +88,7 @@ PLACE = Cut("detach", op="detach", into="b/mul:1")
         ([PLACE, UNREACHED], ["parameters not in the graph", "where gradients end"]),
     ],
 )
-def test_the_legend_tells_parameters_from_places(exporter: str, cuts: list[Cut], words: list[str]) -> None:
+def test_the_legend_distinguishes_parameters_and_places(exporter: str, cuts: list[Cut], words: list[str]) -> None:
     text = cut(*cuts).to(exporter, legend=True)
     found = re.findall(r'[>"](parameters not in the graph|where gradients end)["<]', text)
     assert sorted(found) == words

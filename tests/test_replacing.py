@@ -243,7 +243,7 @@ def test_a_temporary_file_of_someone_who_writes_is_left_alone(tmp_path: Path) ->
     assert names(tmp_path) == ["a"]
 
 
-def test_what_stands_where_a_temporary_file_would_is_not_written_to(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_temporary_one_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"mine")
     (tmp_path / ".a.gradir-0.tmp").symlink_to("secret")
     (tmp_path / ".a.gradir-1.tmp").mkdir()

@@ -31,7 +31,7 @@ GRAPH = Graph.of(
 BYTES = {"a": 9 + 16, "b": 0, "c": 100}
 
 
-def test_all_tell_the_same() -> None:
+def test_all_report_the_same() -> None:
     assert totals(GRAPH).saved_bytes == sum(BYTES.values())
     assert {path: size.saved_bytes for path, size in sizes(GRAPH.nodes.values()).items()} == {"a": 25, "b": 0, "": 100}
     layers = json.loads(GRAPH.to("summary", style="json"))["layers"]
@@ -42,5 +42,5 @@ def test_all_tell_the_same() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
-def test_a_survey_tells_the_same(encoding: str) -> None:
+def test_a_survey_reports_the_same(encoding: str) -> None:
     assert survey(encode(GRAPH, encoding)).totals == totals(GRAPH)

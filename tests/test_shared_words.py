@@ -159,7 +159,7 @@ def test_attention_is_one_word_with_masks_and_factors() -> None:
     assert w.shared(w("dot_general", v, w.softmax(scores))) == ["tanh", "exp", "sin", "attention"]
 
 
-def test_what_stands_elsewhere_stays() -> None:
+def test_equal_operations_elsewhere_stay() -> None:
     w = Written()
     sigmoid = w("logistic", w.x)
     assert w.shared(w("add", w("mul", w.x, sigmoid), sigmoid)) == ["silu", "sigmoid", "add"]
@@ -218,7 +218,7 @@ def test_two_parameters_that_would_be_called_the_same_keep_their_names() -> None
 
 
 @given(graphs())
-def test_any_graph_can_be_told(graph: Graph) -> None:
+def test_any_graph_can_be_described(graph: Graph) -> None:
     for framework in ("", "jax", "torch"):
         made = Graph.of(graph.nodes.values(), graph.scopes.values(), graph.cuts, Producer(framework=framework))
         for with_modules in (True, False):
@@ -262,7 +262,7 @@ def test_a_long_chain_of_one_word_is_not_gone_through_again_and_again(op: str) -
     assert len(w.shared(w.mean(value))) == 20_001
 
 
-def test_another_framework_is_said_and_what_to_do() -> None:
+def test_another_framework_is_reported_and_what_to_do() -> None:
     a = Graph.of(everything().nodes.values(), producer=Producer(framework="torch", framework_version="2.13"))
     b = Graph.of([], producer=Producer(framework="jax", framework_version="0.10"))
     assert "the frameworks differ: torch 2.13 and jax 0.10" in str(gradir.diff(a, b))

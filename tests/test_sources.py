@@ -79,7 +79,7 @@ def test_results_are_named_by_the_variable_they_are_assigned_to() -> None:
     }
 
 
-def test_a_given_name_comes_before_the_variable() -> None:
+def test_a_given_name_is_before_the_variable() -> None:
     x = torch.ones(2, requires_grad=True)
     with gradir.record(sources=True) as rec:
         y = x.exp()

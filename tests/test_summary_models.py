@@ -240,7 +240,7 @@ def test_modules_of_torch(model: nn.Module) -> None:
     assert printed(model) == f"{model}\n"
 
 
-def test_what_the_table_cannot_tell() -> None:
+def test_limits_of_the_table() -> None:
     shared = nn.Linear(1, 1)
     twice = nn.Sequential(shared, nn.Tanh(), shared)
     detail = "(in_features=1, out_features=1, bias=True)"

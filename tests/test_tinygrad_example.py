@@ -101,5 +101,5 @@ def test_every_exporter_writes_it(graphs: tuple[gradir.Graph, gradir.Graph], exp
     assert "first" in gradir.export(graphs[0], exporter)
 
 
-def test_a_diff_tells_the_edit(graphs: tuple[gradir.Graph, gradir.Graph]) -> None:
+def test_a_diff_shows_the_edit(graphs: tuple[gradir.Graph, gradir.Graph]) -> None:
     assert "stop_gradient (detach): first.weight" in gradir.diff(*graphs).to("text")

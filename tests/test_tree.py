@@ -230,7 +230,7 @@ def test_a_label_says_what_the_options_ask_for() -> None:
     )
 
 
-def test_ids_are_written_from_the_node_they_stand_under() -> None:
+def test_ids_are_written_from_the_node_they_are_under() -> None:
     nodes = [Node(id_, role="parameter") for id_ in ("h.0.fc.weight", "h.0.fc.bias", "h.1.gain", "..fc", "other.w")]
     nodes.append(Node("h.0.fc/mm:1", inputs=tuple(Ref(node.id, 0) for node in nodes[:2])))
     nodes.append(Node("h.0/add:1", inputs=(Ref("h.0.fc/mm:1", 0), *(Ref(node.id, 0) for node in nodes[1:5]))))

@@ -179,7 +179,7 @@ def test_what_has_no_forward_says_so_and_fails_nothing(capfd: Read) -> None:
     assert (out, err) == (f"{ONE}ready.py:loss gives none (no operation ran while it was recorded)\n", "")
 
 
-def test_compiled_code_is_said_to_be_opaque(capfd: Read) -> None:
+def test_compiled_code_is_reported_as_opaque(capfd: Read) -> None:
     assert main(["capture", "compiled.py:loss", "--graph", "both", "-o", "c.gir"]) == 0
     capfd.readouterr()
     assert main(["check", "compiled.py:loss", "--against", "c.gir"]) == 0

@@ -109,7 +109,7 @@ def with_smaller_storage(graph: Graph) -> Graph:
     return with_node("tanh:1", saved=saved)(graph)
 
 
-def test_of_the_graph_as_it_is_nothing_is_said() -> None:
+def test_an_unchanged_graph_has_no_report() -> None:
     assert said_of() == []
 
 
@@ -156,7 +156,7 @@ def test_what_raises_is_a_mismatch() -> None:
     assert call_isolated(lambda key: 1 / 0, ["family/name"]).mismatches == ["ZeroDivisionError: division by zero"]
 
 
-def test_a_later_run_goes_on(tmp_path: Path) -> None:
+def test_a_later_run_continues(tmp_path: Path) -> None:
     Kept(tmp_path).add(Result("family", "name", nodes=3))
     with (tmp_path / "results.jsonl").open("ab") as file:
         file.write(b'{"family":"cut o')

@@ -45,7 +45,7 @@ def test_the_script_does_not_grow_unseen() -> None:
 
 
 @pytest.mark.parametrize("name", ["page.js", "style.css"])
-def test_what_is_built_can_stand_in_a_page(name: str) -> None:
+def test_the_built_script_can_be_put_into_a_page(name: str) -> None:
     text = (PAGE / name).read_text(encoding="utf-8")
     assert text.isascii(), "its encoding would depend on the host"
     for end in ("</script", "</style", "<!--"):

@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("script", FAULTS, ids=lambda script: script.stem)
-def test_a_training_with_one_fault_has_it_told_at_its_line(script: Path, capfd: Read) -> None:
+def test_a_training_with_one_fault_has_it_reported_at_its_line(script: Path, capfd: Read) -> None:
     text = script.read_text()
     line, kind = next((number, part.split(MARK)[1]) for number, part in enumerate(text.splitlines(), 1) if MARK in part)
     status, lines = watched(str(script))

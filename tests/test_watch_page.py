@@ -166,7 +166,7 @@ def test_colours_rise_in_lightness_and_none_is_the_alarm() -> None:
     assert colours[ALARM][0] > 2 * colours[ALARM][2]
 
 
-def test_steps_beyond_the_columns_stand_for_their_highest() -> None:
+def test_steps_beyond_the_columns_show_their_highest() -> None:
     steps = list(training(5000, ("a", "b")).steps)
     steps[2344] = replace(steps[2344], loss="inf", norms=("nan", steps[2344].norms[1]))
     html = page(Watch(("a", "b"), tuple(steps), count=20_000))
@@ -208,7 +208,7 @@ def test_the_scale_of_the_loss_is_logarithmic_where_it_has_to_be(losses: tuple[f
     assert ("Loss, on a logarithmic scale" in html) == (ticks[0] == "1e-05")
 
 
-def test_the_verdict_comes_first_and_no_colour_stands_alone() -> None:
+def test_the_verdict_is_first_and_every_colour_has_a_word() -> None:
     for watch, level, sign in (
         (BROKEN, "error", "✕"),
         (training(2, ("fc",)), "none", "✓"),

@@ -9,28 +9,19 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
-import gradir
-from gradir.watcher import Watcher
+from gradir.integrations import TrainingWatch
 
 
-class WatchCallback(Callback):
-    """Watches a training and prints the verdict at its end; ``report`` has the findings.
-
-    With ``stop`` a finding of level error ends the training after its batch.
-    """
-
-    def __init__(self, *, stop: bool = False) -> None:
-        self.report: gradir.Watch | None = None
-        self._stop = stop
-        self._watcher: Watcher | None = None
+class WatchCallback(TrainingWatch, Callback):
+    """Watches a training of Lightning; see `gradir.integrations.TrainingWatch`."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to watch."""
-        self._watcher = gradir.watch(pl_module, trainer.optimizers).__enter__()
+        self._begin(pl_module, trainer.optimizers)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """End the training if there is an error and ``stop`` is set."""
-        if self._stop and self._watcher is not None and self._watcher.report():
+        if self._must_stop():
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
@@ -40,10 +31,3 @@ class WatchCallback(Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
         """Explain the error, and print the verdict."""
         self._end(exception)
-
-    def _end(self, error: BaseException | None = None) -> None:
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.__exit__(None if error is None else type(error), error, None)
-            self.report = watcher.report()
-            print(self.report)

@@ -9,42 +9,24 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-import gradir
-from gradir.watcher import Watcher
+from gradir.integrations import TrainingWatch
 
 
-class WatchCallback(TrainerCallback):
-    """Watches a training and prints the verdict at its end; ``report`` has the findings.
-
-    With ``stop`` a finding of level error ends the training after its step.
-    """
-
-    def __init__(self, *, stop: bool = False) -> None:
-        self.report: gradir.Watch | None = None
-        self._stop = stop
-        self._watcher: Watcher | None = None
+class WatchCallback(TrainingWatch, TrainerCallback):
+    """Watches a training of transformers; see `gradir.integrations.TrainingWatch`."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Begin to watch."""
-        # The library does not report the end of an earlier training that raised.
-        self._end()
         optimizer = kwargs.get("optimizer")
         # accelerate wraps the optimizer that steps.
-        self._watcher = gradir.watch(kwargs.get("model"), getattr(optimizer, "optimizer", optimizer)).__enter__()
+        self._begin(kwargs.get("model"), getattr(optimizer, "optimizer", optimizer))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:  # noqa: ARG002
         """End the training if there is an error and ``stop`` is set."""
-        if self._stop and self._watcher is not None and self._watcher.report():
+        if self._must_stop():
             control.should_training_stop = True
         return control
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Print the verdict."""
         self._end()
-
-    def _end(self) -> None:
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.__exit__(None, None, None)
-            self.report = watcher.report()
-            print(self.report)

@@ -294,35 +294,29 @@ def _slot(name: str, shape: tuple[int, ...], origin: Key | None, storage: Key | 
     return Slot(Saved(name, "float32", shape, size), origin, storage)
 
 
+def _splice(of: Plan, place: int, *layers: Layer, over: int = 1) -> Plan:
+    """Put layers in the place of so many."""
+    return replace(of, layers=(*of.layers[:place], *layers, *of.layers[place + over :]))
+
+
 def _insert(of: Plan, rng: random.Random, uid: str) -> Plan:
     place = rng.randint(0, len(of.layers))
     kind, hidden = rng.choice(sorted(_KINDS)), rng.choice([64, 128, 256, 512])
-    return replace(of, layers=(*of.layers[:place], Layer(uid, kind, hidden), *of.layers[place:]))
+    return _splice(of, place, Layer(uid, kind, hidden), over=0)
 
 
 def _repeat(of: Plan, rng: random.Random, uid: str) -> Plan:
     place = rng.randrange(len(of.layers))
-    return replace(of, layers=(*of.layers[:place], replace(of.layers[place], uid=uid), *of.layers[place:]))
+    return _splice(of, place, replace(of.layers[place], uid=uid), over=0)
 
 
 def _delete(of: Plan, rng: random.Random, _: str) -> Plan:
-    if len(of.layers) == 1:
-        return of
-    place = rng.randrange(len(of.layers))
-    return replace(of, layers=(*of.layers[:place], *of.layers[place + 1 :]))
-
-
-def _rename(of: Plan, _: random.Random, uid: str) -> Plan:
-    return replace(of, prefix=f"net.{uid}.blocks", renames=1)
-
-
-def _change_node(of: Plan, rng: random.Random, change: Callable[[Layer], Layer]) -> Plan:
-    place = rng.randrange(len(of.layers))
-    return replace(of, layers=(*of.layers[:place], change(of.layers[place]), *of.layers[place + 1 :]))
+    return of if len(of.layers) == 1 else _splice(of, rng.randrange(len(of.layers)))
 
 
 def _widen(of: Plan, rng: random.Random, _: str) -> Plan:
-    return _change_node(of, rng, lambda layer: replace(layer, hidden=layer.hidden * 2))
+    place = rng.randrange(len(of.layers))
+    return _splice(of, place, replace(of.layers[place], hidden=2 * of.layers[place].hidden))
 
 
 def _rewire(of: Plan, rng: random.Random, _: str) -> Plan:
@@ -330,32 +324,23 @@ def _rewire(of: Plan, rng: random.Random, _: str) -> Plan:
         return of
     place = rng.randrange(2, len(of.layers))
     # Not the layer just before, which feeds the residual anyway.
-    rewired = replace(of.layers[place], skip=rng.choice(of.layers[: place - 1]).uid)
-    return replace(of, layers=(*of.layers[:place], rewired, *of.layers[place + 1 :]))
+    return _splice(of, place, replace(of.layers[place], skip=rng.choice(of.layers[: place - 1]).uid))
 
 
 def _swap(of: Plan, rng: random.Random, _: str) -> Plan:
-    activation = rng.choice(["gelu", "silu", "tanh"])
-    return _change_node(of, rng, lambda layer: replace(layer, activation=activation))
-
-
-def _batch(of: Plan, rng: random.Random, _: str) -> Plan:
-    return replace(of, batch=of.batch * rng.choice([2, 4]))
-
-
-def _shuffle(of: Plan, rng: random.Random, _: str) -> Plan:
-    return replace(of, shuffled=rng.randrange(1_000_000))
+    activation, place = rng.choice(["gelu", "silu", "tanh"]), rng.randrange(len(of.layers))
+    return _splice(of, place, replace(of.layers[place], activation=activation))
 
 
 EDITS: dict[str, Callable[[Plan, random.Random, str], Plan]] = {
     "insert layer": _insert,
     "repeat layer": _repeat,
     "delete layer": _delete,
-    "rename prefix": _rename,
+    "rename prefix": lambda of, _, uid: replace(of, prefix=f"net.{uid}.blocks", renames=1),
     "widen": _widen,
     "rewire": _rewire,
     "swap op": _swap,
-    "change batch size": _batch,
-    "shuffle order": _shuffle,
+    "change batch size": lambda of, rng, _: replace(of, batch=of.batch * rng.choice([2, 4])),
+    "shuffle order": lambda of, rng, _: replace(of, shuffled=rng.randrange(1_000_000)),
 }
 """Each edit: a plan, where randomness comes from, and a name that no layer has yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -151,11 +151,6 @@ def loss_of(
     return model, loss, recorder
 
 
-def _capture_edit(*edit: str, **how: Any) -> Graph:
-    _, loss, recorder = loss_of(*edit, **how)
-    return recorder.capture(loss)
-
-
 def _each(name: str, made: Callable[[Any], nn.Module], layers: range = range(_LAYERS)) -> Callable[[GPT], None]:
     """Put another module in the place of one in these blocks."""
 
@@ -204,47 +199,38 @@ def _tie(model: GPT) -> None:
 
 _NORMS: Final = tuple(_each(name, lambda _: RMSNorm(_WIDTH)) for name in ("norm1", "norm2"))
 
-EDITS: Final[dict[str, Callable[[], Graph]]] = {
-    "none": _capture_edit,
-    **{
-        name: partial(_capture_edit, name)
-        for name in (
-            "swapped",
-            "detached-residual",
-            "detached-value",
-            "sdpa",
-            "other-triangle",
-            "other-fill",
-            *_CONSTANTS,
-        )
+_PLAIN: Final = ("swapped", "detached-residual", "detached-value", "sdpa", "other-triangle", "other-fill", *_CONSTANTS)
+
+EDITS: Final[dict[str, dict[str, Any]]] = {
+    "none": {},
+    **{name: {"edit": name} for name in _PLAIN},
+    "eps": {"change": _set(nn.LayerNorm, eps=1e-6)},
+    "dropout": {"change": _set(nn.Dropout, p=0.2)},
+    "wrapped-one": {"change": _each("mlp.up", Wrapped, range(3, 4))},
+    "wrapped-some": {"change": _each("mlp.up", Wrapped, range(1, 6, 2))},
+    "wrapped-all": {"change": _each("mlp.up", Wrapped)},
+    "wrapped-linears": {
+        "change": _all(*(_each(f"attn.{name}", Wrapped) for name in "qkv"), _each("mlp.down", Wrapped))
     },
-    "eps": partial(_capture_edit, change=_set(nn.LayerNorm, eps=1e-6)),
-    "dropout": partial(_capture_edit, change=_set(nn.Dropout, p=0.2)),
-    "wrapped-one": partial(_capture_edit, change=_each("mlp.up", Wrapped, range(3, 4))),
-    "wrapped-some": partial(_capture_edit, change=_each("mlp.up", Wrapped, range(1, 6, 2))),
-    "wrapped-all": partial(_capture_edit, change=_each("mlp.up", Wrapped)),
-    "wrapped-linears": partial(
-        _capture_edit, change=_all(*(_each(f"attn.{name}", Wrapped) for name in "qkv"), _each("mlp.down", Wrapped))
-    ),
-    "wrapped-attention": partial(_capture_edit, change=_each("attn", Wrapped)),
-    "wrapped-blocks": partial(_capture_edit, change=_blocks),
-    "in-sequential": partial(_capture_edit, change=_each("mlp.up", nn.Sequential)),
-    "one-in-sequential": partial(_capture_edit, change=_each("mlp.up", nn.Sequential, range(3, 4))),
-    "lora-up": partial(_capture_edit, change=_each("mlp.up", Lora)),
-    "lora-one": partial(_capture_edit, change=_each("mlp.up", Lora, range(3, 4))),
-    "lora": partial(_capture_edit, change=_all(_each("attn.q", Lora), _each("attn.v", Lora))),
-    "lora-autocast": partial(_capture_edit, change=_all(_each("attn.q", Lora), _each("attn.v", Lora)), autocast=True),
-    "lora-alone": partial(_capture_edit, change=_lora),
-    "reduction": partial(_capture_edit, reduction="sum"),
-    "tied": partial(_capture_edit, change=_tie),
-    "autocast": partial(_capture_edit, autocast=True),
-    "dtype": partial(_capture_edit, dtype=torch.bfloat16),
-    "length": partial(_capture_edit, size=(2, 24)),
-    "batch": partial(_capture_edit, size=(6, 16)),
-    "width": partial(_capture_edit, width=32),
-    "norm": partial(_capture_edit, change=_all(*_NORMS)),
+    "wrapped-attention": {"change": _each("attn", Wrapped)},
+    "wrapped-blocks": {"change": _blocks},
+    "in-sequential": {"change": _each("mlp.up", nn.Sequential)},
+    "one-in-sequential": {"change": _each("mlp.up", nn.Sequential, range(3, 4))},
+    "lora-up": {"change": _each("mlp.up", Lora)},
+    "lora-one": {"change": _each("mlp.up", Lora, range(3, 4))},
+    "lora": {"change": _all(_each("attn.q", Lora), _each("attn.v", Lora))},
+    "lora-autocast": {"change": _all(_each("attn.q", Lora), _each("attn.v", Lora)), "autocast": True},
+    "lora-alone": {"change": _lora},
+    "reduction": {"reduction": "sum"},
+    "tied": {"change": _tie},
+    "autocast": {"autocast": True},
+    "dtype": {"dtype": torch.bfloat16},
+    "length": {"size": (2, 24)},
+    "batch": {"size": (6, 16)},
+    "width": {"width": 32},
+    "norm": {"change": _all(*_NORMS)},
 }
-"""Functions that make the graph after an edit, by the edit's name."""
+"""The arguments of `loss_of` for each edit, by the edit's name."""
 
 
 @cache
@@ -256,4 +242,5 @@ def plain() -> Graph:
 @cache
 def capture_edit(name: str) -> Graph:
     """The graph after an edit; made once."""
-    return EDITS[name]()
+    _, loss, recorder = loss_of(**EDITS[name])
+    return recorder.capture(loss)

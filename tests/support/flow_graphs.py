@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from gradir.ir import Cut, Graph, Node, Producer, Ref, Scope, Source, TensorMeta
+from msgspec.structs import replace
+
+from gradir.ir import Builder, Cut, Graph, Producer, Scope, Source, TensorMeta
 from gradir.ir.cuts import FLOW
 
-META = (TensorMeta("float32", (3,)),)
+META = TensorMeta("float32", (3,))
 DETACH = Cut(
     "detach",
     ("fc.weight", "fc.bias"),
     "fc",
-    META[0],
+    META,
     "detach",
     Source("net.py", 41, "Net.forward"),
     at="fc/addmm:1",
     into="head/mul:1",
     slot=0,
 )
-NO_GRAD = Cut("no_grad", ("teacher.weight",), "teacher", META[0], "mul", Source("net.py", 45), Source("lib.py", 7))
-UNUSED = [Cut("unreached", (f"unused.{name}",), "unused", META[0]) for name in ("weight", "bias")]
+NO_GRAD = Cut("no_grad", ("teacher.weight",), "teacher", META, "mul", Source("net.py", 45), Source("lib.py", 7))
+UNUSED = [Cut("unreached", (f"unused.{name}",), "unused", META) for name in ("weight", "bias")]
 
 
 def small(*cuts: Cut) -> Graph:
     """A detach beside an undetached branch, a branch under no_grad and an unused module."""
-    nodes = [
-        Node("fc.weight", "parameter", names=("fc.weight",), scope="fc", outputs=META),
-        Node(
-            "fc/addmm:1", op="addmm", native="AddmmBackward0", scope="fc", inputs=(Ref("fc.weight", 0),), outputs=META
-        ),
-        Node("head.weight", "parameter", names=("head.weight",), scope="head", outputs=META),
-        Node(
-            "head/mul:1",
-            op="mul",
-            native="MulBackward0",
-            scope="head",
-            inputs=(None, Ref("head.weight", 0)),
-            outputs=META,
-        ),
-        Node(
-            "add:1",
-            op="add",
-            native="AddBackward0",
-            inputs=(Ref("fc/addmm:1", 0), Ref("head/mul:1", 0)),
-            outputs=META,
-        ),
-        Node("output", "output", inputs=(Ref("add:1", 0),), outputs=META),
-    ]
+    b = Builder()
+    weights = [b.tensor(f"{path}.weight", META, role="parameter", scope=path) for path in ("fc", "head")]
+    fc = b.function("addmm", weights[:1], [META], native="AddmmBackward0", scope="fc")
+    head = b.function("mul", [None, weights[1]], [META], native="MulBackward0", scope="head")
+    b.output(b.function("add", [fc, head], [META], native="AddBackward0"))
     scopes = [Scope("", "Net"), *(Scope(path, "Linear") for path in ("fc", "head", "teacher", "unused"))]
-    return Graph.of(nodes, scopes, cuts, Producer(options={FLOW: True}))
+    return replace(b.build(scopes=scopes, producer=Producer(options={FLOW: True})), cuts=cuts)

@@ -15,7 +15,7 @@ from msgspec import inspect
 from msgspec.structs import replace
 
 import gradir
-from gradir import codecs
+from gradir import codecs, passes
 from gradir.diffs import hunks
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.ignoring import drop_identities
@@ -29,20 +29,6 @@ from gradir.ir.fields import Field, fields_of
 from gradir.ir.head import Head, rename_in_head
 from gradir.ir.model import Record
 from gradir.overlays import Channel, Overlay, apply_overlay, mark_verdict
-from gradir.passes import (
-    ancestors,
-    between,
-    descendants,
-    drop,
-    focus,
-    fold,
-    fold_modules,
-    hide_shape_ops,
-    layers,
-    once,
-    readability,
-    rollup,
-)
 from gradir.passes.contraction import contract_modules
 from gradir.passes.focus import around
 from gradir.passes.fold import FoldOptions
@@ -159,20 +145,20 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.overlays.mark_verdict": Operation(partial(mark_verdict, look="alarm", sentence="It fails.")),
         "gradir.explanations.from_cuts.add_verdict": Operation(add_verdict),
         "gradir.passes.contraction.contract_modules": Operation(lambda graph: contract_modules(graph, places)[0]),
-        "gradir.passes.drop.drop": Operation(partial(drop, what=["leaf"])),
+        "gradir.passes.drop.drop": Operation(partial(passes.drop, what=["leaf"])),
         "gradir.passes.focus.around": Operation(partial(around, ids=[NODE])),
-        "gradir.passes.focus.between": Operation(partial(between, one="x", other="layers.2/exp:1")),
-        "gradir.passes.focus.focus": Operation(partial(focus, pattern=NODE)),
-        "gradir.passes.fold.fold": Operation(partial(fold, depth=1)),
-        "gradir.passes.fold.fold_modules": Operation(partial(fold_modules, patterns=["layers.*"])),
-        "gradir.passes.layers.layers": Operation(layers),
-        "gradir.passes.drop.hide_shape_ops": Operation(hide_shape_ops),
-        "gradir.passes.readability.readable": Operation(lambda graph: _graph_of(readability.readable(graph))),
-        "gradir.passes.readability.smallest": Operation(lambda graph: readability.smallest(graph).graph),
-        "gradir.passes.focus.ancestors": Operation(partial(ancestors, pattern=NODE)),
-        "gradir.passes.focus.descendants": Operation(partial(descendants, pattern=NODE)),
-        "gradir.passes.rollup.rollup": Operation(rollup),
-        "gradir.passes.rounds.once": Operation(once),
+        "gradir.passes.focus.between": Operation(partial(passes.between, one="x", other="layers.2/exp:1")),
+        "gradir.passes.focus.focus": Operation(partial(passes.focus, pattern=NODE)),
+        "gradir.passes.fold.fold": Operation(partial(passes.fold, depth=1)),
+        "gradir.passes.fold.fold_modules": Operation(partial(passes.fold_modules, patterns=["layers.*"])),
+        "gradir.passes.layers.layers": Operation(passes.layers),
+        "gradir.passes.drop.hide_shape_ops": Operation(passes.hide_shape_ops),
+        "gradir.passes.readability.readable": Operation(lambda graph: _graph_of(passes.readability.readable(graph))),
+        "gradir.passes.readability.smallest": Operation(lambda graph: passes.readability.smallest(graph).graph),
+        "gradir.passes.focus.ancestors": Operation(partial(passes.ancestors, pattern=NODE)),
+        "gradir.passes.focus.descendants": Operation(partial(passes.descendants, pattern=NODE)),
+        "gradir.passes.rollup.rollup": Operation(passes.rollup),
+        "gradir.passes.rounds.once": Operation(passes.once),
         "gradir.passes.shared_words.translate_to_shared_terms": Operation(
             translate_to_shared_terms, frozenset({"producer", "cuts"})
         ),
@@ -200,7 +186,7 @@ def _add_costs(graph: Graph) -> Graph:
     return replace(graph, nodes={**graph.nodes, NODE: replace(node, ext={**node.ext, "flops": 8})})
 
 
-def _graph_of(found: readability.Readable | Merged | None) -> Graph:
+def _graph_of(found: passes.readability.Readable | Merged | None) -> Graph:
     assert found is not None
     assert found.graph is not None, found
     return found.graph

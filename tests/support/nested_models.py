@@ -8,6 +8,15 @@ import torch
 from torch import nn
 
 
+class WithUnused(nn.Module):
+    """A model of these modules, and of one that it does not use."""
+
+    def __init__(self, **modules: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        for name, module in {**modules, "unused": nn.Linear(2, 2)}.items():
+            setattr(self, name, module)
+
+
 class Reversible(torch.autograd.Function):
     """Two residual halves, of which backward computes the inputs again from the outputs."""
 
@@ -87,12 +96,7 @@ class Adjoint(torch.autograd.Function):
         return None, None, gradient, *total
 
 
-class Solved(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.field = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
-        self.unused = nn.Linear(2, 2)
-
+class Solved(WithUnused):
     def forward(self, x):
         return Adjoint.apply(self.field, 3, x, *self.field.parameters()) * 2
 
@@ -116,13 +120,7 @@ class Kernel(torch.autograd.Function):
         return None, *(tensor.grad for tensor in again)
 
 
-class Features(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(2, 6)
-        self.projection = nn.Parameter(torch.eye(2))
-        self.unused = nn.Linear(2, 2)
-
+class Features(WithUnused):
     def attend(self, q, k, v):
         q, k = (q @ self.projection).exp(), (k @ self.projection).exp()
         return q @ (k.T @ v) / (q @ k.sum(0, keepdim=True).T)
@@ -131,13 +129,8 @@ class Features(nn.Module):
         return Kernel.apply(self, *self.qkv(x).chunk(3, 1))
 
 
-class Equilibrium(nn.Module):
+class Equilibrium(WithUnused):
     """A fixed point, whose gradient a hook solves for with the graph of one more step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.step = nn.Linear(2, 2)
-        self.unused = nn.Linear(2, 2)
 
     def forward(self, x):
         with torch.no_grad():
@@ -158,13 +151,8 @@ class Equilibrium(nn.Module):
         return z
 
 
-class OwnGraph(nn.Module):
+class OwnGraph(WithUnused):
     """A hook that takes the gradient of the very graph it stands in, root included."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(2, 2)
-        self.unused = nn.Linear(2, 2)
 
     def forward(self, x):
         hidden = self.fc(x)
@@ -180,25 +168,14 @@ class OwnGraph(nn.Module):
         return out
 
 
-class Penalised(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.critic = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
-        self.unused = nn.Linear(2, 2)
-
+class Penalised(WithUnused):
     def forward(self, x):
         x = x.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self.critic(x).sum(), x, create_graph=True)
         return gradient.square().sum() + self.critic(x).sum()
 
 
-class Checkpointed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        self.head = nn.Linear(2, 1)
-        self.unused = nn.Linear(2, 2)
-
+class Checkpointed(WithUnused):
     def forward(self, x):
         from torch.utils.checkpoint import checkpoint
 
@@ -278,12 +255,7 @@ class KeptGraph(torch.autograd.Function):
         return ctx.x.grad, None
 
 
-class Keeping(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(2, 2)
-        self.unused = nn.Linear(2, 2)
-
+class Keeping(WithUnused):
     def forward(self, x):
         weight, bias = self.fc.weight, self.fc.bias
         return KeptGraph.apply(x, lambda y: nn.functional.linear(y, weight, bias).sin())
@@ -302,14 +274,22 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], set[str], set[str]]] = {
         {"f.f.weight", "f.f.bias", "f.g.weight", "f.g.bias", "g.0.weight", "g.0.bias"},
         UNUSED,
     ),
-    "adjoint": (Solved, set(), UNUSED),
+    "adjoint": (lambda: Solved(field=nn.Sequential(nn.Linear(2, 2), nn.Tanh())), set(), UNUSED),
     # Its Function holds the whole module, and might use any of it.
-    "features": (Features, {"projection", *UNUSED}, set()),
-    "equilibrium": (Equilibrium, set(), UNUSED),
-    "a hook on its own graph": (OwnGraph, set(), UNUSED),
-    "penalty": (Penalised, set(), UNUSED),
-    "reentrant checkpoint": (Checkpointed, {f"body.{n}.{p}" for n in "01" for p in ("weight", "bias")}, UNUSED),
+    "features": (
+        lambda: Features(qkv=nn.Linear(2, 6), projection=nn.Parameter(torch.eye(2))),
+        {"projection", *UNUSED},
+        set(),
+    ),
+    "equilibrium": (lambda: Equilibrium(step=nn.Linear(2, 2)), set(), UNUSED),
+    "a hook on its own graph": (lambda: OwnGraph(fc=nn.Linear(2, 2)), set(), UNUSED),
+    "penalty": (lambda: Penalised(critic=nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))), set(), UNUSED),
+    "reentrant checkpoint": (
+        lambda: Checkpointed(body=nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), head=nn.Linear(2, 1)),
+        {f"body.{n}.{p}" for n in "01" for p in ("weight", "bias")},
+        UNUSED,
+    ),
     "closure": (Closed, {"weight"}, {"other.weight", "other.bias"}),
-    "a graph kept": (Keeping, {"fc.weight", "fc.bias"}, UNUSED),
+    "a graph kept": (lambda: Keeping(fc=nn.Linear(2, 2)), {"fc.weight", "fc.bias"}, UNUSED),
 }
 """Each model with the parameters that are hidden, and those that are unreached."""

@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from samples import everything
 
@@ -63,6 +65,17 @@ def gradir(plugins: Path, *arguments: str | Path, directory: Path | None = None)
     command = [sys.executable, "-m", "gradir", *map(str, arguments)]
     how = {"env": environment, "cwd": directory, "capture_output": True, "encoding": "utf-8", "timeout": 60}
     return subprocess.run(command, check=False, **how)  # type: ignore[call-overload,no-any-return]
+
+
+def run_with_plugin(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """Run pytest with gradir's plugin, and with xdist where workers are asked for."""
+    more = ("-p", "xdist.plugin") if "-n" in arguments else ()
+    start = time.monotonic()
+    done = forked.run(
+        [*PYTEST, *more, *arguments], cwd=pytester.path, env={**os.environ, **NO_OTHER_PLUGINS}, text=True
+    )
+    out, err = done.stdout.splitlines(), done.stderr.splitlines()
+    return pytest.RunResult(done.returncode, out, err, time.monotonic() - start)
 
 
 def register(plugins: Path, name: str, value: str, group: str = "gradir.exporters") -> None:

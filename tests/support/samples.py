@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gradir.ir import Builder, Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 
@@ -112,62 +113,35 @@ def chain(length: int) -> Graph:
 
 def forward() -> Graph:
     """A small graph of a forward: every role of a tensor from outside, views, what writes in place, and a failure."""
-    float32 = "float32"
-    tensor = TensorMeta(float32, (2, 3))
+
+    def call(id_: str, native: str, inputs: Sequence[str], *outputs: TensorMeta, **more: Any) -> Node:
+        refs = tuple(Ref(each, 0) for each in inputs)
+        return Node(id_, op=native.partition(".")[0], native=f"aten.{native}", inputs=refs, outputs=outputs, **more)
+
+    wide, source = TensorMeta("float32", (2, 4)), Source("model.py", 12, "forward")
+    weight, writes = TensorMeta("float32", (4, 3)), ("inplace", "data")
     nodes = [
-        Node("input:1", role="input", outputs=(tensor,)),
-        Node("fc.weight", role="parameter", scope="fc", names=("fc.weight",), outputs=(TensorMeta(float32, (4, 3)),)),
-        Node(
+        Node("input:1", role="input", outputs=(TensorMeta("float32", (2, 3)),)),
+        Node("fc.weight", role="parameter", scope="fc", names=("fc.weight",), outputs=(weight,)),
+        call(
             "fc/t:1",
-            op="t",
-            native="aten.t.default",
+            "t.default",
+            ["fc.weight"],
+            TensorMeta("float32", (3, 4)),
             scope="fc",
-            inputs=(Ref("fc.weight", 0),),
             kinds=("view",),
-            outputs=(TensorMeta(float32, (3, 4)),),
-            source=Source("model.py", 12, "forward"),
+            source=source,
         ),
-        Node(
-            "fc/mm:1",
-            op="mm",
-            native="aten.mm.default",
-            scope="fc",
-            inputs=(Ref("input:1", 0), Ref("fc/t:1", 0)),
-            outputs=(TensorMeta(float32, (2, 4)),),
-        ),
-        Node("mean", role="buffer", names=("mean",), outputs=(TensorMeta(float32, (2, 4)),)),
-        Node("leaf:1", role="leaf", outputs=(TensorMeta(float32, (2, 4)),)),
-        Node(
-            "add_:1",
-            op="add_",
-            native="aten.add_.Tensor",
-            names=("y",),
-            inputs=(Ref("fc/mm:1", 0), Ref("leaf:1", 0)),
-            kinds=("inplace", "data"),
-            outputs=(TensorMeta(float32, (2, 4)),),
-            attrs={"alpha": 1},
-        ),
-        Node(
-            "lerp_:1",
-            op="lerp_",
-            native="aten.lerp_.Scalar",
-            inputs=(Ref("mean", 0), Ref("add_:1", 0)),
-            kinds=("inplace", "data"),
-            outputs=(TensorMeta(float32, (2, 4)),),
-            attrs={"weight": 0.5},
-        ),
-        Node(
-            "argmax:1",
-            op="argmax",
-            native="aten.argmax.default",
-            inputs=(Ref("add_:1", 0),),
-            outputs=(TensorMeta("int64", ()),),
-        ),
-        Node(
+        call("fc/mm:1", "mm.default", ["input:1", "fc/t:1"], wide, scope="fc"),
+        Node("mean", role="buffer", names=("mean",), outputs=(wide,)),
+        Node("leaf:1", role="leaf", outputs=(wide,)),
+        call("add_:1", "add_.Tensor", ["fc/mm:1", "leaf:1"], wide, names=("y",), kinds=writes, attrs={"alpha": 1}),
+        call("lerp_:1", "lerp_.Scalar", ["mean", "add_:1"], wide, kinds=writes, attrs={"weight": 0.5}),
+        call("argmax:1", "argmax.default", ["add_:1"], TensorMeta("int64", ())),
+        call(
             "mm:1",
-            op="mm",
-            native="aten.mm.default",
-            inputs=(Ref("add_:1", 0), Ref("fc/t:1", 0)),
+            "mm.default",
+            ["add_:1", "fc/t:1"],
             ext={"failed": "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x4 and 3x4)"},
         ),
         Node("output", role="output", inputs=(Ref("argmax:1", 0),), outputs=(TensorMeta("int64", ()),)),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from edited_gpt import EDITS
+from edited_gpt import capture_edit
 from example_files import attribute
 from real_models import GPT2, TEXT, VOCABULARY, from_transformers, versions
 from torch import Tensor, nn
@@ -120,7 +120,7 @@ def _classifier(**options: Any) -> Graph:
 
 
 def _edit_six_blocks(edit: str) -> Callable[[], Pair]:
-    return lambda: (EDITS["none"](), EDITS[edit]())
+    return lambda: (capture_edit("none"), capture_edit(edit))
 
 
 CHANGES: dict[str, Callable[[], Pair]] = {

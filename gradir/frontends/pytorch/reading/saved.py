@@ -193,14 +193,9 @@ class SavedReader:
         except (KeyError, RuntimeError, TypeError):
             dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
-        try:
-            is_stale = private.version_of(tensor) and _raises(unpack) and _raises(getattr, fn, unpacked)
-        except RuntimeError:
-            # An inference tensor has no version and cannot be stale.
-            is_stale = False
         # torch hides the saved version. Unpacking compares it, and does nothing else without a hook. An output that the
         # function made in place can only be unpacked through the function, which sets its grad_fn.
-        if is_stale:
+        if private.version_of(tensor) and _raises(unpack) and _raises(getattr, fn, unpacked):
             return Saved(name, dtype, shape, size, None, storage, "stale")
         grad_fn = tensor.grad_fn
         if grad_fn is None:
