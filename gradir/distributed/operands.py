@@ -80,7 +80,8 @@ def _find_swaps(some: _Issued, others: _Issued) -> Iterator[tuple[Collective, Co
     own, of_others = ({numbers for _, numbers in issued} for issued in (some, others))
     for (one, numbers), (other, other_numbers) in zip(some, others, strict=False):
         is_known = bool(numbers and other_numbers) and numbers in of_others and other_numbers in own
-        if is_known and numbers != other_numbers:
+        # Several gradients may be in one flat tensor, in any order.
+        if (is_known or sorted(numbers) == sorted(other_numbers)) and numbers != other_numbers:
             yield one, other
 
 
