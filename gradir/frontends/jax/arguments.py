@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,28 +54,28 @@ class Arguments:
         return [leaf.value for leaf in self.differentiated], [leaf.value for leaf in self.others]
 
 
-def normalize_argnums(argnums: object, count: int) -> tuple[int, ...]:
-    """Return the positions of the differentiated arguments, from ``argnums`` of `jax.grad`.
+def normalize_argnums(argnums: object, count: int) -> dict[int, Any]:
+    """Return the positions of the differentiated arguments, each with the filter of an ``nnx.DiffState`` or ``None``.
 
     >>> normalize_argnums(0, 2), normalize_argnums((0, -1), 3)
-    ((0,), (0, 2))
+    ({0: None}, {0: None, 2: None})
     """
+    several: Sequence[Any] = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     try:
-        given = [operator.index(each) for each in (argnums if isinstance(argnums, (tuple, list)) else (argnums,))]
+        given = [(operator.index(getattr(each, "argnum", each)), getattr(each, "filter", None)) for each in several]
     except TypeError:
         raise CaptureError(f"argnums is {argnums!r}; expected an integer, or a tuple of integers") from None
-    found = tuple(number + count if number < 0 else number for number in given)
-    wrong = [number for number in found if not 0 <= number < count]
-    if wrong or not found:
+    found = {number + count if number < 0 else number: chosen for number, chosen in given}
+    if not found or not all(0 <= number < count for number in found):
         raise CaptureError(f"argnums is {argnums!r}, and the function is called with {count} positional arguments")
-    return tuple(dict.fromkeys(found))
+    return found
 
 
 def arrange_arguments(
     fn: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    numbers: Sequence[int],
+    numbers: Collection[int],
     *,
     names: Sequence[str],
     arrays_only: bool = False,
@@ -133,7 +133,7 @@ def _argument_number(path: Sequence[Any]) -> int | None:
     return int(path[1].idx) if path[0].idx == 0 else None
 
 
-def _label_leaves(paths: Sequence[Sequence[Any]], numbers: Sequence[int], names: Sequence[str]) -> list[str]:
+def _label_leaves(paths: Sequence[Sequence[Any]], numbers: Collection[int], names: Sequence[str]) -> list[str]:
     labels, insides = [], []
     for path in paths:
         number = _argument_number(path)

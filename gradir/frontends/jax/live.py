@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ class Trace:
     """A traced function, with the paths of gradient in it."""
 
     def __init__(
-        self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int], target: object = None
+        self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Collection[int], target: object = None
     ) -> None:
         """Trace a function of leaves, made from ``target`` and called ``name`` in errors."""
         self._watch = watch

@@ -147,7 +147,9 @@ def read_request(names: Mapping[str, Any]) -> GradientRequest:
 
 
 def _read_argnums(names: Mapping[str, Any], fn: str) -> GradientRequest:
-    argnums = names["jax_argnums"] if "jax_argnums" in names else names["argnums"]
+    states = names.get("index_filter")
+    # flax has an `nnx.DiffState` for each argument there.
+    argnums = [type(each)(at, each.filter) for at, each in states.items()] if states else names["argnums"]
     # flax has no ``kwargs``: it passes keywords among the arguments.
     return GradientRequest(names[fn], tuple(names["args"]), names.get("kwargs", {}), argnums, names["has_aux"])
 
@@ -249,7 +251,11 @@ def _find_zero_factor(step: Trace, updates: Iterable[_Update], moved: set[int]) 
     zeros = {leaf: f"`{leaf.name}`, which stays 0" for leaf, value in pairs if leaf in returned and not np.any(value)}
     used = {value.record for value in find_reachable([each.value for each in updates], _sources)}
     for record in step.flat.records:
-        literals = ("the constant 0" for each in record.inputs if each.kind == "literal" and not np.any(each.literal))
+        literals = (
+            "the constant 0"
+            for each in record.inputs
+            if each.kind == "literal" and not np.any(np.asarray(each.literal))
+        )
         zero = next(chain((zeros[each] for each in record.inputs if each in zeros), literals), None)
         if zero is None or record.native not in {"mul", "neg", *_CASTS} or "transpose" in record.context.phase:
             continue

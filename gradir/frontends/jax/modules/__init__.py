@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -54,8 +54,8 @@ def find_call(target: Any, inputs: Sequence[Any]) -> Call:
     return next(filter(None, calls), Call(target, tuple(inputs)))
 
 
-def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
-    """Return the function and arguments to trace, and the watch to enter around the trace."""
+def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Mapping[int, Any]) -> Prepared:
+    """Return the function and arguments to trace, and the watch; ``argnums`` may have a filter of a library."""
     names, watch, libraries = argument_names(fn, len(args)), ModuleWatch(), _find_loaded()
     # The names of an argument's leaves begin with its prefix.
     prefixes = ["" if len(argnums) == 1 and number in argnums else name for number, name in enumerate(names)]
