@@ -16,6 +16,7 @@ import numpy as np
 from jax import tree_util
 
 from gradir.errors import CaptureError
+from gradir.frontends.jax.modules import Call
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import join_paths
 
@@ -72,17 +73,11 @@ def normalize_argnums(argnums: object, count: int) -> dict[int, Any]:
 
 
 def arrange_arguments(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    numbers: Collection[int],
-    *,
-    names: Sequence[str],
-    arrays_only: bool = False,
-    has_aux: bool = False,
+    call: Call, kwargs: Mapping[str, Any], numbers: Collection[int], *, arrays_only: bool, has_aux: bool
 ) -> Arguments:
-    """Return the leaves of a call ``fn(*args, **kwargs)`` whose arguments ``numbers`` are differentiated."""
-    found, tree = tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
+    """Return the leaves of a call with also ``kwargs``, whose arguments ``numbers`` are differentiated."""
+    fn, args, names = call
+    found, tree = tree_util.tree_flatten_with_path((args, dict(kwargs)))
     leaves = [leaf for _, leaf in found]
     labels = _label_leaves([path for path, _ in found], numbers, names)
     # Other leaves are part of the program, such as booleans and integers that control it.
