@@ -19,6 +19,7 @@ class ReachedBackward(Protocol):
     @property
     def loss(self) -> float | None:
         """Return the loss as a number, or None if it is not one."""
+        return None
 
     @property
     def is_piped(self) -> bool:
@@ -51,7 +52,7 @@ BackwardCallback = Callable[[ReachedBackward], "bool | None"]
 
 
 class Running(Protocol):
-    """A running program whose calls of backward are counted."""
+    """A running program whose calls of backward are counted. Methods that return None may be inherited."""
 
     @property
     def calls(self) -> int:
@@ -67,19 +68,23 @@ class Running(Protocol):
     @property
     def waiting(self) -> int | None:
         """Return how many operations ran so far if the program waits for other processes, else None."""
+        return None
 
-    def capture_stopped(self, why: str, error: BaseException | None = None) -> Graph | None:
+    def capture_stopped(self, why: str, error: BaseException | None = None) -> Graph | None:  # noqa: ARG002
         """Return a graph without nodes, with the exchanges of a step that did not reach its backward.
 
         ``why`` is that of `Rank.stopped`, and ``error`` ended the program. Return None if there is no process
         group.
         """
+        return None
 
     def finish(self) -> Graph | None:
         """Return the captured graph with all exchanges of the program; None if a step ended it before."""
+        return None
 
-    def explain_failure(self, error: BaseException) -> Explanation | None:
+    def explain_failure(self, error: BaseException) -> Explanation | None:  # noqa: ARG002
         """Explain an error before the first backward; return None if no operation raised it."""
+        return None
 
 
 RecordCallback = Callable[["Modules | Step | Finding"], None]

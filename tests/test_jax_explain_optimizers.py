@@ -105,7 +105,9 @@ ZEROED = {
     "rate": optax.sgd(0.0),
     "adaptive": optax.adamw(0.0),
     "norm": optax.chain(optax.clip_by_global_norm(0.0), optax.adam(0.1)),
+    "injected": optax.inject_hyperparams(optax.adam)(learning_rate=0.0),
     "warm-up": optax.chain(optax.clip_by_global_norm(1.0), optax.adam(WARM_UP)),
+    "injected warm-up": optax.inject_hyperparams(optax.sgd)(learning_rate=WARM_UP, momentum=0.0),
 }
 
 
@@ -113,7 +115,7 @@ ZEROED = {
 def test_an_optimizer_that_multiplies_by_a_constant_zero_is_an_error(name: str) -> None:
     found = gradir.explain(step_of(ZEROED[name], loss_of), P, ZEROED[name].init(P))
     causes = [(cause.kind, cause.level, cause.names) for cause in found.causes if cause.kind != "inner_gradient"]
-    assert causes == ([] if name == "warm-up" else [("no_movement", "error", ("dec", "enc"))])
+    assert causes == ([] if "warm-up" in name else [("no_movement", "error", ("dec", "enc"))])
 
 
 MANUAL: dict[str, Callable[[Any, Any], Any]] = {

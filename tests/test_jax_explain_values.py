@@ -227,7 +227,7 @@ OF_JAX = (
     *("all_masked", "born", "captured", "custom_rule", "dead", "equal", "factor", "inner_gradient", "integer", "lost"),
     *("masked", "moves_nothing", "nondifferentiable", "nonfinite", "nonfinite_input", "not_chosen", "not_in_optimizer"),
     *("one_entry", "raised", "raw_update", "saturated", "starting", "stop_gradient", "stuck", "unused", "where_trap"),
-    *("while_loop", "zero"),
+    *("underflow", "while_loop", "zero"),
 )
 
 
@@ -268,6 +268,8 @@ def test_of_too_many_operations_the_one_is_not_guessed() -> None:
     assert (cause.kind, cause.op, cause.detail) == ("nonfinite", "", "in which operation is not known")
 
 
+HALF = jnp.float16
+
 # What is computed of `a` and `b`, which of them get zero, and the kind, level and operation of the cause.
 ZEROS: dict[str, tuple[Callable[[Any, Any], Any], str, tuple[str, str, str]]] = {
     "relu": (lambda a, b: jax.nn.relu(a - 9) + b, "a", ("dead", "info", "relu")),
@@ -289,6 +291,17 @@ ZEROS: dict[str, tuple[Callable[[Any, Any], Any], str, tuple[str, str, str]]] = 
     "sigmoid": (lambda a, b: jax.nn.sigmoid(a - 200) + b, "a", ("saturated", "error", "logistic")),
     "adapter": (lambda a, b: (X @ jnp.outer(a, X)) @ jnp.outer(X, b * 0 + b), "", ("", "", "")),
     "mask": (lambda a, b: a * NONE + b, "a", ("factor", "info", "mul")),
+    "float16": (lambda a, b: a.astype(HALF) * HALF(1e-4) * HALF(1e-4) + b, "a", ("underflow", "error", "mul")),
+    "cast to float16": (
+        lambda a, b: a.astype(HALF).astype("float32") * 1e-9 + b,
+        "a",
+        ("underflow", "error", "convert_element_type"),
+    ),
+    "mask of float16": (
+        lambda a, b: a.astype(HALF) * NONE.astype(HALF) * HALF(1e-4) + b,
+        "a",
+        ("factor", "info", "mul"),
+    ),
     "mask of a matrix": (lambda a, b: jnp.zeros((2, 3)) @ a + b.sum(), "a", ("factor", "info", "dot_general")),
     "where": (lambda a, b: jnp.where(b > 99, a, b), "a", ("masked", "info", "where")),
     "mean square": (lambda a, b: (a - X) ** 2 + b, "a", ("equal", "info", "integer_pow")),

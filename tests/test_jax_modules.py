@@ -310,7 +310,7 @@ def test_a_watch_that_cannot_be_entered_leaves_classes_as_they_were(monkeypatch:
     from gradir.frontends.jax.modules import prepare
 
     before = Nnx.__call__
-    watch = prepare(lambda m, x: m(x).sum(), (Nnx(nnx.Rngs(0)), X), (0,)).watch
+    _, watch = prepare(lambda m, x: m(x).sum(), (Nnx(nnx.Rngs(0)), X), {0: None})
 
     @contextmanager
     def broken() -> Any:

@@ -385,3 +385,19 @@ def test_what_was_compiled_is_asked_as_before_and_afterwards() -> None:
     assert step(P) == jax.jit(named)(P)
     assert step.eval_shape(P).shape == ()
     step.clear_cache()
+
+
+def test_a_diff_state_selects_what_is_differentiated() -> None:
+    chosen = nnx.DiffState(0, nnx.PathContains("kernel"))
+
+    def loss(model: Any, x: Any) -> Any:
+        return model(x).sum()
+
+    def step(model: Any, x: Any) -> Any:
+        return nnx.state(model, nnx.Param), nnx.grad(loss, argnums=chosen)(model, x)
+
+    of_loss, of_step = (
+        gradir.explain(loss, nnx.Linear(2, 2, rngs=nnx.Rngs(0)), jnp.ones((1, 2)), argnums=chosen),
+        gradir.explain(step, nnx.Linear(2, 2, rngs=nnx.Rngs(0)), jnp.ones((1, 2))),
+    )
+    assert of_loss.statuses == of_step.statuses == {"kernel": "reached"}

@@ -336,6 +336,17 @@ def test_sums_of_several_tensors_name_the_one_that_differs() -> None:
     assert [line.partition(", ")[2] for line in lines[1:3]] == ["of what b/mm:1 made", "of what c/mm:1 made"]
 
 
+def test_one_flat_tensor_of_the_same_tensors_in_another_order_is_mixed() -> None:
+    several = summed("a", "b")
+    operands = [each.operands[0] for each in several.collectives]
+    flat = [
+        replace(several, collectives=(replace(several.collectives[0], operands=tuple(order)),))
+        for order in (operands, operands[::-1])
+    ]
+    assert kinds(of_ranks(*flat)) == ["mixed"]
+    assert kinds(of_ranks(flat[0], flat[0])) == []
+
+
 def test_a_sum_that_another_branch_led_to_on_one_rank_is_no_alarm() -> None:
     # Neither tensor is one that both ranks sum, as the loss of a rank that has no image.
     assert "mixed" not in kinds(of_ranks(summed("a", "b"), summed("a", "c")))

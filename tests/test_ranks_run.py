@@ -168,6 +168,41 @@ def test_states_of_wrappers_and_values_of_parameters_are_recorded(
 
 
 @pytest.mark.parametrize(
+    ("flat", "is_known"),
+    [
+        ("torch.cat(gradients)", True),
+        ("torch.cat([each.clone() for each in gradients]).to(torch.float16) / 2", True),
+        ("torch.zeros(10).copy_(torch.cat(gradients)).div_(2)", True),
+        ("fill(torch.zeros(10), [(0, 8), (8, 10)])", True),
+        ("fill(torch.zeros(11), [(0, 8), (8, 10)])", False),
+        ("torch.cat(gradients)[1:]", False),
+        ("torch.cat([each * each for each in gradients])", False),
+        ("torch.stack([each.norm() for each in gradients])", False),
+        ("(torch.cat(gradients).sum(), torch.zeros(10))[1]", False),
+        ("torch.nn.utils.parameters_to_vector(head.parameters()).detach()", False),
+    ],
+)
+def test_the_gradients_in_a_flat_tensor_are_its_operands(flat: str, is_known: bool, folder: Path) -> None:
+    reduce = f"""\
+def fill(bucket, places):
+    for (start, end), each in zip(places, gradients):
+        bucket[start:end].copy_(each)
+    return bucket
+
+
+def reduce():
+    global gradients
+    gradients = [parameter.grad.flatten() for parameter in head.parameters()]
+    dist.all_reduce({flat})
+
+
+step(reduce)
+"""
+    (issued,) = (each for each in ran(reduce, folder).collectives if each.source and each.source.function == "reduce")
+    assert issued.operands == (("head.weight", "head.bias") if is_known else ())
+
+
+@pytest.mark.parametrize(
     ("last", "step", "accumulates", "offsets"),
     [
         ("step()", 1, False, {}),

@@ -14,6 +14,7 @@ from gradir.distributed.simulation import POINT_TO_POINT, Key
 from gradir.distributed.words import span
 from gradir.errors import GradirError
 from gradir.ir import Collective, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.ir.edges import move_edges
 from gradir.ir.head import Head, rename_in_head
 from gradir.ir.ids import claim, nest_id, output_path, split_last, split_tensor, storage_key
 from gradir.ir.model import clamp_size
@@ -363,9 +364,8 @@ class _Side:
             id=self._id(node.id),
             scope=self._path(node.scope),
             names=node.names if node.role == "output" else tuple(map(self._path, node.names)),
-            inputs=tuple(map(self._ref, node.inputs)),
             saved=tuple(map(self._rename_saved, node.saved)),
-            base=None if node.base is None else self._id(node.base),
+            **move_edges(node, lambda ref, _: self._ref(ref)),
         )
 
     def _rename_saved(self, saved: Saved) -> Saved:

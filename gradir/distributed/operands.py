@@ -19,19 +19,13 @@ class Swapped(NamedTuple):
     made_by: Mapping[int, str]
 
 
-class History:
-    """Numbers tensors by the operations, modules, lines and parameters that they depend on, the same in all graphs."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[object, int] = {}
-
-    def number_nodes(self, graph: Graph) -> Mapping[str, int]:
-        """Return the number of each node of a graph."""
-        found: dict[str, int] = {}
-        for node in graph.nodes.values():
-            inputs = tuple([None if ref is None else (found.get(ref.id), ref.output_nr) for ref in node.inputs])
-            found[node.id] = self._numbers.setdefault((_label(node), inputs), len(self._numbers))
-        return found
+def _number_nodes(graph: Graph, numbers: dict[object, int]) -> Mapping[str, int]:
+    """Number the nodes of a graph by the operations, modules, lines and parameters that they depend on."""
+    found: dict[str, int] = {}
+    for node in graph.nodes.values():
+        inputs = tuple([None if ref is None else (found.get(ref.id), ref.output_nr) for ref in node.inputs])
+        found[node.id] = numbers.setdefault((_label(node), inputs), len(numbers))
+    return found
 
 
 def _label(node: Node) -> object:
@@ -48,10 +42,11 @@ def find_swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
     kinds = {(id(one.collectives), one.digest): one for one in reversed(ranks)}
     if len(kinds) == 1 or not any(issued.operands for one in kinds.values() for issued, _ in one.collectives.kinds()):
         return
-    history, numbers = History(), dict[bytes, Mapping[str, int]]()
+    # Equal numbers mean equal tensors in all graphs.
+    common, numbers = dict[object, int](), dict[bytes, Mapping[str, int]]()
     for one in kinds.values():
         if one.digest not in numbers:
-            numbers[one.digest] = history.number_nodes(graph_in(one))
+            numbers[one.digest] = _number_nodes(graph_in(one), common)
     for (label, _), members in group_members(ranks).items():
         first, *others = (kinds[kind] for kind in dict.fromkeys((id(one.collectives), one.digest) for one in members))
         issued = _list_issued(label, first.collectives, numbers[first.digest]) if others else []
@@ -60,7 +55,11 @@ def find_swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
             pairs = _find_swaps(issued, _list_issued(label, other.collectives, numbers[other.digest]))
             for number, pair in enumerate(pairs):
                 # Explain the first pair only.
-                nodes = [] if number else _find_first_difference(pair, sides, history)
+                nodes = (
+                    []
+                    if number
+                    else _find_first_difference(pair, [*map(graph_in, sides)], [numbers[one.digest] for one in sides])
+                )
                 both = [one.rank.rank for one in sides]
                 made_by = zip(both, [f"of what {node} made" for node in nodes], strict=False)
                 yield Swapped(dict(zip(both, pair, strict=True)), dict(made_by))
@@ -80,14 +79,16 @@ def _find_swaps(some: _Issued, others: _Issued) -> Iterator[tuple[Collective, Co
     own, of_others = ({numbers for _, numbers in issued} for issued in (some, others))
     for (one, numbers), (other, other_numbers) in zip(some, others, strict=False):
         is_known = bool(numbers and other_numbers) and numbers in of_others and other_numbers in own
-        if is_known and numbers != other_numbers:
+        # Several gradients may be in one flat tensor, in any order.
+        if (is_known or sorted(numbers) == sorted(other_numbers)) and numbers != other_numbers:
             yield one, other
 
 
-def _find_first_difference(issued: Iterable[Collective], sides: Sequence[RankFile], history: History) -> Sequence[str]:
+def _find_first_difference(
+    issued: Iterable[Collective], graphs: Sequence[Graph], numbers: Sequence[Mapping[str, int]]
+) -> Sequence[str]:
     """Return the first two nodes that differ among those that two collectives depend on, if any."""
-    graphs = [*map(graph_in, sides)]
-    first, second = numbers = [history.number_nodes(graph) for graph in graphs]
+    first, second = numbers
     operands = [filter(known.__contains__, each.operands) for known, each in zip(numbers, issued, strict=True)]
     tensors = next(([a, b] for a, b in zip(*operands, strict=False) if first[a] != second[b]), [])
     while tensors:

@@ -75,6 +75,8 @@ JAX_ADVICE: Final[Mapping[str, str]] = {
     "the inputs of the loss",
     "no_movement": "check the learning rate and the limit of the clipping, or use optax.set_to_zero if {names} should "
     "stay",
+    "underflow": "multiply the loss by a constant such as 1024, and divide the gradients by it, or compute {op} in "
+    "bfloat16 or float32",
     "raised": "give {op} a rule with jax.custom_vjp, or stop_gradient its inputs if nothing should learn by it",
     "all_masked": "keep an entry in each row of the mask, or fill with jnp.finfo(x.dtype).min instead of -jnp.inf "
     "and leave such rows out of the loss",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from jax import tree_util
 
 from gradir.errors import CaptureError
+from gradir.frontends.jax.modules import Call
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import join_paths
 
@@ -54,35 +55,29 @@ class Arguments:
         return [leaf.value for leaf in self.differentiated], [leaf.value for leaf in self.others]
 
 
-def normalize_argnums(argnums: object, count: int) -> tuple[int, ...]:
-    """Return the positions of the differentiated arguments, from ``argnums`` of `jax.grad`.
+def normalize_argnums(argnums: object, count: int) -> dict[int, Any]:
+    """Return the positions of the differentiated arguments, each with the filter of an ``nnx.DiffState`` or ``None``.
 
     >>> normalize_argnums(0, 2), normalize_argnums((0, -1), 3)
-    ((0,), (0, 2))
+    ({0: None}, {0: None, 2: None})
     """
+    several: Sequence[Any] = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     try:
-        given = [operator.index(each) for each in (argnums if isinstance(argnums, (tuple, list)) else (argnums,))]
+        given = [(operator.index(getattr(each, "argnum", each)), getattr(each, "filter", None)) for each in several]
     except TypeError:
         raise CaptureError(f"argnums is {argnums!r}; expected an integer, or a tuple of integers") from None
-    found = tuple(number + count if number < 0 else number for number in given)
-    wrong = [number for number in found if not 0 <= number < count]
-    if wrong or not found:
+    found = {number + count if number < 0 else number: chosen for number, chosen in given}
+    if not found or not all(0 <= number < count for number in found):
         raise CaptureError(f"argnums is {argnums!r}, and the function is called with {count} positional arguments")
-    return tuple(dict.fromkeys(found))
+    return found
 
 
 def arrange_arguments(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    numbers: Sequence[int],
-    *,
-    names: Sequence[str],
-    arrays_only: bool = False,
-    has_aux: bool = False,
+    call: Call, kwargs: Mapping[str, Any], numbers: Collection[int], *, arrays_only: bool, has_aux: bool
 ) -> Arguments:
-    """Return the leaves of a call ``fn(*args, **kwargs)`` whose arguments ``numbers`` are differentiated."""
-    found, tree = tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
+    """Return the leaves of a call with also ``kwargs``, whose arguments ``numbers`` are differentiated."""
+    fn, args, names = call
+    found, tree = tree_util.tree_flatten_with_path((args, dict(kwargs)))
     leaves = [leaf for _, leaf in found]
     labels = _label_leaves([path for path, _ in found], numbers, names)
     # Other leaves are part of the program, such as booleans and integers that control it.
@@ -133,7 +128,7 @@ def _argument_number(path: Sequence[Any]) -> int | None:
     return int(path[1].idx) if path[0].idx == 0 else None
 
 
-def _label_leaves(paths: Sequence[Sequence[Any]], numbers: Sequence[int], names: Sequence[str]) -> list[str]:
+def _label_leaves(paths: Sequence[Sequence[Any]], numbers: Collection[int], names: Sequence[str]) -> list[str]:
     labels, insides = [], []
     for path in paths:
         number = _argument_number(path)

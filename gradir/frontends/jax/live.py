@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ class Trace:
     """A traced function, with the paths of gradient in it."""
 
     def __init__(
-        self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int], target: object = None
+        self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Collection[int], target: object = None
     ) -> None:
         """Trace a function of leaves, made from ``target`` and called ``name`` in errors."""
         self._watch = watch
@@ -117,12 +117,9 @@ def trace(
     if not args:
         raise CaptureError(f"{callable_name(fn)} is called without an argument to differentiate; pass one")
     numbers = normalize_argnums(argnums, len(args))
-    ready = prepare(fn, args, numbers)
-    names, arrays_only = ready.argument_names, ready.watch.arrays_only
-    arguments = arrange_arguments(
-        ready.fn, ready.args, kwargs, numbers, names=names, arrays_only=arrays_only, has_aux=has_aux
-    )
-    return Trace(arguments, ready.watch, callable_name(fn), numbers, fn)
+    call, watch = prepare(fn, args, numbers)
+    arguments = arrange_arguments(call, kwargs, numbers, arrays_only=watch.arrays_only, has_aux=has_aux)
+    return Trace(arguments, watch, callable_name(fn), numbers, fn)
 
 
 _COLLECTIVES: Final[Mapping[str, tuple[str, str]]] = {

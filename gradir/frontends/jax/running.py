@@ -16,6 +16,7 @@ import jax
 from jax import tree_util
 from msgspec.structs import replace
 
+from gradir import run_protocols
 from gradir.errors import CaptureError
 from gradir.explanations.model import Examined, Explanation
 from gradir.frontends.jax.arguments import NoGraphError, callable_name
@@ -26,8 +27,8 @@ from gradir.frontends.jax.reading.jaxprs import is_inexact, replace_at, type_of
 from gradir.frontends.jax.steps import GradientRequest, Inner, explain_inner, find_inner, find_request, read_request
 from gradir.frontends.walks import replace_function
 from gradir.ir import Graph
-from gradir.protocols import BackwardCallback
 from gradir.request import CaptureRequest
+from gradir.run_protocols import BackwardCallback, ReachedBackward
 
 _LIBRARIES: Final = frozenset({"equinox", "flax"})
 # The library functions that call a jitted function, each with its variable that has the user's function.
@@ -49,11 +50,9 @@ class Call(NamedTuple):
     static: tuple[Any, Any]
 
 
-class RequestedGradient:
-    """A gradient that a program requests; see `gradir.protocols.ReachedBackward`."""
+class RequestedGradient(ReachedBackward):
+    """A gradient that a program requests. It has no loss, since the function has not run yet."""
 
-    # The function has not run yet.
-    loss = None
     is_piped = False
 
     def __init__(self, call: Call | None, find: Callable[[], GradientRequest] | None, request: CaptureRequest) -> None:
@@ -151,15 +150,15 @@ def _find_user_function(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...]
     return wrapper, tuple(call.args[place] for place in free), others
 
 
-class Running:
-    """Counts the gradients that a program computes, and captures at one of them."""
+class Running(run_protocols.Running):
+    """Counts the gradients that a program computes, and captures at one of them. A traced program sends nothing."""
 
     # JAX has no call of backward, and a program computes most gradients inside a compiled function. So each call of a
     # compiled function that computes gradients counts once. Outside of such calls each gradient counts. A gradient
     # inside another one, as in a gradient penalty, does not count, nor does one in a forked process.
+    calls = 0
 
     def __init__(self, request: CaptureRequest, reached: BackwardCallback) -> None:
-        self.calls = 0
         self._request, self._step, self._reached = request, request.step, reached
         self._process = os.getpid()
         self._local = _ThreadState()
@@ -195,17 +194,6 @@ class Running:
     def explain(self, outputs: object) -> Explanation:
         """Refuse to explain an array, since JAX keeps no graph of it."""
         raise NoGraphError(outputs)
-
-    waiting = None
-
-    def capture_stopped(self, why: str, error: BaseException | None = None) -> None:
-        """Return nothing, since a traced program sends nothing."""
-
-    def finish(self) -> None:
-        """Return nothing, since a traced program sends nothing."""
-
-    def explain_failure(self, error: BaseException) -> None:
-        """Explain no error, since errors of JAX name the operation without a derivative."""
 
     @property
     def _is_over(self) -> bool:

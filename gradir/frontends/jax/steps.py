@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
+from itertools import chain, takewhile
 from types import FrameType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -147,7 +147,9 @@ def read_request(names: Mapping[str, Any]) -> GradientRequest:
 
 
 def _read_argnums(names: Mapping[str, Any], fn: str) -> GradientRequest:
-    argnums = names["jax_argnums"] if "jax_argnums" in names else names["argnums"]
+    states = names.get("index_filter")
+    # flax has an `nnx.DiffState` for each argument there.
+    argnums = [type(each)(at, each.filter) for at, each in states.items()] if states else names["argnums"]
     # flax has no ``kwargs``: it passes keywords among the arguments.
     return GradientRequest(names[fn], tuple(names["args"]), names.get("kwargs", {}), argnums, names["has_aux"])
 
@@ -229,22 +231,38 @@ def adjust_for_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterat
 
 
 def _find_zeroed(step: Trace, updates: Mapping[str, _Update], moved: set[int]) -> Iterator[Cause]:
-    """Yield the cause of updates that a constant zero multiplies."""
-    made = (value.record for value in find_reachable([each.value for each in updates.values()], _sources))
-    zeroed = next((record for record in made if record is not None and _is_zeroed(record, moved)), None)
-    if zeroed is None or not has_values(step):
+    """Yield the cause of updates that a lasting zero multiplies."""
+    zeroed = _find_zero_factor(step, updates.values(), moved) if has_values(step) else None
+    if zeroed is None:
         return
-    # A schedule may start at zero, so only a constant zero is an error.
     unchanged = _find_unchanged(step, {each.leaf: each.path for each in updates.values()})
     names = tuple(name for name, each in updates.items() if each.leaf in unchanged)
     if names:
-        detail = f"one input of `{zeroed.op}` is the constant 0"
-        yield Cause("no_movement", "error", names=names, source=zeroed.context.source, detail=detail, framework="jax")
+        record, zero = zeroed
+        detail, source = f"one input of `{record.op}` is {zero}", record.context.source
+        yield Cause("no_movement", "error", names=names, source=source, detail=detail, framework="jax")
 
 
-def _is_zeroed(record: Record, moved: set[int]) -> bool:
-    zeros = [each.kind == "literal" and not np.any(np.asarray(each.literal)) for each in record.inputs]
-    return record.native == "mul" and any(zeros) and any(_is_moved(each, moved) for each in record.inputs)
+def _find_zero_factor(step: Trace, updates: Iterable[_Update], moved: set[int]) -> tuple[Record, str] | None:
+    """Return the operation of an update that multiplies a gradient by zero, and a text about this zero."""
+    # A schedule may start at zero, so only a constant counts, or an argument that the step returns as it is.
+    returned = {_strip_casts(output.value) for output in step.outputs}
+    pairs = zip((*step.differentiated, *step.others), chain(*step.arguments.values), strict=True)
+    zeros = {leaf: f"`{leaf.name}`, which stays 0" for leaf, value in pairs if leaf in returned and not np.any(value)}
+    used = {value.record for value in find_reachable([each.value for each in updates], _sources)}
+    for record in step.flat.records:
+        literals = (
+            "the constant 0"
+            for each in record.inputs
+            if each.kind == "literal" and not np.any(np.asarray(each.literal))
+        )
+        zero = next(chain((zeros[each] for each in record.inputs if each in zeros), literals), None)
+        if zero is None or record.native not in {"mul", "neg", *_CASTS} or "transpose" in record.context.phase:
+            continue
+        if record in used and any(_is_moved(each, moved) for each in record.inputs):
+            return record, zero
+        zeros.update(dict.fromkeys(record.outputs, zero))
+    return None
 
 
 def _adjust_idle(causes: Sequence[Cause], whole: Explanation, trained: Sequence[str]) -> Iterator[Cause]:

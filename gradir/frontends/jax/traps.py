@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -22,13 +23,15 @@ _MEASURES: Final = frozenset({"abs", "integer_pow", "square"})
 # A zero that persists in every step is an error.
 _LEVELS: Final[dict[str, Level]] = {
     "starting": "note",
-    **dict.fromkeys(("lost", "one_entry", "saturated", "stuck"), "error"),
+    **dict.fromkeys(("lost", "one_entry", "saturated", "stuck", "underflow"), "error"),
 }
 # Limits of operations to visit: readers of a sum, makers of a value, later choices, and makers before a maximum.
 _FARTHEST: Final = 4
 _MOST_MAKERS: Final = 1_000
 _MOST_CHOICES: Final = 20
 _MOST_BACK: Final = 10
+# The exponent of the smallest normal number in float32.
+_LEAST_EXPONENT: Final = -126
 _INFINITE: Final = ", where its derivative is infinite"
 
 
@@ -95,6 +98,8 @@ def _classify_zero(step: Step) -> tuple[str, str]:
     if all(is_zero(cell.arriving) for cell in step.live):
         # The arriving gradients are not zero, but their sum is.
         return _classify_sum(step)
+    if _underflows(step):
+        return "underflow", ""
     if record.native in _PRODUCTS:
         return _classify_product(step), ""
     if record.native in _MEASURES and params_of(record.eqn).get("y", 2) % 2 == 0:
@@ -103,6 +108,18 @@ def _classify_zero(step: Step) -> tuple[str, str]:
     if not all(is_zero(sent[place]) for place, gradient in step.sent.items() if is_zero(gradient)):
         return "zero", ""
     return _classify_flat(record)
+
+
+def _underflows(step: Step) -> bool:
+    """Return whether a step that makes gradients of float16 zero would not do so if larger gradients arrived."""
+    zeros = [place for place, sent in step.sent.items() if is_zero(sent) and sent.dtype == jnp.float16]
+    largest = max(float(jnp.abs(cell.arriving).max()) for cell in step.live if np.size(cell.arriving))
+    if not zeros or not np.isfinite(largest):
+        return False
+    # The backward is linear, and a power of 2 changes no rounding.
+    scale = 2.0 ** max(math.floor(math.log2(largest)), _LEAST_EXPONENT)
+    larger = step.pull_back([cell.arriving / scale for cell in step.live])
+    return not all(is_zero(larger[place]) for place in zeros)
 
 
 def _classify_flat(record: Record) -> tuple[str, str]:

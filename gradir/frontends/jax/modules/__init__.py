@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -31,21 +31,11 @@ _LIBRARIES: Final = {
 
 
 class Call(NamedTuple):
-    """A function, its arguments, and their names."""
+    """A function, its arguments, and their names. A leaf in an argument without a name has its path alone as name."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     names: tuple[str, ...] = ()
-
-
-class Prepared(NamedTuple):
-    """A function of pytrees of arrays, its arguments and their names, and the watch that records its modules."""
-
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    watch: ModuleWatch
-    # The name of a leaf in an argument without a name is its path alone.
-    argument_names: tuple[str, ...] = ()
 
 
 def find_call(target: Any, inputs: Sequence[Any]) -> Call:
@@ -54,8 +44,8 @@ def find_call(target: Any, inputs: Sequence[Any]) -> Call:
     return next(filter(None, calls), Call(target, tuple(inputs)))
 
 
-def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
-    """Return the function and arguments to trace, and the watch to enter around the trace."""
+def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Mapping[int, Any]) -> tuple[Call, ModuleWatch]:
+    """Return a call on pytrees of arrays, and the watch that records its modules."""
     names, watch, libraries = argument_names(fn, len(args)), ModuleWatch(), _find_loaded()
     # The names of an argument's leaves begin with its prefix.
     prefixes = ["" if len(argnums) == 1 and number in argnums else name for number, name in enumerate(names)]
@@ -70,7 +60,7 @@ def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int])
         home.note_modules(library, watch, call.args)
         if hasattr(home, "split_modules"):
             call = home.split_modules(library, call, argnums)
-    return Prepared(call.fn, call.args, watch, call.names)
+    return call, watch
 
 
 def return_states(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, Final
@@ -22,10 +22,11 @@ def call_of(nnx: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     return call_model(target, inputs) if isinstance(target, nnx.Module) else None
 
 
-def split_modules(nnx: Any, call: Call, argnums: Sequence[int]) -> Call:
+def split_modules(nnx: Any, call: Call, argnums: Mapping[int, Any]) -> Call:
     """Return a call on states instead of modules; the rest of a differentiated module follows all other arguments."""
     fn, args, names = call
-    found = ((number, _split(nnx, arg, number in argnums)) for number, arg in enumerate(args))
+    filters = {number: nnx.Param if chosen is None else chosen for number, chosen in argnums.items()}
+    found = ((number, _split(nnx, arg, filters.get(number))) for number, arg in enumerate(args))
     split = {number: parts for number, parts in found if parts is not None}
     if not split:
         return call
@@ -56,8 +57,11 @@ def return_states(nnx: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _split(nnx: Any, value: Any, is_differentiated: bool) -> tuple[Any, Any, Callable[[Any, Any], Any]] | None:
-    """Return a value with states for its modules, the rests of these, and a function that merges both."""
+def _split(nnx: Any, value: Any, chosen: Any) -> tuple[Any, Any, Callable[[Any, Any], Any]] | None:
+    """Return a value with states for its modules, the rests of these, and a function that merges both.
+
+    ``chosen`` is the filter of the differentiated variables, if any.
+    """
 
     def is_module(inside: object) -> bool:
         return isinstance(inside, nnx.Module)
@@ -66,7 +70,8 @@ def _split(nnx: Any, value: Any, is_differentiated: bool) -> tuple[Any, Any, Cal
     places = [place for place, leaf in enumerate(leaves) if is_module(leaf)]
     if not places:
         return None
-    kinds = (nnx.Param, ...) if is_differentiated else ()
+    is_differentiated = chosen is not None
+    kinds = (chosen, ...) if is_differentiated else ()
     parts = [nnx.split(leaves[place], *kinds) for place in places]
 
     def fill_tree(found: Sequence[Any], others: Sequence[Any]) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from types import FrameType
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from torch import distributed
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.distributed import forms_of_sharded, sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
-from gradir.frontends.pytorch.reading.tensors import Modules, storage_of, unwrap_tensor
+from gradir.frontends.pytorch.reading.tensors import Modules, Owned, storage_of, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.steps import INPLACE, name_arguments, signature_of
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
@@ -31,15 +31,30 @@ _MOST_WHOLE: Final = 2**30
 _PATIENCE: Final = timedelta(seconds=60)
 
 
+class _Gradients:
+    """The parameters whose gradients a storage contains, and the number of their elements."""
+
+    def __init__(self) -> None:
+        self.parameters: dict[int, torch.Tensor] = {}
+        self.elements = 0
+
+    def add(self, parameter: torch.Tensor) -> None:
+        if id(parameter) not in self.parameters:
+            self.parameters[id(parameter)] = parameter
+            self.elements += parameter.numel()
+
+
 class Operands:
     """Finds the operands of the collectives of one thread."""
 
     def __init__(self) -> None:
-        # The parameters whose gradients an operation wrote to a storage, by storage.
-        self._written: defaultdict[int | None, dict[int, torch.Tensor]] = defaultdict(dict)
+        self._written: defaultdict[int | None, _Gradients] = defaultdict(_Gradients)
+        # Whether this contains the gradients that the last backward left.
+        self._is_seeded = False
 
     def record_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record that an operation copies a gradient that the engine accumulates, for instance into a bucket."""
+        self._is_seeded = False
         signature = signature_of(func)
         if INPLACE not in signature.kinds.values() or (parameter := _leaf_of(private.running_node())) is None:
             return
@@ -48,7 +63,35 @@ class Operands:
         # A single tensor of this size is filled with zeros, in place of a gradient that is missing.
         for name, value in same_size if len(same_size) > 1 else ():
             if signature.kinds.get(name) == INPLACE:
-                self._written[storage_of(value)][id(parameter)] = parameter
+                self._add(value, [parameter])
+
+    def record_copy(self, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor], owned: Iterable[Owned]) -> None:
+        """Record that an operation after the backward copies whole gradients, for instance into one flat tensor."""
+        if not self._is_seeded:
+            self._is_seeded = True
+            for each in owned:
+                if each.tensor.grad is not None:
+                    self._add(each.tensor.grad, [each.tensor])
+        storages = [*map(storage_of, given)]
+        for tensor in made:
+            own = storage_of(tensor)
+            sources = (each for each, storage in zip(given, storages, strict=True) if storage != own)
+            found = [*chain.from_iterable(map(self._find_whole, sources))]
+            if own not in storages:
+                # A storage that was freed may have had the same identity.
+                self._written.pop(own, None)
+            if sum(each.numel() for each in found) == tensor.numel():
+                self._add(tensor, found)
+
+    def _add(self, tensor: torch.Tensor, parameters: Iterable[torch.Tensor]) -> None:
+        storage = storage_of(tensor)
+        for each in parameters if storage is not None else ():
+            self._written[storage].add(each)
+
+    def _find_whole(self, tensor: torch.Tensor) -> Iterable[torch.Tensor]:
+        """Return the parameters of whose gradients a tensor consists."""
+        found = self._written.get(storage_of(tensor))
+        return found.parameters.values() if found is not None and found.elements == tensor.numel() else ()
 
     def find(self, inputs: Sequence[torch.Tensor], node: GradFn | None, frame: FrameType, phase: str) -> list[Operand]:
         """Return the operands of a collective with these input tensors."""
@@ -57,18 +100,20 @@ class Operands:
         if phase == "forward":
             is_inside = any(private.is_function_call(outer.f_code) for outer in frames_from(frame))
 
-            def find_operand(tensor: torch.Tensor) -> Operand:
+            def find_operands(tensor: torch.Tensor) -> Iterable[Operand]:
                 if tensor.grad_fn is not None:
-                    return private.sequence_number(tensor.grad_fn)
-                # A custom Function whose forward runs has the last number that was assigned.
-                return private.next_sequence_number() - 1 if is_inside else weakref.ref(_whole(tensor))
+                    return [private.sequence_number(tensor.grad_fn)]
+                if is_inside:
+                    # A custom Function whose forward runs has the last number that was assigned.
+                    return [private.next_sequence_number() - 1]
+                return self._find_whole(tensor) or [weakref.ref(_whole(tensor))]
 
-            return [*map(find_operand, inputs)]
-        found = {key: each for tensor in inputs for key, each in self._written.pop(storage_of(tensor), {}).items()}
+            return [*chain.from_iterable(map(find_operands, inputs))]
+        found = [self._written.pop(each) for each in {*map(storage_of, inputs)} if each in self._written]
         # If a bucket lacks a gradient, its other gradients may differ between ranks.
-        is_whole = sum(each.numel() for each in found.values()) == sum(tensor.numel() for tensor in inputs)
+        is_whole = sum(each.elements for each in found) == sum(tensor.numel() for tensor in inputs)
         if found or (parameter := _leaf_of(node)) is None:
-            return [*found.values()] if is_whole else []
+            return [*chain.from_iterable(each.parameters.values() for each in found)] if is_whole else []
         is_own = parameter.grad is not None and {*map(storage_of, inputs)} == {storage_of(parameter.grad)}
         return [parameter] if is_own else []
 

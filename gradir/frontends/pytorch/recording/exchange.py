@@ -229,11 +229,16 @@ class ExchangeMode(DispatchMode):
             return func(*args, **(kwargs or {}))
         exchange.operations += 1
         if not name:
+            is_backward = private.current_backward() != -1
             if exchange.until is not None:
                 exchange.until.record_write(func, args, kwargs or {})
-            elif private.current_backward() != -1:
+            if is_backward:
                 exchange.operands.record_write(func, args, kwargs or {})
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            if exchange.until is not None and not is_backward:
+                given, owned = tensors_in([*args, kwargs or {}]), exchange.until.owned
+                exchange.operands.record_copy(given, tensors_in(result), owned)
+            return result
         arguments = dict(name_arguments(signature_of(func).names, args, kwargs or {}))
         group, frame = _group_of(name, arguments), sys._getframe(1)
         exchange.record(name, arguments, group, frame)

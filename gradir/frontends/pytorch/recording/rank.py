@@ -251,8 +251,8 @@ class UntilStep:
     def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph], None], *, sends: bool) -> None:
         self._exchanged, self._graph, self._stepped, self.sends = exchanged, graph, stepped, sends
         self.is_over = False
-        owned = exchanged.modules.owned
-        self._storages = {*map(storage_of, (each.tensor for each in owned))} - {None}
+        self.owned = exchanged.modules.owned
+        self._storages = {*map(storage_of, (each.tensor for each in self.owned))} - {None}
         self._hook = register_optimizer_step_pre_hook(self._handle_step)
         if not sends:
             exchanged.stop_sending(self)
@@ -293,7 +293,7 @@ class UntilStep:
         self._end_at_step(optimizer)
 
     def _end_at_step(self, optimizer: Optimizer | None) -> None:
-        graph, owned = self.graph, self._exchanged.modules.owned
+        graph, owned = self.graph, self.owned
         self.close()
         if optimizer is not None:
             stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
