@@ -260,6 +260,8 @@ class _Reader:
             return Named(str(value["name"]))
         if kind in _FIELDS:
             return _parse_constant(kind, value.get(_FIELDS[kind]))
+        if kind == "as_complex" and [*map(type, value.values())] == [float, float]:
+            return plain_value(complex(*value.values()))
         return self._value(*next(iter(value.items())), deep - 1) if len(value) == 1 else plain_value(value)
 
     def _tensor(self, name: str) -> TensorMeta:
