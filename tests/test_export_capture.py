@@ -230,6 +230,15 @@ def test_an_index_of_a_value_without_metadata_is_an_operation_on_it(place):
     ]
 
 
+def test_a_program_may_export_strictly_while_it_is_recorded():
+    model, inputs = MODELS["mlp"]()
+    with gradir.record(model) as recording:
+        exported = torch.export.export(model, inputs, strict=True)
+        result = model(*inputs)
+    assert "linear" in {each.op for each in gradir.capture(exported).nodes.values()}
+    assert recording.capture(result).scopes["layers.0"].calls == 1
+
+
 def test_a_graph_module_with_inputs_is_run():
     found = gradir.capture(torch.fx.symbolic_trace(MODELS["mlp"]()[0]), torch.ones(1, 4))
     assert "addmm" in {each.op for each in found.nodes.values()}
