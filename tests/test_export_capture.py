@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", minversion="2.8")
 
 import fx_oracle  # noqa: E402
 from exported_models import MODELS, export_model  # noqa: E402
+from torch.fx.passes.split_module import split_module  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import claims  # noqa: E402
@@ -165,6 +166,54 @@ def test_a_traced_module_has_its_modules_as_operations():
     assert found.nodes["layers.0/linear:1"].native == "torch.nn.modules.linear.Linear"
 
 
+class _Parts(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+
+    def forward(self, x):
+        first, second = self.first(x).chunk(2, -1)
+        return torch.cat([second, first], -1).sin()
+
+
+def _split() -> torch.fx.GraphModule:
+    traced = torch.fx.symbolic_trace(_Parts())
+    return split_module(traced, traced, lambda node: int(node.name in {"cat", "sin"}))
+
+
+def _nested() -> torch.fx.GraphModule:
+    graph, inner = torch.fx.Graph(), torch.fx.symbolic_trace(_Parts())
+    graph.output(graph.call_module("inner", (graph.placeholder("x"),)))
+    return torch.fx.GraphModule({"inner": inner}, graph)
+
+
+@pytest.mark.parametrize(
+    ("make", "scopes"),
+    [
+        (_split, {"", "submod_0", "submod_0.first_0", "submod_0.first_1", "submod_1"}),
+        (_nested, {"", "inner", "inner.first", "inner.first.0", "inner.first.1"}),
+    ],
+)
+def test_parts_that_were_traced_by_themselves_are_modules_and_joined_by_their_results(make, scopes):
+    found = gradir.capture(make())
+    functions = {node.id: node for node in found.nodes.values() if node.role == "function"}
+    assert [node.op for node in functions.values()] == ["linear", "relu", "chunk", "getitem", "getitem", "cat", "sin"]
+    (cat,) = (node for node in functions.values() if node.op == "cat")
+    assert [functions[ref.id].attrs["1"] for ref in cat.inputs] == [1, 0]
+    assert {*found.scopes} == scopes
+
+
+@pytest.mark.parametrize("takes", ["cos", "sin"])
+def test_a_graph_that_takes_a_value_before_it_is_made_is_refused(takes):
+    graph = torch.fx.Graph()
+    sin = graph.call_function(torch.sin, (graph.placeholder("x"),))
+    cos = graph.call_function(torch.cos, (sin,))
+    graph.output(cos)
+    sin.args = ({"sin": sin, "cos": cos}[takes],)
+    with pytest.raises(CaptureError, match=f"takes '{takes}', which nothing before it makes"):
+        gradir.capture(torch.fx.GraphModule({}, graph))
+
+
 def test_the_module_of_a_program_is_the_graph_of_the_program():
     module = gradir.capture(program("resnet").module())
     assert not gradir.diff(module, graph("resnet"), ignore=["order", "scopes", "names"])
@@ -179,6 +228,15 @@ def test_an_index_of_a_value_without_metadata_is_an_operation_on_it(place):
         ("getitem:1", "cos:1"),
         ("cos:1", "output"),
     ]
+
+
+def test_a_program_may_export_strictly_while_it_is_recorded():
+    model, inputs = MODELS["mlp"]()
+    with gradir.record(model) as recording:
+        exported = torch.export.export(model, inputs, strict=True)
+        result = model(*inputs)
+    assert "linear" in {each.op for each in gradir.capture(exported).nodes.values()}
+    assert recording.capture(result).scopes["layers.0"].calls == 1
 
 
 def test_a_graph_module_with_inputs_is_run():

@@ -62,17 +62,15 @@ def wrap_text(text: str) -> list[str]:
     return lines
 
 
-def arrange_in_rows(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the invisible lines that put boxes in rows, below another box if there is one.
+def arrange_in_rows(above: str, boxes: Sequence[str], columns: int) -> Iterator[tuple[str, str]]:
+    """Return the invisible lines that put boxes in rows, below another box if there is one.
 
-    >>> list(arrange_in_rows(["output"], ["a", "b", "c", "d"]))
-    [('output', 'a'), ('output', 'b'), ('output', 'c'), ('a', 'd')]
+    >>> list(arrange_in_rows("output", ["a", "b", "c"], 2))
+    [('output', 'a'), ('output', 'b'), ('a', 'c')]
     """
-    for number, box in enumerate(boxes):
-        if number >= _COLUMNS:
-            yield boxes[number - _COLUMNS], box
-        elif above:
-            yield above[0], box
+    return (
+        zip([*[above] * columns, *boxes], boxes, strict=False) if above else zip(boxes, boxes[columns:], strict=False)
+    )
 
 
 class PictureOptions(Options, frozen=True, kw_only=True):
@@ -153,8 +151,8 @@ class Drawing:
                 into.append((f"{prefix}{number}", keys[stub.into], CUT))
             else:
                 elsewhere.append(f"{prefix}{number}")
-        outputs = [keys[node.id] for node in self._graph.nodes.values() if node.role == "output"][-1:]
-        return into, [(*ends, BESIDE) for ends in arrange_in_rows(outputs, elsewhere)]
+        *_, output = "", *(keys[node.id] for node in self._graph.nodes.values() if node.role == "output")
+        return into, [(*ends, BESIDE) for ends in arrange_in_rows(output, elsewhere, _COLUMNS)]
 
     def _make_legend(
         self, nodes: Collection[Node], drawn: Iterable[tuple[str, bool]], *, framed: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
@@ -15,8 +15,6 @@ from gradir_exporters._box_words import Words
 
 # The text of the box of a saved slot depends on these, so labels are cached by them.
 shown_of_saved: Final = attrgetter("slot", "dtype", "shape", "state")
-# The row of a saved slot in a table depends on this, so tables are cached by it.
-_row_of_saved: Final = attrgetter("slot")
 LINE_BREAK: Final = "\\n"
 # dot refuses more than 16,384 characters without a break, and a box wider than a screen is of no use.
 _MAX_LINE_CHARS: Final = 200
@@ -56,31 +54,13 @@ class Labels:
         return label + self._table(node, self._attr_chars)
 
     def _table(self, node: Node, max_chars: int) -> str:
-        slots = [*map(_row_of_saved, node.saved)] if node.saved else None
-        key = exact_key((node.native or node.op, node.attrs, slots))
+        key = exact_key((node.native or node.op, node.attrs, [saved.slot for saved in node.saved]))
         text = self._tables.get(key) if key is not None else None
         if text is None:
             text = "".join([f"{LINE_BREAK}{line}" for line in table(node, max_chars)])
             if key is not None:
                 self._tables[key] = text
         return text
-
-
-class Tooltips:
-    """The tooltips of boxes by node id."""
-
-    def __init__(self, ids: Collection[str]) -> None:
-        is_plain = max(map(len, ids), default=0) <= _MAX_LINE_CHARS and _is_plain("".join(ids))
-        self.node: Callable[[str], str] = str if is_plain else tooltip
-        # The beginning of a tooltip that needs no escaping.
-        self._starts: Memo[str, str] = Memo(lambda slot: f"{slot} saved by " if is_plain and _is_plain(slot) else "")
-
-    def slot(self, slot: str, node_id: str) -> str:
-        """Return the tooltip of a saved slot."""
-        start = self._starts[slot]
-        if start and len(start) + len(node_id) <= _MAX_LINE_CHARS:
-            return start + node_id
-        return tooltip(f"{slot} saved by {node_id}")
 
 
 def _join(lines: Iterable[str]) -> str:
@@ -90,7 +70,7 @@ def _join(lines: Iterable[str]) -> str:
 def table(node: Node, max_chars: int) -> Iterator[str]:
     """Yield a rule and a row for each attribute and saved slot, of equal width, since dot centers each row."""
     cells = [(key, _value(value)) for key, value in node.attrs.items()]
-    cells.extend((slot, "[saved tensor]") for slot in map(_row_of_saved, node.saved) if slot not in node.attrs)
+    cells += [(saved.slot, "[saved tensor]") for saved in node.saved if saved.slot not in node.attrs]
     if not cells:
         return
     cells.sort()

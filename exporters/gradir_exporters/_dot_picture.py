@@ -23,7 +23,7 @@ from gradir.progress import steps
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_looks import MORE, Drawing, PictureOptions, wrap_text
 from gradir_exporters._box_words import CUT, border, frame_name
-from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, display_text, shown_of_saved, tooltip
+from gradir_exporters._dot_labels import LINE_BREAK, Labels, display_text, shown_of_saved, tooltip
 
 # The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, else FAR.
 # OF_MANY is for one of many lines at a box, so that its consumers need not stand in one row.
@@ -104,7 +104,6 @@ class Picture(Drawing):
             if (node.ext or node.role == "module") and stands_for_several(node)
         }
         self._labels = Labels(self._words, options.max_attr_chars if options.show_attrs else None)
-        self._tooltips = Tooltips(graph.nodes)
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
         moved = frames(graph, vocabulary_of(graph).accumulators) if self._framed else {}
         self._frames = [moved.get(node.id, node.scope) if self._framed else "" for node in self._nodes]
@@ -119,22 +118,21 @@ class Picture(Drawing):
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """Yield the boxes directly in a group."""
-        nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
-        label_of, tooltip_of = labels.node, tooltips.node
+        nodes, keys, labels = self._nodes, self._keys, self._labels
         marked, slots, overlay = self._is_marked, self._options.show_saved, self._overlay
         for member in group.members:
             node, key = nodes[member], keys[member]
-            role, label = node.role, label_of(node)
+            role, label = node.role, labels.node(node)
             if node.ext or overlay or marked:
                 role, label = self._look(node, label)
-            yield key, role, label, tooltip_of(node.id)
+            yield key, role, label, tooltip(node.id)
             if node.ext and not marked:
                 for more, text in self._omission_boxes(key, left_out(node)):
                     yield more, MORE, text, text
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[shown_of_saved(saved)]
-                    yield f"{key}s{number}", "saved", text, tooltips.slot(saved.slot, node.id)
+                    yield f"{key}s{number}", "saved", text, tooltip(f"{saved.slot} saved by {node.id}")
         if group is self.root:
             for number, stub in enumerate(self._stubs):
                 text = LINE_BREAK.join(map(display_text, wrap_text(stub.reason)))

@@ -17,7 +17,7 @@ from gradir.ir.marks import graph_kind, is_lost, left_out, stands_for_several
 from gradir.ir.model import NO_GRADIENT_ROLES as BESIDE_ROLES
 from gradir.ir.text import escape_unprintable, pluralize
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._box_looks import BESIDE, MORE, Drawing, PictureOptions, wrap_text
+from gradir_exporters._box_looks import BESIDE, MORE, Drawing, PictureOptions, arrange_in_rows, wrap_text
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, border, frame_name, keeps_frame
 
 # One huge name would use up all the text that a picture may have.
@@ -253,9 +253,8 @@ class Picture(Drawing):
             if arrow.head in ranks:
                 ranks[arrow.head] = max(ranks[arrow.head], ranks.get(arrow.tail, 0) + 1)
         lowest = max(ranks, key=ranks.__getitem__, default="")
-        for number in range(0 if lowest else _LEGEND_COLUMNS, entries):
-            above = f"l{number - _LEGEND_COLUMNS}" if number >= _LEGEND_COLUMNS else lowest
-            yield Arrow(above, f"l{number}", BESIDE)
+        boxes = [f"l{number}" for number in range(entries)]
+        return (Arrow(*ends, BESIDE) for ends in arrange_in_rows(lowest, boxes, _LEGEND_COLUMNS))
 
     def _arrows(self) -> Iterator[Arrow]:
         keys, nodes = self._keys, self._graph.nodes

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import ClassVar, Final
 
 from gradir.errors import ExportError, warn
@@ -80,45 +82,31 @@ def _picture(graph: Graph, depth: int | None, options: MermaidOptions) -> Pictur
 
 
 def _source(picture: Picture, direction: str, notes: Sequence[str], caption: str = "") -> str:
-    if _PRINTING not in sys.modules:
-        _silence_import()
-    from gradir_exporters._mermaid_chart import AutogradChart
-
+    sys.meta_path.insert(0, _SilentFinder)
+    try:
+        from gradir_exporters._mermaid_chart import AutogradChart
+    finally:
+        sys.meta_path.remove(_SilentFinder)
     source: str = AutogradChart(picture, direction, notes, caption).script
     return source
 
 
-def _silence_import() -> None:
-    """Keep mermaid-py from printing that IPython is missing, which would end up in an export to stdout.
+class _SilentFinder:
+    """Keeps mermaid-py from printing that IPython is missing, which would end up in an export to stdout."""
 
-    The module that prints gets a ``print`` that does nothing, and runs on its first use.
-    """
-    from importlib.machinery import PathFinder
-    from importlib.util import find_spec, module_from_spec
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name == _PRINTING else None
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
 
-    parent, _, child = _PRINTING.rpartition(".")
-    package = find_spec(parent)
-    spec = package and PathFinder.find_spec(_PRINTING, package.submodule_search_locations)
-    if not (spec and spec.loader):
-        return
-    module, loader = module_from_spec(spec), spec.loader
+            def execute_silently(module: ModuleType) -> None:
+                vars(module)["print"] = lambda *_: None
+                execute(module)
+                del vars(module)["print"]
 
-    def run(name: str) -> object:
-        if name.startswith("__"):
-            # Tools such as inspect read these from every loaded module; that must not run this one.
-            raise AttributeError(name)
-        del vars(module)["__getattr__"]
-        try:
-            loader.exec_module(module)
-        except BaseException:
-            del sys.modules[_PRINTING]
-            raise
-        del vars(module)["print"]
-        setattr(sys.modules[parent], child, module)
-        return getattr(module, name)
-
-    vars(module).update(__getattr__=run, print=lambda *_: None)
-    sys.modules.setdefault(_PRINTING, module)
+            spec.loader.exec_module = execute_silently  # type: ignore[method-assign]
+        return spec
 
 
 def _characters(source: str) -> int:

@@ -157,6 +157,17 @@ class Number(nn.Module):
         return x[:1].expand(size, 4).sum(0), x.shape[0] * x
 
 
+class Mixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = self.fc(x)
+        return y.float() * (0.5 - 1j)
+
+
 MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Any, ...]]]] = {
     "mlp": lambda: (Mlp(), (torch.randn(3, 4),)),
     "tied": lambda: (Tied(), (torch.randn(3, 4), torch.randn(4))),
@@ -169,7 +180,9 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Any, ...]]]] = {
     "while": lambda: (While(), (torch.randn(4),)),
     "recurrent": lambda: (Recurrent(), (torch.randn(3, 2, 4),)),
     "number": lambda: (Number(), (torch.randn(3, 4), torch.tensor(2))),
+    "mixed": lambda: (Mixed(), (torch.randn(3, 4),)),
 }
+DECOMPOSED = frozenset({"mixed"})
 DYNAMIC = {"mlp": ({0: torch.export.Dim("batch")},), "number": ({0: torch.export.Dim("rows")}, None)}
 
 
@@ -177,4 +190,5 @@ def export_model(name: str) -> torch.export.ExportedProgram:
     """The program of a model, its first size dynamic where that is among `DYNAMIC`."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
-    return torch.export.export(model, inputs, dynamic_shapes=DYNAMIC.get(name))
+    program = torch.export.export(model, inputs, dynamic_shapes=DYNAMIC.get(name))
+    return program.run_decompositions() if name in DECOMPOSED else program

@@ -258,9 +258,9 @@ class _Reader:
             return Body(_check_name(value.get("name")), self._part(value.get("graph", {})))
         if "tensor" in kind and "name" in value:
             return Named(str(value["name"]))
-        if kind in _FIELDS:
-            return _parse_constant(kind, value.get(_FIELDS[kind]))
-        return self._value(*next(iter(value.items())), deep - 1) if len(value) == 1 else plain_value(value)
+        if kind in _FIELDS or len(value) != 1:
+            return _parse_constant(kind, value.get(_FIELDS[kind]) if kind in _FIELDS else value)
+        return self._value(*next(iter(value.items())), deep - 1)
 
     def _tensor(self, name: str) -> TensorMeta:
         known = self._graph.tensor_values.get(name)
@@ -302,6 +302,8 @@ def _parse_constant(kind: str, value: Any) -> Any:
         return operation_of(str(value)).native
     if kind == "as_expr":
         return plain_text(size_text(str(value)))
+    if kind == "as_complex" and type(value) is dict and [*map(type, value.values())] == [float, float]:
+        value = complex(*value.values())
     # torch writes floats that JSON lacks as strings.
     is_short = type(value) is int and abs(value) <= INT64_MAX
     is_float = kind.startswith("as_float") and (is_short or value in _NOT_FINITE)

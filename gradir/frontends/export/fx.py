@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import getitem
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from gradir.frontends.export.reading import (
     operation_of,
     size_text,
 )
+from gradir.frontends.pytorch.private import Operator, schema_of
 from gradir.frontends.pytorch.reading.attributes import bare_name, device_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.members import iter_module_tensors, modules_at
 from gradir.frontends.pytorch.recording.steps import name_arguments
@@ -126,14 +127,14 @@ class _Reader:
         return [self._add_tensor(name, tensor).name for name, tensor in pairs]
 
     def _call(self, node: fx.Node) -> Call | None:
-        value, name = _value_of(node), self._prefix + node.name
+        value, name = self._value(node), self._prefix + node.name
         if node.target is getitem and (item := self._item(node)) is not None:
             self._values[node] = item
             return None
         operation, arguments, module = self._operation(node)
         makes = dict[str, TensorMeta]()
         self._values[node] = _name_outputs(name, value, makes)
-        stack = [*modules_of(stack_of(node)), *([] if module is None else [module])]
+        stack = [*self._modules(node), *([] if module is None else [module])]
         trace, gives_number = node.meta.get("stack_trace") or "", isinstance(value, _SCALARS)
         call = make_call(operation, arguments, makes, stack, trace, gives_number=gives_number)
         if call is None or module is None or operation is _WRAP:
@@ -158,6 +159,24 @@ class _Reader:
             operation = operation_of(f"Tensor.{node.target}" if node.op == "call_method" else node.target)
         return operation, [*name_arguments(operation.names, args, kwargs)], module
 
+    def _value(self, node: fx.Node) -> Any:
+        value = _value_of(node)
+        if value is _UNKNOWN and node.op == "call_module":
+            found = self._module.get_submodule(str(node.target))
+            ends = found.graph.find_nodes(op="output") if isinstance(found, fx.GraphModule) else ()
+            value = next((fx.map_arg(end.args[0], _value_of) for end in ends), _UNKNOWN)
+        return value
+
+    def _modules(self, node: fx.Node) -> Iterator[Module]:
+        """Yield the modules of a node, with whole paths if a submodule was traced by itself."""
+        path = join_paths(self._path, str(node.target))
+        for each in modules_of(stack_of(node)):
+            is_within = self._path and hasattr(self._module, each.path.partition(".")[0])
+            module = each._replace(path=join_paths(self._path, each.path)) if is_within else each
+            # A part of a split module has other paths than the module.
+            if node.op != "call_module" or f"{path}.".startswith(f"{module.path}." if module.path else ""):
+                yield module
+
     def _item(self, node: fx.Node) -> Any:
         """Return the output of an operation that ``getitem`` selects, or None if it indexes a tensor."""
         source, key = node.args
@@ -168,7 +187,8 @@ class _Reader:
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, fx.Node):
-            return self._values.get(value)
+            # The graph of a hand-made module may take a value before it makes it, which `assemble` reports.
+            return self._values.get(value, Named(self._prefix + value.name))
         if isinstance(value, (list, tuple)):
             return join_entries([self._argument(each) for each in value])
         if isinstance(value, dict):
@@ -187,7 +207,9 @@ def stack_of(node: fx.Node) -> Mapping[str, Any]:
 
 
 def _value_of(node: fx.Node) -> Any:
-    return next((node.meta[key] for key in ("val", "example_value", "tensor_meta") if key in node.meta), _UNKNOWN)
+    # A decomposition leaves no metadata at an operation without outputs, such as an assertion.
+    default = None if isinstance(node.target, Operator) and not schema_of(node.target).returns else _UNKNOWN
+    return next((node.meta[key] for key in ("val", "example_value", "tensor_meta") if key in node.meta), default)
 
 
 def _name_outputs(name: str, value: Any, makes: dict[str, TensorMeta]) -> Any:

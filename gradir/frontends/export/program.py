@@ -105,14 +105,12 @@ class Program(NamedTuple):
 
 
 def flatten_argument(value: Any) -> Iterator[Any]:
-    """Yield an argument, or the entries of its sequences and mappings, in order."""
+    """Yield an argument, or the entries of its sequences, in order."""
     waiting = [value]
     while waiting:
         each = waiting.pop()
         if type(each) in (list, tuple):
             waiting.extend(reversed(each))
-        elif type(each) is dict:
-            waiting.extend(reversed(each.values()))
         else:
             yield each
 

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.modules import module as module_hooks
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import ones_for
+from gradir.frontends.pytorch.recording.removable_modes import call_around_modules
 from gradir.frontends.pytorch.target import run_recorded
 from gradir.protocols import Alike, Distance
 from gradir.request import CaptureRequest
@@ -108,8 +108,7 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
 def _run(request: CaptureRequest, other: _Other) -> _Run:
     calls = _Calls(request.seed or 0, other)
     with ExitStack() as hooks:
-        hooks.callback(module_hooks.register_module_forward_pre_hook(calls.enter).remove)
-        hooks.callback(module_hooks.register_module_forward_hook(calls.leave, always_call=True).remove)
+        call_around_modules(hooks, calls.enter, calls.leave)
         ran = run_recorded(request)
     tensors = [entry.tensor for entry in flatten(ran.outputs) if entry.role == "output"]
     owned = {id(each.tensor): each.names[0] for each in ran.recorder.modules(ran.model).owned if each.names}

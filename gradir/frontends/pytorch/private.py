@@ -215,8 +215,7 @@ FakeTensorMode: Final = _find(f"{_FAKE}.FakeTensorMode", "to capture without dat
 unset_fake_temporarily: Final = _find(f"{_FAKE}.unset_fake_temporarily", "to keep the tensors of meshes real")
 _REFUSED: Final = "such models are refused"
 REMEMBERED: Final = _word("torch._subclasses.meta_utils:tensor_memo", "to move a model without data", _REFUSED)
-_TRUNCATED: Final = "to build what is initialised so without data"
-TRUNCATED_NORMAL: Final = _word("torch.nn.init._no_grad_trunc_normal_", _TRUNCATED, _REFUSED)
+TRUNCATED_NORMAL: Final = _word("torch.nn.init._no_grad_trunc_normal_", "to initialise without data", _REFUSED)
 # torch raises one of these when a program needs the values of a tensor without data.
 LOOKED_AT: Final = (
     _find(f"{_FAKE}.DataDependentOutputException", "to find what looks at values"),
@@ -250,12 +249,13 @@ COMPILES_BODIES: Final = _word(f"{DYNAMO_UTILS}:disable_cache_limit", "to run al
 function_modes: Final[Callable[[], list[Any]]] = _find("torch.overrides._get_current_function_mode_stack", _WHOLE)
 pop_function_mode: Final[Callable[[], Any]] = _find("torch.overrides._pop_mode", _WHOLE)
 push_function_mode: Final[Callable[[Any], None]] = _find("torch.overrides._push_mode", _WHOLE)
+EXPORTS: Final = "torch.export._trace"
+EXPORTS_STRICTLY: Final = _word(f"{EXPORTS}:_export_to_torch_ir", "to let a program export", "strict exports fail")
 _IN_ORDER: Final = "to leave modes out of turn"
 dispatch_modes: Final[Callable[[], list[Any]]] = _find(f"{_MODES}._get_current_dispatch_mode_stack", _IN_ORDER)
 pop_dispatch_mode: Final[Callable[[], Any]] = _find(f"{_MODES}._pop_mode", _IN_ORDER)
 push_dispatch_mode: Final[Callable[[Any], None]] = _find(f"{_MODES}._push_mode", _IN_ORDER)
-_BELOW: Final = ("to record below the modes of a program", "it cannot change its default device")
-_DEFAULT: Final = _word("torch._GLOBAL_DEVICE_CONTEXT", *_BELOW)
+_DEFAULT: Final = _word("torch._GLOBAL_DEVICE_CONTEXT", "to record below modes", "it cannot change its default device")
 # It holds the mode of a thread's default device, which torch expects at the bottom of the stack.
 default_device: Final = getattr(torch, _DEFAULT, None)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import torch
 from msgspec.structs import replace
 from torch import fx, nn
-from torch.nn.modules import module as module_hooks
 
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Explanation
@@ -33,7 +32,13 @@ from gradir.frontends.pytorch.recording.modes import CallsMode, CompiledParts
 from gradir.frontends.pytorch.recording.participants import Participants
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.rank import Exchanged
-from gradir.frontends.pytorch.recording.removable_modes import RecordingMode, leave_when_dropped, remove_left, weak_hook
+from gradir.frontends.pytorch.recording.removable_modes import (
+    RecordingMode,
+    call_around_modules,
+    leave_when_dropped,
+    remove_left,
+    weak_hook,
+)
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, calls_from, path_of, surroundings
@@ -87,9 +92,7 @@ class Recorder:
         timeline.switch(None)
         log = self._logs.setdefault(timeline, SourceLog(timeline))
         with ExitStack() as hooks:
-            enter, leave = weak_hook(self._enter_module), weak_hook(self._leave_module)
-            hooks.callback(module_hooks.register_module_forward_pre_hook(enter).remove)
-            hooks.callback(module_hooks.register_module_forward_hook(leave, always_call=True).remove)
+            call_around_modules(hooks, weak_hook(self._enter_module), weak_hook(self._leave_module))
             hooks.enter_context(warnings_at_callers)
             hooks.enter_context(CompiledParts(self))
             if self._request.sources:

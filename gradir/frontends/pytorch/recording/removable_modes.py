@@ -18,10 +18,13 @@ from types import FrameType
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import torch
+from torch.nn.modules import module as module_hooks
 from torch.overrides import TorchFunctionMode
 
 from gradir.errors import GradirWarning
 from gradir.frontends.pytorch import private
+from gradir.frontends.walks import replace_function
+from gradir.spec import calling_on_import
 
 
 class Pausable(Protocol):
@@ -191,6 +194,45 @@ def release_dropped() -> None:
         # A recorder in its own model is in a cycle of references.
         gc.collect()
     remove_left()
+
+
+def call_around_modules(hooks: ExitStack, enter: Callable[..., None], leave: Callable[..., None]) -> None:
+    """Call two functions around each call of a module until a stack is closed, except while torch.export traces.
+
+    Dynamo cannot begin a strict export while there are hooks for all modules.
+    """
+    handles: list[Any] = []
+    entered = hooks.enter_context(ExitStack())
+
+    def remove() -> None:
+        while handles:
+            handles.pop().remove()
+
+    def add() -> None:
+        handles.append(module_hooks.register_module_forward_pre_hook(enter))
+        handles.append(module_hooks.register_module_forward_hook(leave, always_call=True))
+
+    def replace_export() -> None:
+        module = sys.modules[private.EXPORTS]
+        original = getattr(module, private.EXPORTS_STRICTLY)
+
+        def export(*args: Any, **options: Any) -> Any:
+            if not handles:
+                return original(*args, **options)
+            remove()
+            try:
+                return original(*args, **options)
+            finally:
+                add()
+
+        replace_function(entered, module, private.EXPORTS_STRICTLY, export)
+
+    add()
+    entered.callback(remove)
+    if private.EXPORTS in sys.modules:
+        replace_export()
+    else:
+        entered.enter_context(calling_on_import({private.EXPORTS: replace_export}))
 
 
 def weak_hook(method: Any) -> Callable[..., None]:
