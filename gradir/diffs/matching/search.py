@@ -208,7 +208,7 @@ class _Search:
 
     def _candidates(self) -> Iterator[list[int]]:
         before, after = self._before, self._after
-        modules = match_modules(before, after)
+        modules = match_modules(before, after, self.costs.addresses.find_wrapped())
         around = Surroundings((before, after), shared_addresses(before, after, modules))
         in_file = list(range(len(before))), list(range(len(after)))
         by_name = self._pairing()
