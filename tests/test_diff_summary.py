@@ -398,3 +398,18 @@ def test_an_operation_put_elsewhere_does_not_replace_the_removed_one() -> None:
 
     assert said("exp", "sin", "relu") == "tanh left out and relu put into (top level); nothing else."
     assert said("exp", "relu", "sin") == "tanh became relu in (top level); nothing else."
+
+
+def test_an_operation_that_moved_to_a_tensor_of_another_size_has_other_inputs() -> None:
+    def graph(*order: str) -> Graph:
+        b = Builder()
+        size = 4
+        found = b.tensor("w", TensorMeta("float32", (size,)), role="parameter")
+        for name in order:
+            size *= 2 if name == "cat" else 1
+            found = b.function(name, [found], [TensorMeta("float32", (size,))], scope=name)
+        b.output(found)
+        return b.build(scopes=[Scope(""), *(Scope(name) for name in ("cat", "mul", "cos"))])
+
+    said = sentence(gradir.diff(graph("mul", "cat", "cos"), graph("cat", "mul", "cos")))
+    assert said == "other inputs in {cat,mul,cos}; nothing else."
