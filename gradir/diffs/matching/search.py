@@ -120,15 +120,6 @@ class _Search:
         nodes = {ids[node]: other_ids[other] for node, other in enumerate(partners) if other >= 0}
         return Matching(nodes, tuple(sorted(self.costs.renames(partners))), cost)
 
-    def best(self) -> tuple[list[int], int]:
-        found, cost = self._cheapest()
-        wider = self._match_in_wrappers(found)
-        if wider == found:
-            return found, cost
-        wider_cost = self.costs.total_cost(wider)
-        # A higher cost is fine while the report is no longer than that of equal ids.
-        return (wider, wider_cost) if wider_cost <= max(cost, self.costs.total_cost(self._by_id)) else (found, cost)
-
     def _match_in_wrappers(self, found: list[int]) -> list[int]:
         """Return a matching in which free nodes match by their name in a module and in its wrapper."""
         # As in an unchanged module, a node may change much and stay matched.
@@ -143,7 +134,8 @@ class _Search:
         )
         return pairing.partners
 
-    def _cheapest(self) -> tuple[list[int], int]:
+    def best(self) -> tuple[list[int], int]:
+        """Return the cheapest matching that the search finds, and its cost."""
         found = [*self._by_id]
         costs = self.costs.node_costs(found)
         rank = self._rank(found, costs)
