@@ -340,14 +340,11 @@ def _place(node: Node) -> str:
 
 
 def _have_the_same_entries(a: Graph, b: Graph) -> bool:
-    before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
-    if before == after:
-        return True
-    entries, other_entries = (
+    before, after = (
         {path for scope in scopes for path in walk_up(scope) if path.rpartition(".")[2].isdecimal()}
-        for scopes in (before, after)
+        for scopes in ({node.scope for node in graph.nodes.values()} for graph in (a, b))
     )
-    return entries == other_entries
+    return before == after
 
 
 def reference_ids(node: Node) -> list[str]:
