@@ -169,6 +169,28 @@ def test_compositions_of_torch_are_recognized(name: str, graph: str) -> None:
         assert not [each for each in gradir.diff(first, second).findings if each.kind.startswith("module")]
 
 
+@pytest.mark.parametrize(
+    ("scores", "scale", "told"),
+    [
+        (lambda q, k: q @ k, None, ", with scale 1 → 0.5"),
+        (lambda q, k: q @ k, 1.0, ""),
+        (lambda q, k: (q * 0.25) @ k, None, ", with scale 0.25 → 0.5"),
+        (lambda q, k: (q / 2) @ k, None, ""),
+        (lambda q, k: (q * 2**-0.5) @ (k * 2**-0.5), None, ""),
+    ],
+)
+@pytest.mark.parametrize("graph", ["autograd", "forward"])
+def test_another_scale_of_an_attention_is_told(scores: Function, scale: float | None, told: str, graph: str) -> None:
+    def written(_: Any, x: Any) -> Any:
+        return scores(q := heads(x), q.transpose(-2, -1)).softmax(-1) @ q
+
+    def single(_: Any, x: Any) -> Any:
+        return F.scaled_dot_product_attention(q := heads(x), q, q, scale=scale)
+
+    (text,) = rewritten(captured(written, graph), captured(single, graph))
+    assert text.partition(" in (top level)")[2] == told
+
+
 def test_a_module_in_place_of_a_composition_has_its_settings() -> None:
     gelu = torch.nn.GELU()
 

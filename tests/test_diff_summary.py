@@ -189,7 +189,8 @@ def test_a_module_of_another_name_that_a_table_lists_no_more_is_reported_as_a_mo
 
 
 @pytest.mark.parametrize("turn", [1, -1], ids=["removed", "added"])
-def test_readers_of_a_module_in_renamed_layers_are_one_line(turn: int) -> None:
+@pytest.mark.parametrize("are_inside", [True, False])
+def test_readers_of_a_module_in_renamed_layers_are_one_line(turn: int, *, are_inside: bool) -> None:
     def graph(stack: str, *, has_norm: bool) -> Graph:
         b = Builder()
         x = b.tensor("x", TensorMeta("float32", (4,)))
@@ -201,15 +202,16 @@ def test_readers_of_a_module_in_renamed_layers_are_one_line(turn: int) -> None:
             if has_norm:
                 scopes.append(Scope(f"{layer}.norm", "Norm"))
                 x = b.function("sub", [x], [TensorMeta("float32", (4,))], scope=f"{layer}.norm")
-            x = b.function("exp", [x], [TensorMeta("float32", (4,))], scope=layer)
+            # Operations of the top level have the numbers 1, 2, 3.
+            x = b.function("exp", [x], [TensorMeta("float32", (4,))], scope=layer if are_inside else "")
         b.output(x)
         return b.build(scopes=scopes)
 
     before, after = (graph("blocks", has_norm=True), graph("h", has_norm=False))[::turn]
+    reader = " -> ".join(["blocks.0/exp:1", "h.0/exp:1"][::turn]) if are_inside else "exp:1"
+    sources = " -> ".join(["blocks.0.norm/sub:1", "h.0/relu:1"][::turn])
     assert [each.text for each in findings_of_kinds(gradir.diff(before, after), "reads")] == [
-        "blocks.0/exp:1 -> h.0/exp:1  in[0]: blocks.0.norm/sub:1 -> h.0/relu:1, and so for each"
-        if turn == 1
-        else "h.0/exp:1 -> blocks.0/exp:1  in[0]: h.0/relu:1 -> blocks.0.norm/sub:1, and so for each"
+        f"{reader}  in[0]: {sources}, and so for each"
     ]
 
 
@@ -398,3 +400,18 @@ def test_an_operation_put_elsewhere_does_not_replace_the_removed_one() -> None:
 
     assert said("exp", "sin", "relu") == "tanh left out and relu put into (top level); nothing else."
     assert said("exp", "relu", "sin") == "tanh became relu in (top level); nothing else."
+
+
+def test_an_operation_that_moved_to_a_tensor_of_another_size_has_other_inputs() -> None:
+    def graph(*order: str) -> Graph:
+        b = Builder()
+        size = 4
+        found = b.tensor("w", TensorMeta("float32", (size,)), role="parameter")
+        for name in order:
+            size *= 2 if name == "cat" else 1
+            found = b.function(name, [found], [TensorMeta("float32", (size,))], scope=name)
+        b.output(found)
+        return b.build(scopes=[Scope(""), *(Scope(name) for name in ("cat", "mul", "cos"))])
+
+    said = sentence(gradir.diff(graph("mul", "cat", "cos"), graph("cat", "mul", "cos")))
+    assert said == "other inputs in {cat,mul,cos}; nothing else."

@@ -26,9 +26,6 @@ _ANY: Final = "*"
 _OF_THE_GRAPH: Final = frozenset({"input", "output"})
 _OF_MODULES: Final = frozenset({"parameter", "buffer"})
 
-# Modules in deeper nesting are paired from the innermost outward.
-_MOST_LEVELS: Final = 16
-
 
 class ChangedModule(NamedTuple):
     """A module: its path in the second graph, or in the first if only that has it."""
@@ -252,12 +249,9 @@ def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) 
     outer: list[tuple[str, str]] = []
     while before and after and before[-1] == after[-1] and _compare_classes(a, b, before[-1], after[-1]) == _SAME_CLASS:
         outer.append((before.pop(), after.pop()))
-    if max(len(before), len(after)) > _MOST_LEVELS:
-        yield from zip(before, after, strict=False)
-    else:
-        free = [0] * len(before), [0] * len(after)
-        pairs = cheapest_alignment(*free, lambda x, y: -_pair_weight(a, b, before[x], after[y], x + y == 0)) or ()
-        yield from ((before[x], after[y]) for x, y in pairs)
+    free = [0] * len(before), [0] * len(after)
+    pairs = cheapest_alignment(*free, lambda x, y: -_pair_weight(a, b, before[x], after[y], x + y == 0)) or ()
+    yield from ((before[x], after[y]) for x, y in pairs)
     yield from reversed(outer)
 
 

@@ -228,6 +228,7 @@ def _write_rewritten(finding: Finding, _: Sequence[Change]) -> str:
     preposition = "as" if is_joined and finding.details["module"] else "in"
     place = f"{preposition} {list_modules(dict.fromkeys(finding.subjects))}"
     written_out = f"a written-out {composition}" if count == 1 else f"written-out {plural}"
+    place += ", with scale {:g} → {:g}".format(*finding.details["scale"]) if "scale" in finding.details else ""
     if is_joined:
         return f"{written_out if count == 1 else f'{count:,} {written_out}'} became {operation} {place}"
     return f"{operation}{f' ×{count:,}' if count > 1 else ''} became {written_out} {place}"

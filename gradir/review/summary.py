@@ -171,7 +171,7 @@ def _edits(
         ]
         if all(map(_is_of_text, own)):
             edit = ("other source lines or variables in", "")
-        elif all(each.kind == "changed" and each.subject == "node" and all(map(_is_edge, each.fields)) for each in own):
+        elif all(_has_other_inputs(each, evidence) for each in own):
             edit = ("other inputs in", "")
         elif finding.kind == "same" and not is_whole:
             if "sizes" in finding.details:
@@ -206,6 +206,13 @@ def _is_of_text(change: Change) -> bool:
     paths = {field.path[0] for field in change.fields}
     is_of_names = paths <= {"source", "names"} and change.label not in ROLES
     return change.kind == "changed" and (paths == {"source"} or is_of_names)
+
+
+def _has_other_inputs(change: Change, evidence: Evidence) -> bool:
+    """Return whether an operation differs only in its inputs, and in the sizes of tensors that follow from them."""
+    rest = [field for field in change.fields if not _is_edge(field)]
+    is_only_that = len(rest) < len(change.fields) and all(map(evidence.is_of_tensors, rest))
+    return (change.kind, change.subject) == ("changed", "node") and is_only_that
 
 
 def _is_edge(field: FieldChange) -> bool:

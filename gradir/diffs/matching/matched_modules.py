@@ -20,9 +20,9 @@ _LEVELS: Final = ("tight", "loose", "shape", "class")
 _SIBLINGS: Final = 16
 
 
-def match_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:
-    """Return paths of modules in the second graph by those in the first."""
-    return _Modules(_Tree(before), _Tree(after)).match()
+def match_modules(before: NumberedGraph, after: NumberedGraph, wrapped: Mapping[str, str]) -> dict[str, str]:
+    """Return paths of modules in the second graph by those in the first, given those that got or lost a wrapper."""
+    return _Modules(_Tree(before), _Tree(after)).match(wrapped)
 
 
 def pair_by_name(
@@ -61,7 +61,6 @@ class _Tree:
 
     def __init__(self, graph: NumberedGraph) -> None:
         self.classes = graph.classes
-        self._details = graph.details
         self.children: dict[str, list[str]] = {"": []}
         for path in dict.fromkeys((*graph.classes, *graph.modules)):
             self._add(path)
@@ -74,15 +73,6 @@ class _Tree:
         self.labels: dict[str, dict[str, int]] = {level: {} for level in _LEVELS}
         for path in sorted(self.children, key=scope_depth, reverse=True):
             self._label(path)
-
-    def find_wrapped(self, path: str, tree: _Tree, other: str) -> str:
-        """Return the only child with the shape of a module of the other tree, or an empty text."""
-        # If there are several, the only one with the same description counts.
-        label = tree.labels["shape"][other]
-        found = [child for child in self.children[path] if self.labels["shape"][child] == label]
-        if len(found) > 1:
-            found = [child for child in found if self._details.get(child) == tree._details.get(other)]
-        return found[0] if len(found) == 1 else ""
 
     def skip_wrappers(self, path: str) -> str:
         """Return the end of a chain of modules that contain only the next one."""
@@ -133,8 +123,9 @@ class _Modules:
         self._taken: set[str] = set()
         self._queue: deque[tuple[str, str]] = deque()
 
-    def match(self) -> dict[str, str]:
-        self._add_replaced("", "")
+    def match(self, wrapped: Mapping[str, str]) -> dict[str, str]:
+        for old, new in {**wrapped, "": ""}.items():
+            self._add(old, new)
         self._descend()
         self._add_moved()
         return self._found
@@ -149,16 +140,6 @@ class _Modules:
             self._taken.add(new)
             self._queue.append((old, new))
 
-    def _add_replaced(self, old: str, new: str) -> None:
-        """Match modules of the same name, or one of them with the module that the other wraps."""
-        before, after = self._before, self._after
-        if before.classes.get(old) != after.classes.get(new):
-            if inner := after.find_wrapped(new, before, old):
-                new = inner
-            elif outer := before.find_wrapped(old, after, new):
-                old = outer
-        self._add(old, new)
-
     def _add_children(self, old: str, new: str) -> None:
         children, others = self._before.children[old], self._after.children[new]
         if not children or not others:
@@ -167,7 +148,7 @@ class _Modules:
         for child in children:
             name = _last(child)
             if name in by_name and not name.isdecimal():
-                self._add_replaced(child, by_name[name])
+                self._add(child, by_name[name])
         self._add_entries(*([path for path in paths if _last(path).isdecimal()] for paths in (children, others)))
         for child in self._free(children, ())[0]:
             if _last(child) in by_name:

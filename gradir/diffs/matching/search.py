@@ -120,15 +120,6 @@ class _Search:
         nodes = {ids[node]: other_ids[other] for node, other in enumerate(partners) if other >= 0}
         return Matching(nodes, tuple(sorted(self.costs.renames(partners))), cost)
 
-    def best(self) -> tuple[list[int], int]:
-        found, cost = self._cheapest()
-        wider = self._match_in_wrappers(found)
-        if wider == found:
-            return found, cost
-        wider_cost = self.costs.total_cost(wider)
-        # A higher cost is fine while the report is no longer than that of equal ids.
-        return (wider, wider_cost) if wider_cost <= max(cost, self.costs.total_cost(self._by_id)) else (found, cost)
-
     def _match_in_wrappers(self, found: list[int]) -> list[int]:
         """Return a matching in which free nodes match by their name in a module and in its wrapper."""
         # As in an unchanged module, a node may change much and stay matched.
@@ -143,7 +134,8 @@ class _Search:
         )
         return pairing.partners
 
-    def _cheapest(self) -> tuple[list[int], int]:
+    def best(self) -> tuple[list[int], int]:
+        """Return the cheapest matching that the search finds, and its cost."""
         found = [*self._by_id]
         costs = self.costs.node_costs(found)
         rank = self._rank(found, costs)
@@ -208,7 +200,7 @@ class _Search:
 
     def _candidates(self) -> Iterator[list[int]]:
         before, after = self._before, self._after
-        modules = match_modules(before, after)
+        modules = match_modules(before, after, self.costs.addresses.find_wrapped())
         around = Surroundings((before, after), shared_addresses(before, after, modules))
         in_file = list(range(len(before))), list(range(len(after)))
         by_name = self._pairing()
@@ -348,14 +340,11 @@ def _place(node: Node) -> str:
 
 
 def _have_the_same_entries(a: Graph, b: Graph) -> bool:
-    before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
-    if before == after:
-        return True
-    entries, other_entries = (
+    before, after = (
         {path for scope in scopes for path in walk_up(scope) if path.rpartition(".")[2].isdecimal()}
-        for scopes in (before, after)
+        for scopes in ({node.scope for node in graph.nodes.values()} for graph in (a, b))
     )
-    return entries == other_entries
+    return before == after
 
 
 def reference_ids(node: Node) -> list[str]:

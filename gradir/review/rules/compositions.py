@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 # Words of compositions, which are equal with other settings too.
 _WORDS: Final = frozenset(word.partition("[")[0] for key in COMPOSITIONS for word in key.split()) | {"add"}
+_ATTENTION: Final = "attention"
 # Words of compositions that need other shapes than their single operation.
-_RESHAPING: Final = frozenset({"attention", "gather", "matmul"})
+_RESHAPING: Final = frozenset({_ATTENTION, "gather", "matmul"})
 _SHAPES: Final = frozenset({"expand", "permute", "reshape", "same"})
 
 
@@ -71,11 +72,12 @@ def report_compositions(evidence: Evidence) -> Iterator[Finding]:
         owner = _find_owner(evidence.changes[at], owners, scopes)
         if owner is not None:
             owner.changes.append(at)
-    grouped: defaultdict[tuple[str, str, bool, bool], list[_Rewrite]] = defaultdict(list)
+    grouped: defaultdict[tuple[str, str, bool, bool, tuple[float, ...]], list[_Rewrite]] = defaultdict(list)
     for rewrite in dict.fromkeys(owners.values()):
         operation, is_module = _name_operation(rewrite, [evidence.changes[at] for at in rewrite.changes])
-        grouped[rewrite.composition, operation, rewrite.is_joined, is_module].append(rewrite)
-    for (composition, operation, is_joined, is_module), found in grouped.items():
+        scales = _find_scales(rewrite, evidence) if rewrite.composition == _ATTENTION else ()
+        grouped[rewrite.composition, operation, rewrite.is_joined, is_module, scales].append(rewrite)
+    for (composition, operation, is_joined, is_module, scales), found in grouped.items():
         yield Finding(
             "rewritten",
             "change",
@@ -83,7 +85,7 @@ def report_compositions(evidence: Evidence) -> Iterator[Finding]:
             tuple(tuple(rewrite.changes) for rewrite in found),
             *((composition, operation) if is_joined else (operation, composition)),
             count=len(found),
-            details={"joined": is_joined, "module": is_module},
+            details={"joined": is_joined, "module": is_module, **({"scale": scales} if scales else {})},
         )
 
 
@@ -241,3 +243,21 @@ def _name_operation(rewrite: _Rewrite, changes: Sequence[Change]) -> tuple[str, 
             elif not rewrite.members.isdisjoint(_find_edited(change)):
                 operations[text] = None
     return ", ".join(modules or operations), bool(modules)
+
+
+def _find_scales(rewrite: _Rewrite, evidence: Evidence) -> tuple[float, ...]:
+    """Return the factors of the scores of an attention in both graphs, or nothing if equal or not known."""
+    scales = [1.0, 1.0]
+    for is_after, key in rewrite.members:
+        nodes = evidence.graphs[is_after].nodes
+        node = nodes[key]
+        meaning = evidence.vocabulary.meanings.get(node.op.strip("_"))
+        factor = node.attrs.get("other", 1.0) if meaning == "mul" else 1.0
+        if meaning == _ATTENTION and (factor := node.attrs.get("scale")) is None:
+            width = (nodes[sources(node)[0]].shape or (None,))[-1]
+            factor = width**-0.5 if isinstance(width, int) and width else None
+        if not isinstance(factor, (int, float)) or not factor:
+            return ()
+        scales[is_after] *= 1 / factor if node.op.strip("_") == "div" else factor
+    before, after = (float(f"{scale:.6g}") for scale in scales)
+    return () if before == after else (before, after)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gradir.diffs.changes import Finding
 from gradir.diffs.matching.renames import rename
 from gradir.ir.edges import sources
-from gradir.ir.ids import mask_indices, split_index
+from gradir.ir.ids import mask_indices, remove_ordinal, split_index
 from gradir.ir.module_tree import walk_up
 from gradir.review.common_change import is_changed_node
 from gradir.review.evidence import find_read_owner
@@ -58,11 +58,12 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
             *_list_paths_and_changes(members, inside),
             details={**details[first], "saved": [sizes[0], min(sizes), max(sizes)]},
         )
-        # Readers that differ only in sizes are reported together.
+        # Readers that differ only in sizes, and in numbers that count all layers, are reported together.
         alike: dict[Hashable, list[WholeModule]] = {}
         for whole in members:
             if whole in readers:
-                changes = [evidence.changes[at] for at in readers[whole]]
+                reading = [evidence.changes[at] for at in readers[whole]]
+                changes = [replace(each, id=remove_ordinal(each.id)) for each in reading]
                 relative = make_relative(changes, *_find_both_paths(wholes.outline, whole))
                 alike.setdefault(drop_sizes(relative), []).append(whole)
         paths = [whole.path for whole in members]
