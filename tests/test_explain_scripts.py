@@ -328,9 +328,18 @@ def test_a_gradient_that_stays_zero_in_a_script(line: str, kind: str, capfd: Rea
     assert (kind, line_of(text, line)) in errors(explained(text, capfd=capfd))
 
 
-def test_the_line_that_copies_a_tied_weight(capfd: Read) -> None:
-    copy = "head.weight.data.copy_(embed.weight.data)"
-    text = f"{HEAD}embed, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)\n{copy}\n"
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "head.weight.data.copy_(embed.weight.data)",
+        "head.weight = nn.Parameter(embed.weight.detach().clone())",
+        "head.weight = nn.Parameter(embed.weight.clone())",
+        "head.weight = copy.deepcopy(embed.weight)",
+        "head.weight = copy.deepcopy(embed).weight",
+    ],
+)
+def test_the_line_that_copies_a_tied_weight(copy: str, capfd: Read) -> None:
+    text = f"{HEAD}import copy\nembed, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)\n{copy}\n"
     text += "model = nn.Sequential(embed, head)\nmodel(torch.arange(5)).logsumexp(-1).sum().backward()\n"
     assert errors(explained(text, capfd=capfd)) == [("untied", line_of(text, copy))]
 

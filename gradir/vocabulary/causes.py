@@ -13,14 +13,11 @@ from gradir.vocabulary.jax import JAX_ADVICE
 from gradir.vocabulary.operations import DISPLAY_NAMES, advice_on_error, find_operation_text
 from gradir.vocabulary.patterns import LOST, PATTERNS
 from gradir.vocabulary.training import TRAINING
+from gradir.vocabulary.values import VALUES
 
 _ERRORS: Final = frozenset({"backward", "raised"})
 FEW_NAMES: Final = 4
 LONGEST_NAME: Final = 120
-_BEFORE_BACKWARD: Final = (
-    "explain the loss before backward(), or call backward(retain_graph=True), to find the operation"
-)
-_CHECK_HOOK: Final = "check what the hook returns, or remove it by the handle that register_hook returned"
 # A dotted path without characters of the notation of ranges.
 _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
 
@@ -196,174 +193,6 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "two tensors have the values of {names}, and each gets its own gradient",
         "assign one parameter to both modules again, after loading and moving",
     ),
-    "zero": CauseText(
-        "the gradient of {names} becomes zero in {op}, with the values of this step",
-        "check the inputs of {op} here; ignore this if other inputs give a gradient",
-    ),
-    "lost": CauseText(
-        "the loss is infinite or NaN, and the gradient of {names} becomes zero in {op}",
-        "first find what makes it infinite or NaN: a mean over targets is NaN if all of them are ignored",
-    ),
-    "given_zero": CauseText(
-        "the backward of the custom Function {op} returns zeros for {names}",
-        "return the gradient of each input that should learn in its backward",
-    ),
-    "loss_undefined": CauseText(
-        "{op} makes the loss infinite or NaN",
-        "keep the input of {op} inside its range, by a clamp or a small number added before it",
-    ),
-    "undefined": CauseText(
-        "{op} makes the loss infinite or NaN, and the gradient of {names} is zero",
-        "keep the divisor or input of {op} away from zero, by a clamp or a small added number, and leave empty rows "
-        "out of the loss",
-    ),
-    "flat": CauseText(
-        "{op} is flat: its derivative is zero everywhere, and so is the gradient of {names}",
-        "use something with a slope instead, or let the gradient pass it by: x + ({op}(x) - x).detach()",
-    ),
-    "saturated": CauseText(
-        "every result of {op} is at an end of its range, where it is flat, so the gradient of {names} is zero",
-        "bring its input nearer to zero: smaller initial weights, a normalisation or a smaller learning rate; for a "
-        "loss, use the form that takes logits",
-    ),
-    "one_entry": CauseText(
-        "{op} normalises over a single entry, so its result is constant and the gradient of {names} is zero",
-        "normalise over a dimension with several entries, or use a sigmoid for a single one",
-    ),
-    "one_step": CauseText(
-        "the gradient of {names} is zero: one output of {op} is taken here, at which its direction has seen one step",
-        "take the last state of each direction instead, torch.cat([h_n[-2], h_n[-1]], -1), or pool all outputs, as by "
-        "output.mean(dim) over the steps",
-    ),
-    "single": CauseText(
-        "{op} normalises over the single entry that an input of this step has, so its result is constant and the "
-        "gradient of {names} is zero",
-        "ignore this if other inputs have several entries there",
-    ),
-    "closed": CauseText(
-        "{op} gets only zeros for any input, so the gradient of {names} stays zero",
-        "find the zero before it, such as weights or a dropout of 1, and initialise or set it otherwise",
-    ),
-    "weighed_out": CauseText(
-        "{op} multiplies by a constant zero of the program, so the gradient of {names} is zero",
-        "set the factor to another number, or leave the term out; ignore this while a schedule keeps it at zero",
-    ),
-    "dropped": CauseText(
-        "a dropout with probability 1 drops everything, so the gradient of {names} is zero", "use a probability below 1"
-    ),
-    "flat_slope": CauseText(
-        "the loss is computed from a derivative of {op}, which is piecewise constant, so the gradient of {names} is "
-        "zero",
-        "use a function with a second derivative instead, such as tanh, silu or softplus",
-    ),
-    "adds_up": CauseText(
-        "the results of {op} are added up, which gives 1 for any input, so the gradient of {names} is zero",
-        "weigh them before they are added, or use a loss that takes a target, such as cross_entropy",
-    ),
-    "norm_adds_up": CauseText(
-        "the results of {op} are added up, and the sum of normalised values is constant, so the gradient of {names} is "
-        "zero",
-        "weigh the entries before they are added, or use a loss that takes a target; a sum is only for tests",
-    ),
-    "out_of_range": CauseText(
-        "every input of {op} is at or beyond its bounds, where it is flat, so the gradient of {names} is zero",
-        "initialise it inside the range, or use something with a slope outside it, such as softplus",
-    ),
-    "stuck": CauseText(
-        "both factors of {op} are zero, and each can change only if the other does: the gradient of {names} stays zero",
-        "initialise one of the two factors with numbers other than zero",
-    ),
-    "dead": CauseText(
-        "{op} is flat at every input of this step, so the gradient of {names} is zero",
-        "ignore this if it has a slope at other inputs; else change the initial bias or the learning rate, or use a "
-        "function with a slope there, such as leaky_relu",
-    ),
-    "equal": CauseText(
-        "{op} is zero in this step, which is its minimum, and so is the gradient of {names}",
-        "ignore this where both sides start equal, as a student and its teacher do",
-    ),
-    "not_chosen": CauseText(
-        "none of the entries that {op} chooses in this step depends on {names}",
-        "ignore this if other inputs lead to another choice; a soft one, such as logsumexp, gives each a gradient",
-    ),
-    "factor": CauseText(
-        "{op} multiplies by zero in this step, so the gradient of {names} is zero",
-        "check the other factor: a mask, a weight of the loss or an input that is zero throughout",
-    ),
-    "masked": CauseText(
-        "{op} masks everything that depends on {names} in this step",
-        "check the mask; ignore this if it keeps entries of other inputs",
-    ),
-    "padding": CauseText(
-        "{op} looks up only padding_idx in {names} in this step, and that row gets no gradient",
-        "check the indices; ignore this if other inputs look up other rows",
-    ),
-    "ignored": CauseText(
-        "every target of {op} is ignored in this step or has a weight of zero, so the gradient of {names} is zero",
-        "check the targets and ignore_index; other steps may have targets that count",
-    ),
-    "hooked": CauseText("the hook {op} makes the gradient of {names} zero", _CHECK_HOOK),
-    "empty": CauseText(
-        "no row of this step went through {names}: {op} works on an empty tensor",
-        "ignore this if other inputs send some, as in a mixture of experts; else check how rows are chosen",
-    ),
-    "starting": CauseText(
-        "the other factor of {op} starts at zero, and the gradient of {names} is zero until that has learned",
-        "ignore this where the zero is intended, as in LoRA or a residual branch that starts closed",
-    ),
-    "rounding": CauseText(
-        "the gradient of {names} is zero except for rounding: the value that {op} adds to all entries is subtracted "
-        "again",
-        "leave out a bias before a normalisation, or ignore this",
-    ),
-    "cancel": CauseText(
-        "the gradients that {op} passes back to {names} add up to zero",
-        "look for a value that is computed twice and subtracted or divided, such as a policy that is its own reference "
-        "or the log_prob() of its own rsample(), and detach() one of the two if {names} should learn",
-    ),
-    "nonfinite": CauseText(
-        "the gradient of {names} becomes infinite or NaN in {op}",
-        "keep the input of {op} finite and away from where its derivative is infinite, by a clamp or a small number "
-        "added before {op}: a torch.where after it hides the value and not the derivative",
-    ),
-    "born": CauseText(
-        "{op} gives NaN or infinity in the forward, and so the gradient of {names} is infinite or NaN",
-        "keep the input of {op} inside its range, by a clamp or a small number added before it, or compute it in a "
-        "wider dtype",
-    ),
-    "nonfinite_input": CauseText(
-        "{op} gets NaN or infinity from a tensor that depends on no parameter, such as an input, and so the gradient "
-        "of {names} is infinite or NaN",
-        "look for values that are not finite in the data, such as by torch.isfinite(x).all(), and replace it or leave "
-        "it out",
-    ),
-    "nonfinite_grad": CauseText("`.grad` of {names} contains NaN or infinity", _BEFORE_BACKWARD),
-    "zero_grad": CauseText("`.grad` of {names} is zero", _BEFORE_BACKWARD),
-    "hook_nonfinite": CauseText("the hook {op} makes the gradient of {names} infinite or NaN", _CHECK_HOOK),
-    "underflow": CauseText(
-        "the gradient of {names} is too small for float16 in {op}, and becomes zero",
-        "scale the loss with torch.amp.GradScaler, or compute {op} in bfloat16 or float32",
-    ),
-    "overflow": CauseText(
-        "the gradient of {names} is too large for float16 in {op}, and becomes infinite",
-        "compute {op} in bfloat16 or float32; torch.amp.GradScaler skips such a step and takes a smaller scale",
-    ),
-    "exploding": CauseText(
-        "the gradient of {names} grows with every repetition of {op}, until it is infinite",
-        "make a step change the size less: smaller initial weights, a normalisation, or a gated cell such as an LSTM; "
-        "or clip the gradient inside the loop by a hook, or detach() the state every few steps",
-    ),
-    "where_trap": CauseText(
-        "the gradient of {names} becomes NaN in {op}, which gets 0 back where its result is not taken, and 0 times "
-        "infinity is NaN",
-        "give {op} a safe input where its result is not taken, by a torch.where before it as well: torch.where(mask, "
-        "{op}(torch.where(mask, x, 1.0)), other)",
-    ),
-    "all_masked": CauseText(
-        "the gradient of {names} becomes NaN in {op}: a mask hides a whole row, whose softmax is NaN",
-        "keep an entry in each row of the mask, or fill with a large negative number instead of -inf and leave such "
-        "rows out of the loss",
-    ),
     "captured": CauseText(
         "{op} reads {names} from an enclosing scope and not from its arguments, so it passes no gradient back",
         "pass {it} in an argument that is differentiated, if {names} should learn",
@@ -419,7 +248,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "{op} writes to {names}, which an earlier operation saved for its derivative",
         "write out of place here (x = x + 1 for x += 1), or clone() the tensor before",
     ),
-    **{kind: CauseText(*words) for kind, words in TRAINING.items()},
+    **{kind: CauseText(*words) for kind, words in {**VALUES, **TRAINING}.items()},
 }
 
 # The advice for other frameworks than PyTorch if it differs.

@@ -23,7 +23,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import Value, plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value, plain_name
 from gradir.ir.memo import group_by_key
 from gradir.spec import describe_error
 
@@ -271,12 +271,17 @@ class Search(Losses):
 
     def _find_copying_place(self, names: Sequence[str]) -> Place | None:
         """Return the line that made one of these tensors a copy, if it was recorded."""
-        values = {self.values[name] for name in names}
+        values, steps = {self.values[name] for name in names}, self.flow.steps
         storages = filter(None, (storage_of(self.subject.tensors[name]) for name in names))
-        writes = {at for storage in storages for at in self.flow.writes(storage)}
-        copies = [self.flow.steps[at] for at in sorted(writes) if plain_name(self.flow.steps[at].func) == "copy"]
-        made = [stop.place for stop in self.flowing.stops if stop.value in values] or [step.place for step in copies]
-        return made[-1] if made else None
+        copies = {
+            at for storage in storages for at in self.flow.writes(storage) if plain_name(steps[at].func) == "copy"
+        }
+        shared = (self.flow.outside[each.number].shared for each in values if each.maker == FROM_OUTSIDE)
+        makers = {each.maker for each in shared if each is not None} - {FROM_OUTSIDE}
+        # A copied parameter has the storage of a clone, and a new one that of an empty tensor.
+        copies.update(at for at in makers if steps[at].inputs)
+        made = [stop.place for stop in self.flowing.stops if stop.value in values]
+        return [*(steps[at].place for at in sorted(copies)), *made][-1] if copies or made else None
 
     def _names_of_term(self, term: Value) -> tuple[str, ...]:
         names, inside = self.words.names_of(self.flowing.leaves_behind(term)), self.flowing.known_inside

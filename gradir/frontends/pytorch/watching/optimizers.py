@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.naming import add_place
-from gradir.frontends.pytorch.reading.tensors import read_scalar
+from gradir.frontends.pytorch.reading.tensors import read_scalar, storage_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.walks import replace_function
 from gradir.ir.text import pluralize
@@ -81,6 +81,8 @@ class Optimizers(Patches):
         self._cleared: list[weakref.ref[Optimizer]] = []
         self._clearing_places: dict[int, Place | None] = {}
         self._clipped: tuple[Place | None, Any] = (None, None)
+        self.copying_place: Place | None = None
+        """The place at which the program last copied values into a followed tensor."""
 
     def __enter__(self) -> Optimizers:
         self.patch(Optimizer, "__init__", partial(self._wrap_init, self._optimizers))
@@ -199,6 +201,21 @@ class Optimizers(Patches):
         # torch.compile must not trace into this, nor does it trace into torch's own function.
         disabled: Callable[..., Any] = torch.compiler.disable(wrapper)  # type: ignore[no-untyped-call]
         return disabled
+
+    def follow_copies(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Record from now on where the program copies values into tensors."""
+        storages = {storage_of(tensor) for tensor in tensors} - {None}
+
+        def wrap(copy: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(copy)
+            def wrapper(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+                if not self._running and storage_of(tensor) in storages:
+                    self.copying_place = self._places(sys._getframe(1))
+                return copy(tensor, *args, **kwargs)
+
+            return wrapper
+
+        self.patch(torch.Tensor, "copy_", wrap)
 
     def _wrap_clip(self, clip: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(clip)
