@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gradir.ir import AttrValue, Graph, Node, Ref, Scope, TensorMeta
 from gradir.ir.edges import DATA, Edge, edges_into, move_edges, number_into, postorder, sources
 from gradir.ir.head import rename_in_head
-from gradir.ir.ids import claim, module_id, part_name
+from gradir.ir.ids import FreeIds, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, combine_marks, get_marked_slots, is_backward, status, times
 from gradir.ir.model import NO_GRADIENT_ROLES, clamp_size
 from gradir.ir.module_tree import Ancestors, rounds_of
@@ -89,7 +89,7 @@ class _Contraction:
 
     def _make_names(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         # A node outside of all groups may have the id that a module would get.
-        taken = {node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None}
+        ids = FreeIds(node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None)
         names: list[tuple[str, str]] = []
         for members, part in zip(self._groups, parts, strict=True):
             path = self._places[members[0]]
@@ -97,7 +97,7 @@ class _Contraction:
                 names.append((self._nodes[members[0]].id, ""))
                 continue
             name = part_name(path or self._class_name(path) or "module", part)
-            names.append((claim(module_id(path, part), taken), name))
+            names.append((ids.free(module_id(path, part)), name))
         return names
 
     def _number_outputs(self) -> None:

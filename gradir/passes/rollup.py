@@ -13,7 +13,7 @@ from gradir.gcpause import pause_gc
 from gradir.ir import AttrValue, Graph, Node, Ref, Saved, Scope
 from gradir.ir.edges import move_edges
 from gradir.ir.head import rename_in_head
-from gradir.ir.ids import claim, encode_component, replace_prefix, split_index
+from gradir.ir.ids import FreeIds, encode_component, replace_prefix, split_index
 from gradir.ir.marks import CARRIED, TIMES, combine_marks, times
 from gradir.ir.model import clamp_size
 from gradir.ir.module_tree import ModuleTree, whole_tree
@@ -173,7 +173,7 @@ class RollUp:
         return replace(self._graph, nodes=nodes, scopes=self._merge_scopes(), **head)
 
     def _make_ids(self) -> dict[str, str]:
-        taken = self._graph.nodes.keys() - self._removed - self._shown.keys()
+        free = FreeIds(self._graph.nodes.keys() - self._removed - self._shown.keys())
         ids: dict[str, str] = {}
         for stack in self._stacks:
             old, new = encode_component(stack.before), encode_component(stack.path)
@@ -181,7 +181,7 @@ class RollUp:
             others = stack.blocks[-1:] if stack.carried else stack.blocks[1:]
             for place, first in enumerate(stack.blocks[0]):
                 # A file may have another node of this id.
-                ids[first] = claim(replace_prefix(first, old, new), taken)
+                ids[first] = free.free(replace_prefix(first, old, new))
                 ids.update((block[place], ids[first]) for block in others)
         return ids
 
