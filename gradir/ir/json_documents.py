@@ -81,7 +81,9 @@ def convert_tolerantly(plain: object, kind: type[T]) -> tuple[T, Exception | Non
     try:
         return msgspec.convert(plain, kind), None
     except msgspec.ValidationError as error:
-        known = msgspec.to_builtins(msgspec.convert(plain, make_twin(kind, is_tolerant=True)))
+        # mypy takes no type variable for hashable.
+        twin: Any = kind
+        known = msgspec.to_builtins(msgspec.convert(plain, make_twin(twin, is_tolerant=True)))
         return msgspec.convert(known, kind), error
 
 
