@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final
+from typing import ClassVar, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from gradir.gcpause import pause_gc
@@ -16,26 +15,20 @@ from gradir.ir.module_tree import split_path
 from gradir.options import Options
 from gradir.passes.contraction import contract_modules
 from gradir.passes.drop import find_shape_operations
-from gradir.passes.wiring import has_one_input, without
+from gradir.passes.wiring import has_one_input, make_switch, without
 from gradir.vocabulary import vocabulary_of
 
 _OUTSIDE: Final = frozenset({"output", "view_base"})
-
-
-class LayersOptions(Options, frozen=True, kw_only=True):
-    """Whether to show layers."""
-
-    layers: Annotated[bool, msgspec.Meta(description="show each layer as one box, without operations on shapes")]
 
 
 class LayersPass:
     """One node for each module without modules in it, no shape operations."""
 
     order: ClassVar[int] = 65
-    options: ClassVar[type[Options]] = LayersOptions
+    options: ClassVar[type[Options]] = make_switch("layers", "show each layer as one box, without operations on shapes")
     chooses: ClassVar[bool] = False
 
-    def run(self, graph: Graph, options: LayersOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
+    def run(self, graph: Graph, options: Options) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `layers`."""
         return layers(graph)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
 from gradir.gcpause import pause_gc
@@ -20,7 +19,7 @@ from gradir.ir.module_tree import ModuleTree, whole_tree
 from gradir.ir.saved import mark_omitted_slots, owner, whole_number
 from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, number_nodes
-from gradir.passes.wiring import add_slots
+from gradir.passes.wiring import add_slots, make_switch
 
 _ModuleOf: TypeAlias = "Callable[[Node], str]"
 _COUNTS: Final = ("calls", "own", "total", "trainable")
@@ -28,19 +27,13 @@ _COUNTS: Final = ("calls", "own", "total", "trainable")
 DEEPEST_LAYERS: Final = 16
 
 
-class RollupOptions(Options, frozen=True, kw_only=True):
-    """Whether to roll up."""
-
-    rollup: Annotated[bool, msgspec.Meta(description="show a stack of equal layers once, with its number")]
-
-
 class RollupPass:
     """One of the equal layers of a stack."""
 
     order: ClassVar[int] = 70
-    options: ClassVar[type[Options]] = RollupOptions
+    options: ClassVar[type[Options]] = make_switch("rollup", "show a stack of equal layers once, with its number")
 
-    def run(self, graph: Graph, options: RollupOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
+    def run(self, graph: Graph, options: Options) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `rollup`."""
         return rollup(graph)
 
