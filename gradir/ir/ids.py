@@ -71,10 +71,6 @@ def _prefix(scope: str, op: str) -> str:
     return function_prefix(_encoded(scope), _encoded(op))
 
 
-def _add_suffix(wanted: str, times: int) -> str:
-    return wanted if times == 1 else f"{wanted}~{times}"
-
-
 def module_id(path: str, part: int = 1) -> str:
     """Return the id of a folded module, or of a numbered part of one."""
     return (encode_component(path) or _ROOT) + (f"#{part}" if part > 1 else "")
@@ -270,7 +266,7 @@ class IdAllocator:
 
     def __init__(self) -> None:
         self._counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        self._claims: dict[str, int] = {}
+        self._claim = FreeIds().free
 
     def function(self, scope: str, op: str) -> str:
         """Return the id of the next ``op`` within ``scope``."""
@@ -298,10 +294,6 @@ class IdAllocator:
     def _output(path: str) -> str:
         return f"output:{encode_component(path)}" if path else "output"
 
-    def _claim(self, wanted: str) -> str:
-        self._claims[wanted] = times = self._claims.get(wanted, 0) + 1
-        return _add_suffix(wanted, times)
-
 
 class FreeIds:
     """Create ids that differ from given and ``taken`` ones, in constant time.
@@ -320,7 +312,7 @@ class FreeIds:
         claimed = wanted
         while claimed in self._taken:
             self._counts[wanted] += 1
-            claimed = _add_suffix(wanted, self._counts[wanted] + 1)
+            claimed = f"{wanted}~{self._counts[wanted] + 1}"
         self._taken.add(claimed)
         return claimed
 
