@@ -96,7 +96,7 @@ class _Contraction:
             if path is None:
                 names.append((self._nodes[members[0]].id, ""))
                 continue
-            name = part_name(path or self._class_name(path) or "module", part)
+            name = part_name(path or find_class_name(self._graph, path) or "module", part)
             names.append((ids.free(module_id(path, part)), name))
         return names
 
@@ -168,7 +168,7 @@ class _Contraction:
             self._names[group][0],
             role="module",
             op="module",
-            native=self._class_name(path),
+            native=find_class_name(self._graph, path),
             scope=above,
             names=(self._names[group][1],),
             inputs=inputs,
@@ -209,8 +209,10 @@ class _Contraction:
         leaves = chain.from_iterable(self._sources[number] for number in accumulators)
         yield from (self._nodes[number] for number in dict.fromkeys([*earlier, *leaves]))
 
-    def _class_name(self, path: str) -> str:
-        return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
+
+def find_class_name(graph: Graph, path: str) -> str:
+    """Return the class of a module, or an empty text if it is unknown."""
+    return graph.scopes[path].class_name if path in graph.scopes else ""
 
 
 def _group_without_cycles(
