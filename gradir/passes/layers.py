@@ -11,7 +11,7 @@ from gradir.ir import Graph
 from gradir.ir.frames import frames
 from gradir.ir.marks import WEIGHTS
 from gradir.ir.model import Shape
-from gradir.ir.module_tree import split_path
+from gradir.ir.module_tree import split_path, walk_up
 from gradir.options import Options
 from gradir.passes.contraction import contract_modules
 from gradir.passes.drop import find_shape_operations
@@ -79,11 +79,6 @@ def layers(graph: Graph) -> Graph:
 
 
 def _find_leaf_modules(graph: Graph) -> set[str]:
-    parents = {""}
-    for path in {*graph.scopes, *(node.scope for node in graph.nodes.values())}:
-        above = split_path(path)[0]
-        # A file may lack a module between.
-        while above not in parents:
-            parents.add(above)
-            above = split_path(above)[0]
+    paths = {*graph.scopes, *(node.scope for node in graph.nodes.values())}
+    parents = {above for path in paths for above in walk_up(split_path(path)[0])}
     return {path for path, scope in graph.scopes.items() if path and scope.class_name and path not in parents}
