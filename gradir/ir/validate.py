@@ -218,14 +218,12 @@ def _check_records(graph: Graph) -> None:
         if type(value) is not wanted:
             expected = "dict" if wanted is FrozenDict else "tuple"
             raise GraphError(f"the {name} of the graph are of type {type(value).__name__}; expected {expected}")
-    nodes = list(graph.nodes.values())
-    for start in range(0, len(nodes), _CHUNK):
-        chunk = nodes[start : start + _CHUNK]
-        if not are_valid(chunk, Node):
-            _raise_first_fault(chunk, Node, start)
-    scopes = list(graph.scopes.values())
-    if not are_valid(scopes, Scope):
-        _raise_first_fault(scopes, Scope)
+    found: tuple[tuple[type, list[Any]], ...] = (Node, [*graph.nodes.values()]), (Scope, [*graph.scopes.values()])
+    for kind, records in found:
+        for start in range(0, len(records), _CHUNK):
+            chunk = records[start : start + _CHUNK]
+            if not are_valid(chunk, kind):
+                _raise_first_fault(chunk, kind, start)
     for field in fields_of(Head):
         if not _all_follow((getattr(graph, field.name),), rule_of(Head, field.name)):
             _raise_field_fault(graph, field)
@@ -234,7 +232,7 @@ def _check_records(graph: Graph) -> None:
             raise GraphError(f"scope {scope.path!r} is stored under the path {path!r}")
 
 
-def _raise_first_fault(records: Sequence[object], kind: type, start: int = 0) -> None:
+def _raise_first_fault(records: Sequence[object], kind: type, start: int) -> None:
     for number, record in enumerate(records, start):
         name = f"{kind.__name__.lower()} {number}"
         if type(record) is Node:
