@@ -249,12 +249,6 @@ class SourceMode(FunctionMode):
             made = result.grad_fn if isinstance(result, torch.Tensor) else None
             log.record(start, end, frame, whole=made is not None and private.sequence_number(made) == end - 1)
 
-    def record_function(self, number: int, frame: FrameType) -> None:
-        """Record that a frame applies a custom Function, whose node has this number."""
-        log = self._log() if self.thread == threading.get_ident() else None
-        if log is not None and not (self.is_paused or torch.compiler.is_compiling()):
-            log.record(number, number + 1, frame)
-
 
 _OWN_OVERRIDE: Final = SourceMode.__torch_function__.__code__
 # A dropped recorder leaves at any time, even during a change by the same thread.
@@ -266,8 +260,11 @@ def _record_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __ini
     # Function modes do not see custom Functions, and programs keep `apply` in variables, so that replacing it does not
     # help. This runs when it makes the node.
     number = private.next_sequence_number() - private.NUMBERED_FIRST
-    for mode in _RUNNING:
-        mode.record_function(number, sys._getframe(1))
+    is_compiling = torch.compiler.is_compiling()
+    for mode in [] if is_compiling else _RUNNING:
+        log = mode._log() if mode.thread == threading.get_ident() and not mode.is_paused else None
+        if log is not None:
+            log.record(number, number + 1, sys._getframe(1))
 
 
 def is_command_code(code: CodeType) -> bool:
