@@ -22,7 +22,7 @@ from torch import nn
 
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import SWITCH
-from gradir.frontends.pytorch.reading import members
+from gradir.frontends.pytorch.reading.members import iter_module_tensors, modules_at
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -214,7 +214,7 @@ def _find_taken_tensors(function: Any, arguments: Iterable[object]) -> Iterator[
         found.extend(value for _, value in closure_variables(function))
     for entry in found:
         if isinstance(entry, nn.Module):
-            yield from members.iter_parameters_and_buffers(entry)
+            yield from (tensor for _, tensor, _ in iter_module_tensors(modules_at(entry)))
         else:
             yield from tensors_in(entry)
 
