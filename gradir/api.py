@@ -171,9 +171,10 @@ def release() -> int:
     >>> gradir.release()
     0
     """
-    from gradir.capturing import release_graphs
+    from gradir import claims, registry
 
-    return release_graphs()
+    loaded = claims.find_loaded_kinds()
+    return sum(registry.frontend(name).release() for name, kind in loaded.items() if "release" in kind.features)
 
 
 def record(

@@ -138,12 +138,6 @@ def read(file: BinaryIO, path: str) -> Graph:
     return graph
 
 
-def release_graphs() -> int:
-    """Free the graphs that the program has dropped; see `gradir.release`."""
-    loaded = claims.find_loaded_kinds()
-    return sum(registry.frontend(name).release() for name, kind in loaded.items() if "release" in kind.features)
-
-
 def seeding(number: int) -> AbstractContextManager[None]:
     """Seed every framework: now if it is loaded, else when it is imported inside the context."""
     return _calling_once_loaded("seed", lambda _, found: found.seed(number))

@@ -122,6 +122,32 @@ def test_a_lazy_module_that_did_not_run_is_unreached_without_a_shape() -> None:
     assert gradir.verify(model, torch.ones(1, 2)).mismatches == ()
 
 
+def test_explain_and_watch_take_parameters_without_a_shape() -> None:
+    class Partly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ran = nn.Linear(2, 2, bias=False)
+            self.embedding = nn.Embedding(3, 3)
+            self.lazy = nn.LazyLinear(3)
+
+        def forward(self, x):
+            return self.ran(x) + self.embedding.weight.sum()
+
+    model, old = Partly(), Partly()
+    optimizer, stale = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, old))
+    del old
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 2)).sum()
+    assert [(cause.kind, cause.names) for cause in rec.explain(loss, optimizer=optimizer).causes] == [
+        ("unused", ("lazy.weight", "lazy.bias"))
+    ]
+    assert "replaced" in {cause.kind for cause in rec.explain(loss, optimizer=stale).causes}
+    with gradir.watch(model, optimizer) as watched:
+        loss.backward()
+        optimizer.step()
+    assert len(watched.report().steps) == 1
+
+
 def test_modules_that_contain_each_other_are_captured() -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     vars(model[0])["_modules"]["back"] = model

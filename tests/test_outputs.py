@@ -320,3 +320,12 @@ def test_a_gradient_edge_is_explained_as_its_tensor_which_may_be_gone() -> None:
     assert recorder.explain([edge]).to("json") == explained.to("json")
     assert explained.statuses["0.weight"] == "cut"
     assert recorder.capture([edge]).cuts == cuts
+
+
+def test_a_key_without_a_text_has_the_name_of_its_type() -> None:
+    class Key:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    graph = gradir.capture({Key(): torch.ones(2, requires_grad=True).exp()})
+    assert "output:Key" in graph.nodes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from pathlib import Path
+from typing import Any
 
 import forked
 import pytest
@@ -84,6 +85,26 @@ def test_a_given_name_is_before_the_variable() -> None:
     with gradir.record(sources=True) as rec:
         y = x.exp()
     assert rec.capture(y, params={"mine": y}).nodes["exp:1"].names == ("mine",)
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("<eval_with_key>.7", "<eval_with_key>"),
+        ("<eval_with_key>.12 from /home/me/train.py:5 in forward", "<eval_with_key>"),
+        ("<lambdifygenerated-3>", "<lambdifygenerated>"),
+        ("<string>", "<string>"),
+        ("train-3.py", "train-3.py"),
+    ],
+)
+def test_the_name_of_generated_code_has_no_number_of_the_process(file: str, shown: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(compile("def generated(x): return x.exp()", file, "exec"), scope)
+    with gradir.record(sources=True) as rec:
+        y = scope["generated"](torch.ones(1, requires_grad=True))
+    source = rec.capture(y).nodes["exp:1"].source
+    assert source is not None
+    assert source.file == shown
 
 
 def test_sources_are_recorded_on_request_only() -> None:

@@ -22,6 +22,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from wiring import describe_wiring  # noqa: E402
 
 import gradir  # noqa: E402
+from gradir.frontends.pytorch.diff_run import run_alike  # noqa: E402
+from gradir.request import CaptureRequest  # noqa: E402
 
 PUBLIC = [name for name in dir(nn.Module) if not name.startswith("_") and name != "forward"]
 
@@ -87,6 +89,14 @@ def test_a_module_may_shadow_every_public_name(by_class: bool) -> None:
     with gradir.record() as rec:
         loss = model(x).sum()
     assert rec.capture(loss).scopes.keys() == graph.scopes.keys()
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_a_run_with_the_weights_of_another_calls_no_public_name_of_a_module(by_class: bool, tmp_path: Path) -> None:
+    model = shadowed(by_class=by_class)
+    request = CaptureRequest(target=lambda: (model, model(torch.ones(2, 3)).sum()), is_program=True)
+    run_alike(request, str(tmp_path / "run"))
+    assert run_alike(request, str(tmp_path / "run"), {}).paired == 4
 
 
 def test_a_model_may_keep_its_layers_in_a_list_called_modules() -> None:

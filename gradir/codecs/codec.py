@@ -25,11 +25,11 @@ from gradir.codecs.document import (
     to_graph,
     upgrade,
 )
-from gradir.codecs.faults import invalid_error, join_place, split_message
+from gradir.codecs.faults import invalid_error, split_message
 from gradir.errors import FormatError
 from gradir.gcpause import pause_gc
 from gradir.ir import Graph
-from gradir.ir.json_documents import convert_tolerantly, make_strict, make_tolerant
+from gradir.ir.json_documents import convert_tolerantly, make_twin
 from gradir.progress import stage
 
 if TYPE_CHECKING:
@@ -40,10 +40,6 @@ _CHUNK: Final = 512
 # The keys of the first line of JSON.
 _HEAD: Final = ("format", "version", "requires")
 _SEPARATOR: Final = b",\n"
-# The first byte of a map in MessagePack of fewer than 16 keys, without their number.
-_SMALL_MAP: Final = 0x80
-# The first byte of a map whose number of keys follows in two bytes.
-_MAP: Final = b"\xde"
 
 
 def to_json(graph: Graph) -> bytes:
@@ -77,12 +73,9 @@ def to_json(graph: Graph) -> bytes:
 
 def to_msgpack(graph: Graph) -> bytes:
     """Return canonical MessagePack: keys in order, defaults omitted, each value in its shortest form."""
-    sections = sections_of(graph)
     encoder = msgspec.msgpack.Encoder(order="deterministic")
-    count = len(sections)
-    # A deterministic encoder would sort the keys of the outer map, so gradir writes its start by hand.
-    start = bytes([_SMALL_MAP | count]) if count < 16 else _MAP + count.to_bytes(2, "big")
-    return b"".join([start, *(encoder.encode(part) for section in sections.items() for part in section)])
+    # A deterministic encoder would sort the keys of the document too.
+    return msgspec.msgpack.encode({key: msgspec.Raw(encoder.encode(part)) for key, part in sections_of(graph).items()})
 
 
 ENCODINGS: Final[Mapping[str, Callable[[Graph], bytes]]] = {"json": to_json, "msgpack": to_msgpack}
@@ -135,7 +128,8 @@ def decode(data: bytes) -> Graph:
     # Records form no cycles, so a garbage collection would find nothing.
     with stage("reading the graph"), open_decompressed(data) as inner, pause_gc():
         document, version, surplus = _read(*recognize(inner))
-        return to_graph(document, version, unknown="" if surplus is None else join_place(*split_message(surplus)))
+        problem, place = ("", "") if surplus is None else split_message(surplus)
+        return to_graph(document, version, unknown=f"{place or '$'}: {problem}" if problem else "")
 
 
 def survey(data: bytes) -> Survey:
@@ -165,7 +159,7 @@ def check_known(data: bytes) -> None:
         if version > NEWEST or needs_steps(version):
             return
         try:
-            read_record(*recognize(document), make_strict(Document))
+            read_record(*recognize(document), make_twin(Document, is_tolerant=False))
         except FormatError as error:
             raise FormatError(error.problem, place=error.place or "$", advice="correct it, or leave it out") from error
 
@@ -184,7 +178,7 @@ def _read(encoding: Encoding, data: bytes) -> tuple[Document, Version, Exception
         surplus = error
         try:
             # Bytes take less memory than the tolerant twins beside the records.
-            known = msgspec.msgpack.encode(encoding.decode(data, type=make_tolerant(Document)))
+            known = msgspec.msgpack.encode(encoding.decode(data, type=make_twin(Document, is_tolerant=True)))
             document = msgspec.msgpack.decode(known, type=Document)
         except UNREADABLE as mismatch:
             return _read_old(encoding, data, mismatch)

@@ -68,11 +68,6 @@ def split_message(error: Exception) -> tuple[str, str]:
     return decapitalize(shorten(text)), f"${shorten(path)}" if path else ""
 
 
-def join_place(problem: str, place: str) -> str:
-    """Return a problem after its place."""
-    return f"{place or '$'}: {problem}"
-
-
 def decapitalize(text: str) -> str:
     """Return a sentence as a part of a longer line. An acronym at its start stays in capitals."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -12,7 +12,7 @@ from gradir.diffs.matching.renames import Naming, Rename, pattern
 from gradir.diffs.matching.search import reference_ids
 from gradir.diffs.modules import Outline, RenamedModules
 from gradir.ir.edges import move_edges
-from gradir.ir.ids import claim, mark_as_removed, split_last, storage_key
+from gradir.ir.ids import FreeIds, mark_as_removed, split_last, storage_key
 from gradir.ir.module_tree import split_path
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class Correspondence:
     @cached_property
     def union_ids(self) -> Mapping[str, str]:
         """The ids in the union of both graphs, by those of the first."""
-        taken = set(self._taken)
-        return {**self.matched, **{key: claim(key, taken) for key in self._known if key not in self.matched}}
+        ids = FreeIds(self._taken)
+        return {**self.matched, **{key: ids.free(key) for key in self._known if key not in self.matched}}
 
     @cached_property
     def union_paths(self) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from gradir.errors import GradirError
 from gradir.ir import Collective, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.edges import move_edges
 from gradir.ir.head import Head, rename_in_head
-from gradir.ir.ids import claim, nest_id, output_path, split_last, split_tensor, storage_key
+from gradir.ir.ids import FreeIds, nest_id, output_path, split_last, split_tensor, storage_key
 from gradir.ir.model import clamp_size
 from gradir.ir.text import pluralize
 from gradir.ir.validate import check
@@ -317,16 +317,16 @@ class _Side:
         self._name = name
         self._sends: defaultdict[str, list[tuple[str, Link]]] = defaultdict(list)
         self._receives: dict[str, tuple[str, str, Link]] = {}
-        self._taken = {nest_id(id_, name) for id_ in graph.nodes}
+        self._ids = FreeIds(nest_id(id_, name) for id_ in graph.nodes)
 
     def send(self, link: Link) -> str:
         """Add a function ``send``, and return its id."""
-        id_ = claim(f"{self._name}/send:{1 + sum(map(len, self._sends.values()))}", self._taken)
+        id_ = self._ids.free(f"{self._name}/send:{1 + sum(map(len, self._sends.values()))}")
         self._sends[link.output].append((id_, link))
         return id_
 
     def receive(self, link: Link, sent: str) -> None:
-        id_ = claim(f"{self._name}/recv:{len(self._receives) + 1}", self._taken)
+        id_ = self._ids.free(f"{self._name}/recv:{len(self._receives) + 1}")
         self._receives[link.leaf] = id_, sent, link
 
     def nodes(self) -> Iterator[Node]:

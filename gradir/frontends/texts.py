@@ -37,13 +37,16 @@ def plain_float(value: float) -> AttrScalar:
 
 
 def text_of(value: object) -> str:
-    """Return the characters of a str, also of a subclass with another ``__str__``, and ``str`` of other objects.
+    """Return the characters of a str, also of a subclass with another ``__str__``, and ``str`` of others if it works.
 
     >>> from enum import Enum
     >>> text_of(Enum("Mode", {"SUM": "sum"}, type=str).SUM), text_of(1)
     ('sum', '1')
     """
-    return plain_text(cast("str", value) if issubclass(type(value), str) else str(value))
+    try:
+        return plain_text(cast("str", value) if issubclass(type(value), str) else str(value))
+    except Exception:  # noqa: BLE001 (a user's __str__ must not break a capture)
+        return type(value).__name__
 
 
 def plain_texts(texts: list[str]) -> list[str]:
@@ -66,6 +69,8 @@ def plain_text(text: str) -> str:
 _INSTALLED: Final = ("site-packages", "dist-packages")
 # The folder of a notebook's cells has the number of the process in its name.
 _CELL: Final = re.compile(r"ipykernel_\d+")
+# The name of generated code counts in the process, as that of sympy, and may name a file, as that of torch.fx.
+_GENERATED: Final = re.compile(r"(<\w+)(?:>\.\d+.*|-\d+>)")
 
 
 class ShownPaths:
@@ -92,7 +97,7 @@ class ShownPaths:
 
     def _relative(self, path: Path) -> Path:
         if not path.is_absolute():
-            return path
+            return Path(_GENERATED.sub(r"\1>", str(path)))
         name = Path(path.name)
         if _CELL.fullmatch(path.parent.name):
             return name

@@ -273,8 +273,8 @@ def _freeze_attributes(title: str, attributes: Mapping[str, AttrValue] | None) -
         raise GraphError(f"{title}: expected a mapping, got {attributes!r}")
     found = freeze({key: _convert_lists(value) for key, value in attributes.items()})
     fault = fault_in(found, rule_of(Node, "attrs"), field)
-    if fault is not None:
-        raise GraphError(f"{owner}: {fault.place} {fault.problem}")
+    if fault:
+        raise GraphError(f"{owner}: {fault}")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import accumulate, chain, repeat
-from operator import attrgetter, ne
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from gradir.errors import ExportError
@@ -83,11 +83,6 @@ def slotless_edges(node: Node) -> list[Edge]:
         elif value is not None:
             found.append(Edge(value, 0, node.id, -1, kind))
     return found
-
-
-def have_slotless_edges(nodes: Iterable[Node]) -> Iterator[bool]:
-    """Return for each node whether it has edges without an input slot."""
-    return map(ne, map(_get_slotless, nodes), repeat(_NO_SLOTLESS))
 
 
 def references(node: Node) -> list[tuple[Ref | None, ...]]:
@@ -171,7 +166,7 @@ class EdgeColumns:
         self.kinds: Table[str] = Table([DATA])
         numbers, source, slots, outputs = self.numbers, self.source, self.slot, self.output
         before = 0
-        for node, has_others in zip(nodes, have_slotless_edges(nodes), strict=True):
+        for node in nodes:
             try:
                 for slot, ref in enumerate(node.inputs):
                     if ref is not None:
@@ -179,7 +174,7 @@ class EdgeColumns:
                         outputs.append(ref.output_nr)
                         slots.append(slot)
                 # Few nodes have edges of other kinds.
-                if has_others or node.kinds:
+                if node.kinds or _get_slotless(node) != _NO_SLOTLESS:
                     self._read_others(node, len(source) - before)
             except KeyError as error:
                 src = excerpt(error.args[0])

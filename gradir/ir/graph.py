@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
@@ -301,8 +301,6 @@ def _index_records(records: Iterable[R], key_of: Callable[[R], str], title: str)
     values = list(records)
     found = FrozenDict(zip(map(key_of, values), values, strict=True))
     if len(found) != len(values):
-        places: dict[str, int] = {}
-        keys = enumerate(map(key_of, values))
-        repeated = next(key for place, key in keys if places.setdefault(key, place) != place)
+        repeated = next(key for key, count in Counter(map(key_of, values)).items() if count > 1)
         raise GraphError(f"{title} {excerpt(repeated)} occurs twice")
     return found

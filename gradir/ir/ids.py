@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
-from itertools import count
 
 # The characters after a module's path in a name or an id: before a component, or before an operation.
 PATH_SEPARATORS = "./"
@@ -70,18 +69,6 @@ def function_prefix(scope: str, op: str) -> str:
 @lru_cache(maxsize=4096)
 def _prefix(scope: str, op: str) -> str:
     return function_prefix(_encoded(scope), _encoded(op))
-
-
-def claim(wanted: str, taken: set[str]) -> str:
-    """Return an id, with the first free suffix if it is taken."""
-    # Many equal names would take quadratic time, which `FreeIds` avoids.
-    free = next(free for times in count(1) if (free := _add_suffix(wanted, times)) not in taken)
-    taken.add(free)
-    return free
-
-
-def _add_suffix(wanted: str, times: int) -> str:
-    return wanted if times == 1 else f"{wanted}~{times}"
 
 
 def module_id(path: str, part: int = 1) -> str:
@@ -279,7 +266,7 @@ class IdAllocator:
 
     def __init__(self) -> None:
         self._counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        self._claims: dict[str, int] = {}
+        self._claim = FreeIds().free
 
     def function(self, scope: str, op: str) -> str:
         """Return the id of the next ``op`` within ``scope``."""
@@ -307,21 +294,17 @@ class IdAllocator:
     def _output(path: str) -> str:
         return f"output:{encode_component(path)}" if path else "output"
 
-    def _claim(self, wanted: str) -> str:
-        self._claims[wanted] = times = self._claims.get(wanted, 0) + 1
-        return _add_suffix(wanted, times)
-
 
 class FreeIds:
-    """Create ids that differ from given ones, in constant time.
+    """Create ids that differ from given and ``taken`` ones, in constant time.
 
     >>> ids = FreeIds()
     >>> ids.free("leaf:1"), ids.free("fc.weight"), ids.free("fc.weight"), ids.next("leaf:")
     ('leaf:1', 'fc.weight', 'fc.weight~2', 'leaf:2')
     """
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
         self._counts: defaultdict[str, int] = defaultdict(int)
 
     def free(self, wanted: str) -> str:
@@ -329,7 +312,7 @@ class FreeIds:
         claimed = wanted
         while claimed in self._taken:
             self._counts[wanted] += 1
-            claimed = _add_suffix(wanted, self._counts[wanted] + 1)
+            claimed = f"{wanted}~{self._counts[wanted] + 1}"
         self._taken.add(claimed)
         return claimed
 

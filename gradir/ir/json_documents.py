@@ -76,38 +76,30 @@ _UNIONS: Final = (Union, UnionType)
 _CONTAINERS: Final = (*_UNIONS, tuple, Mapping)
 
 
-def make_tolerant(kind: Any) -> Any:
-    """Return the twin of a record type that ignores unknown keys and entries."""
-    return _twin(kind, is_tolerant=True)
-
-
-def make_strict(kind: Any) -> Any:
-    """Return the twin of a record type with optional keys, no unknown keys, and rows of exact length."""
-    return _twin(kind, is_tolerant=False)
-
-
-def drop_unknown(read: object, kind: type[T]) -> T:
-    """Return the record that its tolerant twin read."""
-    return msgspec.convert(msgspec.to_builtins(read), kind)
-
-
 def convert_tolerantly(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
     """Return the record in plain data, and the error about unknown keys or entries, if any."""
     try:
         return msgspec.convert(plain, kind), None
     except msgspec.ValidationError as error:
-        return drop_unknown(msgspec.convert(plain, make_tolerant(kind)), kind), error
+        # mypy takes no type variable for hashable.
+        twin: Any = kind
+        known = msgspec.to_builtins(msgspec.convert(plain, make_twin(twin, is_tolerant=True)))
+        return msgspec.convert(known, kind), error
 
 
 @cache
-def _twin(kind: Any, *, is_tolerant: bool) -> Any:
+def make_twin(kind: Any, *, is_tolerant: bool) -> Any:
+    """Return a twin of a record type that ignores unknown keys and entries, or one that refuses them.
+
+    A twin that is not tolerant has optional keys and rows of exact length.
+    """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        twin = _twin(arguments[0], is_tolerant=is_tolerant)
+        twin = make_twin(arguments[0], is_tolerant=is_tolerant)
         # Readers ignore the annotations of types that contain records.
         return kind if twin is arguments[0] else twin
     if origin in _CONTAINERS:
-        inner = tuple(_twin(entry, is_tolerant=is_tolerant) for entry in arguments)
+        inner = tuple(make_twin(entry, is_tolerant=is_tolerant) for entry in arguments)
         return Union[inner] if origin in _UNIONS else origin[inner]
     record = origin or kind
     if isinstance(record, type) and issubclass(record, msgspec.Struct):
@@ -124,7 +116,7 @@ def _twin_record(record: type[msgspec.Struct], arguments: Sequence[Any], *, is_t
         # Fill in the arguments of a generic record.
         if parameters := getattr(hint, "__parameters__", ()):
             hint = hint[tuple(known.get(parameter, Any) for parameter in parameters)]
-        types.append(_twin(hint, is_tolerant=is_tolerant))
+        types.append(make_twin(hint, is_tolerant=is_tolerant))
     is_row = record.__struct_config__.array_like
     if is_row and not is_tolerant:
         return tuple[tuple(types)]  # type: ignore[misc]

@@ -14,8 +14,6 @@ from gradir.ir.marks import times
 from gradir.ir.model import Node, Shape, TensorMeta, clamp_size
 from gradir.ir.saved import OWNERS, SavedBytes, bytes_beyond_slots, whole_number
 
-__all__ = ["Size", "Totals", "elements", "parameter_elements", "sizes", "tensor_elements", "totals", "totals_of"]
-
 
 class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Counts and sizes of one graph.
@@ -81,16 +79,17 @@ def tensor_elements(tensor: TensorMeta) -> int:
     >>> tensor_elements(TensorMeta(shape=(2, 3))), tensor_elements(TensorMeta(shape=(2**62,) * 100 + (0,)))
     (6, 0)
     """
-    return 0 if tensor.shape is None else _product(tensor.shape)
+    return count_elements(tensor.shape) or 0
 
 
 # Graphs have few shapes and many tensors.
 @lru_cache(maxsize=1024)
-def _product(shape: Shape) -> int:
+def count_elements(shape: Shape | None) -> int | None:
+    """Return the number of elements, limited to 64 bits, or ``None`` if a size is unknown or symbolic."""
     product = 1
-    for size in shape:
+    for size in (None,) if shape is None else shape:
         if not isinstance(size, int):
-            return 0
+            return None
         # The product of a hostile shape could have thousands of digits.
         product = clamp_size(product * size)
     return product

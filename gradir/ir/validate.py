@@ -37,13 +37,6 @@ class _Rule(NamedTuple):
     literals: frozenset[str] = frozenset()
 
 
-class Fault(NamedTuple):
-    """An invalid value of a field, and its place in the record."""
-
-    place: str
-    problem: str
-
-
 _TEXT: Final = _Rule(frozenset({str}), "text")
 _PLAIN: Final[Mapping[type, _Rule]] = {
     inspect.NoneType: _Rule(frozenset({NoneType}), _NONE),
@@ -143,13 +136,13 @@ def _follow(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
     return all(_all_follow(list(map(attrgetter(name), values)), field) for name, field in _fields(kind).items())
 
 
-def fault_in(value: Any, rule: _Rule, place: str) -> Fault | None:
-    """Return the first place in a value that breaks a rule, or ``None``."""
+def fault_in(value: Any, rule: _Rule, place: str) -> str:
+    """Return the first place in a value that breaks a rule, with the problem, or an empty text."""
     # The depth of the recursion depends on the declarations, not on the data.
     problem = _problem(value, rule)
     if problem:
-        return Fault(place, problem)
-    return next((found for part in _list_parts(value, rule, place) if (found := fault_in(*part))), None)
+        return f"{place} {problem}".lstrip()
+    return next((found for part in _list_parts(value, rule, place) if (found := fault_in(*part))), "")
 
 
 def _list_parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rule, str]]:
@@ -225,14 +218,12 @@ def _check_records(graph: Graph) -> None:
         if type(value) is not wanted:
             expected = "dict" if wanted is FrozenDict else "tuple"
             raise GraphError(f"the {name} of the graph are of type {type(value).__name__}; expected {expected}")
-    nodes = list(graph.nodes.values())
-    for start in range(0, len(nodes), _CHUNK):
-        chunk = nodes[start : start + _CHUNK]
-        if not are_valid(chunk, Node):
-            _raise_first_fault(chunk, Node, start)
-    scopes = list(graph.scopes.values())
-    if not are_valid(scopes, Scope):
-        _raise_first_fault(scopes, Scope)
+    found: tuple[tuple[type, list[Any]], ...] = (Node, [*graph.nodes.values()]), (Scope, [*graph.scopes.values()])
+    for kind, records in found:
+        for start in range(0, len(records), _CHUNK):
+            chunk = records[start : start + _CHUNK]
+            if not are_valid(chunk, kind):
+                _raise_first_fault(chunk, kind, start)
     for field in fields_of(Head):
         if not _all_follow((getattr(graph, field.name),), rule_of(Head, field.name)):
             _raise_field_fault(graph, field)
@@ -241,19 +232,19 @@ def _check_records(graph: Graph) -> None:
             raise GraphError(f"scope {scope.path!r} is stored under the path {path!r}")
 
 
-def _raise_first_fault(records: Sequence[object], kind: type, start: int = 0) -> None:
+def _raise_first_fault(records: Sequence[object], kind: type, start: int) -> None:
     for number, record in enumerate(records, start):
         name = f"{kind.__name__.lower()} {number}"
         if type(record) is Node:
             name = f"node {record.id!r}"
         elif type(record) is Scope:
             name = f"scope {record.path!r}"
-        _raise_fault(name, fault_in(record, _Rule(frozenset({kind}), f"a {kind.__name__}"), ""))
+        _raise_fault(name, record, _Rule(frozenset({kind}), f"a {kind.__name__}"))
 
 
-def _raise_fault(name: str, fault: Fault | None) -> None:
-    if fault is not None:
-        raise GraphError(" ".join(filter(None, (f"{name}:", fault.place, fault.problem))))
+def _raise_fault(name: str, value: object, rule: _Rule) -> None:
+    if fault := fault_in(value, rule, ""):
+        raise GraphError(f"{name}: {fault}")
 
 
 def _raise_field_fault(graph: Graph, field: Field) -> None:
@@ -263,7 +254,7 @@ def _raise_field_fault(graph: Graph, field: Field) -> None:
         rule = rule.entries or rule
         values = {f"{noun(field)} {number}": entry for number, entry in enumerate(value)}
     for name, each in values.items():
-        _raise_fault(name, fault_in(each, rule, ""))
+        _raise_fault(name, each, rule)
 
 
 def index_by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:

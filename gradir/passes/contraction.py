@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gradir.ir import AttrValue, Graph, Node, Ref, Scope, TensorMeta
 from gradir.ir.edges import DATA, Edge, edges_into, move_edges, number_into, postorder, sources
 from gradir.ir.head import rename_in_head
-from gradir.ir.ids import claim, module_id, part_name
+from gradir.ir.ids import FreeIds, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, combine_marks, get_marked_slots, is_backward, status, times
 from gradir.ir.model import NO_GRADIENT_ROLES, clamp_size
 from gradir.ir.module_tree import Ancestors, rounds_of
@@ -89,15 +89,15 @@ class _Contraction:
 
     def _make_names(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         # A node outside of all groups may have the id that a module would get.
-        taken = {node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None}
+        ids = FreeIds(node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None)
         names: list[tuple[str, str]] = []
         for members, part in zip(self._groups, parts, strict=True):
             path = self._places[members[0]]
             if path is None:
                 names.append((self._nodes[members[0]].id, ""))
                 continue
-            name = part_name(path or self._class_name(path) or "module", part)
-            names.append((claim(module_id(path, part), taken), name))
+            name = part_name(path or find_class_name(self._graph, path) or "module", part)
+            names.append((ids.free(module_id(path, part)), name))
         return names
 
     def _number_outputs(self) -> None:
@@ -168,7 +168,7 @@ class _Contraction:
             self._names[group][0],
             role="module",
             op="module",
-            native=self._class_name(path),
+            native=find_class_name(self._graph, path),
             scope=above,
             names=(self._names[group][1],),
             inputs=inputs,
@@ -209,8 +209,10 @@ class _Contraction:
         leaves = chain.from_iterable(self._sources[number] for number in accumulators)
         yield from (self._nodes[number] for number in dict.fromkeys([*earlier, *leaves]))
 
-    def _class_name(self, path: str) -> str:
-        return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
+
+def find_class_name(graph: Graph, path: str) -> str:
+    """Return the class of a module, or an empty text if it is unknown."""
+    return graph.scopes[path].class_name if path in graph.scopes else ""
 
 
 def _group_without_cycles(

@@ -14,7 +14,7 @@ from gradir.ir.marks import failure
 from gradir.ir.model import ROLES
 from gradir.ir.saved import MERGED, keep_only_modules
 from gradir.options import Options
-from gradir.passes.wiring import has_one_input, without
+from gradir.passes.wiring import has_one_input, make_switch, without
 from gradir.vocabulary import vocabulary_of
 
 _ACCUMULATORS: Final = "accumulate_grad"
@@ -88,19 +88,13 @@ def _check_words(graph: Graph, words: Iterable[str]) -> None:
             raise PassError(f"cannot drop {word!r}{did_you_mean(word, known)}: choose from {', '.join(known)}")
 
 
-class HideShapeOpsOptions(Options, frozen=True, kw_only=True):
-    """Whether to hide them."""
-
-    hide_shape_ops: Annotated[bool, msgspec.Meta(description="leave out views, reshapes, transposes ...")]
-
-
 class HideShapeOpsPass:
     """All but views, reshapes and transposes."""
 
     order: ClassVar[int] = 20
-    options: ClassVar[type[Options]] = HideShapeOpsOptions
+    options: ClassVar[type[Options]] = make_switch("hide_shape_ops", "leave out views, reshapes, transposes ...")
 
-    def run(self, graph: Graph, options: HideShapeOpsOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
+    def run(self, graph: Graph, options: Options) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `hide_shape_ops`."""
         return hide_shape_ops(graph)
 

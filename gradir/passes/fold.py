@@ -16,7 +16,7 @@ from gradir.ir import Graph, Node
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import walk_up
 from gradir.options import Options
-from gradir.passes.contraction import contract_modules, find_containers
+from gradir.passes.contraction import contract_modules, find_class_name, find_containers
 
 _CLASS: Final = "class:"
 _MOST_NAMED: Final = 3
@@ -81,9 +81,9 @@ def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
     for pattern in patterns:
         is_class = pattern.startswith(_CLASS)
         fits = re.compile(translate(pattern.removeprefix(_CLASS))).match
-        found = {path for path in paths if fits(_find_class_name(graph, path) if is_class else path)}
+        found = {path for path in paths if fits(find_class_name(graph, path) if is_class else path)}
         if not found:
-            known = {f"{_CLASS}{_find_class_name(graph, path)}" for path in graph.scopes} if is_class else paths - {""}
+            known = {f"{_CLASS}{find_class_name(graph, path)}" for path in graph.scopes} if is_class else paths - {""}
             raise PassError(f"fold {pattern!r}: no module matches{did_you_mean(pattern, sorted(known), _MOST_NAMED)}")
         chosen |= found
 
@@ -92,10 +92,6 @@ def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
         return "" if "" in chosen else inside[-1] if inside else None
 
     return _fold_by(graph, find_outermost)
-
-
-def _find_class_name(graph: Graph, path: str) -> str:
-    return graph.scopes[path].class_name if path in graph.scopes else ""
 
 
 def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final
+from typing import ClassVar, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from gradir.gcpause import pause_gc
@@ -12,30 +11,24 @@ from gradir.ir import Graph
 from gradir.ir.frames import frames
 from gradir.ir.marks import WEIGHTS
 from gradir.ir.model import Shape
-from gradir.ir.module_tree import split_path
+from gradir.ir.module_tree import split_path, walk_up
 from gradir.options import Options
 from gradir.passes.contraction import contract_modules
 from gradir.passes.drop import find_shape_operations
-from gradir.passes.wiring import has_one_input, without
+from gradir.passes.wiring import has_one_input, make_switch, without
 from gradir.vocabulary import vocabulary_of
 
 _OUTSIDE: Final = frozenset({"output", "view_base"})
-
-
-class LayersOptions(Options, frozen=True, kw_only=True):
-    """Whether to show layers."""
-
-    layers: Annotated[bool, msgspec.Meta(description="show each layer as one box, without operations on shapes")]
 
 
 class LayersPass:
     """One node for each module without modules in it, no shape operations."""
 
     order: ClassVar[int] = 65
-    options: ClassVar[type[Options]] = LayersOptions
+    options: ClassVar[type[Options]] = make_switch("layers", "show each layer as one box, without operations on shapes")
     chooses: ClassVar[bool] = False
 
-    def run(self, graph: Graph, options: LayersOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
+    def run(self, graph: Graph, options: Options) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `layers`."""
         return layers(graph)
 
@@ -86,11 +79,6 @@ def layers(graph: Graph) -> Graph:
 
 
 def _find_leaf_modules(graph: Graph) -> set[str]:
-    parents = {""}
-    for path in {*graph.scopes, *(node.scope for node in graph.nodes.values())}:
-        above = split_path(path)[0]
-        # A file may lack a module between.
-        while above not in parents:
-            parents.add(above)
-            above = split_path(above)[0]
+    paths = {*graph.scopes, *(node.scope for node in graph.nodes.values())}
+    parents = {above for path in paths for above in walk_up(split_path(path)[0])}
     return {path for path, scope in graph.scopes.items() if path and scope.class_name and path not in parents}

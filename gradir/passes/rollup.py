@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
 from gradir.gcpause import pause_gc
 from gradir.ir import AttrValue, Graph, Node, Ref, Saved, Scope
 from gradir.ir.edges import move_edges
 from gradir.ir.head import rename_in_head
-from gradir.ir.ids import claim, encode_component, replace_prefix, split_index
+from gradir.ir.ids import FreeIds, encode_component, replace_prefix, split_index
 from gradir.ir.marks import CARRIED, TIMES, combine_marks, times
 from gradir.ir.model import clamp_size
 from gradir.ir.module_tree import ModuleTree, whole_tree
 from gradir.ir.saved import mark_omitted_slots, owner, whole_number
 from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, number_nodes
-from gradir.passes.wiring import add_slots
+from gradir.passes.wiring import add_slots, make_switch
 
 _ModuleOf: TypeAlias = "Callable[[Node], str]"
 _COUNTS: Final = ("calls", "own", "total", "trainable")
@@ -28,19 +27,13 @@ _COUNTS: Final = ("calls", "own", "total", "trainable")
 DEEPEST_LAYERS: Final = 16
 
 
-class RollupOptions(Options, frozen=True, kw_only=True):
-    """Whether to roll up."""
-
-    rollup: Annotated[bool, msgspec.Meta(description="show a stack of equal layers once, with its number")]
-
-
 class RollupPass:
     """One of the equal layers of a stack."""
 
     order: ClassVar[int] = 70
-    options: ClassVar[type[Options]] = RollupOptions
+    options: ClassVar[type[Options]] = make_switch("rollup", "show a stack of equal layers once, with its number")
 
-    def run(self, graph: Graph, options: RollupOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
+    def run(self, graph: Graph, options: Options) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `rollup`."""
         return rollup(graph)
 
@@ -173,7 +166,7 @@ class RollUp:
         return replace(self._graph, nodes=nodes, scopes=self._merge_scopes(), **head)
 
     def _make_ids(self) -> dict[str, str]:
-        taken = self._graph.nodes.keys() - self._removed - self._shown.keys()
+        free = FreeIds(self._graph.nodes.keys() - self._removed - self._shown.keys())
         ids: dict[str, str] = {}
         for stack in self._stacks:
             old, new = encode_component(stack.before), encode_component(stack.path)
@@ -181,7 +174,7 @@ class RollUp:
             others = stack.blocks[-1:] if stack.carried else stack.blocks[1:]
             for place, first in enumerate(stack.blocks[0]):
                 # A file may have another node of this id.
-                ids[first] = claim(replace_prefix(first, old, new), taken)
+                ids[first] = free.free(replace_prefix(first, old, new))
                 ids.update((block[place], ids[first]) for block in others)
         return ids
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from gradir.gcpause import pause_gc
@@ -19,6 +18,7 @@ from gradir.ir.module_tree import common_path, module_of, walk_up
 from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, NodeColumns, number_nodes
 from gradir.passes.rollup import RollUp, Stack
+from gradir.passes.wiring import make_switch
 from gradir.vocabulary import vocabulary_of
 
 _RUN: Final = frozenset({"function", "module"})
@@ -30,19 +30,13 @@ _FEWEST: Final = 3
 _MOST_PERIODS: Final = 8
 
 
-class OnceOptions(Options, frozen=True, kw_only=True):
-    """Whether to look for equal steps."""
-
-    once: Annotated[bool, msgspec.Meta(description="show the first of equal steps, with their number")]
-
-
 class OncePass:
     """One of the equal steps of a loop, of a chain, or side by side."""
 
     order: ClassVar[int] = 75
-    options: ClassVar[type[Options]] = OnceOptions
+    options: ClassVar[type[Options]] = make_switch("once", "show the first of equal steps, with their number")
 
-    def run(self, graph: Graph, options: OnceOptions) -> Graph:  # noqa: ARG002 (the option only turns it on)
+    def run(self, graph: Graph, options: Options) -> Graph:  # noqa: ARG002 (the option only turns it on)
         """See `once`."""
         return once(graph)
 

@@ -16,6 +16,7 @@ from gradir.ir.edges import postorder
 from gradir.ir.head import rename_in_head
 from gradir.ir.ids import FreeIds, IdAllocator
 from gradir.ir.marks import failure
+from gradir.ir.module_tree import walk_up
 from gradir.passes.rules import Slot
 from gradir.passes.translating import Translation, Word, flatten_shape, parameter_shape
 from gradir.vocabulary import vocabulary_of
@@ -166,22 +167,14 @@ class _Translator:
     def _modules(self) -> set[str]:
         """The modules with parameters."""
         words = self._translation.words
-        found: set[str] = set()
-        for word in self._order:
-            path = self._name(words[word]).rpartition(".")[0]
-            while path and path not in found:
-                found.add(path)
-                path = path.rpartition(".")[0]
-        return found
+        paths = {self._name(words[word]).rpartition(".")[0] for word in self._order}
+        return {above for path in paths for above in walk_up(path)}
 
     def _find_scope(self, word: Word) -> str:
         if not word.op:
             return self._name(word).rpartition(".")[0]
         if self._with_modules:
-            path = _shared_path(word.node.scope)
-            while path and path not in self._modules:
-                path = path.rpartition(".")[0]
-            return path
+            return next((path for path in walk_up(_shared_path(word.node.scope)) if path in self._modules), "")
         words = self._translation.words
         sources = (words[slot.word] for slot in word.inputs if slot is not None)
         return next((self._find_scope(each) for each in sources if not each.op), "")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import prod
 from typing import Any, Final, NamedTuple
 
 from gradir.ir import Node, NonFinite, TensorMeta
-from gradir.ir.model import AttrValue, Shape, clamp_size
+from gradir.ir.model import AttrValue, Shape
+from gradir.ir.totals import count_elements
 from gradir.passes.rules import Found, Matcher, Rule, Slot, Term, parse_condition, parse_rule, parse_term
 from gradir.vocabulary import Vocabulary
 from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RULES, TWO_SIDED
@@ -140,7 +140,7 @@ class Translation:
         if constant is None or source is None:
             return False
         tensors = (self.words[source.word].outputs[source.output_nr : source.output_nr + 1], self.words[sum_].outputs)
-        before, after = (_count_elements(found[0].shape) if found else None for found in tensors)
+        before, after = (count_elements(found[0].shape) if found else None for found in tensors)
         if not before or not after:
             return False
         wanted = before / after if word.op == "div" else after / before
@@ -204,15 +204,9 @@ def _text(value: AttrValue) -> str:
     return value.float if isinstance(value, NonFinite) else str(value)
 
 
-def _count_elements(shape: Shape | None) -> int | None:
-    if shape is None or not all(isinstance(size, int) for size in shape):
-        return None
-    return clamp_size(prod(size for size in shape if isinstance(size, int)))
-
-
 def flatten_shape(shape: Shape | None) -> Shape | None:
     """Return a shape of one dimension with as many elements."""
-    count = _count_elements(shape)
+    count = count_elements(shape)
     return None if count is None else (count,)
 
 
@@ -232,11 +226,11 @@ def _operand_sizes(value: AttrValue, shapes: Sequence[Shape | None]) -> tuple[tu
 
 
 def _group_sizes(summed: Sequence[int], together: Sequence[int], shape: Shape | None) -> tuple[int, ...] | None:
-    if shape is None or _count_elements(shape) is None:
+    if shape is None or count_elements(shape) is None:
         return None
     rest = [at for at in range(len(shape)) if at not in summed and at not in together]
     groups = ([shape[at] for at in summed], [shape[at] for at in together], [shape[at] for at in rest])
-    return tuple(_count_elements(tuple(group)) or 0 for group in groups)
+    return tuple(count_elements(tuple(group)) or 0 for group in groups)
 
 
 def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> Shape | None:
@@ -251,7 +245,7 @@ def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> S
         return None
     known = {word.operands[slot] for word, slot in users if word.op == PRODUCT and slot < len(word.operands)}
     sizes = known.pop() if len(known) == 1 and all(word.op == PRODUCT for word, _ in users) else None
-    if sizes is not None and _count_elements(sizes) == _count_elements(shape):
+    if sizes is not None and count_elements(sizes) == count_elements(shape):
         return tuple(sorted(size for size in sizes if size != 1)) or (1,)
     if users and not any(word.op in KEEPS_DIMENSIONS for word, _ in users):
         return flatten_shape(shape) or shape

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from typing import Annotated, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from gradir.gcpause import pause_gc
@@ -16,6 +18,14 @@ from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, VERDICT, left_out, overlay_
 from gradir.ir.model import NO_GRADIENT_ROLES
 from gradir.ir.module_tree import Ancestors
 from gradir.ir.saved import owner
+from gradir.options import Options
+
+
+def make_switch(name: str, description: str) -> type[Options]:
+    """Return the options of a pass that a single one of them only turns on."""
+    field = Annotated[bool, msgspec.Meta(description=description)]
+    made = msgspec.defstruct("Switch", [(name, field)], bases=(Options,), frozen=True, kw_only=True)
+    return cast("type[Options]", made)
 
 
 def has_one_input(node: Node) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError
+from gradir.frontends.pytorch.reading.members import iter_named_parameters
 from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.recording.removable_modes import call_around_modules
@@ -53,7 +54,7 @@ class _Calls:
         self._seen.append(module)
         # The initializations may have drawn different counts of random numbers.
         torch.manual_seed(self._seed)
-        for name, parameter in module.named_parameters():
+        for name, parameter in iter_named_parameters(module):
             key = number, name
             own = other.names.get(key, "")
             weight = other.weights.get(other.pairs.get(own, own)) if own else None

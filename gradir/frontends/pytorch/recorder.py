@@ -257,10 +257,7 @@ class Recorder:
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture, and return the live objects with the graph."""
-        return self.assemble(flatten(outputs), model=model, params=params)
-
-    def assemble(self, captured: list[Captured], *, model: object = None, params: Names | None = None) -> LiveGraph:
-        """Capture tensors that are flattened already."""
+        captured = flatten(outputs)
         # Without garbage collection, since the objects of the walk live until the end.
         with pause_gc():
             live, modules, temporary = self._read(captured, model, params)

@@ -72,7 +72,7 @@ def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
         ran = run_recorded(request)
         if request.is_program:
             _expect_some(ran.outputs)
-        live = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params)
+        live = ran.recorder.live_capture(ran.outputs, model=ran.model, params=request.params)
         if request.graph == "both":
             forward = ran.recorder.forward(model=ran.model, returned=ran.outputs)
             live = live._replace(forward=forward if forward.nodes else "no operation ran while it was recorded")
@@ -195,7 +195,7 @@ def _trace(request: CaptureRequest) -> object:
         ran = run_recorded(request)
     if request.fake and ran.call is None:
         raise SpecError("--fake traces a class of modules with --input: the second run of a function has data")
-    eager = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params).graph
+    eager = ran.recorder.live_capture(ran.outputs, model=ran.model, params=request.params).graph
     _set_seed(request)
     modules = ran.recorder.modules(request.model if ran.model is None else ran.model)
     for buffer in chain.from_iterable(own_buffers(module).values() for module in modules.paths):

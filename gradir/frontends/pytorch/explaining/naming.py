@@ -186,8 +186,7 @@ def _has_copies(words: Namer, flowing: Flowing, leaves: Sequence[Value]) -> bool
     others = {flowing.root(value) for value in flowing.wanted} - words.names.keys()
     given = (words.flow.outside[value.number] for value in others if value.maker == FROM_OUTSIDE)
     shapes = Counter[object](outside.meta.shape for outside in given if outside.role == "parameter")
-    tensors = map(words.flow.tensor_of, leaves)
-    wanted = Counter[object](None if tensor is None else tuple(tensor.shape) for tensor in tensors)
+    wanted = Counter[object](words.flow.meta_of(leaf).shape for leaf in leaves)
     return len(leaves) >= _FEWEST_COPIED and not wanted - shapes
 
 

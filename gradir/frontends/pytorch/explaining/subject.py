@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
@@ -44,7 +45,7 @@ def find_broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
     embeddings, linears = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
     for module, path in paths.items():
         weight = private.own_parameters(module).get("weight")
-        if weight is None:
+        if weight is None or is_lazy(weight):
             continue
         if isinstance(module, nn.Embedding):
             embeddings[join_paths(path, "weight")] = weight
@@ -58,8 +59,8 @@ def find_left_over(
     trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]
 ) -> list[torch.Tensor]:
     """Return the tensors of an optimizer that are not ``used``, by id(), and in no living module."""
-    own = {id(tensor) for tensor in parameters.values()}
-    stale = {id(tensor): tensor for tensor in trained if id(tensor) not in own and id(tensor) not in used}
+    known = {*used, *map(id, parameters.values())}
+    stale = {id(tensor): tensor for tensor in trained if id(tensor) not in known and not is_lazy(tensor)}
     # This search takes longer the more objects a program has.
     modules = find_instances(nn.Module) if stale else ()
     tensors = (tensor for module in modules for tensor in private.own_parameters(module).values())
@@ -71,7 +72,8 @@ def find_replaced(
 ) -> list[str]:
     """Return the names of the parameters that replaced the ``stale`` ones of an optimizer."""
     given = dict.fromkeys(map(id, trained))
-    new = {id(tensor): tensor for tensor in parameters.values() if tensor.requires_grad and id(tensor) not in given}
+    shown = [tensor for tensor in parameters.values() if tensor.requires_grad and not is_lazy(tensor)]
+    new = {id(tensor): tensor for tensor in shown if id(tensor) not in given}
     if not stale or not new or is_master_copy(stale, new.values()):
         return []
     old, shapes = set(map(id, stale)), Counter(tensor.shape for tensor in new.values())

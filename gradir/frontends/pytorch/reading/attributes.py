@@ -196,19 +196,15 @@ class MetadataReader:
     ) -> None:
         """``symbols`` returns the text of a symbolic size; ``placements`` are those of distributed tensors, by id()."""
         self._symbols, self._placements = symbols, placements
-        self._of_outputs: dict[tuple[Any, ...], tuple[TensorMeta, ...]] = {}
+        self._of_outputs: dict[tuple[Any, ...], tuple[TensorMeta]] = {}
         self._of_tensors: dict[tuple[Any, ...], TensorMeta] = {}
 
     def read_outputs(self, fn: Any) -> tuple[TensorMeta, ...]:
         """Return the metadata of a grad_fn's forward outputs, with layout strided or jagged."""
         entries = output_metadata(fn)
         if len(entries) == 1:
-            (entry,) = entries
-            try:
-                return self._of_outputs[(entry.dtype, entry.device, *entry.shape)]
-            except (KeyError, RuntimeError, TypeError):
-                return (self._read_output(entry),)
-        return tuple([self._read_output(entry) for entry in entries])
+            return self._read_output(entries[0])
+        return tuple([meta for entry in entries for meta in self._read_output(entry)])
 
     def read_tensor(self, tensor: torch.Tensor) -> TensorMeta:
         """Return the metadata of a live tensor."""
@@ -226,16 +222,16 @@ class MetadataReader:
         meta, words = self.read_tensor(tensor), self._placements.get(id(tensor))
         return meta if words is None else replace(meta, placements=words)
 
-    def _read_output(self, entry: Any) -> TensorMeta:
+    def _read_output(self, entry: Any) -> tuple[TensorMeta]:
         try:
             key = (entry.dtype, entry.device, *entry.shape)
-            return self._of_outputs[key][0]
+            return self._of_outputs[key]
         except KeyError:
-            (meta,) = self._of_outputs[key] = (self._describe(entry, _layout_of_output(entry)),)
-            return meta
+            made = self._of_outputs[key] = (self._describe(entry, _layout_of_output(entry)),)
+            return made
         except (RuntimeError, TypeError):
             # There is no shape, or a symbolic size, which cannot be hashed.
-            return self._describe(entry, _layout_of_output(entry))
+            return (self._describe(entry, _layout_of_output(entry)),)
 
     def _describe(self, owner: Any, layout: str) -> TensorMeta:
         return TensorMeta(bare_name(owner.dtype), shape_of(owner, self._symbols), device_name(owner.device), layout)

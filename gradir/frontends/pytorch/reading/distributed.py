@@ -128,16 +128,13 @@ def find_group(name: str) -> object:
 
 def reduction(value: object) -> str | None:
     """Return the name of a reduction such as ``sum``, or ``None`` for another object."""
-    return str(getattr(value, "op", value)).rpartition(".")[2].lower() if _is_reduction(value) else None
+    kinds = (distributed.ReduceOp, distributed.ReduceOp.RedOpType) if distributed.is_available() else ()
+    is_reduction = issubclass(type(value), kinds)
+    return str(getattr(value, "op", value)).rpartition(".")[2].lower() if is_reduction else None
 
 
 def _is_group(value: object) -> bool:
     return distributed.is_available() and issubclass(type(value), distributed.ProcessGroup)
-
-
-def _is_reduction(value: object) -> bool:
-    kinds = (distributed.ReduceOp, distributed.ReduceOp.RedOpType) if distributed.is_available() else ()
-    return issubclass(type(value), kinds)
 
 
 def _is_placement(value: object) -> bool:
@@ -181,8 +178,8 @@ def _is_internal(value: object) -> bool:
     if type(value) in _AS_IS:
         return False
     target = cast("ReferenceType[object]", value)() if type(value) is ReferenceType else value
-    is_shown = _is_group(target) or _is_reduction(target) or _is_placement(target) or _mesh_of(target) is not None
-    return _module_of(type(target)).startswith(_OWN) and not is_shown
+    is_shown = _is_group(target) or _is_placement(target) or _mesh_of(target) is not None
+    return _module_of(type(target)).startswith(_OWN) and not (is_shown or reduction(target))
 
 
 def _module_of(kind: object) -> str:

@@ -59,14 +59,6 @@ def modules_in(root: nn.Module) -> Iterator[nn.Module]:
         pending += [child for child in own_modules(module).values() if child is not None][::-1]
 
 
-def iter_parameters_and_buffers(root: nn.Module) -> Iterator[torch.Tensor]:
-    """Yield the parameters and then the buffers of a module and of every module below it."""
-    modules = list(modules_in(root))
-    for members_of in (own_parameters, own_buffers):
-        for module in modules:
-            yield from (tensor for tensor in members_of(module).values() if tensor is not None)
-
-
 def has_parameters(root: nn.Module) -> bool:
     """Return whether a module or one below it has a parameter."""
     return any(tensor is not None for module in modules_in(root) for tensor in own_parameters(module).values())

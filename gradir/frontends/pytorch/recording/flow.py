@@ -21,7 +21,7 @@ from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.outputs import OfEdge, start_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, storage_of, unwrap_tensor
 from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
-from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, find_fates
+from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, CodeMemo, find_fates
 from gradir.frontends.pytorch.recording.steps import (
     ARRAYS,
     FROM_OUTSIDE,
@@ -88,8 +88,7 @@ class Flow:
         self._metadata = MetadataReader()
         self._place = Places()
         self.switches = Switches(self._place)
-        # By id(), since code is slow to hash; the places keep it alive.
-        self._fates: dict[int, Mapping[int, Fate]] = {}
+        self._fates = CodeMemo(find_fates)
         # By id(), which a new tensor may inherit from a dead one: the reference shows that.
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
         # By storage, whose identity is unique while `_memories` has it; the newest value also by its offset in it.
@@ -330,10 +329,7 @@ class Flow:
         value = self.find_value(result)
         if value is None or value.maker == FROM_OUTSIDE or self._place.is_inside(frame):
             return
-        code = frame.f_code
-        if id(code) not in self._fates:
-            self._fates[id(code)] = find_fates(code)
-        fate = self._fates[id(code)].get(frame.f_lasti, UNKNOWN)
+        fate = self._fates.of(frame.f_code).get(frame.f_lasti, UNKNOWN)
         if fate.variable is not None and fate.direct == SURE:
             self.variables.setdefault(value, fate.variable)
 

@@ -22,7 +22,7 @@ from torch import nn
 
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import SWITCH
-from gradir.frontends.pytorch.reading import members
+from gradir.frontends.pytorch.reading.members import iter_module_tensors, modules_at
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -158,7 +158,7 @@ class _Call:
             return
         leaves = set(map(id, _leaves_of(tensors_in(self._frame.f_locals.get("result")), self._first)))
         for module in modules:
-            if not leaves.isdisjoint(map(id, members.iter_parameters_and_buffers(module))):
+            if not leaves.isdisjoint(map(id, _tensors_of(module))):
                 recorder.record_outermost(module, self._frame)
 
 
@@ -239,7 +239,9 @@ def _find_taken(function: Any, arguments: Iterable[object]) -> Iterator[object]:
 
 
 def _tensors_of(entry: object) -> Iterable[torch.Tensor]:
-    return members.iter_parameters_and_buffers(entry) if isinstance(entry, nn.Module) else tensors_in(entry)
+    if not isinstance(entry, nn.Module):
+        return tensors_in(entry)
+    return (tensor for _, tensor, _ in iter_module_tensors(modules_at(entry)))
 
 
 def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Tensor]:

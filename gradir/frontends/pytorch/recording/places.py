@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import torch
 
+from gradir.frontends.pytorch.recording.results import CodeMemo
 from gradir.frontends.pytorch.recording.sources import is_command_code, is_internal, is_own_file
 from gradir.frontends.texts import is_installed
 from gradir.frontends.walks import frames_from
@@ -34,14 +35,12 @@ class Places:
     """Finds the places of frames, and remembers the owners of code."""
 
     def __init__(self) -> None:
-        self._kinds: dict[int, int] = {}
-        # Keeps code alive, so that its id() stays unique.
-        self._codes: list[CodeType] = []
+        self._kinds = CodeMemo(_kind_of)
 
     def __call__(self, frame: FrameType | None) -> Place | None:
         """Return the innermost instruction around a frame that is neither torch's nor gradir's."""
         # A fast lookup, since this runs for each operation, and most frames of a deep stack are known.
-        kinds, kind = self._kinds, self._kind
+        kinds, kind = self._kinds, self._kinds.of
         while frame is not None and (kinds.get(id(frame.f_code)) or kind(frame.f_code)) == _INTERNAL:
             frame = frame.f_back
         if frame is None or kind(frame.f_code) == _COMMAND:
@@ -63,7 +62,7 @@ class Places:
         found: Place | None = None
         caller: Place | None = None
         while trace is not None:
-            kind = self._kind(trace.tb_frame.f_code)
+            kind = self._kinds.of(trace.tb_frame.f_code)
             place = Place(trace.tb_frame.f_code, trace.tb_lasti)
             if kind == _USER:
                 found = caller = place
@@ -74,22 +73,17 @@ class Places:
 
     def is_inside(self, frame: FrameType) -> bool:
         """Return whether a frame is torch's or gradir's."""
-        return self._kind(frame.f_code) == _INTERNAL
+        return self._kinds.of(frame.f_code) == _INTERNAL
 
-    def _kind(self, code: CodeType) -> int:
-        if id(code) not in self._kinds:
-            self._codes.append(code)
-            if code is run_at.__code__:
-                kind = _USER
-            elif is_internal(code):
-                kind = _INTERNAL
-            elif is_command_code(code):
-                kind = _COMMAND
-            else:
-                kind = _LIBRARY if is_installed(code.co_filename) else _USER
-            # By id(), since code is slow to hash.
-            self._kinds[id(code)] = kind
-        return self._kinds[id(code)]
+
+def _kind_of(code: CodeType) -> int:
+    if code is run_at.__code__:
+        return _USER
+    if is_internal(code):
+        return _INTERNAL
+    if is_command_code(code):
+        return _COMMAND
+    return _LIBRARY if is_installed(code.co_filename) else _USER
 
 
 def run_at(place: Place | None, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ARG001

@@ -27,7 +27,7 @@ from gradir.frontends.pytorch.reading.distributed import (
     mesh_of_tensor,
     sharding_groups,
 )
-from gradir.frontends.pytorch.reading.members import has_parameters
+from gradir.frontends.pytorch.reading.members import has_parameters, iter_named_parameters
 from gradir.frontends.pytorch.reading.tensors import (
     Modules,
     Owned,
@@ -222,7 +222,7 @@ def describe_wrappers(
             words = {
                 "no_sync": not synced.get(id(module), True),
                 "uncalled": id(module) not in synced
-                and any(id(parameter) in trained for parameter in module.parameters()),
+                and any(id(parameter) in trained for _, parameter in iter_named_parameters(module)),
                 "unfinished": not _has_finished(module.reducer),
                 "unused": module.find_unused_parameters,
                 "static": module.static_graph,
@@ -305,7 +305,7 @@ class UntilStep:
             ignored: set[int] = set()
             for module in replicas.values():
                 names = {*getattr(module, private.DDP_IGNORES, ())}
-                ignored |= {id(each) for name, each in module.module.named_parameters() if name in names}
+                ignored |= {id(each) for name, each in iter_named_parameters(module.module) if name in names}
             owned = [each for each in owned if id(each.tensor) not in ignored]
             unreduced = _find_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas})
             graph = replace(graph, rank=replace(graph.rank, unreduced=tuple(unreduced)))

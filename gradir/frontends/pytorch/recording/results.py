@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from types import CodeType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 # The function does not return the value, or the instruction does not make it.
 LOST: Final = 0
@@ -38,6 +38,21 @@ class Fate(NamedTuple):
 
 
 UNKNOWN: Final = Fate(None, LOST, SURE)
+V = TypeVar("V")
+
+
+class CodeMemo(dict[int, V]):
+    """Remembers a value for each code by its id(), since code is slow to hash, and keeps the code alive."""
+
+    def __init__(self, make: Callable[[CodeType], V]) -> None:
+        self._make, self._codes = make, list[CodeType]()
+
+    def of(self, code: CodeType) -> V:
+        """Return the value for a code."""
+        if id(code) not in self:
+            self._codes.append(code)
+            self[id(code)] = self._make(code)
+        return self[id(code)]
 
 
 @lru_cache(maxsize=4096)

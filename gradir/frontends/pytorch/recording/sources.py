@@ -19,7 +19,7 @@ from torch.autograd.function import BackwardCFunction
 
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.recording.removable_modes import FunctionMode
-from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, find_fates
+from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, CodeMemo, Fate, find_fates
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline, calls_from
 from gradir.frontends.texts import ShownPaths, is_installed, plain_text
 from gradir.frontends.walks import frames_from
@@ -62,10 +62,7 @@ class SourceLog:
         self.timeline = timeline
         self.calls: list[_Call] = []
         self.starts: list[int] = []
-        # By id(), since code is slow to hash; the list keeps it alive.
-        self._kinds: dict[int, int] = {}
-        self._fates: dict[int, Mapping[int, Fate]] = {}
-        self._codes: list[CodeType] = []
+        self._kinds, self._fates = CodeMemo(_kind_of), CodeMemo(find_fates)
         self._overridden_nowhere: set[int] = set()
 
     def record(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
@@ -109,7 +106,7 @@ class SourceLog:
         at: FrameType | None = frame
         while at is not None and (searching or user is None):
             code = at.f_code
-            kind = kinds.get(id(code)) or self._kind(code)
+            kind = kinds.get(id(code)) or kinds.of(code)
             if kind == _USER:
                 if user is None:
                     user, below = at, modules
@@ -127,22 +124,16 @@ class SourceLog:
             nowhere.update(running)
         return user, below
 
-    def _kind(self, code: CodeType) -> int:
-        if code is private.MODULE_CALL:
-            kind = _MODULE
-        elif code.co_name in _OVERRIDES and code is not _OWN_OVERRIDE:
-            kind = _OVERRIDE
-        else:
-            kind = _INSIDE if is_internal(code) else _USER
-        self._codes.append(code)
-        self._kinds[id(code)] = kind
-        return kind
-
     def _fate(self, code: CodeType, instruction: int) -> Fate:
-        if id(code) not in self._fates:
-            self._codes.append(code)
-            self._fates[id(code)] = find_fates(code)
-        return self._fates[id(code)].get(instruction, UNKNOWN)
+        return self._fates.of(code).get(instruction, UNKNOWN)
+
+
+def _kind_of(code: CodeType) -> int:
+    if code is private.MODULE_CALL:
+        return _MODULE
+    if code.co_name in _OVERRIDES and code is not _OWN_OVERRIDE:
+        return _OVERRIDE
+    return _INSIDE if is_internal(code) else _USER
 
 
 class SourceLookup:
@@ -180,17 +171,14 @@ class ShownLines:
 
     def __init__(self) -> None:
         self._shown = ShownPaths()
-        # By id(), since code is slow to hash; the caller keeps it alive.
-        self._lines: dict[int, list[tuple[int, int, int | None]]] = {}
+        self._lines = CodeMemo(lambda code: list(code.co_lines()))
         self._sources: dict[tuple[int, int], Source] = {}
 
     def __call__(self, code: CodeType, instruction: int) -> Source:
         """Return the line of an instruction."""
         key = id(code), instruction
         if key not in self._sources:
-            if id(code) not in self._lines:
-                self._lines[id(code)] = list(code.co_lines())
-            lines = self._lines[id(code)]
+            lines = self._lines.of(code)
             place = bisect_right(lines, instruction, key=itemgetter(0)) - 1
             line = lines[place][2] if place >= 0 else None
             # Python 3.10 has no qualified names of code.
@@ -261,12 +249,6 @@ class SourceMode(FunctionMode):
             made = result.grad_fn if isinstance(result, torch.Tensor) else None
             log.record(start, end, frame, whole=made is not None and private.sequence_number(made) == end - 1)
 
-    def record_function(self, number: int, frame: FrameType) -> None:
-        """Record that a frame applies a custom Function, whose node has this number."""
-        log = self._log() if self.thread == threading.get_ident() else None
-        if log is not None and not (self.is_paused or torch.compiler.is_compiling()):
-            log.record(number, number + 1, frame)
-
 
 _OWN_OVERRIDE: Final = SourceMode.__torch_function__.__code__
 # A dropped recorder leaves at any time, even during a change by the same thread.
@@ -278,8 +260,11 @@ def _record_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __ini
     # Function modes do not see custom Functions, and programs keep `apply` in variables, so that replacing it does not
     # help. This runs when it makes the node.
     number = private.next_sequence_number() - private.NUMBERED_FIRST
-    for mode in _RUNNING:
-        mode.record_function(number, sys._getframe(1))
+    is_compiling = torch.compiler.is_compiling()
+    for mode in [] if is_compiling else _RUNNING:
+        log = mode._log() if mode.thread == threading.get_ident() and not mode.is_paused else None
+        if log is not None:
+            log.record(number, number + 1, sys._getframe(1))
 
 
 def is_command_code(code: CodeType) -> bool:

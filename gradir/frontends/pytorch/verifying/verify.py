@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import lru_cache, partial
+from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.attributes import bare_name, shape_of
+from gradir.frontends.pytorch.reading.attributes import MetadataReader, bare_name
 from gradir.frontends.pytorch.reading.distributed import is_in_process_group
 from gradir.frontends.pytorch.reading.outputs import start_of
 from gradir.frontends.pytorch.reading.reach import find_hiding_functions, find_reachable_leaves
@@ -38,22 +38,6 @@ _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 _Gradients: TypeAlias = tuple[TensorMeta | None, ...]
 
 
-def _describe(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:
-    # Most nodes have one output, with one of a few shapes. Shapes of subclasses may have no hash.
-    if len(gradients) == 1 and type(gradients[0]) is torch.Tensor:
-        try:
-            return _describe_single(gradients[0].dtype, gradients[0].shape)
-        except (RuntimeError, TypeError):
-            # A nested tensor, or symbolic sizes, need the slow way.
-            pass
-    return tuple([None if each is None else TensorMeta(bare_name(each.dtype), shape_of(each)) for each in gradients])
-
-
-@lru_cache(maxsize=1024)
-def _describe_single(dtype: torch.dtype, shape: torch.Size) -> _Gradients:
-    return (TensorMeta(bare_name(dtype), tuple(shape)),)
-
-
 class _Watch:
     """Watches one backward pass, and ignores passes that functions and hooks run inside it, with higher numbers."""
 
@@ -61,6 +45,7 @@ class _Watch:
         self._leave = leave
         self._thread = threading.get_ident()
         self._number: int | None = None
+        self._metadata = MetadataReader()
         self.arrived: dict[GradFn, _Gradients] = {}
         self.received: dict[int, set[int | None]] = {}
 
@@ -75,7 +60,8 @@ class _Watch:
             # The nodes so far ran in an inner backward pass, before the first node of this one.
             self.arrived.clear()
             self._number = number
-        self.arrived[fn] = _describe(gradients)
+        read = self._metadata.read_tensor
+        self.arrived[fn] = tuple([None if each is None else read(each) for each in gradients])
 
     def note_gradient(self, leaf: torch.Tensor) -> None:
         """Record that a leaf has a gradient, as a hook after the accumulation."""
@@ -87,7 +73,8 @@ class _Watch:
         """Record computed gradients by id() of their leaves."""
         for fn in grad_fns:
             if type(fn).__name__ == private.ACCUMULATOR:
-                self.arrived[fn] = _describe((gradients.get(id(fn.variable)),))
+                gradient = gradients.get(id(fn.variable))
+                self.arrived[fn] = (None if gradient is None else self._metadata.read_tensor(gradient),)
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
     def is_from_inner_pass(self, leaf: int) -> bool:
@@ -227,24 +214,19 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _check_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
-    # Cache by id(), since nearly all equal gradients are one object.
-    agreed: set[tuple[int, int]] = set()
     for fn, gradients in arrived.items():
         node = live.graph.nodes[live.grad_fns[fn]]
-        pair = id(gradients), id(node.outputs)
-        if pair in agreed:
-            continue
         if len(gradients) != len(node.outputs):
             yield f"{node.id}: {len(gradients)} gradients arrived for {len(node.outputs)} outputs"
             continue
         wrong = [
             f"{node.id}: {tensor_text(gradient)} arrived at output {number}, recorded as {tensor_text(meta)}"
             for number, (gradient, meta) in enumerate(zip(gradients, node.outputs, strict=True))
-            if gradient is not None and not _agrees(gradient, meta)
+            # Most are equal, which takes less time to find out.
+            if gradient is not None and gradient != meta and not _agrees(gradient, meta)
         ]
-        if not wrong:
-            agreed.add(pair)
-        elif type(fn).__name__ != private.ACCUMULATOR or not _asks_for(fn.variable, gradients[0], node.outputs[0]):
+        is_leaf = type(fn).__name__ == private.ACCUMULATOR
+        if wrong and not (is_leaf and _asks_for(fn.variable, gradients[0], node.outputs[0])):
             yield from wrong
 
 

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from gradir.frontends.pytorch.private import ACCUMULATOR, norms_of
@@ -142,7 +143,8 @@ class Parameters:
     def _find_sampled(self, optimizer: Optimizer) -> _Sampled | None:
         known = self._sampled.get(optimizer)
         # A rank may have no part of a sharded parameter.
-        tensors = [each for each in parameters_of(optimizer) if each.requires_grad and unwrap_tensor(each).numel()]
+        trained = (each for each in parameters_of(optimizer) if each.requires_grad and not is_lazy(each))
+        tensors = [each for each in trained if unwrap_tensor(each).numel()]
         pointers = [unwrap_tensor(tensor).data_ptr() for tensor in tensors if not tensor.is_meta]
         if known is not None and known.pointers == pointers and len(known.tensors) == len(tensors):
             return known
