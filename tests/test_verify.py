@@ -15,9 +15,10 @@ from tensors import leaf  # noqa: E402
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.frontends.pytorch import private  # noqa: E402
-from gradir.frontends.pytorch.reading.assemble import capture  # noqa: E402
+from gradir.frontends.pytorch.target import capture_target  # noqa: E402
 from gradir.frontends.pytorch.verifying import untouched  # noqa: E402
 from gradir.ir import Graph, TensorMeta  # noqa: E402
+from gradir.request import CaptureRequest  # noqa: E402
 
 nn = torch.nn
 
@@ -85,7 +86,7 @@ def test_a_function_that_returns_no_gradient_is_no_mismatch(function) -> None:
 
 def test_a_leaf_that_the_engine_does_not_come_to_is_found() -> None:
     x, y = leaf(2), leaf(2)
-    found = capture(x.exp(), params={"x": x})
+    found = capture_target(CaptureRequest(target=x.exp(), params={"x": x}))
     other = found._replace(leaves=dict.fromkeys(found.leaves, y))
     assert other.verify().mismatches == ("x: reached in the graph, but got no gradient",)
 
@@ -100,7 +101,7 @@ def test_a_leaf_may_ask_for_a_gradient_of_another_dtype(asked: torch.dtype | Non
 
 def test_what_the_graph_has_wrong_is_found() -> None:
     x, y = leaf(2), leaf(2)
-    live = capture(x.exp() * y.sin(), params={"x": x, "y": y})
+    live = capture_target(CaptureRequest(target=x.exp() * y.sin(), params={"x": x, "y": y}))
     wrong = {**live.graph.nodes, "exp:1": replace(live.graph.nodes["exp:1"], outputs=(TensorMeta("float64", (2,)),))}
     lost = {fn: node_id for fn, node_id in live.grad_fns.items() if node_id != "sin:1"}
     extra = {**lost, x.cos().grad_fn: "mul:1"}
@@ -114,7 +115,7 @@ def test_what_the_graph_has_wrong_is_found() -> None:
 
 def test_a_parameter_wrongly_called_unreached_is_found() -> None:
     model = nn.Linear(2, 1, bias=False)
-    live = capture(model(torch.ones(1, 2)), model=model)
+    live = capture_target(CaptureRequest(target=model(torch.ones(1, 2)), model=model))
     cut = gradir.Cut("unreached", ("weight",))
     graph = Graph.of(live.graph.nodes.values(), cuts=[cut])
     found = live._replace(graph=graph, leaves={}, unreached=[model.weight]).verify()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -27,9 +27,6 @@ class _Other(NamedTuple):
     inputs: Sequence[Sequence[torch.Tensor]]
     pairs: Mapping[str, str]
     names: Mapping[tuple[int, str], str]
-
-
-_NO_OTHER: Final = _Other({}, (), {}, {})
 
 
 class _Calls:
@@ -84,7 +81,7 @@ class _Run(NamedTuple):
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
     """Run a program and save its values to a file, or with ``pairs`` run it with the values in that file."""
-    first = _run(request, _NO_OTHER)
+    first = _run(request, _Other({}, (), {}, {}))
     if pairs is None:
         torch.save({key: getattr(first, key) for key in ("weights", "inputs", "outputs", "gradients")}, path)
         return None

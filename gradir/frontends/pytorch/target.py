@@ -21,13 +21,14 @@ from gradir.errors import CaptureError, SpecError, did_you_mean
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.fake import is_standing_in, without_data
 from gradir.frontends.pytorch.private import COMPILES_BODIES, DYNAMO_UTILS, LOOKED_AT, own_buffers
-from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
+from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.outputs import flatten
-from gradir.frontends.pytorch.reading.tensors import Modules, ones_for
+from gradir.frontends.pytorch.reading.tensors import Modules, modules_below, modules_of, ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.texts import ShownPaths
 from gradir.frontends.walks import replace_attribute
+from gradir.gcpause import pause_gc
 from gradir.ir import Graph
 from gradir.protocols import OtherFrontendError, StoppedError
 from gradir.request import CaptureRequest
@@ -100,7 +101,8 @@ def _capture_tensors(request: CaptureRequest) -> LiveGraph:
             "these tensors were computed before; pass the module and its inputs, or record their forward, as in "
             f"`with gradir.record(model, {asked}) as rec: loss = ...`, then `{then}`"
         )
-    live = capture(target, model=request.model, params=request.params)
+    with pause_gc():
+        live = assemble(flatten(target), modules_below(modules_of(request.model)), params=request.params)
     return live._replace(forward="its tensors were computed before") if request.graph == "both" else live
 
 

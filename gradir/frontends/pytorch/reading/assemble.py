@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, placements_of
 from gradir.frontends.pytorch.reading.members import details_of, is_training
 from gradir.frontends.pytorch.reading.nodes import Assembly, RecordedSources
-from gradir.frontends.pytorch.reading.outputs import Captured, flatten
+from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.reach import find_hidden
 from gradir.frontends.pytorch.reading.tensors import (
     Extent,
@@ -28,8 +28,6 @@ from gradir.frontends.pytorch.reading.tensors import (
     Owned,
     TensorNodes,
     extent_of,
-    modules_below,
-    modules_of,
     storage_of,
     unwrap_tensor,
 )
@@ -103,12 +101,6 @@ def _count_elements(owned: Iterable[Owned]) -> Iterator[tuple[tuple[str, ...], i
             # A count that depends on a symbolic size is no int.
             if type(count) is int:
                 yield tuple(dict.fromkeys(name.rpartition(".")[0] for name in entry.names)), count, tensor.requires_grad
-
-
-def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
-    """Capture the graph behind tensors; see `gradir.capture`."""
-    with pause_gc():
-        return assemble(flatten(outputs), modules_below(modules_of(model)), params=params)
 
 
 class LiveGraph(NamedTuple):

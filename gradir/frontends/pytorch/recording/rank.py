@@ -256,7 +256,9 @@ class UntilStep:
         self._hook = register_optimizer_step_pre_hook(self._handle_step)
         if not sends:
             exchanged.stop_sending(self)
-            _announce_captured()
+            # Other ranks learn that this one sends no more.
+            with suppress(AttributeError, RuntimeError, ValueError):
+                _store().set(f"{_STORE_KEY}/{distributed.get_rank()}", "")
 
     def close(self) -> None:
         """Stop recording."""
@@ -357,12 +359,6 @@ def _is_below(name: str, paths: Any) -> bool:
 
 def _size(issued: Collective) -> int:
     return sum(math.prod(size for size in tensor.shape or () if isinstance(size, int)) for tensor in issued.tensors)
-
-
-def _announce_captured() -> None:
-    """Tell other ranks that this one sends no more."""
-    with suppress(AttributeError, RuntimeError, ValueError):
-        _store().set(f"{_STORE_KEY}/{distributed.get_rank()}", "")
 
 
 def _are_captured(ranks: Iterable[int]) -> bool:
