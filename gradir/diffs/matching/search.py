@@ -340,11 +340,14 @@ def _place(node: Node) -> str:
 
 
 def _have_the_same_entries(a: Graph, b: Graph) -> bool:
-    before, after = (
+    before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
+    if before == after:
+        return True
+    entries, other_entries = (
         {path for scope in scopes for path in walk_up(scope) if path.rpartition(".")[2].isdecimal()}
-        for scopes in ({node.scope for node in graph.nodes.values()} for graph in (a, b))
+        for scopes in (before, after)
     )
-    return before == after
+    return entries == other_entries
 
 
 def reference_ids(node: Node) -> list[str]:
