@@ -135,7 +135,7 @@ class _Search:
         return pairing.partners
 
     def best(self) -> tuple[list[int], int]:
-        """Return the cheapest matching that the search finds, and its cost."""
+        """Return the cheapest matching found, and its cost."""
         found = [*self._by_id]
         costs = self.costs.node_costs(found)
         rank = self._rank(found, costs)
