@@ -21,7 +21,7 @@ _SIBLINGS: Final = 16
 
 
 def match_modules(before: NumberedGraph, after: NumberedGraph, wrapped: Mapping[str, str]) -> dict[str, str]:
-    """Return paths of modules in the second graph by those in the first, given those that got or lost a wrapper."""
+    """Return paths of modules in the second graph by those in the first, starting from the ``wrapped`` ones."""
     return _Modules(_Tree(before), _Tree(after)).match(wrapped)
 
 
@@ -150,9 +150,6 @@ class _Modules:
             if name in by_name and not name.isdecimal():
                 self._add(child, by_name[name])
         self._add_entries(*([path for path in paths if _last(path).isdecimal()] for paths in (children, others)))
-        for child in self._free(children, ())[0]:
-            if _last(child) in by_name:
-                self._add(child, by_name[_last(child)])
         before, after = self._before, self._after
         is_same_class = before.labels["class"][old] == after.labels["class"][new]
         # Submodules with other names match only in similar modules.

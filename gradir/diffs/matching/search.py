@@ -135,7 +135,7 @@ class _Search:
         return pairing.partners
 
     def best(self) -> tuple[list[int], int]:
-        """Return the cheapest matching that the search finds, and its cost."""
+        """Return the cheapest matching found, and its cost."""
         found = [*self._by_id]
         costs = self.costs.node_costs(found)
         rank = self._rank(found, costs)
@@ -340,11 +340,14 @@ def _place(node: Node) -> str:
 
 
 def _have_the_same_entries(a: Graph, b: Graph) -> bool:
-    before, after = (
+    before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
+    if before == after:
+        return True
+    entries, other_entries = (
         {path for scope in scopes for path in walk_up(scope) if path.rpartition(".")[2].isdecimal()}
-        for scopes in ({node.scope for node in graph.nodes.values()} for graph in (a, b))
+        for scopes in (before, after)
     )
-    return before == after
+    return entries == other_entries
 
 
 def reference_ids(node: Node) -> list[str]:

@@ -246,7 +246,7 @@ def _name_operation(rewrite: _Rewrite, changes: Sequence[Change]) -> tuple[str, 
 
 
 def _find_scales(rewrite: _Rewrite, evidence: Evidence) -> tuple[float, ...]:
-    """Return the factors of the scores of an attention in both graphs, or nothing if equal or not known."""
+    """Return both factors of an attention's scores, or nothing if equal or unknown."""
     scales = [1.0, 1.0]
     for is_after, key in rewrite.members:
         nodes = evidence.graphs[is_after].nodes
