@@ -234,13 +234,13 @@ def add_hooks(hooks: ExitStack, enter: Any, leave: Any) -> None:
         entered.enter_context(calling_on_import({private.EXPORTS: replace_export}))
 
 
-def _weak_hook(method: Any) -> Callable[..., None]:
+def _weak_hook(method: Any) -> Callable[..., Any]:
     """Return a module hook that calls a method, except in compiled code, and does not keep its object alive."""
     # `WeakMethod` is slower, and this runs twice for each call of a module.
     owner, function = weakref.ref(method.__self__), method.__func__
 
-    def hook(*given: object) -> None:
-        if not torch.compiler.is_compiling() and (found := owner()) is not None:
-            function(found, *given)
+    def hook(*given: object) -> Any:
+        found = None if torch.compiler.is_compiling() else owner()
+        return None if found is None else function(found, *given)
 
     return hook
