@@ -119,18 +119,13 @@ class Drawing:
             return f"{SIGNS[mark]} " if mark else "", [f"×{times(node):,}"] if mark and times(node) > 1 else []
         return "", [overlay_text(self._overlay[node.id])] if node.id in self._overlay else []
 
-    def _omission_boxes(self, key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-        """Yield the boxes with the numbers of omitted nodes."""
-        for end, count in zip(("before", "behind"), counts, strict=True):
-            if count:
-                yield f"{key}{end}", f"… {count:,} more"
-
-    def _omission_lines(self, key: str, counts: tuple[int, int]) -> Iterator[Ends]:
+    def _omissions(self, key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str, Ends]]:
+        """Yield a box for each number of omitted nodes, its text and its line."""
         before, behind = counts
         if before:
-            yield f"{key}before", key, MORE
+            yield f"{key}before", f"… {before:,} more", (f"{key}before", key, MORE)
         if behind:
-            yield key, f"{key}behind", MORE
+            yield f"{key}behind", f"… {behind:,} more", (key, f"{key}behind", MORE)
 
     def _lines_to_saved(self, nodes: Iterable[Node], keys: Mapping[str, str]) -> Iterator[Ends]:
         if not self._options.show_saved:

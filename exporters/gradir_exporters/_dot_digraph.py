@@ -22,12 +22,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types
     """A `graphviz.Digraph` that draws with the program that `gradir.pictures.find_program` returns."""
 
     def pipe(self, *args: Any, **options: Any) -> Any:
-        """Return the picture as `graphviz.Digraph.pipe` does.
-
-        Raises:
-            ExportError: ``GRADIR_DOT`` names no program.
-            ExecutableNotFound: there is no program.
-        """
+        """Return the picture, or raise ExportError if ``GRADIR_DOT`` names no program, or ExecutableNotFound."""
         with _use_found_program():
             return super().pipe(*args, **options)
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
 from typing import Final
 
 from gradir.ir import AttrValue, Node, NonFinite, TensorMeta
 from gradir.ir.memo import Memo, exact_key
-from gradir.ir.model import Shape
 from gradir.ir.text import escape_unprintable
 from gradir_exporters._box_words import Words
 
-# The text of the box of a saved slot depends on these, so labels are cached by them.
-shown_of_saved: Final = attrgetter("slot", "dtype", "shape", "state")
 LINE_BREAK: Final = "\\n"
 # dot refuses more than 16,384 characters without a break, and a box wider than a screen is of no use.
 _MAX_LINE_CHARS: Final = 200
@@ -30,9 +26,7 @@ class Labels:
         self._words, self._attr_chars = words, attr_chars
         self._below: dict[object, str] = {}
         self._tables: dict[bytes, str] = {}
-        self.saved: Memo[tuple[str, str | None, Shape | None, str], str] = Memo(
-            lambda slot: _join(words.slot_lines(slot[0], TensorMeta(*slot[1:3]), slot[3]))
-        )
+        self.saved: Memo[tuple[str, TensorMeta, str], str] = Memo(lambda slot: _join(words.slot_lines(*slot)))
 
     def node(self, node: Node) -> str:
         """Return the text of a node, and its table."""

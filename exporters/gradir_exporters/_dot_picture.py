@@ -23,7 +23,7 @@ from gradir.progress import steps
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_looks import MORE, Drawing, PictureOptions, wrap_text
 from gradir_exporters._box_words import CUT, border, frame_name
-from gradir_exporters._dot_labels import LINE_BREAK, Labels, display_text, shown_of_saved, tooltip
+from gradir_exporters._dot_labels import LINE_BREAK, Labels, display_text, tooltip
 
 # The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, else FAR.
 # OF_MANY is for one of many lines at a box, so that its consumers need not stand in one row.
@@ -127,11 +127,11 @@ class Picture(Drawing):
                 role, label = self._look(node, label)
             yield key, role, label, tooltip(node.id)
             if node.ext and not marked:
-                for more, text in self._omission_boxes(key, left_out(node)):
+                for more, text, _ in self._omissions(key, left_out(node)):
                     yield more, MORE, text, text
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
-                    text = labels.saved[shown_of_saved(saved)]
+                    text = labels.saved[saved.slot, saved.tensor, saved.state]
                     yield f"{key}s{number}", "saved", text, tooltip(f"{saved.slot} saved by {node.id}")
         if group is self.root:
             for number, stub in enumerate(self._stubs):
@@ -147,7 +147,7 @@ class Picture(Drawing):
         """Yield every line, those of the graph's edges first."""
         # A diff always shows only a part.
         parts = () if self._is_marked else zip(self._keys, self._nodes, strict=True)
-        more = (ends for key, node in parts if node.ext for ends in self._omission_lines(key, left_out(node)))
+        more = (ends for key, node in parts if node.ext for *_, ends in self._omissions(key, left_out(node)))
         into, beside = self._cut_lines(self._key_of, "cut")
         others = chain(self._lines_to_saved(self._nodes, self._key_of), beside, into, more)
         return chain(self._edge_lines(), ((*ends, 1, "", FAR) for ends in others))

@@ -197,7 +197,7 @@ class Picture(Drawing):
                 self._left_out[key] = (before + cut[0], behind + cut[1])
         self.arrows = [*self._arrows()]
         for key, counts in self._left_out.items():
-            self.arrows += starmap(Arrow, self._omission_lines(key, counts))
+            self.arrows += (Arrow(*ends) for *_, ends in self._omissions(key, counts))
         self._legend = self._legend_group()
         if self._legend:
             self.arrows += self._arrows_to_legend(len(self._legend.items))
@@ -277,7 +277,7 @@ class Picture(Drawing):
         before, below = self._texts_around(node)
         text = f"{before}{join_lines([*self._words.lines(node), *below])}"
         yield Box(key, self._role(node), text, border(node, self._is_marked))
-        for more, text in self._omission_boxes(key, self._left_out.get(key, (0, 0))):
+        for more, text, _ in self._omissions(key, self._left_out.get(key, (0, 0))):
             yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._options.show_saved else ()):
             text = join_lines(self._words.slot_lines(slot.slot, slot.tensor, slot.state))

@@ -19,7 +19,6 @@ from gradir.ir.edges import slotless_edges
 from gradir.ir.ids import encode_component
 from gradir.ir.jsontext import further_facts, further_text, json_lines, json_text, json_texts
 from gradir.ir.memo import AttributeCache, Memo
-from gradir.ir.model import Shape
 from gradir.ir.text import escape_unprintable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
 from gradir_exporters._flat_json import DetailOptions
@@ -153,10 +152,6 @@ class _Facts:
         self._options = options
         self._attrs = AttributeCache(partial(_value_facts, "attr"))
         self._ext = AttributeCache(partial(_value_facts, "ext"))
-        self._tensors: Memo[tuple[str | None, Shape | None], str] = Memo(
-            lambda tensor: tensor_text(TensorMeta(*tensor))
-        )
-        self._states: Memo[str, str] = Memo(lambda state: f", {word(state)}")
 
     def add(self, node: Node, facts: list[_KeyValue]) -> None:
         if node.names:
@@ -187,7 +182,7 @@ class _Facts:
             size = "" if saved.bytes is None else f", {saved.bytes} bytes"
             origin = "" if saved.origin is None else f", of {ref_text(saved.origin)}"
             storage = f", storage {word(saved.storage)}" if saved.storage else ""
-            text = f"{self._tensors[saved.dtype, saved.shape]}{size}{origin}{storage}{self._states[saved.state]}"
+            text = f"{tensor_text(saved.tensor)}{size}{origin}{storage}, {word(saved.state)}"
             yield _KeyValue(key, text + further_text(saved, ", "))
 
 

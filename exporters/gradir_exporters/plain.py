@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
 from gradir.ir.jsontext import further_facts, further_text
 from gradir.ir.memo import AttributeCache, Memo
-from gradir.ir.model import Record, Shape
+from gradir.ir.model import Record
 from gradir.ir.text import quote, ref_text, tensor_text, value_text, word
 from gradir.progress import steps
 from gradir.protocols import Options
@@ -98,9 +98,6 @@ class _Cache:
     def __init__(self) -> None:
         self.words = Memo(word)
         self.tensors = Memo(_tensor)
-        self.slots: Memo[tuple[str, str | None, Shape | None], str] = Memo(
-            lambda slot: f"{_INDENT}saved {word(slot[0])} {_tensor(TensorMeta(*slot[1:]))}"
-        )
         self.attrs = AttributeCache(partial(_value_lines, "attr"))
         self.ext = AttributeCache(partial(_value_lines, "ext"))
 
@@ -163,7 +160,7 @@ def _place(source: Source, word: Callable[[str], str]) -> str:
 
 
 def _write_saved(saved: Saved, cache: _Cache) -> str:
-    line = cache.slots[saved.slot, saved.dtype, saved.shape]
+    line = f"{_INDENT}saved {cache.words[saved.slot]} {cache.tensors[saved.tensor]}"
     if saved.bytes is not None:
         line += f" bytes {saved.bytes}"
     if saved.origin is not None:

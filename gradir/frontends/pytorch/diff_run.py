@@ -14,7 +14,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.reading.members import iter_named_parameters
 from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import ones_for
-from gradir.frontends.pytorch.recording.removable_modes import call_around_modules
+from gradir.frontends.pytorch.recording.removable_modes import add_hooks
 from gradir.frontends.pytorch.target import run_recorded
 from gradir.protocols import Alike, Distance
 from gradir.request import CaptureRequest
@@ -106,7 +106,7 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
 def _run(request: CaptureRequest, other: _Other) -> _Run:
     calls = _Calls(request.seed or 0, other)
     with ExitStack() as hooks:
-        call_around_modules(hooks, calls.enter, calls.leave)
+        add_hooks(hooks, calls.enter, calls.leave)
         ran = run_recorded(request)
     tensors = [entry.tensor for entry in flatten(ran.outputs) if entry.role == "output"]
     owned = {id(each.tensor): each.names[0] for each in ran.recorder.modules(ran.model).owned if each.names}

@@ -32,13 +32,7 @@ from gradir.frontends.pytorch.recording.modes import CallsMode, CompiledParts
 from gradir.frontends.pytorch.recording.participants import Participants
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.rank import Exchanged
-from gradir.frontends.pytorch.recording.removable_modes import (
-    RecordingMode,
-    call_around_modules,
-    leave_when_dropped,
-    remove_left,
-    weak_hook,
-)
+from gradir.frontends.pytorch.recording.removable_modes import RecordingMode, add_hooks, leave_when_dropped, remove_left
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, calls_from, path_of, surroundings
@@ -92,7 +86,7 @@ class Recorder:
         timeline.switch(None)
         log = self._logs.setdefault(timeline, SourceLog(timeline))
         with ExitStack() as hooks:
-            call_around_modules(hooks, weak_hook(self._enter_module), weak_hook(self._leave_module))
+            add_hooks(hooks, self._enter_module, self._leave_module)
             hooks.enter_context(warnings_at_callers)
             hooks.enter_context(CompiledParts(self))
             if self._request.sources:

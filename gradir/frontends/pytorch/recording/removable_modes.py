@@ -196,11 +196,9 @@ def release_dropped() -> None:
     remove_left()
 
 
-def call_around_modules(hooks: ExitStack, enter: Callable[..., None], leave: Callable[..., None]) -> None:
-    """Call two functions around each call of a module until a stack is closed, except while torch.export traces.
-
-    Dynamo cannot begin a strict export while there are hooks for all modules.
-    """
+def add_hooks(hooks: ExitStack, enter: Any, leave: Any) -> None:
+    """Call two methods around each call of a module until a stack is closed."""
+    before, after = _weak_hook(enter), _weak_hook(leave)
     handles: list[Any] = []
     entered = hooks.enter_context(ExitStack())
 
@@ -209,21 +207,22 @@ def call_around_modules(hooks: ExitStack, enter: Callable[..., None], leave: Cal
             handles.pop().remove()
 
     def add() -> None:
-        handles.append(module_hooks.register_module_forward_pre_hook(enter))
-        handles.append(module_hooks.register_module_forward_hook(leave, always_call=True))
+        handles.append(module_hooks.register_module_forward_pre_hook(before))
+        handles.append(module_hooks.register_module_forward_hook(after, always_call=True))
 
     def replace_export() -> None:
         module = sys.modules[private.EXPORTS]
         original = getattr(module, private.EXPORTS_STRICTLY)
 
         def export(*args: Any, **options: Any) -> Any:
-            if not handles:
-                return original(*args, **options)
+            # Dynamo refuses to begin a strict export while there are hooks for all modules.
+            is_active = bool(handles)
             remove()
             try:
                 return original(*args, **options)
             finally:
-                add()
+                if is_active:
+                    add()
 
         replace_function(entered, module, private.EXPORTS_STRICTLY, export)
 
@@ -235,13 +234,13 @@ def call_around_modules(hooks: ExitStack, enter: Callable[..., None], leave: Cal
         entered.enter_context(calling_on_import({private.EXPORTS: replace_export}))
 
 
-def weak_hook(method: Any) -> Callable[..., None]:
+def _weak_hook(method: Any) -> Callable[..., Any]:
     """Return a module hook that calls a method, except in compiled code, and does not keep its object alive."""
     # `WeakMethod` is slower, and this runs twice for each call of a module.
     owner, function = weakref.ref(method.__self__), method.__func__
 
-    def hook(*given: object) -> None:
-        if not torch.compiler.is_compiling() and (found := owner()) is not None:
-            function(found, *given)
+    def hook(*given: object) -> Any:
+        found = None if torch.compiler.is_compiling() else owner()
+        return None if found is None else function(found, *given)
 
     return hook
