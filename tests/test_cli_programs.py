@@ -225,6 +225,10 @@ def test_the_name_of_the_file_may_be_that_of_a_picture(folder: Path) -> None:
         ("-o x.txt", "x.txt may be modules, plain, summary or tree: choose one with --to NAME"),
         ("-o x.json", "x.json may be cytoscape, model-explorer or nodelink: choose one with --to NAME"),
         ("-o x.odd", "x.odd: no exporter writes .odd; give -o a name such as x.svg, or pass --to NAME"),
+        *(
+            (f"-o {name}", f"-o {name} means a graph; write it with 'gradir capture'")
+            for name in ("x.gir", "x.GIR.zst")
+        ),
         ("-o x", "the format is missing; give -o a name such as x.svg, or pass --to NAME"),
         ("", "the format is missing; give -o a name such as x.svg, or pass --to NAME"),
         ("--to mermaid -o x.svg", "-o x.svg means svg, but --to is mermaid; change one of them"),

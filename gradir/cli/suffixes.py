@@ -96,6 +96,8 @@ def find_format(output: str) -> str:
     end = _read_suffix(output)
     if name := _choose_name(output, _find_formats(end) if end else [], "--to"):
         return name
+    if output.lower().endswith(GRAPHS):
+        raise ExportError(f"-o {output} means a graph; write it with 'gradir capture', or 'gradir convert' from a file")
     offers = "give -o a name such as x.svg, or pass --to NAME; see gradir export --help"
     raise ExportError(f"{output}: no exporter writes {end}; {offers}" if end else f"the format is missing; {offers}")
 
