@@ -153,17 +153,15 @@ class Search(Losses):
             return
         zeros = {name for name in self.names_that_are("zero") if self.is_trained(name)}
         concerned = [cause for cause in self.causes if zeros.intersection(cause.names)]
-        if any(self._is_minimum(cause.kind) for cause in concerned):
+        # At its minimum, as of a copied student or a hinge, a loss gives zero gradients.
+        is_zero = not any(bool(tensor.any()) for tensor in self.subject.captured)
+        if any(cause.kind == "equal" or (cause.kind == "dead" and is_zero) for cause in concerned):
             return
         self.causes = [replace(cause, level="error") if cause in concerned else cause for cause in self.causes]
         if not concerned:
             count = len(self.given)
             detail = f"it has {count:,} tensor{'s' if count > 1 else ''}"
             self.tell("moves_nothing", "error", "", filter(self.is_trained, self.statuses), None, detail=detail)
-
-    def _is_minimum(self, kind: str) -> bool:
-        """Return whether a zero gradient shows that the loss is at its minimum, as of a copied student or a hinge."""
-        return kind == "equal" or (kind == "dead" and not any(bool(tensor.any()) for tensor in self.subject.captured))
 
     def _tell_replaced(self, names: Sequence[str]) -> None:
         shapes = list_first(str(tuple(tensor.shape)) for tensor in self.stale)

@@ -116,8 +116,7 @@ class Zeros:
         self._has_changing_reads: bool | None = None
 
     def _lasts(self, origin: Origin) -> bool:
-        node, step = origin
-        return step is not None and self._kind_of_staying(node, step) in LASTING_KINDS
+        return origin[1] is not None and self._kind_of_staying(*origin) in LASTING_KINDS
 
     def kind(self, origin: Origin) -> str:
         """Return the kind of cause of a gradient that becomes zero here."""
