@@ -271,13 +271,11 @@ class Search(Losses):
         """Return the line that made one of these tensors a copy, if it was recorded."""
         values, steps = {self.values[name] for name in names}, self.flow.steps
         storages = filter(None, (storage_of(self.subject.tensors[name]) for name in names))
-        copies = {
-            at for storage in storages for at in self.flow.writes(storage) if plain_name(steps[at].func) == "copy"
-        }
+        writes = {at for storage in storages for at in self.flow.writes(storage)}
+        copies = {at for at in writes if plain_name(steps[at].func) == "copy"}
         shared = (self.flow.outside[each.number].shared for each in values if each.maker == FROM_OUTSIDE)
-        makers = {each.maker for each in shared if each is not None} - {FROM_OUTSIDE}
         # A copied parameter has the storage of a clone, and a new one that of an empty tensor.
-        copies.update(at for at in makers if steps[at].inputs)
+        copies.update(each.maker for each in shared if each and (maker := self.flow.step_of(each)) and maker.inputs)
         made = [stop.place for stop in self.flowing.stops if stop.value in values]
         return [*(steps[at].place for at in sorted(copies)), *made][-1] if copies or made else None
 
