@@ -42,7 +42,6 @@ class Palette(NamedTuple):
     reset: str = ""
 
 
-_NO_COLOUR: Final = Palette()
 _ANSI: Final = Palette("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m")
 
 
@@ -96,7 +95,7 @@ class Layout(NamedTuple):
     @property
     def palette(self) -> Palette:
         """Return the escape sequences of the text."""
-        return _ANSI if self.color else _NO_COLOUR
+        return _ANSI if self.color else Palette()
 
 
 def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008

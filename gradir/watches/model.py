@@ -71,20 +71,15 @@ class Finding(Record, frozen=True, tag="finding"):
     how: str = ""
     loops: Mapping[str, int] = NOTHING
 
-    @property
-    def place(self) -> str:
-        """Return the step and the loop variables."""
-        return self.place_as(escape_unprintable)
-
-    def place_as(self, shown: Callable[[str], str]) -> str:
-        """Return the place, with variables formatted by ``shown``."""
+    def place(self, shown: Callable[[str], str] = escape_unprintable) -> str:
+        """Return the step and the loop variables, which ``shown`` formats."""
         loops = ", ".join(f"{name} = {value}" for name, value in self.loops.items())
         return f"step {self.step}{f' ({shown(loops)})' if loops else ''}"
 
     @property
     def text(self) -> str:
         """Return the step and the problem in one sentence."""
-        return f"{self.place}: {self.cause.text}"
+        return f"{self.place()}: {self.cause.text}"
 
 
 class Watch(Record, frozen=True):
@@ -127,7 +122,7 @@ class Watch(Record, frozen=True):
         cause = first.cause
         where = "" if cause.source is None else f" ({shown(place_text(cause.source))})"
         detail = f": {shown(cause.detail)}" if cause.detail else ""
-        return f"S{first.place_as(shown)[1:]}: {cause.words(shown).text}{detail}{where}{more}."
+        return f"S{first.place(shown)[1:]}: {cause.words(shown).text}{detail}{where}{more}."
 
     def __bool__(self) -> bool:
         return self.level == "error"

@@ -171,7 +171,7 @@ class _Page:
         code = "\n".join(markup(shorten(line)) for line in lines if not line.startswith(_HELP))
         how = f" ({markup(finding.how)})" if finding.how else ""
         parts = [
-            f'<button type="button">{markup(finding.place)}</button> <span class="level">{_level(finding)}:</span> ',
+            f'<button type="button">{markup(finding.place())}</button> <span class="level">{_level(finding)}:</span> ',
             f"<strong>{markup(cause.text)}</strong>{how}",
             f'<pre tabindex="0">{code}</pre>' if code else "",
             f'<p><span class="level">help:</span> {markup(cause.advice)}</p>' if cause.advice else "",

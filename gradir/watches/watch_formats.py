@@ -82,7 +82,7 @@ def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     findings = _sort_findings(watch, layout)
     for finding in findings[:_MOST]:
         how = f" ({escape_unprintable(finding.how)})" if finding.how else ""
-        lines += ["", *cause_lines(finding.cause, layout, before=f"{finding.place}: ", after=how)]
+        lines += ["", *cause_lines(finding.cause, layout, before=f"{finding.place()}: ", after=how)]
     if len(findings) > _MOST:
         lines += ["", f"and {len(findings) - _MOST:,} more: -o watch.jsonl has them all"]
     notes = sum(finding.cause.level == "note" for finding in watch.findings)
@@ -97,7 +97,7 @@ def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     findings = _sort_findings(watch, layout)
     for finding in findings[:_MOST]:
         after = f" ({escape_unprintable(finding.how)})" if finding.how else ""
-        lines.append(cause_item(finding.cause, before=f"{finding.place_as(code_span)}: ", after=after))
+        lines.append(cause_item(finding.cause, before=f"{finding.place(code_span)}: ", after=after))
     if len(findings) > _MOST:
         lines.append(f"- and {len(findings) - _MOST:,} more")
     steps = watch.steps

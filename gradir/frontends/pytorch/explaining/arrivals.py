@@ -71,10 +71,8 @@ class Judge:
     def __init__(
         self, live: LiveGraph, gradients: Gradients, recorded: Losses, arrivals: Mapping[str, Arrival]
     ) -> None:
-        self._live = live
-        self._gradients = gradients
-        self._recorded = recorded
-        self._flow = recorded.flow
+        self._live, self._gradients = live, gradients
+        self._recorded, self._flow = recorded, recorded.flow
         leaves = recorded.subject.tensors
         # A Function takes its number just before its first operation does.
         inside = ((step.number - 1, step.inside) for step in reversed(self._flow.steps))
@@ -140,9 +138,8 @@ class Judge:
         }
         factors = [fn for fn, kind in kinds.items() if kind in {"closed", "factor"}]
         resets = {fn: reset for fn in factors if (reset := self._find_reset(fn)) is not None}
-        lasts = self._is_lost or all(
-            kind in {*LASTING_KINDS, "hooked", "underflow", "vanished"} for kind in kinds.values()
-        )
+        lasting = LASTING_KINDS | {"hooked", "underflow", "vanished"}
+        lasts = self._is_lost or lasting.issuperset(kinds.values())
         for fn, hook in hooks.items():
             if resets and fn in factors:
                 # A state that starts with zeros is not a fault.

@@ -404,11 +404,10 @@ class Flowing:
 
     def _leaves_through(self, read: Read) -> int:
         """Return the leaves whose gradient would arrive through a value."""
-        if read.value.maker != FROM_OUTSIDE and self.flow.steps[read.value.maker].inside is not None:
-            # Autograd records nothing inside a custom Function, and a view of a leaf counts as a leaf.
-            passed = self._arriving.get(read.value, 0)
-            if passed:
-                return passed
+        is_inside = read.value.maker != FROM_OUTSIDE and self.flow.steps[read.value.maker].inside is not None
+        # Autograd records nothing inside a custom Function, and a view of a leaf counts as a leaf.
+        if is_inside and (passed := self._arriving.get(read.value, 0)):
+            return passed
         if not read.carries and read.value not in self.saved:
             return 0
         if not read.is_leaf:

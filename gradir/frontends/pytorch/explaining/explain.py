@@ -153,17 +153,15 @@ class Search(Losses):
             return
         zeros = {name for name in self.names_that_are("zero") if self.is_trained(name)}
         concerned = [cause for cause in self.causes if zeros.intersection(cause.names)]
-        if any(self._is_minimum(cause.kind) for cause in concerned):
+        # At its minimum, as of a copied student or a hinge, a loss gives zero gradients.
+        is_zero = not any(bool(tensor.any()) for tensor in self.subject.captured)
+        if any(cause.kind == "equal" or (cause.kind == "dead" and is_zero) for cause in concerned):
             return
         self.causes = [replace(cause, level="error") if cause in concerned else cause for cause in self.causes]
         if not concerned:
             count = len(self.given)
             detail = f"it has {count:,} tensor{'s' if count > 1 else ''}"
             self.tell("moves_nothing", "error", "", filter(self.is_trained, self.statuses), None, detail=detail)
-
-    def _is_minimum(self, kind: str) -> bool:
-        """Return whether a zero gradient shows that the loss is at its minimum, as of a copied student or a hinge."""
-        return kind == "equal" or (kind == "dead" and not any(bool(tensor.any()) for tensor in self.subject.captured))
 
     def _tell_replaced(self, names: Sequence[str]) -> None:
         shapes = list_first(str(tuple(tensor.shape)) for tensor in self.stale)
@@ -273,13 +271,11 @@ class Search(Losses):
         """Return the line that made one of these tensors a copy, if it was recorded."""
         values, steps = {self.values[name] for name in names}, self.flow.steps
         storages = filter(None, (storage_of(self.subject.tensors[name]) for name in names))
-        copies = {
-            at for storage in storages for at in self.flow.writes(storage) if plain_name(steps[at].func) == "copy"
-        }
+        writes = {at for storage in storages for at in self.flow.writes(storage)}
+        copies = {at for at in writes if plain_name(steps[at].func) == "copy"}
         shared = (self.flow.outside[each.number].shared for each in values if each.maker == FROM_OUTSIDE)
-        makers = {each.maker for each in shared if each is not None} - {FROM_OUTSIDE}
         # A copied parameter has the storage of a clone, and a new one that of an empty tensor.
-        copies.update(at for at in makers if steps[at].inputs)
+        copies.update(each.maker for each in shared if each and (maker := self.flow.step_of(each)) and maker.inputs)
         made = [stop.place for stop in self.flowing.stops if stop.value in values]
         return [*(steps[at].place for at in sorted(copies)), *made][-1] if copies or made else None
 

@@ -68,27 +68,21 @@ _ROUNDINGS: Final = 16
 _MOST_SENDERS: Final = 100
 
 # Functions that compute the gradient of each entry by itself.
-_BY_ELEMENT: Final = frozenset(
-    {
-        *("Abs", "Add", "Clamp", "ClampMax", "ClampMin", "Clone", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Pow"),
-        *("Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "ToCopy"),
-    }
+_BY_ELEMENT: Final = frozenset[str]().union(
+    ("Abs", "Add", "Clamp", "ClampMax", "ClampMin", "Clone", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Pow"),
+    ("Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "ToCopy"),
 )
 
 # The saved mask of a function, and whether true selects the first input.
 _MASKS: Final = {
     "WhereBackward0": ("condition", True),
-    "MaskedFillBackward0": ("mask", False),
-    "MaskedFillBackward1": ("mask", False),
+    **dict.fromkeys(("MaskedFillBackward0", "MaskedFillBackward1"), ("mask", False)),
 }
 
 # The input slot of the bias.
 _ADDED_TO_ALL: Final[Mapping[str, int]] = {
     "AddmmBackward0": 0,
-    "ConvolutionBackward0": 2,
-    "NativeBatchNormBackward0": 2,
-    "NativeGroupNormBackward0": 2,
-    "NativeLayerNormBackward0": 2,
+    **{f"{name}Backward0": 2 for name in ("Convolution", "NativeBatchNorm", "NativeGroupNorm", "NativeLayerNorm")},
 }
 
 _MOST_ORIGINS: Final = 16

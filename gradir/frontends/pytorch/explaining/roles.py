@@ -12,23 +12,19 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
 from gradir.frontends.walks import find_reachable
 
-_COMPARING: Final = frozenset(
-    {
-        *("binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity"),
-        *("cross_entropy", "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss"),
-        *("pairwise_distance", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss"),
-    }
+_COMPARING: Final = frozenset[str]().union(
+    ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity"),
+    ("cross_entropy", "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss"),
+    ("pairwise_distance", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss"),
 )
 # These measure the size of a difference.
 _MEASURING: Final = frozenset({"abs", "linalg_vector_norm", "norm", "pow", "square"})
 _CHOOSING: Final = frozenset({"argmax", "log_softmax", "one_hot", "scatter", "sigmoid", "softmax", "topk"})
 _PRODUCTS: Final = frozenset({"bmm", "dot", "mm", "mul", "mv"})
 _OF_A_PROBABILITY: Final = frozenset({"log", "log_softmax", "logsumexp", "nll_loss", "softplus"})
-_PASSING: Final = frozenset(
-    {
-        *("add", "alias", "clamp", "div", "exp", "expand", "gather", "getitem", "index", "index_select", "mean"),
-        *("minimum", "mul", "neg", "select", "slice", "split", "squeeze", "sub", "sum", "unsqueeze", "view"),
-    }
+_PASSING: Final = frozenset[str]().union(
+    ("add", "alias", "clamp", "div", "exp", "expand", "gather", "getitem", "index", "index_select", "mean"),
+    ("minimum", "mul", "neg", "select", "slice", "split", "squeeze", "sub", "sum", "unsqueeze", "view"),
 )
 # A logarithm is searched among this many operations.
 _MOST_BACK: Final = 24

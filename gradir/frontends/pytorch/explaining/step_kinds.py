@@ -153,11 +153,9 @@ def find_last_updates(steps: Sequence[Step], root: Callable[[Value], Value]) -> 
 
 
 # Operations that copy the values of their input, or have no values yet.
-_MOVING: Final = frozenset(
-    {
-        *("alias", "clone", "contiguous", "copy", "detach", "empty", "empty_like", "empty_strided", "lift_fresh"),
-        *("to_copy", "view"),
-    }
+_MOVING: Final = frozenset[str]().union(
+    ("alias", "clone", "contiguous", "copy", "detach", "empty", "empty_like", "empty_strided", "lift_fresh"),
+    ("to_copy", "view"),
 )
 
 

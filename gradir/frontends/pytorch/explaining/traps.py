@@ -146,9 +146,8 @@ _UNDEFINED: Final = _TRAPS.keys() - {"Acos", "Asin", "Pow", "Sqrt"}
 
 
 def _is_nonfinite(tensor: torch.Tensor | None) -> bool:
-    return (
-        tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(read_stored_values(tensor)).all())
-    )
+    values = None if tensor is None else read_stored_values(tensor)
+    return values is not None and values.is_floating_point() and not bool(values.isfinite().all())
 
 
 # Saved tensors that multiply a gradient.
@@ -212,12 +211,10 @@ _FILLED: Final = "filled"
 _NONFINITE: Final = "broken"
 
 # Functions that may leave out or replace NaN and infinity.
-_CHOOSING: Final = frozenset(
-    {
-        *("Amax", "Amin", "Clamp", "ClampMax", "ClampMin", "Gather", "Hardtanh", "Index", "IndexSelect", "MaskedFill"),
-        *("MaskedScatter", "MaskedSelect", "Max", "Maximum", "Min", "Minimum", "NanToNum", "NllLoss", "Select"),
-        *("Slice", "Split", "Topk", "Unbind", "Where"),
-    }
+_CHOOSING: Final = frozenset[str]().union(
+    ("Amax", "Amin", "Clamp", "ClampMax", "ClampMin", "Gather", "Hardtanh", "Index", "IndexSelect", "MaskedFill"),
+    ("MaskedScatter", "MaskedSelect", "Max", "Maximum", "Min", "Minimum", "NanToNum", "NllLoss", "Select"),
+    ("Slice", "Split", "Topk", "Unbind", "Where"),
 )
 
 # Programs use these to fill entries that a softmax should ignore with -inf.
@@ -229,8 +226,7 @@ _INPUTS: Final = frozenset({"batch1", "batch2", "input", "mat1", "mat2", "other"
 # The saved factors of a product.
 _PRODUCTS: Final[Mapping[str, tuple[str, str]]] = {
     "Addmm": ("mat1", "mat2"),
-    "Bmm": ("self", "mat2"),
-    "Mm": ("self", "mat2"),
+    **dict.fromkeys(("Bmm", "Mm"), ("self", "mat2")),
     "Mul": ("self", "other"),
 }
 
@@ -290,12 +286,9 @@ class NonfiniteOrigins:
             taken = child
             while taken is not None and neutral_name(type(taken).__name__) in SHOWING:
                 taken = taken.next_functions[0][0]
-            if (
-                taken is not None
-                and type(taken).__name__ == ACCUMULATOR
-                and self._state_of(taken.variable) == _NONFINITE
-            ):
-                ids = [id_ for id_, leaf in self._live.leaves.items() if leaf is taken.variable]
+            leaf = taken.variable if taken is not None and type(taken).__name__ == ACCUMULATOR else None
+            if leaf is not None and self._state_of(leaf) == _NONFINITE:
+                ids = [id_ for id_, each in self._live.leaves.items() if each is leaf]
                 return next((name for id_ in ids for name in self._live.graph.nodes[id_].names), "a leaf")
         return ""
 

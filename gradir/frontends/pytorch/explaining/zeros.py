@@ -22,11 +22,9 @@ from gradir.ir.model import Shape
 Origin: TypeAlias = "tuple[Node, Step | None]"
 """The node of a graph in which a gradient becomes zero, and the step that made it if it was recorded."""
 
-LASTING_KINDS: Final = frozenset(
-    {
-        *("adds_up", "cancel", "closed", "dropped", "flat", "flat_slope", "given_zero", "norm_adds_up", "one_entry"),
-        *("out_of_range", "saturated", "stuck", "weighed_out"),
-    }
+LASTING_KINDS: Final = frozenset[str]().union(
+    ("adds_up", "cancel", "closed", "dropped", "flat", "flat_slope", "given_zero", "norm_adds_up", "one_entry"),
+    ("out_of_range", "saturated", "stuck", "weighed_out"),
 )
 """The kinds of causes that make a gradient zero in every step."""
 
@@ -59,11 +57,9 @@ _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
 # With this many inputs, the second one scales the result and the third shifts it.
 _NORMS: Final = {"native_batch_norm": 5, "native_group_norm": 3, "native_layer_norm": 3}
 
-_ZERO_PRESERVING: Final = frozenset(
-    {
-        *("abs", "clone", "detach", "gelu", "leaky_relu", "mean", "mul", "neg", "pow", "relu", "silu", "sum", "tanh"),
-        *("threshold_backward", "to_copy", "unsafe_view"),
-    }
+_ZERO_PRESERVING: Final = frozenset[str]().union(
+    ("abs", "clone", "detach", "gelu", "leaky_relu", "mean", "mul", "neg", "pow", "relu", "silu", "sum", "tanh"),
+    ("threshold_backward", "to_copy", "unsafe_view"),
 )
 
 # The kind of cause of an operation that gives zero now, but not for other inputs.
@@ -116,8 +112,7 @@ class Zeros:
         self._has_changing_reads: bool | None = None
 
     def _lasts(self, origin: Origin) -> bool:
-        node, step = origin
-        return step is not None and self._kind_of_staying(node, step) in LASTING_KINDS
+        return origin[1] is not None and self._kind_of_staying(*origin) in LASTING_KINDS
 
     def kind(self, origin: Origin) -> str:
         """Return the kind of cause of a gradient that becomes zero here."""

@@ -82,7 +82,6 @@ class Optimizers(Patches):
         self._clearing_places: dict[int, Place | None] = {}
         self._clipped: tuple[Place | None, Any] = (None, None)
         self.copying_place: Place | None = None
-        """The place at which the program last copied values into a followed tensor."""
 
     def __enter__(self) -> Optimizers:
         self.patch(Optimizer, "__init__", partial(self._wrap_init, self._optimizers))

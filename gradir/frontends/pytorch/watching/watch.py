@@ -76,11 +76,7 @@ class Watching(RecordingProgram):
     """Watches the program inside; ``callback`` gets each record, and may raise to end it. See `gradir.watch`."""
 
     def __init__(
-        self,
-        callback: Callable[[Modules | Step | Finding], None],
-        *,
-        model: object = None,
-        optimizers: Sequence[Optimizer] = (),
+        self, callback: Callable[[Modules | Step | Finding], None], *, model: object, optimizers: Sequence[Optimizer]
     ) -> None:
         self.steps = self.backwards = 0
         self.failed = self._is_lost = self._is_after_step = self._has_ended = False
