@@ -273,7 +273,7 @@ def _run_program(found: protocols.Frontend, request: CaptureRequest) -> CaptureR
 
 
 def _explain_from_cuts(name: str, graph: Graph) -> Explanation:
-    """Return the explanation from the cuts of a graph, with its overlay, for the front-end of that name."""
+    """Return the explanation from the cuts of a graph, with its overlay."""
     try:
         found = replace(explain_cuts(graph), examined=Examined(reason=f"front-end {name!r} runs no backward pass"))
     except GraphError as error:

@@ -150,7 +150,7 @@ def _remove_leftover(path: str) -> None:
 
 
 def _lock(handle: int, *, wait: bool = False) -> bool | None:
-    """Lock a file; return whether that worked, or None if the file system has no locks."""
+    """Lock a file; return whether that worked, or None without locks."""
     if not _LOCKS or sys.platform == "win32":
         return None
     import fcntl

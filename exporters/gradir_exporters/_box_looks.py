@@ -63,7 +63,7 @@ def wrap_text(text: str) -> list[str]:
 
 
 def arrange_in_rows(above: str, boxes: Sequence[str], columns: int) -> Iterator[tuple[str, str]]:
-    """Return the invisible lines that put boxes in rows, below another box if there is one.
+    """Return invisible lines that put boxes in rows, below another box if any.
 
     >>> list(arrange_in_rows("output", ["a", "b", "c"], 2))
     [('output', 'a'), ('output', 'b'), ('a', 'c')]

@@ -216,7 +216,7 @@ class _Run:
         return sum(counts) if counts else None
 
     def _handle_failure(self, error: BaseException) -> bool:
-        """Write the collectives before a script failed; return whether that is no failure, as in ``Join``."""
+        """Write the collectives before a failure; return whether it is none, as in ``Join``."""
         is_failure = not isinstance(error, SystemExit)
         return self._launched is not None and is_failure and self._try_to_write_stopped("fails", error) in _NO_FAILURE
 

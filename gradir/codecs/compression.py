@@ -125,7 +125,7 @@ def _check_start(document: bytes) -> None:
 
 
 def _decoder(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """Return a function that makes a decoder of one member, and the error that the decoder raises."""
+    """Return a function that makes a decoder of one member, and its error."""
     if compression == "gzip":
         import zlib
 

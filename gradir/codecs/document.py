@@ -67,7 +67,7 @@ def lowest_for(graph: Graph) -> Version:
 
 
 def _newer_versions(kind: type[Record], records: Iterable[Record], first: Version) -> Iterator[Version]:
-    """Yield the versions of fields, newer than the first version, that records or records in them use."""
+    """Yield the versions of used fields that are newer than the first."""
     for field in fields_of(kind):
         since = Version(*field.about.since)
         inner = records_in(field)

@@ -101,7 +101,7 @@ def check_canonical(data: bytes) -> Graph:
 
 
 def _first_difference(data: bytes, expected: bytes) -> tuple[str, str]:
-    """Return the place and the text of the first difference between a document and its canonical form."""
+    """Return the place and text of the first difference from the canonical form."""
     if encoding_of(data) == "msgpack":
         pairs = enumerate(zip_longest(data, expected))
         return byte(next(number for number, (actual, wanted) in pairs if actual != wanted)), ""

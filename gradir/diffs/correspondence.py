@@ -178,7 +178,7 @@ def find_renamed_storages(a: Graph, b: Graph, translate: Callable[[str], str]) -
 
 
 def _find_shared_slots(nodes: Collection[Node]) -> dict[str, list[tuple[str, str]]]:
-    """Return the slots that share a storage by its name, first the slot with that name."""
+    """Return the slots that share a storage, the one with its name first."""
     found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for node in nodes:
         for slot in node.saved:

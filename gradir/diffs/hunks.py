@@ -37,7 +37,7 @@ class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_u
 
 
 def _script_field(field: Field) -> tuple[str, Any, Any]:
-    """Return the field of a script for a field of the head: hunks of a list, or else both values."""
+    """Return a field for one of the head: hunks of a list, or both values."""
     kind = get_args(field.hint)[0] if get_origin(field.hint) is Annotated else field.hint
     if is_list(field):
         return field.name, tuple[Hunk[get_args(kind)[0]], ...], ()  # type: ignore[misc]

@@ -13,7 +13,7 @@ from gradir.integrations import TrainingWatch
 
 
 class WatchCallback(TrainingWatch, Callback):
-    """Watches a training of Lightning; see `gradir.integrations.TrainingWatch`."""
+    """Watches a training of Lightning; see `TrainingWatch`."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to watch."""

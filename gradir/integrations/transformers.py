@@ -13,7 +13,7 @@ from gradir.integrations import TrainingWatch
 
 
 class WatchCallback(TrainingWatch, TrainerCallback):
-    """Watches a training of transformers; see `gradir.integrations.TrainingWatch`."""
+    """Watches a training of transformers; see `TrainingWatch`."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Begin to watch."""

@@ -218,7 +218,7 @@ def find_class_name(graph: Graph, path: str) -> str:
 def _group_without_cycles(
     predecessors: Sequence[Sequence[int]], keys: Sequence[int], places: Sequence[str | None], late: Sequence[bool]
 ) -> tuple[list[list[int]], list[int]]:
-    """Return groups of nodes with equal keys whose contraction makes no cycle, and the part number of each."""
+    """Return groups of equal keys whose contraction makes no cycle, and the part number of each node."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
     for key, known in zip(keys, predecessors, strict=True):
         contracted[key] += map(keys.__getitem__, known)

@@ -165,7 +165,6 @@ class _Translator:
 
     @cached_property
     def _modules(self) -> set[str]:
-        """The modules with parameters."""
         words = self._translation.words
         paths = {self._name(words[word]).rpartition(".")[0] for word in self._order}
         return {above for path in paths for above in walk_up(path)}

@@ -170,7 +170,7 @@ def _drop_feed(
 
 
 def _common_path(path: str, name: str) -> int:
-    """Return the length of the common components at the start of a path and a name."""
+    """Return the length of the common start of a path and a name."""
     if name.startswith(path):
         same = len(path)
     else:

@@ -220,7 +220,7 @@ def _note(module: Module, scope: Change | None) -> str:
 
 
 def _has_row(change: Change, wholes: WholeModules) -> bool:
-    """Return whether a change of a module has its own row, and does not belong to the row of an outer module."""
+    """Return whether a change of a module has a row, apart from that of an outer module."""
     whole = wholes.find_top_of(change)
     if change.kind in ADDED_OR_REMOVED or not all(field.path[0] in COUNTS for field in change.fields):
         return whole is None or whole.path == change.id

@@ -209,7 +209,7 @@ def _is_of_text(change: Change) -> bool:
 
 
 def _has_other_inputs(change: Change, evidence: Evidence) -> bool:
-    """Return whether an operation differs only in inputs, and sizes that follow."""
+    """Return whether an operation differs only in inputs, and in sizes."""
     rest = [field for field in change.fields if not _is_edge(field)]
     is_only_that = len(rest) < len(change.fields) and all(map(evidence.is_of_tensors, rest))
     return (change.kind, change.subject) == ("changed", "node") and is_only_that

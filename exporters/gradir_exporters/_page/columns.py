@@ -309,7 +309,7 @@ def _find_common_module(tree: ModuleTree, scopes: set[int]) -> int:
 
 
 def _equal_layers(tree: ModuleTree, scopes: Column, columns: NodeColumns) -> tuple[list[int], list[int]]:
-    """Return, by module and by node, its counterpart in the first of equal layers, or itself."""
+    """Return the counterpart of each module and node in the first of equal layers."""
     first, nodes = [*range(len(tree.scopes))], [*range(len(scopes))]
     for level in range(1, min(max(tree.levels), DEEPEST_LAYERS) + 1):
         known = number_layers(tree, level)

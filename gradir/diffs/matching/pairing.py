@@ -119,7 +119,7 @@ class Pairing:
         return [node for node, other in enumerate(self.partners[:-1]) if other < 0]
 
     def _pair_unique_labels(self, labels: Sequence[int], other_labels: Sequence[int]) -> list[tuple[int, int]]:
-        """Return pairs of free nodes with a label that is unique among the free nodes of each graph."""
+        """Return pairs of free nodes with a label that is unique in each graph."""
         other_free = (node for node, other in enumerate(self.other_partners[:-1]) if other < 0)
         return pair_unique(
             ((labels[node], node) for node in self._free()), ((other_labels[other], other) for other in other_free)

@@ -121,7 +121,7 @@ class _Search:
         return Matching(nodes, tuple(sorted(self.costs.renames(partners))), cost)
 
     def _match_in_wrappers(self, found: list[int]) -> list[int]:
-        """Return a matching in which free nodes match by their name in a module and in its wrapper."""
+        """Return a matching of free nodes by their names in a module and its wrapper."""
         # As in an unchanged module, a node may change much and stay matched.
         modules = self.costs.addresses.find_wrapped()
         if not modules:

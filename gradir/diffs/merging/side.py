@@ -125,7 +125,7 @@ class Side:
 
     @cached_property
     def _counted_prefixes(self) -> set[str]:
-        """The prefixes of ids that count in the order of the nodes, as in a capture."""
+        """The prefixes of ids that count in the order of nodes."""
         counts: Counter[str] = Counter()
         wrong: set[str] = set()
         for node in self.graph.nodes.values():

@@ -244,7 +244,7 @@ class Figures:
 
 
 def _bytes_per_element(slot: Saved) -> int | None:
-    """Return the bytes of a slot per element, or ``None`` if that is no integer."""
+    """Return the bytes of a slot per element, if an integer."""
     count = tensor_elements(slot.tensor)
     if slot.bytes is None or not 0 < count < INT64_MAX or slot.bytes % count:
         return None

@@ -88,7 +88,7 @@ class RequestedGradient(ReachedBackward):
         return self._find().trace()
 
     def _trace_step(self, *, runs: bool) -> tuple[Trace, Inner] | None:
-        """Return a trace of the compiled function and the function that it differentiates, if JAX can trace it."""
+        """Return a trace of the compiled function, if JAX can make one, and the differentiated function."""
         if self._call is None:
             return None
         fn, args, kwargs = _find_user_function(self._call)

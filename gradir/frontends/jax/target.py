@@ -102,7 +102,7 @@ def _trace_module(module: Any, positional: Sequence[Any], named: Mapping[str, An
 
 
 def _find_module(target: Any, seed: int) -> Any:
-    """Return a target that is a module, or a new module of a target that is a class, else ``None``."""
+    """Return the module of a target, a new one of a class, else ``None``."""
     linen, nnx, equinox = (sys.modules.get(name) for name in ("flax.linen", "flax.nnx", "equinox"))
     kind, name = target if isinstance(target, type) else type(target), callable_name(target)
     if not any(library is not None and issubclass(kind, library.Module) for library in (linen, nnx, equinox)):

@@ -367,7 +367,7 @@ class Recorder:
         timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside, checks))
 
     def record_outermost(self, module: nn.Module, frame: FrameType) -> None:
-        """Record a module that no other module called, unless it is known."""
+        """Record a module that no other module called."""
         if id(module) not in self._outermost:
             self._variables[id(module)] = participants.variable_of(module, frame)
         self._outermost[id(module)] = self._new[id(module)] = module

@@ -189,7 +189,7 @@ def _group_words(both: Sequence[Words], pairs: Iterable[tuple[int, int]]) -> Ite
 def _add_shape_operations(
     evidence: Evidence, edited: Collection[Member], owners: dict[Member, _Rewrite], reshaping: Collection[Member]
 ) -> None:
-    """Add new and removed shape operations that serve only one composition, or follow it."""
+    """Add shape operations that only serve or follow one composition."""
     meanings = evidence.vocabulary.meanings
     for is_after, graph in zip((False, True), evidence.graphs if reshaping else (), strict=False):
         shapes = {
@@ -230,7 +230,6 @@ def _find_owner(
 
 
 def _name_operation(rewrite: _Rewrite, changes: Sequence[Change]) -> tuple[str, bool]:
-    """Return the operation or module."""
     modules: dict[str, None] = {}
     operations: dict[str, None] = {}
     for change in changes:
@@ -246,7 +245,7 @@ def _name_operation(rewrite: _Rewrite, changes: Sequence[Change]) -> tuple[str, 
 
 
 def _find_scales(rewrite: _Rewrite, evidence: Evidence) -> tuple[float, ...]:
-    """Return both factors of an attention's scores, or nothing if equal or unknown."""
+    """Return both factors of an attention's scores, unless equal or unknown."""
     scales = [1.0, 1.0]
     for is_after, key in rewrite.members:
         nodes = evidence.graphs[is_after].nodes

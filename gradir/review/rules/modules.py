@@ -189,7 +189,7 @@ def _rename_key(change: Change) -> Hashable:
 
 
 def _make_rename_finding(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> Finding:
-    """Return the finding of equal renames, and add its wrappers to those of other findings."""
+    """Return the finding of equal renames, and add its wrappers to others."""
     changes = [evidence.changes[at] for at in indices]
     kind = nesting(changes[0]) or changes[0].kind
     own = [at for at in _find_wrappers(evidence, kind, changes) if at not in wrappers]

@@ -102,7 +102,7 @@ class Judge:
         return Finding("loss_undefined") if step is None else _finding_of_broken("loss_undefined", step)
 
     def _find_first_broken(self, values: Iterable[Value | None]) -> Step | None:
-        """Return the first step with a result that is infinite or NaN, among those that were checked."""
+        """Return the first step with a checked result that is infinite or NaN."""
         nonfinite, step = self._flow.finite.broken, None
         waiting = [value for value in values if value in nonfinite]
         while waiting:
@@ -199,7 +199,7 @@ class Judge:
         return self._spoils[fn]
 
     def _find_broken_data(self, fn: GradFn) -> Step | None:
-        """Return the first step that made data of a function infinite or NaN, if these are no mask and came finite."""
+        """Return the first step that made finite data of a function infinite or NaN, unless it makes a mask."""
         step = self._step(fn)
         made = None if step is None else self._find_first_broken(read.value for read in step.inputs)
         if made is None or operation_name(made) in _FILLING:
@@ -209,7 +209,7 @@ class Judge:
         return made if is_finite else None
 
     def _find_spoiler(self, fn: GradFn) -> Finding:
-        """Return a finding about the function that first returned NaN or infinity."""
+        """Return a finding about the first function that returned NaN or infinity."""
         growth = self._explain_growth(fn)
         if growth is not None:
             kind, detail = growth

@@ -326,7 +326,7 @@ class _Code:
         return found
 
     def _find_calls_in_loop(self, index: int) -> list[_Use] | None:
-        """Return the calls of the variable of a loop over a member, or ``None`` without such a loop."""
+        """Return the calls of the variable of a loop over a member, if any."""
         names = [each.opname for each in self._ops[index : index + _LONGEST_HEAD]]
         before = names[: names.index("FOR_ITER")] if "FOR_ITER" in names else ["STORE"]
         if any(name.startswith(("STORE", "POP_TOP")) for name in before):

@@ -353,7 +353,7 @@ def _select_strided(gradients: Iterable[torch.Tensor | None]) -> Iterator[torch.
 
 
 def _find_nonfinite_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int, ...], int]:
-    """Return the rows of a gradient with NaN or infinity and the number of rows, unless all rows have some."""
+    """Return the rows of a gradient with NaN or infinity and the number of rows, unless all have."""
     for gradient in filter(torch.Tensor.dim, _select_strided(went)):
         is_finite = torch.isfinite(gradient).reshape(gradient.shape[0], math.prod(gradient.shape[1:])).all(1)
         rows = tuple((~is_finite).nonzero().flatten().tolist())

@@ -141,7 +141,7 @@ class Zeros:
         return isinstance(dim, int) and is_of_input(self._flow, value, dim)
 
     def _kind_of_zeros(self, step: Step) -> str:
-        """Return the kind of cause of an operation that multiplies by a zero of the program, or only takes zeros."""
+        """Return the kind of cause of an operation that multiplies by zero or only takes zeros."""
         name, value = plain_name(step.func), step.inputs[0].value if step.inputs else None
         given = dict(step.constants)
         if name in _PRODUCTS:
@@ -273,7 +273,7 @@ def _is_flat(node: Node) -> bool:
 
 
 def _count_normalised(node: Node) -> object:
-    """Return the number of entries that an operation normalizes at a time, ``None`` if it normalizes none."""
+    """Return the number of entries that an operation normalizes at a time, if any."""
     if node.op.startswith(_ATTENTION):
         keys = next((slot.shape for slot in node.saved if slot.slot == "key"), None)
         return keys[_KEYS] if keys else None

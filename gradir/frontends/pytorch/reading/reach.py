@@ -152,7 +152,7 @@ class _Search:
             self._elsewhere.append(Captured("output", "", tensor, (producer, private.output_nr_of(tensor))))
 
     def _functions_of_other_graphs(self) -> list[GradFn]:
-        """Add the leaves of the other graphs of visited tensors, and return the hiding functions of these graphs."""
+        """Add the leaves of other graphs of visited tensors, and return their hiding functions."""
         if not self._elsewhere or self._has_all():
             return []
         walked = walk(self._elsewhere)

@@ -60,10 +60,10 @@ class CompiledPart:
 
 @runtime_checkable
 class ModulesRecorder(Pausable, Protocol):
-    """Records the modules that programs call."""
+    """Records calls of modules."""
 
     def record_outermost(self, module: nn.Module, frame: FrameType) -> None:
-        """Record a module that no other module called; ``frame`` is torch's frame of the call."""
+        """Record a module that torch called."""
 
 
 class CompiledParts:
@@ -96,7 +96,7 @@ class CompiledParts:
 
 
 class _Call:
-    """A running call of compiled code by a frame of torch, and the recorders of the call."""
+    """A running call of compiled code by a frame of torch, and its recorders."""
 
     def __init__(self, frame: FrameType, recorders: Sequence[Pausable]) -> None:
         self.has_begun = False
@@ -150,7 +150,7 @@ class _Call:
                 flow.record_variable(local["result"], caller)
 
     def _record_modules(self, recorder: ModulesRecorder) -> None:
-        """Record the compiled module, or the modules that a compiled function can reach and the results depend on."""
+        """Record the compiled module, or those modules of a compiled function on which its results depend."""
         modules = [each for each in self._taken if isinstance(each, nn.Module)]
         owner = getattr(self._function, "__self__", None)
         if isinstance(owner, nn.Module):

@@ -34,7 +34,7 @@ def find_strays(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str]) 
 
 
 def variable_of(module: nn.Module, frame: FrameType | None) -> str:
-    """Return the global variable with a module or its compiled wrapper, in the user's outermost file around a frame."""
+    """Return the global variable with a module or its wrapper, in the outermost file of the user around a frame."""
     found = ""
     for outer in frames_from(frame):
         if is_user_code(outer.f_code):

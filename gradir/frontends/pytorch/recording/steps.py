@@ -299,7 +299,7 @@ class Departures:
 
 
 class FiniteResults:
-    """Knows which results of steps are not finite: in float16, whose range is small, in data, or all results."""
+    """Checks results of steps: those in float16, those of data, or all."""
 
     def __init__(self) -> None:
         # To check all results of a model would take too long.
@@ -308,7 +308,7 @@ class FiniteResults:
         self._found: list[tuple[Value, torch.Tensor]] = []
 
     def check(self, step: int, outputs: Iterable[torch.Tensor], *, is_of_data: bool) -> None:
-        """Check the results of a step; ``is_of_data`` if no input has a gradient."""
+        """Check the results of a step whose inputs have no gradient if ``is_of_data``."""
         for number, tensor in enumerate(outputs):
             is_checked = is_of_data or self.checks_all or tensor.dtype is torch.float16
             # Some tensors have no such operation, for instance nested ones or those in float8.
@@ -323,7 +323,7 @@ class FiniteResults:
 
 
 def _has_readable_values(tensor: torch.Tensor) -> bool:
-    """Return whether a plain tensor of floating-point numbers has values now, not only in a CUDA graph."""
+    """Return whether a plain tensor of floating-point numbers has values now."""
     is_known = type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta
     is_captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
     return is_known and tensor.is_floating_point() and not is_captured
