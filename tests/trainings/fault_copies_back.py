@@ -11,5 +11,5 @@ for _ in range(12):
     opt.zero_grad()
     loss.backward()
     opt.step()
-    for parameter, value in zip(net.parameters(), initial, strict=True):
-        parameter.data.copy_(value)  # <- undone
+    with torch.no_grad():
+        torch._foreach_copy_([*net.parameters()], initial)  # <- undone

@@ -108,7 +108,7 @@ class Movements:
         is_same = before is not None and numbers is not None and torch.equal(before, numbers)
         history.undone = history.undone + 1 if is_same else 0
         if history.undone == _LEAST:
-            self._optimizers.follow_copies(parameters_of(optimizer))
+            self._optimizers.follow_writes(parameters_of(optimizer))
 
     def on_step_end(self, optimizer: Optimizer, moved: Moved, norms: Mapping[str, float]) -> Iterator[Cause]:
         """Yield the faults that are certain after a step; ``norms`` are those of modules."""
@@ -123,7 +123,7 @@ class Movements:
         names = tuple(name for name, (tensor, movement) in moved.items() if movement.moved and id(tensor) in owned)
         history.undone = history.undone if names else 0
         if history.undone == _UNCHANGED:
-            place = self._optimizers.copying_place or self._optimizers.place_of(optimizer)
+            place = self._optimizers.writing_place or self._optimizers.place_of(optimizer)
             yield add_place(Cause("undone", "error", names=names), place)
         yield from self._find_wiped(optimizer, history, moved)
         yield from self._find_not_zeroed(optimizer, history)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial, wraps
 from types import FrameType
@@ -25,6 +25,8 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.naming import add_place
 from gradir.frontends.pytorch.reading.tensors import read_scalar, storage_of
 from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.pytorch.recording.removable_modes import FunctionMode
+from gradir.frontends.pytorch.recording.steps import tensors_in
 from gradir.frontends.walks import replace_function
 from gradir.ir.text import pluralize
 
@@ -81,7 +83,7 @@ class Optimizers(Patches):
         self._cleared: list[weakref.ref[Optimizer]] = []
         self._clearing_places: dict[int, Place | None] = {}
         self._clipped: tuple[Place | None, Any] = (None, None)
-        self.copying_place: Place | None = None
+        self.writing_place: Place | None = None
 
     def __enter__(self) -> Optimizers:
         self.patch(Optimizer, "__init__", partial(self._wrap_init, self._optimizers))
@@ -201,20 +203,9 @@ class Optimizers(Patches):
         disabled: Callable[..., Any] = torch.compiler.disable(wrapper)  # type: ignore[no-untyped-call]
         return disabled
 
-    def follow_copies(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Record from now on where the program copies values into tensors."""
-        storages = {storage_of(tensor) for tensor in tensors} - {None}
-
-        def wrap(copy: Callable[..., Any]) -> Callable[..., Any]:
-            @wraps(copy)
-            def wrapper(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-                if not self._running and storage_of(tensor) in storages:
-                    self.copying_place = self._places(sys._getframe(1))
-                return copy(tensor, *args, **kwargs)
-
-            return wrapper
-
-        self.patch(torch.Tensor, "copy_", wrap)
+    def follow_writes(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Record from now on where the program writes to tensors."""
+        self.enter_context(_Writes(self, {storage_of(tensor) for tensor in tensors} - {None}))
 
     def _wrap_clip(self, clip: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(clip)
@@ -224,6 +215,20 @@ class Optimizers(Patches):
             return norm
 
         return wrapper
+
+
+class _Writes(FunctionMode):
+    def __init__(self, optimizers: Optimizers, storages: Set[int | None]) -> None:
+        super().__init__()
+        self._optimizers, self._storages, self._places = optimizers, storages, Places()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        writes = name == "__setitem__" or (name.endswith("_") and not name.startswith(("__", "requires_grad")))
+        is_of_program = writes and self._optimizers.stepping is None
+        if is_of_program and not self._storages.isdisjoint(map(storage_of, tensors_in(args[:1]))):
+            self._optimizers.writing_place = self._places(sys._getframe(1))
+        return func(*args, **(kwargs or {}))
 
 
 def _find_making_frame(frame: FrameType | None, made: object) -> FrameType | None:
