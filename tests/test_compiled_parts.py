@@ -369,27 +369,6 @@ def test_a_compiled_part_keeps_nothing_alive(counting: Any) -> None:
     assert [ref() for ref in gone] == [None] * 3
 
 
-@pytest.mark.parametrize("way", COMPILED)
-def test_the_parameters_of_a_compiled_model_have_its_names(way: Callable[..., Any], counting: Any) -> None:
-    run, x = way(Head(), counting), torch.rand(3, 2)
-    for _ in range(2):
-        # The second time, nothing is compiled.
-        with gradir.record(flow=True) as rec:
-            loss = run(x).sum()
-        nodes = rec.capture(loss).nodes.values()
-        names = {node.id for node in nodes if node.role == "parameter"}
-        assert names == {"norm.weight", "norm.bias", "out.weight", "out.bias"}
-        assert str(rec.explain(loss, values=False)).startswith("All 4 parameters")
-
-
-def test_a_module_that_compiled_code_may_leave_out_is_not_explained(counting: Any) -> None:
-    used, other, flag = nn.Linear(2, 1), nn.Linear(2, 1), True
-    run = torch.compile(lambda x: used(x) if flag else other(x), backend=counting)
-    with gradir.record(flow=True) as rec:
-        loss = run(torch.rand(3, 2)).sum()
-    assert str(rec.explain(loss)).startswith("Both parameters get a gradient.")
-
-
 def test_an_operation_that_takes_functions_may_cut() -> None:
     x = leaf(2)
     with gradir.record(flow=True) as rec:

@@ -348,16 +348,15 @@ class Recorder:
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
         timeline = self._timeline()
         if type(module).__module__ == DYNAMO:
-            # The module inside this wrapper has the names of the model, and compiled code runs no hooks of it.
-            for inner in own_modules(module).values() if timeline.current is None else ():
-                self.record_outermost(inner, sys._getframe(1))
+            # Compiled code runs no hooks of the module inside this wrapper.
+            self.record_outermost(module, sys._getframe(1))
             return
         caller = timeline.current
         inside, checks = (True, caller.checks) if caller is not None and caller.inside else surroundings()
         checks |= caller is not None and caller.checks
         if not checks:
             # torch calls its own modules to run compiled code.
-            if caller is None and not (self.is_paused and isinstance(module, fx.GraphModule)):
+            if not (self.is_paused and isinstance(module, fx.GraphModule)):
                 self.record_outermost(module, sys._getframe(1))
             self._calls[id(module)] += 1
         if inside:
@@ -367,10 +366,12 @@ class Recorder:
         timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside, checks))
 
     def record_outermost(self, module: nn.Module, frame: FrameType) -> None:
-        """Record a module that no other module called."""
-        if id(module) not in self._outermost:
-            self._variables[id(module)] = participants.variable_of(module, frame)
-        self._outermost[id(module)] = self._new[id(module)] = module
+        """Record a module, or the one inside a compiled wrapper, unless another module runs."""
+        called = own_modules(module).values() if type(module).__module__ == DYNAMO else (module,)
+        for each in called if self._timeline().current is None else ():
+            if id(each) not in self._outermost:
+                self._variables[id(each)] = participants.variable_of(each, frame)
+            self._outermost[id(each)] = self._new[id(each)] = each
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         timeline = self._timeline()

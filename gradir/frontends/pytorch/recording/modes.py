@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
@@ -150,16 +150,15 @@ class _Call:
                 flow.record_variable(local["result"], caller)
 
     def _record_modules(self, recorder: ModulesRecorder) -> None:
-        """Record the compiled module, or those modules of a compiled function on which its results depend."""
-        modules = [each for each in self._taken if isinstance(each, nn.Module)]
+        """Record the compiled module, or the modules that a compiled function needs."""
         owner = getattr(self._function, "__self__", None)
         if isinstance(owner, nn.Module):
             recorder.record_outermost(owner, self._frame)
             return
         leaves = set(map(id, _leaves_of(tensors_in(self._frame.f_locals.get("result")), self._first)))
-        for module in modules:
-            if not leaves.isdisjoint(map(id, _tensors_of(module))):
-                recorder.record_outermost(module, self._frame)
+        for taken in self._taken:
+            if isinstance(taken, nn.Module) and not leaves.isdisjoint(map(id, _tensors_of(taken))):
+                recorder.record_outermost(taken, self._frame)
 
 
 _CALLS: Final[dict[FrameType, _Call]] = {}
@@ -230,12 +229,17 @@ def set_modes(modes: Iterable[Any]) -> None:
 
 
 def _find_taken(function: Any, arguments: Iterable[object]) -> Iterator[object]:
-    """Yield the arguments, globals and closure of a function."""
-    yield from arguments
-    yield getattr(function, "__self__", None)
+    """Yield the arguments, globals and closure of a function, and their contents."""
+    found = [*arguments, getattr(function, "__self__", None)]
     if inspect.isfunction(function):
-        yield from map(function.__globals__.get, function.__code__.co_names)
-        yield from (value for _, value in closure_variables(function))
+        found.extend(map(function.__globals__.get, function.__code__.co_names))
+        found.extend(value for _, value in closure_variables(function))
+    for entry in found:
+        yield entry
+        if isinstance(entry, (dict, list, tuple)):
+            yield from entry.values() if isinstance(entry, dict) else entry
+        elif not isinstance(entry, (nn.Module, torch.Tensor, ModuleType, type)):
+            yield from private.fields_of(entry).values()
 
 
 def _tensors_of(entry: object) -> Iterable[torch.Tensor]:

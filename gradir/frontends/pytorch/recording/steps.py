@@ -299,7 +299,7 @@ class Departures:
 
 
 class FiniteResults:
-    """Checks results of steps: those in float16, those of data, or all."""
+    """Checks results of steps: in float16, of data, or all."""
 
     def __init__(self) -> None:
         # To check all results of a model would take too long.
