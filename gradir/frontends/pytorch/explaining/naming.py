@@ -186,7 +186,9 @@ def _has_copies(words: Namer, flowing: Flowing, leaves: Sequence[Value]) -> bool
     others = {flowing.root(value) for value in flowing.wanted} - words.names.keys()
     given = (words.flow.outside[value.number] for value in others if value.maker == FROM_OUTSIDE)
     shapes = Counter[object](outside.meta.shape for outside in given if outside.role == "parameter")
-    wanted = Counter[object](words.flow.meta_of(leaf).shape for leaf in leaves)
+    # A parameter that a wrapper replaced is dead, and was not copied.
+    living = (leaf if words.flow.tensor_of(leaf) is not None else None for leaf in leaves)
+    wanted = Counter[object](None if leaf is None else words.flow.meta_of(leaf).shape for leaf in living)
     return len(leaves) >= _FEWEST_COPIED and not wanted - shapes
 
 

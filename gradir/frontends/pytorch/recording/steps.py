@@ -312,7 +312,7 @@ class FiniteResults:
         for number, tensor in enumerate(outputs):
             is_checked = is_of_data or self.checks_all or tensor.dtype is torch.float16
             # Some tensors have no such operation, for instance nested ones or those in float8.
-            with suppress(RuntimeError), without_overrides():
+            with suppress(RuntimeError), without_dispatch_modes(), without_overrides():
                 if is_checked and _has_readable_values(tensor):
                     self._found.append((Value(step, number), tensor.isfinite().all()))
 
