@@ -24,11 +24,13 @@ from msgspec.structs import replace  # noqa: E402
 from real_models import MODELS, row, versions  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture  # noqa: E402
+from gradir.frontends.pytorch.reading.assemble import LiveGraph  # noqa: E402
+from gradir.frontends.pytorch.target import capture_target  # noqa: E402
 from gradir.ir import Graph, Node  # noqa: E402
 from gradir.ir.totals import totals  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402
 from gradir.passes import fold, scope_depth  # noqa: E402
+from gradir.request import CaptureRequest  # noqa: E402
 
 nn = torch.nn
 
@@ -247,7 +249,7 @@ def test_a_wrong_scope_would_be_found() -> None:
 
 def test_a_wrong_edge_would_be_found() -> None:
     x = torch.arange(3.0, requires_grad=True)
-    live = capture(x.exp() * x.sin())
+    live = capture_target(CaptureRequest(target=x.exp() * x.sin()))
     product = live.graph.nodes["mul:1"]
     swapped = {**live.graph.nodes, "mul:1": replace(product, inputs=product.inputs[::-1])}
     assert Flow(live._replace(graph=Graph.of(swapped.values()))).faults == [

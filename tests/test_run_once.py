@@ -144,42 +144,11 @@ class ReadsOnce(torch.autograd.Function):
         return gradient * 2 + 0 * x
 
 
-class RunsItsOwnGraph(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.given = x
-        with torch.enable_grad():
-            ctx.x = x.detach().requires_grad_()
-            ctx.y = ctx.x * 2
-        return ctx.y.detach()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        torch.autograd.backward(ctx.y, gradient)
-        return ctx.x.grad
-
-
-class KeepsItsInput(RunsItsOwnGraph):
-    """The graph of its input is that of the program."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.given = x
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2 + 0 * (ctx.given.detach().grad or 0)
-
-
 LEAVES_NONE = (
     ", so that verifying would leave no graph for a backward of your own: {}verify with keep_graph=False, which uses "
     "the graph up"
 )
-ONCE = [
-    (Freeing, "freeing:1: frees storages in its backward"),
-    (RunsItsOwnGraph, "runs_its_own_graph:1: may use up a graph of its own in its backward"),
-]
+ONCE = [(Freeing, "freeing:1: frees storages in its backward")]
 if hasattr(torch.autograd.Function, "clear_saved_tensors_on_access"):
     ONCE.append(
         (ReadsOnce, "reads_once:1: has clear_saved_tensors_on_access, and can read its saved tensors only once")
@@ -205,13 +174,6 @@ def test_what_runs_once_is_verified_where_the_graph_need_not_last(function: Any,
     assert x.grad is None
     with pytest.raises(RuntimeError, match="second time"):
         out.backward()
-
-
-def test_a_function_that_keeps_its_input_is_verified() -> None:
-    x = leaf(2)
-    out = KeepsItsInput.apply(x.exp()).sum()
-    assert gradir.verify(out).mismatches == ()
-    out.backward()
 
 
 def selective(model: nn.Module, x: Any) -> Any:

@@ -152,6 +152,8 @@ class _Run:
         self._seeing: Mapping[str, Running] = {}
         self._is_written = self._has_stopped = self._has_started = self._is_left = False
         self._process = os.getpid()
+        # The watchdog and the main thread may both have a reason to write; a handler interrupts the latter.
+        self._writing = threading.RLock()
         # A script that never steps has no later collectives to record.
         self._timer = threading.Timer(_LONGEST_STEP, _end, [0])
         self._timer.daemon = True
@@ -222,14 +224,16 @@ class _Run:
 
     def _stop(self, why: str) -> bool:
         """Write the collectives and end a process that waits or must end; return whether it ends by itself."""
-        if not self._has_stopped and (reason := self._try_to_write_stopped(why)) not in ("", "starts"):
-            _end(0 if reason in _NO_FAILURE else TROUBLE)
-        return self._has_stopped
+        with self._writing:
+            if not self._has_stopped and (reason := self._try_to_write_stopped(why)) not in ("", "starts"):
+                _end(0 if reason in _NO_FAILURE else TROUBLE)
+            return self._has_stopped
 
     def _try_to_write_stopped(self, why: str, error: BaseException | None = None) -> str:
         """Write as `_write_stopped` does, but report errors, which must not hide the script's or end the watchdog."""
         try:
-            return self._write_stopped(why, error)
+            with self._writing:
+                return self._write_stopped(why, error)
         except Exception as own:  # noqa: BLE001
             report(str(own))
             return why

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -24,7 +24,6 @@ from gradir.frontends.pytorch.private import own_buffers, without_dispatch_modes
 from gradir.frontends.pytorch.reading import reach
 from gradir.frontends.pytorch.reading.distributed import sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
-from gradir.frontends.pytorch.reading.outputs import tensors_of
 from gradir.frontends.pytorch.reading.saved import clears_on_access
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import closure_variables, find_reachable, replace_attribute
@@ -167,7 +166,7 @@ def refuse_single_use(live: LiveGraph) -> None:
     """Refuse a graph with a function whose backward pass visibly runs only once."""
     seen: set[int] = set()
     for fn, node_id in live.grad_fns.items():
-        reason, remedy = _explain_single_use(fn, live.grad_fns) if isinstance(fn, FunctionCtx) else ("", "")
+        reason, remedy = _explain_single_use(fn) if isinstance(fn, FunctionCtx) else ("", "")
         saved = live.graph.nodes[node_id].saved
         if not reason and any(slot.state == "hooked" for slot in saved) and _is_selective(fn, seen):
             reason = "lies in a region of selective activation checkpointing, which runs backward once"
@@ -178,7 +177,7 @@ def refuse_single_use(live: LiveGraph) -> None:
             )
 
 
-def _explain_single_use(fn: GradFn, known: Container[GradFn]) -> tuple[str, str]:
+def _explain_single_use(fn: GradFn) -> tuple[str, str]:
     """Return why a backward pass runs only once, and a remedy for the user, or empty texts."""
     cls: Any = reach.class_of(fn)
     if clears_on_access(fn):
@@ -189,12 +188,8 @@ def _explain_single_use(fn: GradFn, known: Container[GradFn]) -> tuple[str, str]
         remedy = f"set {private.DONATES} = False before compiling, or "
         return "was compiled with donated buffers, which its backward can use once", remedy
     resizing, storages = {"resize_", private.RESIZE}, {"storage", "untyped_storage", private.TYPED_STORAGE}
-    named = [*map(reach.names_in, _own_functions(fn))]
-    if any(names & resizing and names & storages for names in named):
-        return "frees storages in its backward", ""
-    has_graph = any(each.grad_fn is not None and each.grad_fn not in known for each in tensors_of(vars(fn)))
-    runs = has_graph and any(names & {"backward", "grad"} for names in named)
-    return "may use up a graph of its own in its backward" if runs else "", ""
+    frees = any(names & resizing and names & storages for names in map(reach.names_in, _own_functions(fn)))
+    return "frees storages in its backward" if frees else "", ""
 
 
 def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
