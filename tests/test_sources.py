@@ -91,7 +91,7 @@ def test_a_given_name_is_before_the_variable() -> None:
     ("file", "shown"),
     [
         ("<eval_with_key>.7", "<eval_with_key>"),
-        ("<eval_with_key>.12 from /home/me/train.py:5 in forward", "<eval_with_key>"),
+        ("<eval_with_key>.12 from /code/train.py:5 in forward", "<eval_with_key>"),
         ("<lambdifygenerated-3>", "<lambdifygenerated>"),
         ("<string>", "<string>"),
         ("train-3.py", "train-3.py"),

@@ -251,12 +251,8 @@ def _find_zero_factor(step: Trace, updates: Iterable[_Update], moved: set[int]) 
     zeros = {leaf: f"`{leaf.name}`, which stays 0" for leaf, value in pairs if leaf in returned and not np.any(value)}
     used = {value.record for value in find_reachable([each.value for each in updates], _sources)}
     for record in step.flat.records:
-        literals = (
-            "the constant 0"
-            for each in record.inputs
-            if each.kind == "literal" and not np.any(np.asarray(each.literal))
-        )
-        zero = next(chain((zeros[each] for each in record.inputs if each in zeros), literals), None)
+        is_zero = any(each.kind == "literal" and not np.any(np.asarray(each.literal)) for each in record.inputs)
+        zero = next((zeros[each] for each in record.inputs if each in zeros), "the constant 0" if is_zero else None)
         if zero is None or record.native not in {"mul", "neg", *_CASTS} or "transpose" in record.context.phase:
             continue
         if record in used and any(_is_moved(each, moved) for each in record.inputs):
