@@ -13,52 +13,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from plugins import NO_OTHER_PLUGINS, PYTEST, gradir, installed, register
+from plugins import NO_OTHER_PLUGINS, PYTEST, folder, gradir, installed, python, register, said
 
 import gradir as package
 from gradir.spec import calling_on_import
 from gradir.vocabulary import Vocabulary
 
-__all__ = ["installed"]
+__all__ = ["folder", "installed"]
 
 ROOT = Path(__file__).parent.parent
 FRAMEWORKS = re.compile(r"torch(?!run)|jax|tensorflow|numpy", re.IGNORECASE)
 NODES = ["x", "y", "view:1", "add:1", "output"]
-
-SPEC = """
-import atexit, sys
-from terms import Term
-
-atexit.register(lambda: print("loaded", *sorted({"torch", "jax", "numpy"} & {*sys.modules}), file=sys.stderr))
-term = Term("x") + Term("y").view()
-number = 3
-
-def make():
-    return term
-
-def fails():
-    raise ValueError("no term")
-"""
-
-
-@pytest.fixture
-def folder(installed: Path, tmp_path: Path) -> Path:
-    (tmp_path / "spec.py").write_text(SPEC)
-    return tmp_path
-
-
-def python(plugins: Path, code: str, *more: str | Path) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join(map(str, (*more, plugins)))
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUTF8": "1"}
-    command = [sys.executable, "-c", f"import sys, gradir\nfrom gradir import GradirError\n{code}"]
-    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=60, check=False)
-
-
-def said(plugins: Path, call: str, *more: str | Path) -> str:
-    """What an error says, which is one line and one of gradir's."""
-    done = python(plugins, f"try: {call}\nexcept GradirError as error: print(error)", *more)
-    assert done.stdout.count("\n") == 1, done
-    return done.stdout.rstrip()
 
 
 def test_an_object_is_captured_by_the_front_end_that_claims_it(installed: Path) -> None:

@@ -2,51 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from plugins import gradir, installed, register
+from plugins import folder, gradir, installed, python, register, said
 
-__all__ = ["installed"]
-
-SPEC = """
-import atexit, sys
-from terms import Term
-
-atexit.register(lambda: print("loaded", *sorted({"torch", "jax", "numpy"} & {*sys.modules}), file=sys.stderr))
-term = Term("x") + Term("y").view()
-number = 3
-
-def make():
-    return term
-
-def fails():
-    raise ValueError("no term")
-"""
-
-
-@pytest.fixture
-def folder(installed: Path, tmp_path: Path) -> Path:
-    (tmp_path / "spec.py").write_text(SPEC)
-    return tmp_path
-
-
-def python(plugins: Path, code: str, *more: str | Path) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join(map(str, (*more, plugins)))
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUTF8": "1"}
-    command = [sys.executable, "-c", f"import sys, gradir\nfrom gradir import GradirError\n{code}"]
-    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=60, check=False)
-
-
-def said(plugins: Path, call: str, *more: str | Path) -> str:
-    """What an error says, which is one line and one of gradir's."""
-    done = python(plugins, f"try: {call}\nexcept GradirError as error: print(error)", *more)
-    assert done.stdout.count("\n") == 1, done
-    return done.stdout.rstrip()
-
+__all__ = ["folder", "installed"]
 
 FRONTEND = """\
 class Frontend:

@@ -100,3 +100,41 @@ def recipe(name: str) -> Any:
     code = found.replace("from __future__ import annotations", "")
     exec(compile(code, name, "exec", dont_inherit=True), namespace)
     return namespace[name]()
+
+
+SPEC = """
+import atexit, sys
+from terms import Term
+
+atexit.register(lambda: print("loaded", *sorted({"torch", "jax", "numpy"} & {*sys.modules}), file=sys.stderr))
+term = Term("x") + Term("y").view()
+number = 3
+
+def make():
+    return term
+
+def fails():
+    raise ValueError("no term")
+"""
+
+
+@pytest.fixture
+def folder(installed: Path, tmp_path: Path) -> Path:
+    """A folder with ``spec.py``, a program of the front-end in the plug-in."""
+    (tmp_path / "spec.py").write_text(SPEC)
+    return tmp_path
+
+
+def python(plugins: Path, code: str, *more: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run code with gradir and the plug-ins in another process."""
+    paths = os.pathsep.join(map(str, (*more, plugins)))
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUTF8": "1"}
+    command = [sys.executable, "-c", f"import sys, gradir\nfrom gradir import GradirError\n{code}"]
+    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=60, check=False)
+
+
+def said(plugins: Path, call: str, *more: str | Path) -> str:
+    """What an error says, which is one line and one of gradir's."""
+    done = python(plugins, f"try: {call}\nexcept GradirError as error: print(error)", *more)
+    assert done.stdout.count("\n") == 1, done
+    return done.stdout.rstrip()
