@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final, cast
 
@@ -80,7 +81,7 @@ class ShownPaths:
     """
 
     def __init__(self) -> None:
-        self._roots = _standard_folders()
+        self._roots = [*_standard_folders()]
         # The working directory may no longer exist.
         with suppress(OSError):
             self._roots.append(Path.cwd())
@@ -117,9 +118,11 @@ def is_installed(filename: str) -> bool:
     return any(True for _ in _package_folders(path)) or any(path.is_relative_to(root) for root in _standard_folders())
 
 
-def _standard_folders() -> list[Path]:
+# Python reads its paths anew at each call, which takes 0.25 ms.
+@cache
+def _standard_folders() -> tuple[Path, ...]:
     paths = sysconfig.get_paths()
-    return [Path(paths[name]) for name in ("stdlib", "platstdlib") if paths.get(name)]
+    return tuple(Path(paths[name]) for name in ("stdlib", "platstdlib") if paths.get(name))
 
 
 def _package_folders(path: Path) -> Iterator[Path]:
