@@ -163,3 +163,49 @@ def test_the_advice_for_ctc_gives_a_finite_gradient() -> None:
     assert cause.advice.startswith("pass zero_infinity=True")
     F.ctc_loss(scores.log_softmax(-1), targets, *lengths, zero_infinity=True).backward()
     assert scores.grad.isfinite().all()
+
+
+def divergence(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    return (p * (p / q).log()).sum()  # HERE
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda loss, term: loss + 0.1 * term,
+        lambda loss, term: sum([loss, -term, term]),
+        lambda loss, term: torch.stack([loss, term]).mean(),
+        lambda loss, term: loss.mul_(2).add_(term),
+    ],
+)
+def test_a_term_of_data_that_makes_the_loss_nan_is_reported_at_its_line(
+    add: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    model = nn.Linear(4, 1)
+    with gradir.record(model, flow=True) as rec:
+        term = divergence(torch.tensor([0.2, 0.8, 0.0]), torch.tensor([0.5, 0.5, 0.0]))
+        loss = add(model(torch.randn(6, 4)).square().mean(), term)
+    (cause,) = rec.explain(loss).causes
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert (cause.kind, cause.level, cause.op) == ("loss_undefined", "error", "div")
+    assert cause.source is not None
+    assert cause.source.line == find_marked_line(divergence)
+
+
+def test_infinite_data_whose_infinity_ends_is_not_blamed() -> None:
+    x = torch.arange(3.0, requires_grad=True)
+    with gradir.record(flow=True) as rec:
+        mask = torch.tensor([0.0, 1.0, 1.0]).log()
+        loss = (x + mask).softmax(0).square().sum() + torch.tensor(2.0).sub(3).log()  # HERE
+    (cause,) = rec.explain(loss, params={"x": x}).causes
+    assert (cause.kind, cause.op) == ("loss_undefined", "log")
+    assert cause.source is not None
+    assert cause.source.line == find_marked_line(test_infinite_data_whose_infinity_ends_is_not_blamed)
+
+
+def test_masked_logits_are_no_loss_that_is_infinite() -> None:
+    model = nn.Linear(4, 3)
+    with gradir.record(model, flow=True) as rec:
+        logits = model(torch.randn(6, 4)).masked_fill(torch.tensor([True, False, False]), -torch.inf)
+    assert rec.explain(logits).causes == ()

@@ -191,6 +191,31 @@ def test_the_first_gradient_that_is_not_finite_is_reported_with_what_made_it(
     assert cause.detail in {detail.format(line=each) for each in lines}
 
 
+@pytest.mark.parametrize(
+    ("term", "op", "detail"),
+    [
+        (lambda data: jnp.log(data / data).sum(), "div", "its divisor is 0 somewhere (0 / 0)"),
+        (lambda data: jnp.exp(data + 100), "exp", "its result is too large for its dtype somewhere"),
+        (lambda data: lax.scan(lambda c, x: (c + jnp.log(x), c), 0.0, data)[0], "log", INFINITE),
+        (lambda data: jnp.sin(data * jnp.nan), "mul", ""),
+    ],
+)
+def test_a_term_of_data_that_makes_the_loss_nan_is_reported_at_its_line(term: Compute, op: str, detail: str) -> None:
+    def loss(p: Any, data: Any) -> Any:
+        return (p["a"] ** 2).sum() + term(data).sum()
+
+    found = gradir.explain(loss, {"a": X}, jnp.zeros(3))
+    assert found.statuses == {"a": "reached"}
+    (cause,) = found.causes
+    assert (cause.kind, cause.level, cause.op, cause.detail) == ("loss_undefined", "error", op, detail)
+    assert cause.source is not None
+    assert cause.source.line == term.__code__.co_firstlineno
+
+
+def test_masked_logits_are_no_loss_that_is_infinite() -> None:
+    assert not gradir.explain(lambda p: jnp.where(jnp.array([True, False, True]), p, -jnp.inf), X).causes
+
+
 SAFE: list[Compute] = [
     lambda x: jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1.0)), 0.0),
     lambda x: jnp.sqrt(x + 1e-6),

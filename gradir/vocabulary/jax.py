@@ -82,6 +82,7 @@ JAX_ADVICE: Final[Mapping[str, str]] = {
     "and leave such rows out of the loss",
     "born": "keep the input of {op} inside its range, by jnp.clip or a small number added before it, or compute it in "
     "a wider dtype",
+    "loss_undefined": "keep the input of {op} inside its range, by jnp.clip or a small number added before it",
     "born exp": "bound the input of exp, as by jnp.minimum(x, 20), or stay in log space, as jax.nn.logsumexp does",
     **dict.fromkeys(("born log", "born log1p"), "keep the input of {op} above 0, as by jnp.maximum(x, 1e-6)"),
     "nonfinite_input": "look for values that are not finite in the data, such as by jnp.isfinite(x).all(), and replace "

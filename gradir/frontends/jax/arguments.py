@@ -168,11 +168,14 @@ def draw_leaves(leaves: Sequence[Any]) -> list[Any]:
     return [leaf if are_known([leaf]) else _draw_leaf(leaf, place) for place, leaf in enumerate(leaves)]
 
 
-def compute_gradients(fn: Callable[[Any, Any], Any], given: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Run a real backward pass from the sum of all outputs, and return the gradients of the leaves."""
+def compute_gradients(
+    fn: Callable[[Any, Any], Any], given: Sequence[Any], others: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Run a real backward pass from the sum of all outputs; return these and the gradients of the leaves."""
     try:
         # Compiling it takes a tenth of the time of running operation by operation.
-        return list(jax.jit(partial(_run_backward, fn))([*given], [*others]))
+        outputs, gradients = jax.jit(partial(_run_backward, fn))([*given], [*others])
+        return jax.tree_util.tree_leaves(outputs), [*gradients]
     except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
         raise CaptureError(f"the backward cannot run: {plain_text(' '.join(str(error).split())[:_LONGEST])}") from error
 
@@ -193,7 +196,7 @@ def _run_backward(fn: Callable[[Any, Any], Any], given: list[Any], others: list[
         return np.zeros(output.shape, jax.dtypes.float0)
 
     outputs, pull = jax.vjp(lambda given: fn(given, others), given)
-    return pull(jax.tree_util.tree_map(seed_for, outputs))[0]
+    return outputs, pull(jax.tree_util.tree_map(seed_for, outputs))[0]
 
 
 def _draw_leaf(leaf: Any, place: int) -> Any:

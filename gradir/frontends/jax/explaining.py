@@ -22,7 +22,7 @@ from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.flatten import Record
 from gradir.frontends.jax.reading.flow import cut_kind, sources_of
 from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
-from gradir.frontends.jax.replay import Replay, Step, find_origins, find_untaken_conditional, replay_trace
+from gradir.frontends.jax.replay import Replay, Step, find_origins, find_untaken_conditional, is_lost, replay_trace
 from gradir.frontends.jax.traps import explain_nonfinite, explain_zero, operation_name
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import closure_variables, codes_in, find_reachable, join_paths
@@ -64,12 +64,15 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     causes += _find_captures(trace, statuses)
     norms: dict[str, float | str] = {}
     if not skipped.reason and trace.is_connected and not raises:
-        gradients = compute_gradients(trace.arguments.fn, *trace.arguments.values)
+        outputs, gradients = compute_gradients(trace.arguments.fn, *trace.arguments.values)
         pairs = zip(trace.differentiated, gradients, strict=True)
         norms = {value.name: _compute_norm(gradient) if value.is_live else "none" for value, gradient in pairs}
         reached = [name for name in norms if statuses[name] == "reached"]
         changed = {status: [name for name in reached if norms[name] == status] for status in _CHANGED}
-        replay = replay_trace(trace) if any(changed.values()) else None
+        lost = [output for output in outputs if is_lost(output) and not changed["nonfinite"]]
+        replay = replay_trace(trace) if lost or any(changed.values()) else None
+        if lost:
+            causes.append(_explain_loss(replay))
         for status, leaf_names in changed.items():
             statuses.update(dict.fromkeys(leaf_names, status))
             causes += _find_changes(trace, replay, status, leaf_names)
@@ -106,6 +109,16 @@ def _check_values(values: bool | None, trace: Trace) -> Examined:
     return Examined()
 
 
+def _explain_loss(replay: Replay | None) -> Cause:
+    """Return the cause of an infinite or NaN loss whose gradients are finite."""
+    lost = None if replay is None else replay.lost
+    if replay is None or lost is None or lost.maker is None:
+        return Cause("loss_undefined", "error", framework="jax")
+    why = explain_nonfinite(replay, lost.maker)
+    op, source, detail = plain_text(why.op), why.step.record.context.source, plain_text(why.detail)
+    return Cause("loss_undefined", "error", op, source=source, detail=detail, framework="jax")
+
+
 def _find_changes(trace: Trace, replay: Replay | None, status: Changed, names: Sequence[str]) -> Iterator[Cause]:
     """Yield a cause for each operation that makes gradients of some leaves zero, infinite or NaN."""
     origins = find_origins(replay, status) if replay is not None and names else {}
@@ -133,7 +146,11 @@ def _find_changes(trace: Trace, replay: Replay | None, status: Changed, names: S
             cause = Cause("not_chosen", _CHANGED[status], op, source=source, framework="jax")
         else:
             step = steps[record]
-            why = explain_zero(step, is_lost=replay.is_lost) if status == "zero" else explain_nonfinite(replay, step)
+            why = (
+                explain_zero(step, is_lost=replay.lost is not None)
+                if status == "zero"
+                else explain_nonfinite(replay, step)
+            )
             op, source, detail = plain_text(why.op), why.step.record.context.source, plain_text(why.detail)
             cause = Cause(why.kind, why.level, op, source=source, detail=detail, framework="jax")
         causes.setdefault(cause, []).extend(leaves_of[record])

@@ -107,9 +107,9 @@ class Replay:
         return self._cells[id(value)]
 
     @property
-    def is_lost(self) -> bool:
-        """Whether an output is infinite or NaN, so that every gradient is meaningless."""
-        return any(not bool(jnp.isfinite(self.cell(value).number).all()) for value in self._outputs)
+    def lost(self) -> Cell | None:
+        """An output that is infinite or NaN, so that every gradient is meaningless."""
+        return next((cell for cell in map(self.cell, self._outputs) if is_lost(cell.number)), None)
 
     def run(self) -> None:
         """Run all steps, and their backward pass with ones as gradients of the outputs."""
@@ -233,6 +233,12 @@ def find_nonfinite(number: Any) -> Any:
     if not (isinstance(number, (float, complex)) or is_inexact(number)):
         return np.zeros(np.shape(number), bool)
     return ~np.isfinite(np.asarray(number))
+
+
+def is_lost(loss: Any) -> bool:
+    """Return whether a loss is infinite or NaN."""
+    # The outputs of a model, such as masked logits, may be infinite on purpose.
+    return bool((find_nonfinite(loss) if np.ndim(loss) == 0 else np.not_equal(loss, loss)).any())
 
 
 def is_zero(number: Any) -> bool:

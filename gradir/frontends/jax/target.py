@@ -171,7 +171,7 @@ def _find_moved_leaves(live: LiveGraph) -> list[bool]:
         why = f"they are more than {_MOST:,}" if len(known) == len(sizes) else "the size of some is not known"
         warn(f"verified by tracing alone: no numbers are drawn for leaves that have none, since {why}")
         return [False] * len(given)
-    found = compute_gradients(live.trace.arguments.fn, draw_leaves(given), draw_leaves(others))
+    _, found = compute_gradients(live.trace.arguments.fn, draw_leaves(given), draw_leaves(others))
     return [bool(np.any(np.asarray(gradient) != 0)) for gradient in found]
 
 

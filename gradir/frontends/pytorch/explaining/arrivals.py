@@ -39,6 +39,8 @@ _SUBTRACTING: Final = ("LogSoftmax", "Native", "SafeSoftmax", "ScaledDotProduct"
 _MOST_ABOVE: Final = 20
 
 
+# Operations whose result is infinite or NaN if any entry of an input is.
+_ADDING: Final = frozenset({"add", "cat", "mean", "mul", "neg", "rsub", "stack", "sub", "sum"})
 # Kinds of which the values of the data may be the origin.
 _UNKNOWN_ORIGIN: Final = frozenset({"born", "nonfinite", "nonfinite_input"})
 # Functions that write a given number, such as the minus infinity of a mask, or none.
@@ -65,6 +67,12 @@ def _finding_of_broken(kind: str, step: Step) -> Finding:
     )
 
 
+def _is_lost(loss: torch.Tensor) -> bool:
+    values = read_stored_values(loss)
+    # The outputs of a model, such as masked logits, may be infinite on purpose.
+    return bool((values.isnan() if values.numel() > 1 else ~values.isfinite()).any())
+
+
 class Judge:
     """Explains the gradients that arrive at the leaves of a graph."""
 
@@ -87,8 +95,7 @@ class Judge:
         frozen = frozenset(recorded.values[name] for name in fixed)
         self._zeros = Zeros(recorded.flowing, recorded.words.names, starting, waiting, frozen)
         self._outputs = [found.tensor for found in live.captured if found.role == "output"]
-        # Whether the loss is infinite or NaN.
-        self._is_lost = not all(bool(torch.isfinite(read_stored_values(tensor)).all()) for tensor in self._outputs)
+        self._is_lost = any(map(_is_lost, self._outputs))
         self._undefined = traps.find_first_undefined(live.grad_fns) if self._is_lost else None
 
     def explain_loss(self) -> Finding | None:
@@ -98,8 +105,19 @@ class Judge:
         fn = self._undefined or self._births.find_first_nonfinite(next(iter(reversed(self._live.grad_fns))))
         if fn is not None:
             return self._make_finding("loss_undefined", fn, detail=traps.explain_undefined(fn))
-        step = self._find_first_broken(map(self._flow.find_value, self._outputs))
+        step = self._find_first_broken(self._find_terms())
         return Finding("loss_undefined") if step is None else _finding_of_broken("loss_undefined", step)
+
+    def _find_terms(self) -> set[Value]:
+        """Return the loss, and the values that make it infinite or NaN if they are so themselves."""
+        waiting = [value for value in map(self._flow.find_value, self._outputs) if value is not None]
+        found = {*waiting}
+        while waiting:
+            step = self._flow.step_of(waiting.pop())
+            if step is not None and operation_name(step).rstrip("_") in _ADDING:
+                waiting += {read.value for read in step.inputs} - found
+                found.update(waiting)
+        return found
 
     def _find_first_broken(self, values: Iterable[Value | None]) -> Step | None:
         """Return the first step with a checked result that is infinite or NaN."""

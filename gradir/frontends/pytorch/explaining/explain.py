@@ -327,8 +327,9 @@ class Search(Losses):
         for (kind, op, place, lasts, detail), names in names_of.items():
             is_alarm = lasts and (kind in BROKEN or any(map(self.is_trained, names)))
             self.tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
-        lost = None if any(cause.level == "error" for cause in self.causes) else judge.explain_loss()
-        if lost is not None:
+        kinds = {cause.kind for cause in self.causes if cause.level == "error"}
+        lost = judge.explain_loss() if kinds <= {"lost"} else None
+        if lost is not None and (lost.op or not kinds):
             self.tell(lost.kind, "error", lost.op, (), lost.place, detail=lost.detail)
 
     def _tell_overwritten(self, live: LiveGraph) -> bool:
