@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,25 @@ def test_a_program_is_run_by_what_a_test_runs(tmp_path: Path) -> None:
     assert subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == (
         "['a', 'b c'] typed\n4\n"
     )
+
+
+@pytest.mark.parametrize(
+    "end", ["import sys; sys.exit(3)", "signal.signal(number, signal.SIG_DFL); os.kill(os.getpid(), number)"]
+)
+def test_a_program_gets_the_signal_that_a_launcher_sends_it(end: str, tmp_path: Path) -> None:
+    code = f"""
+import os, signal, time
+def write(number, frame):
+    open("written", "w").close()
+    {end}
+signal.signal(signal.SIGTERM, write)
+print("ready", flush=True)
+time.sleep(60)
+"""
+    forked.program(tmp_path / "program", ["-c", code])
+    with subprocess.Popen([tmp_path / "program"], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+    assert (tmp_path / "written").exists()
+    assert process.returncode == (3 if "exit" in end else -signal.SIGTERM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,10 @@ def run_as(python: str, words: Sequence[str], address: str, settings: Mapping[st
     if settings_at_start(environment) != settings:
         os.execv(python, [python, *words])
     with ask(address, {"words": words, "cwd": os.getcwd(), "env": environment}, [0, 1, 2]) as connection:  # noqa: PTH109
+        # A launcher ends its processes so, and a rank then writes its file.
+        signal.signal(signal.SIGTERM, lambda number, _: connection.send(str(number).encode()))
         status = int(connection.recv(64))
     if status < 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)

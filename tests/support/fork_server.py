@@ -152,10 +152,11 @@ def _serve(listening: socket.socket) -> None:
             child, connection = _start(listening, running)
             running[os.pidfd_open(child)] = child, connection
         for descriptor, (child, connection) in list(running.items()):
-            is_left = connection.fileno() in ready
-            if is_left:
-                os.kill(child, signal.SIGKILL)
-            if is_left or descriptor in ready:
+            sent = connection.recv(64) if connection.fileno() in ready else None
+            if sent is not None:
+                # A client sends the signals that it gets, and nothing when it ends.
+                os.kill(child, int(sent or signal.SIGKILL))
+            if sent == b"" or descriptor in ready:
                 del running[descriptor]
                 os.close(descriptor)
                 _, ended = os.waitpid(child, 0)
