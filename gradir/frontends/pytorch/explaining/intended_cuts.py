@@ -21,7 +21,8 @@ from gradir.frontends.pytorch.explaining.roles import (
     Use,
     is_plain,
 )
-from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
+from gradir.frontends.pytorch.private import SPECTRAL_NORM
+from gradir.frontends.pytorch.reading.members import is_training
 from gradir.frontends.pytorch.reading.tensors import read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SHOWING, Read, Step, Value, plain_name
 from gradir.frontends.walks import find_reachable
@@ -106,16 +107,13 @@ class Followers:
     def _only_evaluate(self, lacking: Sequence[Value]) -> bool:
         learning = (each for leaf, each in self._modules.items() if id(self._flow.tensor_of(leaf)) in self._reached)
         modules = [self._modules.get(leaf) for leaf in lacking]
-        return any(map(_is_training, learning)) and all(each is not None and not _is_training(each) for each in modules)
+        has_training = any(each is not None and is_training(each) for each in learning)
+        return has_training and all(each is not None and not is_training(each) for each in modules)
 
     @cached_property
     def _modules(self) -> dict[Value, nn.Module | None]:
         calls = {leaf: self._flow.steps[index].call for leaf, index in self._flowing.first_takers.items()}
         return {leaf: None if call is None else call.module for leaf, call in calls.items()}
-
-
-def _is_training(module: nn.Module | None) -> bool:
-    return module is not None and fields_of(module).get("training") is True
 
 
 def _read_values(tensor: torch.Tensor) -> torch.Tensor:

@@ -290,26 +290,22 @@ class NodeType:
 
 
 class NodeTypes:
-    """Inspects each type of grad_fn once; ``by_type`` has the types that stand for one operation."""
+    """Inspects each type of grad_fn once; ``by_type`` has a name in place of a type for several operations."""
 
     def __init__(self, symbols: Callable[[object], str] = str, groups: Groups | None = None) -> None:
         self._symbols = symbols
         self._groups = Groups() if groups is None else groups
-        self.by_type: dict[type, NodeType] = {}
-        self._by_name: dict[str, NodeType] = {}
+        self.by_type: dict[type | str, NodeType] = {}
 
     def of(self, fn: GradFn) -> NodeType:
         """Return the type of a grad_fn."""
         kind = type(fn)
-        if kind.__name__ != private.UNTYPED_NODE:
-            if kind not in self.by_type:
-                self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols, self._groups)
-            return self.by_type[kind]
         # C++ nodes without their own Python type share one, and differ by name only.
-        name = fn.name()
-        if name not in self._by_name:
-            self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols, self._groups)
-        return self._by_name[name]
+        key = fn.name() if kind.__name__ == private.UNTYPED_NODE else kind
+        if key not in self.by_type:
+            native = native_name(key) if isinstance(key, str) else kind.__name__
+            self.by_type[key] = _inspect(kind, plain_text(native), self._symbols, self._groups)
+        return self.by_type[key]
 
 
 def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> NodeType:

@@ -152,14 +152,12 @@ def leave_unchanged(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Cal
         yield leave
 
 
-@contextmanager
-def remove_afterwards(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
-    """Remove hooks at the end of a block."""
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+def remove_afterwards(hooks: Iterable[RemovableHandle]) -> ExitStack:
+    """Return a context that removes hooks at its end."""
+    entered = ExitStack()
+    for hook in hooks:
+        entered.enter_context(hook)
+    return entered
 
 
 def _run_backward(backward: Callable[[], None]) -> Counter[str]:
