@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import torch
 from torch import nn
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import name_of, storage_handle, without_overrides
+from gradir.frontends.pytorch.private import FLAT_PARAMETER, name_of, storage_handle, without_overrides
 from gradir.frontends.pytorch.reading.members import ModuleMap, iter_module_tensors, modules_at
 from gradir.frontends.pytorch.reading.outputs import attributes_of
 from gradir.frontends.texts import plain_text, plain_texts, text_of
@@ -170,6 +172,39 @@ def extent_of(tensor: torch.Tensor) -> Extent:
     length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
     start, size = int(tensor.storage_offset()), tensor.element_size()
     return Extent(start * size, (start + int(length)) * size)
+
+
+class FlatParameters:
+    """The flat, one-dimensional parameters among some leaves."""
+
+    def __init__(self, leaves: Iterable[torch.Tensor]) -> None:
+        found: defaultdict[int, list[Extent]] = defaultdict(list)
+        self._whole: set[tuple[int, Extent]] = set()
+        for leaf in leaves:
+            storage = storage_of(leaf)
+            if storage is not None and leaf.dim() == 1 and isinstance(leaf, nn.Parameter):
+                extent = extent_of(unwrap_tensor(leaf))
+                found[storage].append(extent)
+                if getattr(leaf, FLAT_PARAMETER, False):
+                    self._whole.add((storage, extent))
+        self._starts, self._ends = dict[int, list[int]](), dict[int, list[int]]()
+        for storage, extents in found.items():
+            self._starts[storage] = sorted(extent.start for extent in extents)
+            # The largest end of each extent and all before it.
+            self._ends[storage] = list(accumulate((extent.end for extent in sorted(extents)), max))
+
+    def contain(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor is a part of a flat parameter."""
+        storage = storage_of(tensor)
+        if storage is None or storage not in self._starts:
+            return False
+        extent = extent_of(unwrap_tensor(tensor))
+        starts, ends = self._starts[storage], self._ends[storage]
+        # Only FSDP makes flat parameters with a part as long as the whole. Otherwise such a tensor is a detached copy.
+        before, until = bisect_left(starts, extent.start), bisect_right(starts, extent.start)
+        if before and ends[before - 1] >= extent.end:
+            return True
+        return bool(until and ends[until - 1] > extent.end) or (storage, extent) in self._whole
 
 
 # The classes that wrap no other tensor.

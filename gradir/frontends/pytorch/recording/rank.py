@@ -28,15 +28,7 @@ from gradir.frontends.pytorch.reading.distributed import (
     sharding_groups,
 )
 from gradir.frontends.pytorch.reading.members import has_parameters, iter_named_parameters
-from gradir.frontends.pytorch.reading.tensors import (
-    Modules,
-    Owned,
-    checksum,
-    modules_below,
-    ones_for,
-    storage_of,
-    unwrap_tensor,
-)
+from gradir.frontends.pytorch.reading.tensors import Modules, Owned, checksum, modules_below, storage_of, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.collectives import OperandNames
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
@@ -175,9 +167,8 @@ class Exchanged:
             return live
         exchange = next(iter(self._exchanges.values()))
         with ExchangeMode(exchange, sends=False), torch.autograd.set_multithreading_enabled(False):
-            tensors = [entry.tensor for entry in live.captured if entry.role == "output"]
             try:
-                torch.autograd.backward(tensors, list(map(ones_for, tensors)))
+                torch.autograd.backward(*live.starts_and_seeds())
             except Exception as error:
                 why = "the collectives of backward are found by one in which nothing is sent, which failed"
                 raise CaptureError(f"{why}: {describe_error(error)}") from error

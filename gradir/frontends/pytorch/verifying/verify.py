@@ -19,9 +19,7 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.attributes import MetadataReader, bare_name
 from gradir.frontends.pytorch.reading.distributed import is_in_process_group
-from gradir.frontends.pytorch.reading.outputs import start_of
 from gradir.frontends.pytorch.reading.reach import find_hiding_functions, find_reachable_leaves
-from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying import untouched
 from gradir.frontends.walks import replace_attribute
@@ -93,8 +91,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """
     is_grouped = is_in_process_group()
     with _convert_errors():
-        outputs = [captured.tensor for captured in live.captured if captured.role == "output"]
-        seeds, starts = [*map(ones_for, outputs)], [*map(start_of, outputs)]
+        starts, seeds = live.starts_and_seeds()
     # The garbage collector would traverse the hooks and the whole graph, which takes longer than the rest.
     with pause_gc(), leave_unchanged(live, keep_graph=keep_graph) as leave:
         watch = _Watch(leave)
