@@ -12,15 +12,7 @@ import torch
 from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import At, Flowing, Stop
-from gradir.frontends.pytorch.explaining.roles import (
-    SAME_VALUES,
-    STOP_GRADIENT,
-    STRAIGHT_THROUGH,
-    Roles,
-    Sums,
-    Use,
-    is_plain,
-)
+from gradir.frontends.pytorch.explaining.roles import SAME_VALUES, STOP_GRADIENT, Roles, Sums, Use, is_plain
 from gradir.frontends.pytorch.private import SPECTRAL_NORM
 from gradir.frontends.pytorch.reading.members import is_training
 from gradir.frontends.pytorch.reading.tensors import read_stored_values, unwrap_tensor
@@ -143,7 +135,7 @@ _OF_ROLES: Final = (
 )
 
 # The arithmetic alone shows these patterns, no matter which leaves get a gradient.
-_BY_THEMSELVES: Final = frozenset({STRAIGHT_THROUGH, "subtracted maximum"})
+_BY_THEMSELVES: Final = frozenset({"straight-through", "subtracted maximum"})
 
 
 class IntendedCuts:
