@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from gradir.ir.ids import split_id
+from gradir.ir.memo import group_by_key
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, pluralize, short_bytes, size_text, word
 from gradir.review import wording
@@ -192,9 +193,7 @@ def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
     rest = "" if len(paths) == 1 else ", and so for each" if list(paths) == of else f", and so for {ranges(paths)}"
     readers: dict[str, list[str]] = {}
     for change in (changes[at] for at in finding.changes[0]):
-        fields: dict[tuple[str, str], list[str]] = {}
-        for name, before, after in field_texts(change):
-            fields.setdefault((before, after), []).append(name)
+        fields = group_by_key(((before, after), name) for name, before, after in field_texts(change))
         edges = "; ".join(f"{', '.join(names)}: {before} -> {after}" for (before, after), names in fields.items())
         readers.setdefault(edges, []).append(change_text(change, summary=False))
     texts = [

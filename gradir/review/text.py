@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal
 
 from gradir.diffs.compare import compare
+from gradir.ir.memo import group_by_key
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import pluralize, word
 from gradir.review import wording
@@ -231,9 +232,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     if all(conflict.subject == "graph" for conflict in conflicts):
         reasons = "".join(f"{conflict.reason}; from ours to theirs:\n" for conflict in conflicts)
         return reasons + render(review_graphs(ours, theirs))
-    modules: dict[str, list[Conflict]] = {}
-    for conflict in conflicts:
-        modules.setdefault(conflict.module, []).append(conflict)
+    modules = group_by_key((conflict.module, conflict) for conflict in conflicts)
     sides: list[Changes] = [
         {
             (change.subject, change.kind == "added", change.old_id or change.id): change

@@ -20,6 +20,7 @@ from gradir.explanations.formats import Layout, cause_lines
 from gradir.explanations.model import Level
 from gradir.ir.frozen import NOTHING
 from gradir.ir.jsontext import json_text
+from gradir.ir.memo import group_by_key
 from gradir.ir.text import escape_unprintable, pluralize, shorten
 from gradir.watches import charts
 from gradir.watches.charts import Columns, Figure, Mark, Series, find_worst, format_memory, format_number, markup
@@ -96,9 +97,8 @@ class _Page:
 
     def data(self) -> object:
         columns = self.columns
-        findings: dict[str, list[str]] = {}
-        for finding in self.findings[:_MOST_FINDINGS]:
-            findings.setdefault(str(columns.place(finding.step)), []).append(escape_unprintable(finding.text))
+        shown = self.findings[:_MOST_FINDINGS]
+        findings = group_by_key((str(columns.place(each.step)), escape_unprintable(each.text)) for each in shown)
         lines = {
             each.key: [each.format(find_worst(group)) for group in columns.groups(each.values)] for each in self.lines
         }

@@ -18,6 +18,7 @@ from gradir.frontends.pytorch.reading.members import is_training
 from gradir.frontends.pytorch.reading.tensors import read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SHOWING, Read, Step, Value, plain_name
 from gradir.frontends.walks import find_reachable
+from gradir.ir.memo import group_by_key
 
 _Fingerprint: TypeAlias = "tuple[object, ...]"
 NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
@@ -145,11 +146,9 @@ class IntendedCuts:
         """Take the id() of each leaf that gets a gradient, and a function that returns the names of a leaf."""
         self._flow = flow = flowing.flow
         self._flowing, self._reached = flowing, reached
-        self._uses: dict[Value, list[Use]] = {}
-        for index, step in enumerate(flow.steps):
-            if not flowing.wanted.isdisjoint(flow.values_of_step(index)):
-                for slot, read in enumerate(step.inputs):
-                    self._uses.setdefault(read.value, []).append(Use(index, slot))
+        wanted = (at for at in range(len(flow.steps)) if not flowing.wanted.isdisjoint(flow.values_of_step(at)))
+        slots = ((at, slot, read.value) for at in wanted for slot, read in enumerate(flow.steps[at].inputs))
+        self._uses = group_by_key((value, Use(at, slot)) for at, slot, value in slots)
         self._averages = set(self._find_moved_leaves())
         self._sums, self._roles = Sums(flowing, self._uses), Roles(flowing)
         self._followers = Followers(flowing, reached, names_of)
