@@ -89,9 +89,7 @@ class Movements:
             length = 1 if self._optimizers.has_clipped else 2
             gradient = _first_gradient(optimizer)
             # Read the values last, since that waits for the device.
-            if before is not None and (
-                gradient is None or now is None or now[:length] != before[:length] or not gradient.any()
-            ):
+            if before and (gradient is None or (now or ())[:length] != before[:length] or not gradient.any()):
                 history.is_cleared = True
             history.stamp = None
 
@@ -187,7 +185,7 @@ class Movements:
             yield add_place(Cause("not_zeroed", "error", "zero_grad", names), self._backward)
 
     def _note_unchanged(self, history: _History, moved: Moved) -> None:
-        candidates: list[str] = []
+        unchanged: dict[str, _Unchanged] = {}
         for name, (tensor, movement) in moved.items():
             history.tensors[name] = tensor
             history.norms[name] = movement.norm or 0.0
@@ -195,11 +193,8 @@ class Movements:
                 # A parameter that has moved once may be at its optimum.
                 history.moved.add(name)
             if name not in history.moved and movement.norm is not None and math.isfinite(movement.norm):
-                candidates.append(name)
-        history.unchanged = {
-            name: history.unchanged.get(name) or _Unchanged(history.steps, _checksum(history.tensors[name]))
-            for name in candidates
-        }
+                unchanged[name] = history.unchanged.get(name) or _Unchanged(history.steps, _checksum(tensor))
+        history.unchanged = unchanged
 
     def _find_unchanged(self, optimizer: Optimizer, history: _History, least: int) -> Iterator[Cause]:
         names = [name for name, each in history.unchanged.items() if history.steps - each.since + 1 >= least]
