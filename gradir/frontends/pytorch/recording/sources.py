@@ -182,10 +182,8 @@ class ShownLines:
             place = bisect_right(lines, instruction, key=itemgetter(0)) - 1
             line = lines[place][2] if place >= 0 else None
             # Python 3.10 has no qualified names of code.
-            name = getattr(code, "co_qualname", code.co_name)
-            self._sources[key] = Source(
-                self._shown(code.co_filename), max(line or 0, 0), escape_unprintable(plain_text(name))
-            )
+            name = plain_text(getattr(code, "co_qualname", code.co_name))
+            self._sources[key] = Source(self._shown(code.co_filename), max(line or 0, 0), escape_unprintable(name))
         return self._sources[key]
 
 

@@ -21,9 +21,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import follow
 
 # torch's functions that register a parametrization, by id(), since code is slow to hash.
-_REGISTERING: Final = {
-    id(function.__code__) for function in (register_parametrization, orthogonal, spectral_norm, weight_norm)
-}
+_REGISTERING: Final = {id(each.__code__) for each in (register_parametrization, orthogonal, spectral_norm, weight_norm)}
 
 
 class Frame(NamedTuple):
