@@ -17,6 +17,7 @@ from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_num
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.walks import follow
 from gradir.ir.memo import group_by_key
 
 
@@ -39,10 +40,7 @@ class Dominators:
 
     def of(self, fn: GradFn) -> Iterator[GradFn]:
         """Yield the functions that every path to a function goes through, the nearest first."""
-        found = self._nearest[fn][1]
-        while found is not None:
-            yield found
-            found = self._nearest[found][1]
+        return follow(self._nearest[fn][1], lambda each: self._nearest[each][1])
 
     def _find_common(self, one: GradFn | None, other: GradFn | None) -> GradFn | None:
         while one is not other and one is not None and other is not None:

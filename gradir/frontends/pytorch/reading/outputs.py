@@ -23,6 +23,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from gradir.errors import CaptureError, warn
 from gradir.frontends.pytorch import private
 from gradir.frontends.texts import text_of
+from gradir.frontends.walks import follow
 
 _DEEPEST: Final = 1_000
 # An object that refers to the whole program would cost more than its capture.
@@ -49,10 +50,7 @@ class Leaf(NamedTuple):
     @property
     def path(self) -> str:
         """The place in the outputs, empty for a single output."""
-        keys, steps = list[str](), self.steps
-        while steps is not None:
-            keys.append(text_of(steps.key))
-            steps = steps.above
+        keys = [text_of(step.key) for step in follow(self.steps, lambda step: step.above)]
         return ".".join(reversed(keys))
 
 
