@@ -67,9 +67,10 @@ def measure_grad_fields(tensors: Mapping[str, torch.Tensor]) -> dict[str, float 
     return {name: size.value for name, size in sizes.items() if size is not None}
 
 
-def run_backward(
-    live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]
-) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+LeafGradient: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
+
+
+def run_backward(live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]) -> list[LeafGradient]:
     """Run a backward pass and return each leaf with its gradient; ``register`` adds the hooks for it."""
     leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs only in a backward pass that accumulates gradients.

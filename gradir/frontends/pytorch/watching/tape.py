@@ -129,9 +129,7 @@ class Tape(FunctionMode):
             place = max(len(now) - above, 0)
             set_modes([*now[:place], self, *now[place:]])
 
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_other = type(func) is MethodWrapperType or torch.compiler.is_compiling() or not torch.is_grad_enabled()
         if self.is_paused or is_other:
             return func(*args, **(kwargs or {}))
