@@ -344,8 +344,7 @@ def neutral_name(native: str) -> str:
     >>> [neutral_name(n) for n in ("AddmmBackward0", "MaxPool2DWithIndicesBackward0", "TanhBackwardBackward0")]
     ['addmm', 'max_pool2d_with_indices', 'tanh_backward']
     """
-    stem = _SUFFIX.sub("", native) or native
-    return _WORDS.sub("_", stem).lower()
+    return _WORDS.sub("_", _SUFFIX.sub("", native) or native).lower()
 
 
 _ACCUMULATE_OP: Final = neutral_name(private.ACCUMULATOR)

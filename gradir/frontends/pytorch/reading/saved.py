@@ -232,7 +232,7 @@ class SavedReader:
         nbytes: int | torch.SymInt = storage.nbytes()
         # The size may be symbolic.
         size = nbytes if type(nbytes) is int else None
-        owner = self._tensors.owner_of(handle)
+        owner = self._tensors.owners.get(handle)
         if isinstance(owner, Owned):
             owner = self._place(owner)
         self._storages[handle] = size, owner or storage_key(node_id, name)

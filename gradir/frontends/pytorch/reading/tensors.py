@@ -101,18 +101,15 @@ class TensorNodes:
         storages = list(map(storage_of, tensors))
         self.ids: dict[int, str] = {}
         self._storages = dict(zip(map(id, tensors), storages, strict=True))
-        self._owners: dict[int | None, Owned | str] = dict(zip(storages, owned, strict=True))
+        # The node of the leaf or buffer that owns a storage, or the module's tensor if it has no node yet.
+        self.owners: dict[int | None, Owned | str] = dict(zip(storages, owned, strict=True))
 
     def place(self, nodes: dict[str, torch.Tensor]) -> None:
         """Add the nodes of tensors; the first of several tensors owns the storage that they share."""
         tensors = nodes.values()
         self.ids.update(zip(map(id, tensors), nodes, strict=True))
         storages = [self._storages.get(id(tensor)) or storage_of(tensor) for tensor in tensors]
-        self._owners.update(zip(reversed(storages), reversed(nodes), strict=True))
-
-    def owner_of(self, storage: int) -> Owned | str | None:
-        """Return the node of the leaf or buffer that owns a storage, or the module's tensor if it has no node yet."""
-        return self._owners.get(storage)
+        self.owners.update(zip(reversed(storages), reversed(nodes), strict=True))
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:

@@ -189,7 +189,10 @@ class ShownLines:
 
 def _find_superseded(log: SourceLog) -> set[int]:
     """Return the indices of the calls whose instruction made its value in a later call."""
-    ends, found, later = log.timeline.ends(), set[int](), dict[int, int]()
+    numbers, frames = log.timeline.snapshot()
+    # The number at which each module call ended.
+    ends = {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
+    found, later = set[int](), dict[int, int]()
     for index in range(len(log.calls) - 1, -1, -1):
         call = log.calls[index]
         if call.within is MAYBE:
@@ -258,8 +261,7 @@ def _record_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __ini
     # Function modes do not see custom Functions, and programs keep `apply` in variables, so that replacing it does not
     # help. This runs when it makes the node.
     number = private.next_sequence_number() - private.NUMBERED_FIRST
-    is_compiling = torch.compiler.is_compiling()
-    for mode in [] if is_compiling else _RUNNING:
+    for mode in [] if torch.compiler.is_compiling() else _RUNNING:
         log = mode._log() if mode.thread == threading.get_ident() and not mode.is_paused else None
         if log is not None:
             log.record(number, number + 1, sys._getframe(1))

@@ -68,11 +68,6 @@ class Timeline:
         self.numbers.append(private.next_sequence_number())
         self.frames.append(frame)
 
-    def ends(self) -> dict[int, int]:
-        """Return the number at which each module call ended, by the id() of its frame."""
-        numbers, frames = self.snapshot()
-        return {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
-
     def snapshot(self) -> tuple[list[int], list[Frame | None]]:
         """Return the numbers and the frames so far; the thread may still run."""
         frames = self.frames.copy()
