@@ -18,6 +18,7 @@ from gradir.explanations.from_cuts import explain_cuts
 from gradir.explanations.model import Examined, Explanation
 from gradir.ir import Graph
 from gradir.ir.edges import postorder
+from gradir.ir.memo import group_by_key
 from gradir.ir.validate import problems
 from gradir.request import FEATURES, CaptureRequest
 from gradir.spec import Described, called, calling_on_import, parse_described
@@ -236,10 +237,7 @@ def _calling_once_loaded(feature: str, call: Callable[[str, protocols.Frontend],
             call(name, registry.frontend(name))
 
     # One framework may have several front-ends.
-    capable: dict[str, list[str]] = {}
-    for name, kind in claims.kinds().items():
-        if feature in kind.features:
-            capable.setdefault(kind.framework, []).append(name)
+    capable = group_by_key((kind.framework, name) for name, kind in claims.kinds().items() if feature in kind.features)
     for framework, names in capable.items():
         if sys.modules.get(framework) is not None:
             call_each(names)

@@ -20,6 +20,7 @@ from gradir.ir import AttrValue, Graph
 from gradir.ir.frozen import NOTHING
 from gradir.ir.json_documents import DocumentKind
 from gradir.ir.marks import OVERLAY, OVERLAYS, STEPS, VERDICT, Mark, flops, milliseconds
+from gradir.ir.memo import group_by_key
 from gradir.ir.text import escape_unprintable, number_text, pluralize, shorten, summarize_error
 
 __all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "apply_overlay", "costs", "decode", "encode"]
@@ -123,11 +124,8 @@ def apply_overlay(graph: Graph, overlay: Overlay, channel: str = "", *, with_oth
         raise ExportError(f"the overlay has no channel {channel!r}{did_you_mean(channel, by_name)}: it has {choices}")
     chosen = by_name[channel] if channel else overlay.channels[0]
     marks: dict[str, dict[str, AttrValue]] = {id_: {OVERLAY: tuple(mark)} for id_, mark in _marks(chosen)}
-    others: dict[str, list[Mark]] = {}
-    for each in overlay.channels if with_others else ():
-        for id_, mark in _marks(each) if each is not chosen else ():
-            others.setdefault(id_, []).append(mark)
-    for id_, found in others.items():
+    others = [each for each in overlay.channels if with_others and each is not chosen]
+    for id_, found in group_by_key(mark for each in others for mark in _marks(each)).items():
         marks.setdefault(id_, {})[OVERLAYS] = tuple(map(tuple, found))
     marked = {id_: replace(graph.nodes[id_], ext={**graph.nodes[id_].ext, **own}) for id_, own in marks.items()}
     graph = replace(graph, nodes={**graph.nodes, **marked})

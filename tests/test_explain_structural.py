@@ -183,6 +183,8 @@ FROM_THE_INPUT: list[tuple[str, nn.Module, Loss]] = [
     ("single", Attention(fused), lambda m: m(torch.randn(1, 1, 1, 3))),
     ("single", nn.Linear(3, 4), lambda m: (m(torch.randn(1, 3)).softmax(0) * torch.randn(1, 4)).sum()),
     ("single", nn.Linear(3, 4), lambda m: F.cross_entropy(m(x := torch.randn(1, 3)) @ m(x).t(), torch.zeros(1).long())),
+    # A mean leaves the dimension of the batch.
+    ("single", nn.Linear(3, 4), lambda m: (m(torch.randn(1, 3)).mean(1).softmax(0) * torch.randn(1)).sum()),
     ("dead factor", mlp(), lambda m: m[1:](m[0](torch.randn(5, 3)) - 100).square().mean()),
     ("factor", nn.Linear(3, 4, bias=False), lambda m: m(torch.zeros(5, 3)).sum()),
     ("factor", nn.Linear(3, 4), lambda m: (m(torch.randn(5, 3)) * (torch.randn(5, 1) > 100)).sum()),

@@ -15,19 +15,8 @@ from gradir.ir.marks import SIGNS, is_layer, overlay_mark, status, times
 from gradir.ir.model import NO_GRADIENT_ROLES
 from gradir.pictures import LARGE
 from gradir.protocols import Options
-from gradir_exporters._box_words import (
-    CONTEXT,
-    CUT,
-    LINES,
-    NO_VALUE,
-    OTHER,
-    ROLES,
-    UNREACHED,
-    Legend,
-    Words,
-    border,
-    inline_parameters,
-)
+from gradir_exporters import _box_words
+from gradir_exporters._box_words import CONTEXT, CUT, LINES, NO_VALUE, OTHER, ROLES, UNREACHED, Legend, Words, border
 from gradir_exporters._palette import overlay_legend, overlay_text
 
 _WIDTH: Final = 36
@@ -96,7 +85,7 @@ class Drawing:
     """The texts, roles, cuts and legend of a picture; the roles are those of nodes, a diff or an overlay."""
 
     def __init__(self, graph: Graph, options: PictureOptions, most_cuts: int) -> None:
-        graph, inline = inline_parameters(graph) if options.parameters == "inline" else (graph, {})
+        graph, inline = _box_words.inline_parameters(graph) if options.parameters == "inline" else (graph, {})
         self._graph, self._options = graph, options
         self._words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
         # A file may have any number of cuts, and drawing thousands of boxes takes long.

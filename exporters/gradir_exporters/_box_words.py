@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeGuard, cast
 from gradir.ir import Graph, Node, TensorMeta, marks
 from gradir.ir.edges import sources
 from gradir.ir.frozen import NOTHING
-from gradir.ir.memo import Memo
+from gradir.ir.memo import Memo, group_by_key
 from gradir.ir.model import Scope, first_known
 from gradir.ir.module_tree import class_text
 from gradir.ir.saved import whole_number
@@ -242,10 +242,7 @@ def inline_parameters(graph: Graph) -> tuple[Graph, dict[str, str]]:
     from gradir.passes.wiring import without
 
     nodes, accumulators = graph.nodes, vocabulary_of(graph).accumulators
-    users: dict[str, list[str]] = {}
-    for node in nodes.values():
-        for source in sources(node):
-            users.setdefault(source, []).append(node.id)
+    users = group_by_key((source, node.id) for node in nodes.values() for source in sources(node))
     inlined: set[str] = set()
     words: dict[str, list[str]] = {}
     for node in nodes.values():

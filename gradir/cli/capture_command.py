@@ -11,15 +11,9 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from gradir import api, files, forwards
+from gradir.cli import programs
 from gradir.cli.parser import Parser, add_output, parse_as
-from gradir.cli.programs import (
-    Loaded,
-    add_request_options,
-    add_verify_option,
-    capture_program,
-    running_program,
-    summarize_graph,
-)
+from gradir.cli.programs import Loaded, add_verify_option, capture_program, running_program, summarize_graph
 from gradir.cli.rank_files import fill_in_own_rank
 from gradir.cli.report import RAISED, one_line, report
 from gradir.cli.sources import is_program, refuse_program_options
@@ -57,7 +51,7 @@ _WORLD: Final = Annotated[int, Meta(ge=1, le=_MOST)]
 def add_options(parser: Parser) -> None:
     about = "program to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
     parser.add_argument("spec", metavar="PROGRAM", help=about)
-    add_request_options(parser, "capture", "program")
+    programs.add_request_options(parser, "capture", "program")
     add_verify_option(parser)
     _add_rank_options(parser)
     add_output(parser, "; {rank} and {world} are filled in")

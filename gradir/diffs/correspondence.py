@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -13,6 +12,7 @@ from gradir.diffs.matching.search import reference_ids
 from gradir.diffs.modules import Outline, RenamedModules
 from gradir.ir.edges import move_edges
 from gradir.ir.ids import FreeIds, mark_as_removed, split_last, storage_key
+from gradir.ir.memo import group_by_key
 from gradir.ir.module_tree import split_path
 
 if TYPE_CHECKING:
@@ -179,11 +179,7 @@ def find_renamed_storages(a: Graph, b: Graph, translate: Callable[[str], str]) -
 
 def _find_shared_slots(nodes: Collection[Node]) -> dict[str, list[tuple[str, str]]]:
     """Return the slots that share a storage, the one with its name first."""
-    found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-    for node in nodes:
-        for slot in node.saved:
-            if slot.storage:
-                found[slot.storage].append((node.id, slot.slot))
+    found = group_by_key((slot.storage, (node.id, slot.slot)) for node in nodes for slot in node.saved if slot.storage)
     if not found:
         return {}
     own = {

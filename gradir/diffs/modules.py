@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
 from gradir.diffs.sequences import cheapest_alignment, pair_by_key
 from gradir.ir.ids import encode_component, split_id, split_last
+from gradir.ir.memo import group_by_key
 from gradir.ir.module_tree import split_path, walk_up, whole_tree
 
 if TYPE_CHECKING:
@@ -147,9 +148,7 @@ class _Pairing:
             # A sibling in a wrapper is another module, even if it is similar.
             if self._find_in_wrapper(old, old) in {"", new} and self._find_former(new, new) in {"", old}:
                 self._add(old, new)
-        by_depth: dict[int, list[str]] = {}
-        for path in self._a:
-            by_depth.setdefault(path.count(".") + bool(path), []).append(path)
+        by_depth = group_by_key((path.count(".") + bool(path), path) for path in self._a)
         for _, paths in sorted(by_depth.items()):
             self._add_by_name(paths, are_alike=True)
             self._add_in_order(paths)
@@ -365,9 +364,7 @@ def _drop_ambiguous(counts: Counter[OtherName], staying: Collection[str]) -> Cou
 
 def _with_common_indices(others: Iterable[OtherName]) -> dict[Rename, Rename]:
     """Return the renames to report: an index in only one of both names is itself if all modules have it."""
-    names: defaultdict[Rename, list[OtherName]] = defaultdict(list)
-    for other in others:
-        names[other.rename].append(other)
+    names = group_by_key((other.rename, other) for other in others)
     return {each: Rename(*_fix_indices(each, found)) for each, found in names.items()}
 
 

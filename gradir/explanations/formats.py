@@ -19,6 +19,7 @@ from gradir.explanations.model import STATUSES, Allowed, Cause, Examined, Excerp
 from gradir.explanations.verdict import place_text, subject, verdict_of
 from gradir.ir import Source
 from gradir.ir.jsontext import printable_json
+from gradir.ir.memo import group_by_key
 from gradir.ir.text import escape_unprintable, pluralize
 from gradir.markdown import code_span
 from gradir.vocabulary.causes import printable_short
@@ -225,10 +226,7 @@ def _describe_allowed(explanation: Explanation, shown: Callable[[str], str]) -> 
 def markdown(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, a table of the parameters that lack a gradient, and a list of the causes."""
     lines = [f"**{verdict_of(explanation, code_span)}**"]
-    groups: dict[str, list[str]] = {}
-    for name, status in explanation.statuses.items():
-        if status != "reached":
-            groups.setdefault(status, []).append(name)
+    groups = group_by_key((status, name) for name, status in explanation.statuses.items() if status != "reached")
     if groups:
         lines += ["", "| parameters | status |", "|---|---|"]
         for status, names in groups.items():

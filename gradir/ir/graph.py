@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
@@ -16,6 +16,7 @@ from gradir.errors import GradirError, GraphError, did_you_mean
 from gradir.ir.edges import Edge, Edges, sources
 from gradir.ir.frozen import NOTHING, FrozenDict, freeze
 from gradir.ir.head import Head
+from gradir.ir.memo import group_by_key
 from gradir.ir.model import Cut, Node, Producer, Scope, clamp_size
 from gradir.ir.saved import SavedBytes, bytes_beyond_slots
 from gradir.ir.text import excerpt
@@ -127,11 +128,8 @@ class Graph(Head, frozen=True, dict=True, eq=False):
 
     @cached_property
     def _consumers(self) -> Mapping[str, Iterable[str]]:
-        found: defaultdict[str, list[str]] = defaultdict(list)
-        for node in self.nodes.values():
-            for source in dict.fromkeys(sources(node)):
-                found[source].append(node.id)
-        return found
+        nodes = self.nodes.values()
+        return group_by_key((source, node.id) for node in nodes for source in dict.fromkeys(sources(node)))
 
     def in_scope(self, path: str) -> tuple[Node, ...]:
         """Return the nodes of a module and its submodules, in order.

@@ -8,21 +8,11 @@ from typing import Annotated, Any, Final
 
 from msgspec.structs import force_setattr, replace
 
+from gradir.ir import model
 from gradir.ir.fields import Field, fields_of, records_in
 from gradir.ir.frozen import NOTHING, freeze
 from gradir.ir.ids import strip_accumulator
-from gradir.ir.model import (
-    HAS_MANY_EMPTY_TUPLES,
-    About,
-    Count,
-    Cut,
-    Producer,
-    Record,
-    Shape,
-    Source,
-    TensorMeta,
-    share_empty_tuples,
-)
+from gradir.ir.model import About, Count, Cut, Producer, Record, Shape, Source, TensorMeta, share_empty_tuples
 
 # An option of the producer: the graph is a merge of two edits.
 MERGED: Final = "merged"
@@ -96,7 +86,7 @@ class Collective(Record, frozen=True, gc=False):
     microbatch: Count | None = None
 
     def __post_init__(self) -> None:
-        if HAS_MANY_EMPTY_TUPLES:
+        if model.HAS_MANY_EMPTY_TUPLES:
             share_empty_tuples(self)
 
 

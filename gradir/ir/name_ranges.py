@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from gradir.ir.ids import split_index
+from gradir.ir.memo import group_by_key
 from gradir.ir.text import quote
 
 # Other components are quoted, since they could contain the notation itself.
@@ -101,9 +102,7 @@ def _share_subtrees(names: Iterable[str]) -> tuple[list[_Shape], int]:
 
 
 def _alternatives(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
-    grouped: dict[int, list[str]] = {}
-    for component, below in shape.branches:
-        grouped.setdefault(below, []).append(component)
+    grouped = group_by_key((below, component) for component, below in shape.branches)
     if len(grouped) == 1:
         ((below, components),) = grouped.items()
         return [_add_braces(list(_group_components(components))), below]

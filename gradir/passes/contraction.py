@@ -16,6 +16,7 @@ from gradir.ir.edges import DATA, Edge, edges_into, move_edges, number_into, pos
 from gradir.ir.head import rename_in_head
 from gradir.ir.ids import FreeIds, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, combine_marks, get_marked_slots, is_backward, status, times
+from gradir.ir.memo import group_by_key
 from gradir.ir.model import NO_GRADIENT_ROLES, clamp_size
 from gradir.ir.module_tree import Ancestors, rounds_of
 from gradir.ir.saved import bytes_beyond_slots, bytes_of_omitted, mark_omitted_slots, whole_number
@@ -223,9 +224,7 @@ def _group_without_cycles(
     for key, known in zip(keys, predecessors, strict=True):
         contracted[key] += map(keys.__getitem__, known)
     levels = _find_levels(predecessors, keys, _find_components(contracted), late)
-    groups: dict[tuple[int, int], list[int]] = {}
-    for number, key in enumerate(keys):
-        groups.setdefault((key, levels[number]), []).append(number)
+    groups = group_by_key(((key, levels[number]), number) for number, key in enumerate(keys))
     parts: dict[tuple[int, int], int] = {}
     counts = Counter[object]()
     for key, level in sorted(groups):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -16,6 +16,7 @@ from gradir.ir.edges import postorder
 from gradir.ir.head import rename_in_head
 from gradir.ir.ids import FreeIds, IdAllocator
 from gradir.ir.marks import failure
+from gradir.ir.memo import group_by_key
 from gradir.ir.module_tree import walk_up
 from gradir.passes.rules import Slot
 from gradir.passes.translating import Translation, Word, flatten_shape, parameter_shape
@@ -183,11 +184,8 @@ class _Translator:
 
     def make_graph(self) -> Graph:
         words = self._translation.words
-        users: defaultdict[int, list[tuple[Word, int]]] = defaultdict(list)
-        for consumer in self._order:
-            for number, slot in enumerate(words[consumer].inputs):
-                if slot is not None:
-                    users[slot.word].append((words[consumer], number))
+        slots = ((words[each], number, slot) for each in self._order for number, slot in enumerate(words[each].inputs))
+        users = group_by_key((slot.word, (word, number)) for word, number, slot in slots if slot is not None)
         # An output keeps its id, which may also be a shared name.
         allocator, free = IdAllocator(), FreeIds()
         ids: dict[int, str] = {}
@@ -201,7 +199,7 @@ class _Translator:
             else:
                 wanted = allocator.tensor(self._name(word))
             ids[number] = free.free(wanted)
-            nodes.append(self._make_node(word, ids, users[number], number))
+            nodes.append(self._make_node(word, ids, users.get(number, ()), number))
         new_ids = {words[number].node.id: id_ for number, id_ in ids.items()}
         head = rename_in_head(self._graph, lambda node_id: new_ids.get(node_id, ""))
         head |= {"cuts": tuple(self._make_cuts()), "producer": replace(self._graph.producer, options={})}

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from gradir.ir import Node, NonFinite, TensorMeta
+from gradir.ir.memo import group_by_key
 from gradir.ir.model import AttrValue, Shape
 from gradir.ir.totals import count_elements
 from gradir.passes.rules import Found, Matcher, Rule, Slot, Term, parse_condition, parse_rule, parse_term
@@ -173,9 +174,7 @@ class Translation:
 
 @cache
 def _parse_rules() -> Mapping[str, tuple[Rule, ...]]:
-    found: defaultdict[str, list[Rule]] = defaultdict(list)
-    for rule in map(parse_rule, RULES):
-        found[rule.pattern.name].append(rule)
+    found = group_by_key((rule.pattern.name, rule) for rule in map(parse_rule, RULES))
     return {op: tuple(rules) for op, rules in found.items()}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.ir.ids import mask_indices
 from gradir.ir.marks import ListedChange
+from gradir.ir.memo import group_by_key
 from gradir.ir.model import Ref
 from gradir.ir.totals import sizes
 from gradir.review.common_change import is_changed_node
@@ -141,11 +142,7 @@ class _Listing:
     @cached_property
     def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Renamed modules as pairs of both names, by the new name without indices."""
-        found: dict[str, list[tuple[str, str]]] = {}
-        for old, new in self._paths.items():
-            if old != new:
-                found.setdefault(mask_indices(new), []).append((old, new))
-        return found
+        return group_by_key((mask_indices(new), (old, new)) for old, new in self._paths.items() if old != new)
 
 
 def _is_pattern(name: str) -> bool:

@@ -7,19 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from gradir.ir.ids import split_id
+from gradir.ir.memo import group_by_key
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, pluralize, short_bytes, size_text, word
-from gradir.review.wording import (
-    change_text,
-    field_texts,
-    field_value_text,
-    list_modules,
-    module_name,
-    nesting,
-    operation_or_class,
-    role_text,
-    unknown_sizes,
-)
+from gradir.review import wording
+from gradir.review.wording import change_text, field_texts, list_modules, module_name, nesting, role_text, unknown_sizes
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff, Finding
@@ -143,7 +135,7 @@ def _write_frozen(finding: Finding, _: Sequence[Change]) -> str:
 
 def _write_uniform(finding: Finding, _: Sequence[Change]) -> str:
     subject, of, in_ratio = finding.subjects[0], finding.details["of"], finding.details["in_ratio"]
-    before, after = (field_value_text((subject,), value) for value in (finding.before, finding.after))
+    before, after = (wording.field_value_text((subject,), value) for value in (finding.before, finding.after))
     change = f"is {after}, was {before}" if subject.startswith("dimension") else f"{before} -> {after}"
     more = f"; in {in_ratio:,} more, other sizes changed in that ratio" if in_ratio else ""
     which = f"all {of:,}" if finding.count == of else f"{finding.count:,} of {of:,}"
@@ -182,7 +174,7 @@ def _write_module(finding: Finding, changes: Sequence[Change]) -> str:
     title = subject if details["itself"] else "all of" if count == 1 else f"all of {subject}"
     first = [changes[at] for at in finding.changes[0]]
     own = next((each for each in first if each.subject == "scope" and each.id == finding.subjects[0]), None)
-    name = f"  {word(details['class']) if own is None else operation_or_class(own)}" if details["class"] else ""
+    name = f"  {word(details['class']) if own is None else wording.operation_or_class(own)}" if details["class"] else ""
     parts = [pluralize(details["nodes"], "node")]
     if details["parameters"]:
         parts.append(f"{pluralize(details['parameters'], 'parameter')} ({amount(details['elements'])})")
@@ -201,9 +193,7 @@ def _write_readers(finding: Finding, changes: Sequence[Change]) -> str:
     rest = "" if len(paths) == 1 else ", and so for each" if list(paths) == of else f", and so for {ranges(paths)}"
     readers: dict[str, list[str]] = {}
     for change in (changes[at] for at in finding.changes[0]):
-        fields: dict[tuple[str, str], list[str]] = {}
-        for name, before, after in field_texts(change):
-            fields.setdefault((before, after), []).append(name)
+        fields = group_by_key(((before, after), name) for name, before, after in field_texts(change))
         edges = "; ".join(f"{', '.join(names)}: {before} -> {after}" for (before, after), names in fields.items())
         readers.setdefault(edges, []).append(change_text(change, summary=False))
     texts = [

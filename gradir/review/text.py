@@ -7,32 +7,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal
 
 from gradir.diffs.compare import compare
+from gradir.ir.memo import group_by_key
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import pluralize, word
+from gradir.review import wording
 from gradir.review.evidence import find_outline
 from gradir.review.kinds import KINDS, LISTED, new_places, sections
 from gradir.review.reviewing import review_graphs
-from gradir.review.wording import (
-    BLANK,
-    NO_COLOUR,
-    SIGNS,
-    Line,
-    Palette,
-    change_lines,
-    field_texts,
-    format_lines,
-    heading,
-    is_renumbering,
-    list_modules,
-    module_name,
-    name_values,
-    nesting,
-    one_line,
-    role_text,
-    sign_line,
-    visible_fields,
-    wrap_text,
-)
+from gradir.review.wording import BLANK, NO_COLOUR, SIGNS, Line, change_lines, heading, name_values, one_line, sign_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -56,7 +38,9 @@ def no_difference(diff: Diff) -> str:
     return " ".join(["no difference", *shared])
 
 
-def render(diff: Diff, detail: Detail = "brief", *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+def render(
+    diff: Diff, detail: Detail = "brief", *, palette: wording.Palette = NO_COLOUR, width: int | None = None
+) -> str:
     """Return the sentence and the counts, then the changes, with equal ones once except in ``full``."""
     # The sentence, the counts and the notes are wrapped at `width`, and other lines are cut off there with `…`.
     if not diff:
@@ -84,7 +68,7 @@ def render(diff: Diff, detail: Detail = "brief", *, palette: Palette = NO_COLOUR
             lines.append(Line("--details shows these changes, of equal modules once"))
         else:
             lines += [*by_module, *([] if is_minor else last)]
-    return format_lines([*head, *lines], palette, width)
+    return wording.format_lines([*head, *lines], palette, width)
 
 
 def headline(diff: Diff) -> str:
@@ -92,7 +76,9 @@ def headline(diff: Diff) -> str:
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     found = {finding.kind: finding for finding in sections(diff)["head"]}
     renames = Counter(
-        (role_text(change), nesting(change) or change.kind) for change in diff.changes if change.subject == "module"
+        (wording.role_text(change), wording.nesting(change) or change.kind)
+        for change in diff.changes
+        if change.subject == "module"
     )
     by_way = sorted(renames.items(), key=lambda item: _HOW.index(item[0][1]))
     texts = [
@@ -122,7 +108,9 @@ def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
 def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Line]:
     texts = [one_line(each.text) for each in findings]
     at = sum(KINDS[each.kind].section == "top" for each in findings)
-    return [Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wrap_text(text, width)]
+    return [
+        Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wording.wrap_text(text, width)
+    ]
 
 
 def _list_every_change(diff: Diff) -> Iterator[Line]:
@@ -131,13 +119,13 @@ def _list_every_change(diff: Diff) -> Iterator[Line]:
     # Parameters that lost their gradient come first.
     facts.sort(key=lambda change: (change.subject != "cut", change.kind != "added"))
     first, last = (
-        [line for change in facts if is_renumbering(change) == is_last for line in change_lines(change)]
+        [line for change in facts if wording.is_renumbering(change) == is_last for line in change_lines(change)]
         for is_last in (False, True)
     )
     yield from _section(first)
     rest = [at for at, change in enumerate(changes) if change.subject in {"node", "scope"}]
     for module, indices in find_outline(diff).sections(changes, rest):
-        yield from (BLANK, heading(list_modules([module.path], gone=module.gone)))
+        yield from (BLANK, heading(wording.list_modules([module.path], gone=module.gone)))
         for at in indices:
             yield from change_lines(changes[at])
     yield from _section(last)
@@ -204,13 +192,13 @@ def _overview(blocks: Iterable[tuple[Finding, list[Line]]], changes: Sequence[Ch
 def _overview_line(findings: Sequence[Finding], changes: Sequence[Change]) -> Line:
     own = [changes[at] for at in findings[0].changes[0]]
     kinds = {change.kind for change in own}
-    is_one = len(findings) == 1 and sum(len(visible_fields(change)) for change in own) == 1
+    is_one = len(findings) == 1 and sum(len(wording.visible_fields(change)) for change in own) == 1
     with_values = {str(field.path[0]) for change in own for field in change.fields} if is_one else {"class", "op"}
     text = _count_kinds(own, with_values if len(findings) == 1 else {"class"})
     paths = [path for finding in findings for path in finding.subjects]
     count, each = (f"{len(paths):,} modules ", "each ") if len(paths) > 1 else ("", "")
     kind = kinds.pop() if len(kinds) == 1 else "changed"
-    return sign_line(kind, f"{count}{list_modules(paths, gone='gone' in findings[0].details)}  {each}{text}")
+    return sign_line(kind, f"{count}{wording.list_modules(paths, gone='gone' in findings[0].details)}  {each}{text}")
 
 
 def _count_kinds(changes: Sequence[Change], with_values: Collection[str]) -> str:
@@ -219,7 +207,9 @@ def _count_kinds(changes: Sequence[Change], with_values: Collection[str]) -> str
     fields: dict[str, dict[str, None]] = {}
     for change in changes:
         counts.setdefault(change.subject, Counter())[change.kind] += 1
-        for field, (name, before, after) in zip(visible_fields(change), field_texts(change), strict=True):
+        for field, (name, before, after) in zip(
+            wording.visible_fields(change), wording.field_texts(change), strict=True
+        ):
             key = str(field.path[0])
             text = f"{name}: {before} -> {after}" if key in with_values else one_line(key)
             fields.setdefault(change.subject, {})[text] = None
@@ -242,9 +232,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     if all(conflict.subject == "graph" for conflict in conflicts):
         reasons = "".join(f"{conflict.reason}; from ours to theirs:\n" for conflict in conflicts)
         return reasons + render(review_graphs(ours, theirs))
-    modules: dict[str, list[Conflict]] = {}
-    for conflict in conflicts:
-        modules.setdefault(conflict.module, []).append(conflict)
+    modules = group_by_key((conflict.module, conflict) for conflict in conflicts)
     sides: list[Changes] = [
         {
             (change.subject, change.kind == "added", change.old_id or change.id): change
@@ -256,12 +244,12 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     lines = [line for module in first for line in _module_lines(module, modules[module], sides)]
     if rest:
         lines.append(Line(f"and {pluralize(len(rest), 'module')} more: {ranges(rest)}"))
-    return format_lines(lines, NO_COLOUR, None)
+    return wording.format_lines(lines, NO_COLOUR, None)
 
 
 def _module_lines(module: str, conflicts: Sequence[Conflict], sides: Sequence[Changes]) -> Iterator[Line]:
     reasons = dict.fromkeys(conflict.reason for conflict in conflicts)
-    yield heading(f"{module_name(module)}: {'; '.join(reasons)}")
+    yield heading(f"{wording.module_name(module)}: {'; '.join(reasons)}")
     for side, changes in zip(("ours", "theirs"), sides, strict=True):
         found = [
             line

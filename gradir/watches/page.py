@@ -20,19 +20,10 @@ from gradir.explanations.formats import Layout, cause_lines
 from gradir.explanations.model import Level
 from gradir.ir.frozen import NOTHING
 from gradir.ir.jsontext import json_text
+from gradir.ir.memo import group_by_key
 from gradir.ir.text import escape_unprintable, pluralize, shorten
-from gradir.watches.charts import (
-    Columns,
-    Figure,
-    Mark,
-    Series,
-    find_worst,
-    format_count,
-    format_memory,
-    format_number,
-    line_chart,
-    markup,
-)
+from gradir.watches import charts
+from gradir.watches.charts import Columns, Figure, Mark, Series, find_worst, format_memory, format_number, markup
 from gradir.watches.model import LEVELS, Finding, Number, Watch
 from gradir.webpage import hash_for_policy, head
 
@@ -80,7 +71,7 @@ class _Page:
             Series("loss", "Loss", tuple(step.loss for step in steps), "linear"),
             Series("norm", "Gradient norm after any clipping", tuple(step.norm for step in steps), "log"),
             Series("memory", "Memory", tuple(step.memory or None for step in steps), "zero", format_memory),
-            Series("kept", _KEPT, tuple(step.kept for step in steps), "zero", format_count),
+            Series("kept", _KEPT, tuple(step.kept for step in steps), "zero", charts.format_count),
         )
         self.lines = [each for each in series if any(value is not None for value in each.values)]
         ratios = "The length of each update beside that of its parameters, estimated from some of them."
@@ -106,9 +97,8 @@ class _Page:
 
     def data(self) -> object:
         columns = self.columns
-        findings: dict[str, list[str]] = {}
-        for finding in self.findings[:_MOST_FINDINGS]:
-            findings.setdefault(str(columns.place(finding.step)), []).append(escape_unprintable(finding.text))
+        shown = self.findings[:_MOST_FINDINGS]
+        findings = group_by_key((str(columns.place(each.step)), escape_unprintable(each.text)) for each in shown)
         lines = {
             each.key: [each.format(find_worst(group)) for group in columns.groups(each.values)] for each in self.lines
         }
@@ -136,7 +126,7 @@ class _Page:
         levels = {columns.place(finding.step): _level(finding) for finding in reversed(self.findings)}
         marks = [Mark(*entry) for entry in sorted(levels.items())] if len(columns) else []
         for series in self.lines:
-            yield from line_chart(series, columns, watch.steps, marks)
+            yield from charts.line_chart(series, columns, watch.steps, marks)
         for heat in self.heats:
             yield from _heat_map(heat, columns, self.modules, marks, self.links_by_column)
 

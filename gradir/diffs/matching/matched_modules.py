@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.matching.renames import pattern
 from gradir.diffs.sequences import Gap, align, cheapest_alignment, count_equal_ends, pair_unique
+from gradir.ir.memo import group_by_key
 from gradir.ir.module_tree import scope_depth, split_path
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ class _Tree:
         for children in self.children.values():
             children.sort(key=_index)
         self._graph = graph
-        self._own: dict[str, list[int]] = {}
-        for node, module in enumerate(graph.modules):
-            self._own.setdefault(module, []).append(node)
+        self._own = group_by_key((module, node) for node, module in enumerate(graph.modules))
         self.labels: dict[str, dict[str, int]] = {level: {} for level in _LEVELS}
         for path in sorted(self.children, key=scope_depth, reverse=True):
             self._label(path)

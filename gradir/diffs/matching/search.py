@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -19,7 +18,7 @@ from gradir.diffs.sequences import Gap, align, gaps_between, longest_increasing
 from gradir.gcpause import pause_gc
 from gradir.ir.edges import sources
 from gradir.ir.ids import split_id, split_last
-from gradir.ir.memo import Table
+from gradir.ir.memo import Table, group_by_key
 from gradir.ir.module_tree import walk_up
 
 if TYPE_CHECKING:
@@ -307,16 +306,14 @@ def _kind(scope: Scope | None) -> object:
 
 def _with_neighbours(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
     """Return nodes with those in their modules and two edges around, but without neighbours of near hubs."""
-    users: defaultdict[str, list[str]] = defaultdict(list)
-    for node in (*a.nodes.values(), *(node for key in edited if (node := b.nodes.get(key)))):
-        for key in reference_ids(node):
-            users[key].append(node.id)
+    nodes = (*a.nodes.values(), *(node for key in edited if (node := b.nodes.get(key))))
+    users = group_by_key((key, node.id) for node in nodes for key in reference_ids(node))
     scopes = _scopes(a, b, edited)
     found = {*edited, *(key for key, node in a.nodes.items() if node.scope in scopes)}
     for are_edited in (True, False):
         for key in [*found]:
-            if are_edited or len(users[key]) <= _HUB:
-                found.update(users[key])
+            if are_edited or len(users.get(key, ())) <= _HUB:
+                found.update(users.get(key, ()))
                 found.update(*(reference_ids(node) for graph in (a, b) if (node := graph.nodes.get(key))))
     return found
 

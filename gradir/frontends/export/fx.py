@@ -9,16 +9,9 @@ from typing import Any, Final
 import torch
 from torch import fx, nn
 
+from gradir.frontends.export import reading
 from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program, flatten_argument
-from gradir.frontends.export.reading import (
-    Operation,
-    join_entries,
-    make_call,
-    make_program,
-    modules_of,
-    operation_of,
-    size_text,
-)
+from gradir.frontends.export.reading import Operation, make_call, make_program, modules_of, operation_of, size_text
 from gradir.frontends.pytorch.private import Operator, schema_of
 from gradir.frontends.pytorch.reading.attributes import bare_name, device_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.members import iter_module_tensors, modules_at
@@ -190,7 +183,7 @@ class _Reader:
             # The graph of a hand-made module may take a value before it makes it, which `assemble` reports.
             return self._values.get(value, Named(self._prefix + value.name))
         if isinstance(value, (list, tuple)):
-            return join_entries([self._argument(each) for each in value])
+            return reading.join_entries([self._argument(each) for each in value])
         if isinstance(value, dict):
             return [self._argument(each) for each in value.values()]
         if isinstance(value, slice):

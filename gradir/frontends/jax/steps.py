@@ -26,6 +26,7 @@ from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.jaxprs import Sources, type_of
 from gradir.frontends.walks import find_reachable, frames_from
 from gradir.ir import Source
+from gradir.ir.memo import group_by_key
 
 
 def explain_function(found: Trace, *, values: bool | None = None) -> Explanation:
@@ -210,13 +211,10 @@ def adjust_for_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterat
         for cause in whole.causes
     ]
     reached = [name for name, status in whole.statuses.items() if status == "reached"]
-    climbing: dict[Source | None, list[str]] = {}
-    for name in reached:
-        update = updates.get(own.get(name, ""))
-        if works and update is not None and update.kind == "raw" and _is_applied(update.record):
-            source = None if update.record is None else update.record.context.source
-            climbing.setdefault(source, []).append(name)
-    for source, names in climbing.items():
+    known = ((name, updates.get(own.get(name, ""))) for name in reached if works)
+    raw = ((name, update.record) for name, update in known if update is not None and update.kind == "raw")
+    applied = ((record.context.source, name) for name, record in raw if record is not None and _is_applied(record))
+    for source, names in group_by_key(applied).items():
         yield Cause("raw_update", "error", names=tuple(names), source=source, framework="jax")
     computed = [name for name in reached if name in own and updates[own[name]].kind == "computed"]
     yield from _find_zeroed(step, {name: updates[own[name]] for name in computed}, moved)
@@ -294,9 +292,9 @@ def _strip_casts(value: Value) -> Value:
     return value
 
 
-def _is_applied(record: Record | None) -> bool:
+def _is_applied(record: Record) -> bool:
     """Return whether ``apply_updates`` of optax or equinox makes an addition. It expects updates, not gradients."""
-    trace = None if record is None else record.eqn.source_info.traceback
+    trace = record.eqn.source_info.traceback
     return trace is not None and any(frame.function_name.startswith("apply_updates") for frame in trace.frames)
 
 

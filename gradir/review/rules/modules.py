@@ -11,6 +11,7 @@ from gradir.diffs.changes import Finding
 from gradir.diffs.matching.renames import rename
 from gradir.ir.edges import sources
 from gradir.ir.ids import mask_indices, remove_ordinal, split_index
+from gradir.ir.memo import group_by_key
 from gradir.ir.module_tree import walk_up
 from gradir.review.common_change import is_changed_node
 from gradir.review.evidence import find_read_owner
@@ -37,9 +38,7 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
     wholes = evidence.wholes
     owners = {at: whole for at in evidence.left if (whole := wholes.find_top_of(evidence.changes[at])) is not None}
     readers = _find_readers(evidence, owners)
-    inside: dict[WholeModule, list[int]] = {}
-    for at, whole in owners.items():
-        inside.setdefault(whole, []).append(at)
+    inside = group_by_key((whole, at) for at, whole in owners.items())
     grouped: dict[Hashable, list[WholeModule]] = {}
     details: dict[WholeModule, dict[str, Any]] = {}
     for whole in sorted(inside, key=wholes.position):
@@ -91,9 +90,7 @@ def report_equal_modules(evidence: Evidence) -> Iterator[Finding]:
         found = [evidence.changes[at] for at in indices]
         key = make_relative_without_feeds(found, module.path, before, own_feeds), module.gone
         equal.setdefault(key, {})[module] = tuple(indices)
-    alike: dict[tuple[Hashable, bool], list[dict[ChangedModule, tuple[int, ...]]]] = {}
-    for (same, gone), members in equal.items():
-        alike.setdefault((drop_sizes(same), gone), []).append(members)
+    alike = group_by_key(((drop_sizes(same), gone), members) for (same, gone), members in equal.items())
     for (_, gone), groups in alike.items():
         members = {module: indices for group in groups for module, indices in group.items()}
         paths = tuple(module.path for module in members)

@@ -10,17 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import jax
 
-from gradir.frontends.jax.reading import jaxprs
-from gradir.frontends.jax.reading.flatten import (
-    Branch,
-    Flattener,
-    Loop,
-    Record,
-    Region,
-    Value,
-    merge_loops,
-    outermost_region,
-)
+from gradir.frontends.jax.reading import flatten, jaxprs
+from gradir.frontends.jax.reading.flatten import Branch, Loop, Record, Region, Value, merge_loops, outermost_region
 from gradir.frontends.jax.reading.probe import Residual, copies_branch_inputs, trace_pullback
 from gradir.frontends.walks import follow
 from gradir.ir import Saved
@@ -158,7 +149,7 @@ class Slot(NamedTuple):
 class Slots:
     """The slots of records that `find_paths` has marked."""
 
-    def __init__(self, flat: Flattener) -> None:
+    def __init__(self, flat: flatten.Flattener) -> None:
         self._added: dict[int, list[Value]] = {}
         self._places: dict[Hashable, int] = {}
         self._counts: Counter[Hashable] = Counter()

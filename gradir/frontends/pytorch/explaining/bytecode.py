@@ -14,7 +14,7 @@ from torch import nn
 
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.results import names_of
+from gradir.frontends.pytorch.recording.results import CodeMemo, names_of
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.frontends.pytorch.recording.timelines import calls_from
@@ -66,29 +66,25 @@ def find_use(place: Place) -> str:
 _OF_AN_INDEX: Final = _SILENT | {"BUILD_SLICE", "BUILD_TUPLE"}
 
 
-class _Literals:
-    def __init__(self, code: CodeType) -> None:
-        self._code = code
-        self._found: dict[int | None, set[tuple[type, object]]] = {}
-        # torch converts integer arguments to floats, but not an index such as ``weights[:, 1]``.
-        is_index = False
-        for each in reversed([*dis.get_instructions(code)]):
-            if each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
-                numbers = set(_numbers_in(each.argval))
-                floats = () if is_index else ((float, value) for _, value in numbers)
-                self._found.setdefault(_line(code, each.offset), set()).update(numbers, floats)
-            elif each.opname not in _OF_AN_INDEX:
-                is_index = each.opname in {"BINARY_SUBSCR", "BINARY_SLICE"} or each.argrepr == "[]"
-
-    def on_line_of(self, instruction: int) -> Set[tuple[type, object]]:
-        return self._found.get(_line(self._code, instruction), frozenset())
+def _literals_by_line(code: CodeType) -> Mapping[int | None, Set[tuple[type, object]]]:
+    found: dict[int | None, set[tuple[type, object]]] = {}
+    # torch converts integer arguments to floats, but not an index such as ``weights[:, 1]``.
+    is_index = False
+    for each in reversed([*dis.get_instructions(code)]):
+        if each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
+            numbers = set(_numbers_in(each.argval))
+            floats = () if is_index else ((float, value) for _, value in numbers)
+            found.setdefault(_line(code, each.offset), set()).update(numbers, floats)
+        elif each.opname not in _OF_AN_INDEX:
+            is_index = each.opname in {"BINARY_SUBSCR", "BINARY_SLICE"} or each.argrepr == "[]"
+    return found
 
 
 def find_last_entry(flow: Flow, ends: Set[Value], wanted: Set[Value]) -> int:
     """Return the last step that may bring a plain number into the captured tensors."""
     if any(value.maker == FROM_OUTSIDE for value in ends):
         return len(flow.steps)
-    last, known, literals = FROM_OUTSIDE, set[Value](), dict[int, _Literals]()
+    last, known, literals = FROM_OUTSIDE, set[Value](), CodeMemo(_literals_by_line)
     for index, step in enumerate(flow.steps):
         new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
         known |= new
@@ -99,16 +95,13 @@ def find_last_entry(flow: Flow, ends: Set[Value], wanted: Set[Value]) -> int:
     return last
 
 
-def _takes_numbers(step: Step, known: dict[int, _Literals]) -> bool:
+def _takes_numbers(step: Step, literals: CodeMemo[Mapping[int | None, Set[tuple[type, object]]]]) -> bool:
     """Return whether a step takes numbers that are no literals on its line."""
     numbers = {number for _, given in step.constants for number in _numbers_in(given)}
     if not numbers or step.place is None:
         return bool(numbers)
-    # Keyed by identity, since hashing code for each step would take long.
-    code = step.place.code
-    if id(code) not in known:
-        known[id(code)] = _Literals(code)
-    return not numbers <= known[id(code)].on_line_of(step.place.instruction)
+    code, instruction = step.place.code, step.place.instruction
+    return not numbers <= literals.of(code).get(_line(code, instruction), frozenset())
 
 
 def _numbers_in(given: object) -> Iterator[tuple[type, object]]:

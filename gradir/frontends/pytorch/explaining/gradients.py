@@ -11,18 +11,13 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from gradir.frontends.pytorch.explaining.magnitudes import (
-    MAY_BE_CONSTANT,
-    Constant,
-    Size,
-    find_constants,
-    measure_size,
-    run_backward,
-)
+from gradir.frontends.pytorch.explaining import magnitudes
+from gradir.frontends.pytorch.explaining.magnitudes import Size, measure_size, run_backward
 from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.walks import follow
 from gradir.ir.memo import group_by_key
 
 
@@ -45,10 +40,7 @@ class Dominators:
 
     def of(self, fn: GradFn) -> Iterator[GradFn]:
         """Yield the functions that every path to a function goes through, the nearest first."""
-        found = self._nearest[fn][1]
-        while found is not None:
-            yield found
-            found = self._nearest[found][1]
+        return follow(self._nearest[fn][1], lambda each: self._nearest[each][1])
 
     def _find_common(self, one: GradFn | None, other: GradFn | None) -> GradFn | None:
         while one is not other and one is not None and other is not None:
@@ -129,7 +121,7 @@ class Gradients:
         for is_bad in (_is_nonfinite, _is_missing, _is_zero):
             self._origins[is_bad] = {}
             self._find_origins(is_bad)
-        found = [each for each in find_constants(live, passed, self._edges) if self._is_nothing(live, each)]
+        found = [each for each in magnitudes.find_constants(live, passed, self._edges) if self._is_nothing(live, each)]
         self.constant = {each.fn: each.kind for each in found}
         """The functions whose result is always constant, with the kind of cause."""
         self._cancelled = {(each.at, each.number): each.fn for each in found}
@@ -228,7 +220,7 @@ class Gradients:
         passed_on = went[slot] if slot < len(went) and any(came) else None
         return passed_on is not None and passed_on.largest <= _NOTHING * self.came_to(fn)
 
-    def _is_nothing(self, live: LiveGraph, found: Constant) -> bool:
+    def _is_nothing(self, live: LiveGraph, found: magnitudes.Constant) -> bool:
         """Return whether the measured gradient of a constant is nothing, which an added bound or term can change."""
         came, went, *_ = self._passed[found.fn]
         sent = self._passed[found.at].came if found.at in self._passed else (self._arrived[id(found.at.variable)],)
@@ -308,7 +300,7 @@ def measure_gradients(live: LiveGraph) -> Gradients:
     """Run a backward that changes nothing, and measure each gradient."""
     passed: dict[GradFn, _Passed] = {}
     # Functions that may be constant, and those that they send a gradient to, need exact sizes.
-    exact = {fn for fn in live.grad_fns if type(fn).__name__ in MAY_BE_CONSTANT}
+    exact = {fn for fn in live.grad_fns if type(fn).__name__ in magnitudes.MAY_BE_CONSTANT}
     exact |= {fn.next_functions[0][0] for fn in exact if fn.next_functions}
 
     def measure(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:

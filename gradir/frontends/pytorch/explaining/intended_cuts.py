@@ -12,19 +12,13 @@ import torch
 from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import At, Flowing, Stop
-from gradir.frontends.pytorch.explaining.roles import (
-    SAME_VALUES,
-    STOP_GRADIENT,
-    STRAIGHT_THROUGH,
-    Roles,
-    Sums,
-    Use,
-    is_plain,
-)
-from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
+from gradir.frontends.pytorch.explaining.roles import SAME_VALUES, STOP_GRADIENT, Roles, Sums, Use, is_plain
+from gradir.frontends.pytorch.private import SPECTRAL_NORM
+from gradir.frontends.pytorch.reading.members import is_training
 from gradir.frontends.pytorch.reading.tensors import read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SHOWING, Read, Step, Value, plain_name
 from gradir.frontends.walks import find_reachable
+from gradir.ir.memo import group_by_key
 
 _Fingerprint: TypeAlias = "tuple[object, ...]"
 NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
@@ -106,16 +100,13 @@ class Followers:
     def _only_evaluate(self, lacking: Sequence[Value]) -> bool:
         learning = (each for leaf, each in self._modules.items() if id(self._flow.tensor_of(leaf)) in self._reached)
         modules = [self._modules.get(leaf) for leaf in lacking]
-        return any(map(_is_training, learning)) and all(each is not None and not _is_training(each) for each in modules)
+        has_training = any(each is not None and is_training(each) for each in learning)
+        return has_training and all(each is not None and not is_training(each) for each in modules)
 
     @cached_property
     def _modules(self) -> dict[Value, nn.Module | None]:
         calls = {leaf: self._flow.steps[index].call for leaf, index in self._flowing.first_takers.items()}
         return {leaf: None if call is None else call.module for leaf, call in calls.items()}
-
-
-def _is_training(module: nn.Module | None) -> bool:
-    return module is not None and fields_of(module).get("training") is True
 
 
 def _read_values(tensor: torch.Tensor) -> torch.Tensor:
@@ -145,7 +136,7 @@ _OF_ROLES: Final = (
 )
 
 # The arithmetic alone shows these patterns, no matter which leaves get a gradient.
-_BY_THEMSELVES: Final = frozenset({STRAIGHT_THROUGH, "subtracted maximum"})
+_BY_THEMSELVES: Final = frozenset({"straight-through", "subtracted maximum"})
 
 
 class IntendedCuts:
@@ -155,11 +146,9 @@ class IntendedCuts:
         """Take the id() of each leaf that gets a gradient, and a function that returns the names of a leaf."""
         self._flow = flow = flowing.flow
         self._flowing, self._reached = flowing, reached
-        self._uses: dict[Value, list[Use]] = {}
-        for index, step in enumerate(flow.steps):
-            if not flowing.wanted.isdisjoint(flow.values_of_step(index)):
-                for slot, read in enumerate(step.inputs):
-                    self._uses.setdefault(read.value, []).append(Use(index, slot))
+        wanted = (at for at in range(len(flow.steps)) if not flowing.wanted.isdisjoint(flow.values_of_step(at)))
+        slots = ((at, slot, read.value) for at in wanted for slot, read in enumerate(flow.steps[at].inputs))
+        self._uses = group_by_key((value, Use(at, slot)) for at, slot, value in slots)
         self._averages = set(self._find_moved_leaves())
         self._sums, self._roles = Sums(flowing, self._uses), Roles(flowing)
         self._followers = Followers(flowing, reached, names_of)

@@ -13,9 +13,8 @@ from torch.utils.hooks import RemovableHandle
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import SAVED, current_backward
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.outputs import start_of
 from gradir.frontends.pytorch.reading.reach import is_reentrant_checkpoint
-from gradir.frontends.pytorch.reading.tensors import ones_for, read_stored_values, unwrap_tensor
+from gradir.frontends.pytorch.reading.tensors import read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import leave_unchanged, remove_afterwards
 
@@ -68,15 +67,15 @@ def measure_grad_fields(tensors: Mapping[str, torch.Tensor]) -> dict[str, float 
     return {name: size.value for name, size in sizes.items() if size is not None}
 
 
-def run_backward(
-    live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]
-) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+LeafGradient: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
+
+
+def run_backward(live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]) -> list[LeafGradient]:
     """Run a backward pass and return each leaf with its gradient; ``register`` adds the hooks for it."""
-    tensors = [found.tensor for found in live.captured if found.role == "output"]
     leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs only in a backward pass that accumulates gradients.
     adds = any(map(is_reentrant_checkpoint, live.grad_fns))
-    if any(tensor.is_meta for tensor in (*tensors, *leaves)):
+    if any(tensor.is_meta for tensor in (*leaves, *(entry.tensor for entry in live.captured))):
         raise CaptureError("tensors on the meta device have no numbers")
     if current_backward() != -1:
         # torch would deadlock.
@@ -85,7 +84,7 @@ def run_backward(
         hooks = [*register(), *(fn.register_prehook(leave) for fn in live.grad_fns)]
         found: Sequence[torch.Tensor | None] = ()
         with remove_afterwards(hooks), torch.autograd.set_multithreading_enabled(False):
-            seeds, starts = [*map(ones_for, tensors)], [*map(start_of, tensors)]
+            starts, seeds = live.starts_and_seeds()
             if adds:
                 torch.autograd.backward(starts, seeds, retain_graph=True)
                 found = [leaf.grad for leaf in leaves]

@@ -12,7 +12,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.utils.hooks import RemovableHandle
 
 from gradir.frontends.pytorch.explaining.cuts import At, Flowing
-from gradir.frontends.pytorch.explaining.magnitudes import run_backward
+from gradir.frontends.pytorch.explaining.magnitudes import LeafGradient, run_backward
 from gradir.frontends.pytorch.explaining.naming import operation_name
 from gradir.frontends.pytorch.explaining.step_kinds import DERIVING
 from gradir.frontends.pytorch.private import ACCUMULATOR, without_dispatch_modes, without_overrides
@@ -132,9 +132,7 @@ def _find_backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
         previous = step
 
 
-def _run_with_saved_values(
-    live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]
-) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+def _run_with_saved_values(live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]) -> list[LeafGradient]:
     """Run a backward pass in which every function gets the tensors that it saved, and restore all storages."""
     current: dict[GradFn, list[torch.Tensor]] = {}
 

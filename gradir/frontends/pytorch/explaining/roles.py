@@ -103,7 +103,6 @@ class Roles:
         return not all(map(_OF_A_PROBABILITY.isdisjoint, names))
 
 
-STRAIGHT_THROUGH: Final = "straight-through"
 STOP_GRADIENT: Final = "stop-gradient"
 
 SAME_VALUES: Final = frozenset({"alias", "detach", "expand", "squeeze", "unsqueeze", "view"})
@@ -178,7 +177,7 @@ class Sums:
             cancelled = [one for one, count in with_gradient.items() if count == 1 and without.get(one) == -1]
             # A further term that is subtracted is only compared, such as the value in an advantage.
             if cancelled and any(count > 0 for one, count in without.items() if one not in cancelled):
-                return STRAIGHT_THROUGH
+                return "straight-through"
             found = STOP_GRADIENT if cancelled else found
             uses = self._uses.get(total, ())
             if len(uses) != 1 or total in self._flowing.ends or not is_plain(self._flow.steps[uses[0].step]):

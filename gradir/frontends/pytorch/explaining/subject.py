@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from itertools import groupby, islice, product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from gradir.frontends.walks import follow, join_paths
 from gradir.ir.memo import group_by_key
 from gradir.protocols import Names
 
+Named: TypeAlias = "Mapping[str, torch.Tensor]"
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 # At most this many operations may be between a tensor and its parameter.
 _MOST_BACK: Final = 8
@@ -55,9 +56,7 @@ def find_broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
     return [(one, other) for (one, embedding), (other, linear) in pairs if _are_copies(embedding, linear)]
 
 
-def find_left_over(
-    trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]
-) -> list[torch.Tensor]:
+def find_left_over(trained: Sequence[torch.Tensor], parameters: Named, used: Set[int]) -> list[torch.Tensor]:
     """Return the tensors of an optimizer that are not ``used``, by id(), and in no living module."""
     known = {*used, *map(id, parameters.values())}
     stale = {id(tensor): tensor for tensor in trained if id(tensor) not in known and not is_lazy(tensor)}
@@ -67,9 +66,7 @@ def find_left_over(
     return [] if any(id(tensor) in stale for tensor in tensors) else [*stale.values()]
 
 
-def find_replaced(
-    trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], stale: Sequence[torch.Tensor]
-) -> list[str]:
+def find_replaced(trained: Sequence[torch.Tensor], parameters: Named, stale: Sequence[torch.Tensor]) -> list[str]:
     """Return the names of the parameters that replaced the ``stale`` ones of an optimizer."""
     given = dict.fromkeys(map(id, trained))
     shown = [tensor for tensor in parameters.values() if tensor.requires_grad and not is_lazy(tensor)]
@@ -117,7 +114,7 @@ def is_master_copy(trained: Collection[torch.Tensor], reached: Collection[torch.
     return bool(reached) and {tensor.dtype for tensor in trained}.isdisjoint(tensor.dtype for tensor in reached)
 
 
-def find_foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Iterable[Value]) -> list[Value]:
+def find_foreign(flow: Flow, aside: Named, leaves: Iterable[Value]) -> list[Value]:
     """Return unnamed leaves if all of them are parameters of models other than the recorded one."""
     own = {id(tensor) for tensor in aside.values()}
     # A view created under no_grad counts as a leaf.
@@ -174,7 +171,7 @@ class Subject(NamedTuple):
     """The recording, the modules and the optimizer that an explanation is about."""
 
     flow: Flow
-    tensors: Mapping[str, torch.Tensor]
+    tensors: Named
     # The names of parameters of modules.
     owned: frozenset[str]
     # The tensors from which backward() would start, with their graph if there is one.
@@ -185,7 +182,7 @@ class Subject(NamedTuple):
     # Names of tensors that a module computes from its parameters.
     parametrized: frozenset[str]
     # The leaves of modules that are not registered as parameters.
-    aside: Mapping[str, torch.Tensor]
+    aside: Named
     # Pairs of parameters that should be one tensor.
     untied: Sequence[tuple[str, str]]
     # The backward hooks of modules, by path.
@@ -207,7 +204,7 @@ def make_subject(
     modules: Modules,
     captured: Sequence[torch.Tensor],
     live: LiveGraph | None,
-    ran: Mapping[str, torch.Tensor],
+    ran: Named,
     *,
     variables: Mapping[int, str],
     params: Names | None,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -14,23 +11,14 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import FLAT_PARAMETER, FakeTensor, without_overrides
+from gradir.frontends.pytorch.private import FakeTensor, without_overrides
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, placements_of
 from gradir.frontends.pytorch.reading.members import details_of, is_training
 from gradir.frontends.pytorch.reading.nodes import Assembly, RecordedSources
-from gradir.frontends.pytorch.reading.outputs import Captured
+from gradir.frontends.pytorch.reading.outputs import Captured, start_of
 from gradir.frontends.pytorch.reading.reach import find_hidden
-from gradir.frontends.pytorch.reading.tensors import (
-    Extent,
-    Modules,
-    NamedTensors,
-    Owned,
-    TensorNodes,
-    extent_of,
-    storage_of,
-    unwrap_tensor,
-)
+from gradir.frontends.pytorch.reading.tensors import FlatParameters, Modules, NamedTensors, Owned, TensorNodes, ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import element_sums
@@ -41,40 +29,6 @@ from gradir.ir.model import INT64_MAX
 from gradir.ir.validate import are_valid, mark_valid
 from gradir.protocols import Names, Verification
 from gradir.version import __version__
-
-
-class FlatParameters:
-    """The flat, one-dimensional parameters among some leaves."""
-
-    def __init__(self, leaves: Iterable[torch.Tensor]) -> None:
-        found: defaultdict[int, list[Extent]] = defaultdict(list)
-        self._whole: set[tuple[int, Extent]] = set()
-        for leaf in leaves:
-            storage = storage_of(leaf)
-            if storage is not None and leaf.dim() == 1 and isinstance(leaf, nn.Parameter):
-                extent = extent_of(unwrap_tensor(leaf))
-                found[storage].append(extent)
-                if getattr(leaf, FLAT_PARAMETER, False):
-                    self._whole.add((storage, extent))
-        self._starts, self._ends = dict[int, list[int]](), dict[int, list[int]]()
-        for storage, extents in found.items():
-            self._starts[storage] = sorted(extent.start for extent in extents)
-            # The largest end of each extent and all before it.
-            self._ends[storage] = list(accumulate((extent.end for extent in sorted(extents)), max))
-
-    def contain(self, tensor: torch.Tensor) -> bool:
-        """Return whether a tensor is a part of a flat parameter."""
-        storage = storage_of(tensor)
-        if storage is None or storage not in self._starts:
-            return False
-        extent = extent_of(unwrap_tensor(tensor))
-        starts, ends = self._starts[storage], self._ends[storage]
-        # Only FSDP makes flat parameters with a part as long as the whole. Otherwise such a tensor is a detached copy.
-        before, until = bisect_left(starts, extent.start), bisect_right(starts, extent.start)
-        if before and ends[before - 1] >= extent.end:
-            return True
-        return bool(until and ends[until - 1] > extent.end) or (storage, extent) in self._whole
-
 
 # The extra_repr of a user's class may have any length.
 _MAX_DETAIL = 1_000
@@ -122,6 +76,11 @@ class LiveGraph(NamedTuple):
         """Return the capture with further options of the graph's producer."""
         producer = replace(self.graph.producer, options={**self.graph.producer.options, **options})
         return self._replace(graph=replace(self.graph, producer=producer))
+
+    def starts_and_seeds(self) -> tuple[list[Any], list[torch.Tensor]]:
+        """Return the outputs from which a backward pass starts, and a gradient for each."""
+        outputs = [entry.tensor for entry in self.captured if entry.role == "output"]
+        return [*map(start_of, outputs)], [*map(ones_for, outputs)]
 
     def verify(self, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
 from types import NoneType
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import torch
 from msgspec.structs import replace
@@ -24,6 +24,8 @@ from gradir.ir import AttrValue, TensorMeta
 from gradir.ir.frozen import NOTHING, FrozenDict, freeze
 from gradir.ir.model import AttrScalar, NonFinite
 
+# Returns the text of a symbolic size.
+_TextOf: TypeAlias = Callable[[object], str]
 _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
 _SEQUENCES: Final[tuple[type[Any], ...]] = (tuple, list)
@@ -39,7 +41,7 @@ _KNOWN_BY_VALUE: Final = {int, bool, NoneType, str, torch.dtype, torch.device, t
 class AttributeReader:
     """Reads the attributes of the grad_fns of one type, and converts equal values once."""
 
-    def __init__(self, attributes: Mapping[str, str], symbols: Callable[[object], str] = str) -> None:
+    def __init__(self, attributes: Mapping[str, str], symbols: _TextOf = str) -> None:
         """``attributes`` maps names in the IR to names on the grad_fn; ``symbols`` names symbolic sizes."""
         self._symbols = symbols
         self._names = tuple(attributes)
@@ -79,9 +81,7 @@ def _is_known_by_value(value: object) -> bool:
     return type(value) in _KNOWN_BY_VALUE
 
 
-def _read_custom(
-    attributes: Mapping[str, str], groups: Groups, symbols: Callable[[object], str], fn: Any
-) -> Mapping[str, AttrValue]:
+def _read_custom(attributes: Mapping[str, str], groups: Groups, symbols: _TextOf, fn: Any) -> Mapping[str, AttrValue]:
     """Return the attributes of a custom Function's grad_fn, sorted: those of torch and those that its code set."""
     values = {name: plain_value(getattr(fn, attribute), symbols) for name, attribute in attributes.items()}
     for name, value in groups.describe_attributes(fn):
@@ -91,7 +91,7 @@ def _read_custom(
     return dict(sorted(values.items()))
 
 
-def plain_value(value: object, symbols: Callable[[object], str] = str) -> AttrValue:
+def plain_value(value: object, symbols: _TextOf = str) -> AttrValue:
     """Return an attribute of a grad_fn as a value of the IR; values of other classes become text without addresses.
 
     >>> plain_value(2**64), plain_value(torch.float16), plain_value((1, float("inf")))
@@ -120,12 +120,12 @@ def _are_small(values: object) -> bool:
     return {*map(type, items)} == _INTEGERS and max(items) < 2**31 and min(items) >= -(2**31)
 
 
-def _plain_row(value: object, symbols: Callable[[object], str]) -> AttrScalar | tuple[AttrScalar, ...]:
+def _plain_row(value: object, symbols: _TextOf) -> AttrScalar | tuple[AttrScalar, ...]:
     items = _items(value)
     return _plain_scalar(value, symbols) if items is None else tuple([_plain_scalar(item, symbols) for item in items])
 
 
-def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar:
+def _plain_scalar(value: object, symbols: _TextOf) -> AttrScalar:
     # By the base class's methods: a derived class may override __str__, __int__ or __class__.
     kind = type(value)
     if value is None or kind in (bool, NonFinite):
@@ -149,7 +149,7 @@ def _number_of_numpy(value: object) -> bool | int | float | None:
     return number if type(number) in {bool, int, float} else None
 
 
-def _plain_name(value: object, symbols: Callable[[object], str]) -> str:
+def _plain_name(value: object, symbols: _TextOf) -> str:
     kind = type(value)
     if issubclass(kind, str):
         return plain_text(cast("str", value))
@@ -178,7 +178,7 @@ def bare_name(kind: torch.dtype | torch.layout) -> str:
     return plain_text(str(kind).removeprefix("torch."))
 
 
-def shape_of(owner: Any, symbols: Callable[[object], str] = str) -> tuple[int | str, ...] | None:
+def shape_of(owner: Any, symbols: _TextOf = str) -> tuple[int | str, ...] | None:
     """Return the shape of a tensor or of input metadata: symbolic sizes as text, ``None`` where torch knows none."""
     try:
         # A tensor subclass of the user may return any shape.
@@ -191,9 +191,7 @@ def shape_of(owner: Any, symbols: Callable[[object], str] = str) -> tuple[int | 
 class MetadataReader:
     """Reads `TensorMeta`, one object for equal metadata."""
 
-    def __init__(
-        self, symbols: Callable[[object], str] = str, placements: Mapping[int, tuple[str, ...]] = NOTHING
-    ) -> None:
+    def __init__(self, symbols: _TextOf = str, placements: Mapping[int, tuple[str, ...]] = NOTHING) -> None:
         """``symbols`` returns the text of a symbolic size; ``placements`` are those of distributed tensors, by id()."""
         self._symbols, self._placements = symbols, placements
         self._of_outputs: dict[tuple[Any, ...], tuple[TensorMeta]] = {}
@@ -290,29 +288,25 @@ class NodeType:
 
 
 class NodeTypes:
-    """Inspects each type of grad_fn once; ``by_type`` has the types that stand for one operation."""
+    """Inspects each type of grad_fn once; ``by_type`` has a name in place of a type for several operations."""
 
-    def __init__(self, symbols: Callable[[object], str] = str, groups: Groups | None = None) -> None:
+    def __init__(self, symbols: _TextOf = str, groups: Groups | None = None) -> None:
         self._symbols = symbols
         self._groups = Groups() if groups is None else groups
-        self.by_type: dict[type, NodeType] = {}
-        self._by_name: dict[str, NodeType] = {}
+        self.by_type: dict[type | str, NodeType] = {}
 
     def of(self, fn: GradFn) -> NodeType:
         """Return the type of a grad_fn."""
         kind = type(fn)
-        if kind.__name__ != private.UNTYPED_NODE:
-            if kind not in self.by_type:
-                self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols, self._groups)
-            return self.by_type[kind]
         # C++ nodes without their own Python type share one, and differ by name only.
-        name = fn.name()
-        if name not in self._by_name:
-            self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols, self._groups)
-        return self._by_name[name]
+        key = fn.name() if kind.__name__ == private.UNTYPED_NODE else kind
+        if key not in self.by_type:
+            native = native_name(key) if isinstance(key, str) else kind.__name__
+            self.by_type[key] = _inspect(kind, plain_text(native), self._symbols, self._groups)
+        return self.by_type[key]
 
 
-def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> NodeType:
+def _inspect(kind: type, native: str, symbols: _TextOf, groups: Groups) -> NodeType:
     attributes = [name for name in dir(kind) if name.startswith((private.SAVED, private.PACKED, "needs_input_grad"))]
     slots = []
     for packed in sorted(name for name in attributes if name.startswith(private.PACKED)):
@@ -350,8 +344,7 @@ def neutral_name(native: str) -> str:
     >>> [neutral_name(n) for n in ("AddmmBackward0", "MaxPool2DWithIndicesBackward0", "TanhBackwardBackward0")]
     ['addmm', 'max_pool2d_with_indices', 'tanh_backward']
     """
-    stem = _SUFFIX.sub("", native) or native
-    return _WORDS.sub("_", stem).lower()
+    return _WORDS.sub("_", _SUFFIX.sub("", native) or native).lower()
 
 
 _ACCUMULATE_OP: Final = neutral_name(private.ACCUMULATOR)

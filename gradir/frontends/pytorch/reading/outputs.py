@@ -23,6 +23,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from gradir.errors import CaptureError, warn
 from gradir.frontends.pytorch import private
 from gradir.frontends.texts import text_of
+from gradir.frontends.walks import follow
 
 _DEEPEST: Final = 1_000
 # An object that refers to the whole program would cost more than its capture.
@@ -49,10 +50,7 @@ class Leaf(NamedTuple):
     @property
     def path(self) -> str:
         """The place in the outputs, empty for a single output."""
-        keys, steps = list[str](), self.steps
-        while steps is not None:
-            keys.append(text_of(steps.key))
-            steps = steps.above
+        keys = [text_of(step.key) for step in follow(self.steps, lambda step: step.above)]
         return ".".join(reversed(keys))
 
 
@@ -103,53 +101,34 @@ def tensors_of(outputs: object) -> list[torch.Tensor]:
 
 def find_leaves(outputs: object) -> list[Leaf]:
     """Return every tensor and every other leaf in the outputs, in order; gradir enters a shared container once."""
-    search = _Search()
-    search.look_at(outputs, None, None, 0)
-    while search.pending:
-        entries, steps, owner, depth = search.pending[-1]
-        entry = next(entries, None)
-        if entry is None:
-            search.pending.pop()
-        else:
-            key, value = entry
-            search.look_at(value, _Steps(key, steps), owner, depth + 1)
-    return [leaf for leaf, thing in search.found if thing is None or not thing.holds_a_tensor]
-
-
-class _Search:
-    """The leaves found so far, each with its record if it is an object, and the containers still to search."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[Leaf, _Object | None]] = []
-        # The remaining entries of a container or object, the steps to it, the object around it, and its depth.
-        self.pending: list[tuple[Iterator[tuple[object, object]], _Steps | None, _Object | None, int]] = []
-        self._tensors: set[int] = set()
-        self._met: set[int] = set()
-        self._objects = 0
-
-    def look_at(self, value: object, steps: _Steps | None, owner: _Object | None, depth: int) -> None:
+    # The leaves, each with its record if it is an object, and the ids of tensors and of containers and objects.
+    found, tensors, met, objects = list[tuple[Leaf, _Object | None]](), set[int](), set[int](), 0
+    # The values to look at, each with the steps to it, the object around it, and its depth.
+    waiting: list[tuple[object, _Steps | None, _Object | None, int]] = [(outputs, None, None, 0)]
+    while waiting:
+        value, steps, owner, depth = waiting.pop()
         if issubclass(type(value), torch.Tensor):
-            if owner is None or id(value) not in self._tensors:
-                self.found.append((Leaf(value, steps), None))
-            self._tensors.add(id(value))
+            if owner is None or id(value) not in tensors:
+                found.append((Leaf(value, steps), None))
+            tensors.add(id(value))
             while owner is not None and not owner.holds_a_tensor:
                 owner.holds_a_tensor = True
                 owner = owner.outer
-        elif id(value) not in self._met:
+        elif id(value) not in met:
             entries, is_object = _entries_of(value)
-            is_too_deep = depth > _DEEPEST or (is_object and self._objects >= _MOST_OBJECTS)
+            is_too_deep = depth > _DEEPEST or (is_object and objects >= _MOST_OBJECTS)
             is_whole = entries is None or (is_too_deep and (is_object or owner is not None))
             if is_too_deep and not is_whole:
                 raise CaptureError("the outputs are nested too deeply")
             inner = _Object(owner) if is_object and not is_whole else None
             if owner is None and (is_whole or inner is not None):
-                self.found.append((Leaf(value, steps), inner))
-            if entries is None or is_whole:
-                return
-            self._met.add(id(value))
-            self._objects += inner is not None
-            owner = owner if inner is None else inner
-            self.pending.append((iter(entries), steps, owner, depth))
+                found.append((Leaf(value, steps), inner))
+            if entries is not None and not is_whole:
+                met.add(id(value))
+                objects += inner is not None
+                below = [(each, _Steps(key, steps), inner or owner, depth + 1) for key, each in entries]
+                waiting += reversed(below)
+    return [leaf for leaf, thing in found if thing is None or not thing.holds_a_tensor]
 
 
 def _entries_of(value: Any) -> tuple[_Entries | None, bool]:

@@ -99,9 +99,8 @@ class _Search:
         self._known = known
         self._wanted = wanted
         self.found: dict[int, torch.Tensor] = {}
-        self._met: set[int] = set()
-        # Keeps visited objects alive, since the id() of a dead one may be used again.
-        self._alive: list[Any] = []
+        # By id(), with the objects, since the id() of a dead one may be used again.
+        self._met: dict[int, Any] = {}
         self._steps = _MAX_STEPS
         self._elsewhere: list[Captured] = []
         self._searched: dict[GradFn, None] = {}
@@ -132,24 +131,20 @@ class _Search:
             thing = pending.popleft()
             if id(thing) in self._met:
                 continue
-            self._met.add(id(thing))
-            self._alive.append(thing)
-            if issubclass(type(thing), torch.Tensor):
-                self._visit_tensor(thing)
-            else:
+            self._met[id(thing)] = thing
+            if not issubclass(type(thing), torch.Tensor):
                 # Numbers and names, perhaps millions, do not count as steps.
                 pending.extend(other for other in _referents(thing) if not issubclass(type(other), _END))
+                continue
+            if id(thing) in self._wanted if self._wanted is not None else thing.is_leaf and thing.requires_grad:
+                self.found[id(thing)] = thing
+            producer = thing.grad_fn
+            if producer is not None and producer not in self._known:
+                self._elsewhere.append(Captured("output", "", thing, (producer, private.output_nr_of(thing))))
         return True
 
     def _has_all(self) -> bool:
         return self._wanted is not None and len(self.found) == len(self._wanted)
-
-    def _visit_tensor(self, tensor: torch.Tensor) -> None:
-        if id(tensor) in self._wanted if self._wanted is not None else tensor.is_leaf and tensor.requires_grad:
-            self.found[id(tensor)] = tensor
-        producer = tensor.grad_fn
-        if producer is not None and producer not in self._known:
-            self._elsewhere.append(Captured("output", "", tensor, (producer, private.output_nr_of(tensor))))
 
     def _functions_of_other_graphs(self) -> list[GradFn]:
         """Add the leaves of other graphs of visited tensors, and return their hiding functions."""

@@ -187,7 +187,7 @@ class SavedReader:
             return Saved(name, shape=getattr(raw, "shape", None), state=getattr(raw, "state", "unread"))
         tensor = raw.data
         if tensor is None:
-            return Saved(name, state="freed") if _raises(unpack) else None
+            return Saved(name, state="freed") if raises(unpack) else None
         try:
             dtype, shape, layout, probe = self._kinds[_kind_of(tensor)]
         except (KeyError, RuntimeError, TypeError):
@@ -195,7 +195,7 @@ class SavedReader:
         size, storage = self._storage(tensor, node_id, name)
         # torch hides the saved version. Unpacking compares it, and does nothing else without a hook. An output that the
         # function made in place can only be unpacked through the function, which sets its grad_fn.
-        if private.version_of(tensor) and _raises(unpack) and _raises(getattr, fn, unpacked):
+        if private.version_of(tensor) and raises(unpack) and raises(getattr, fn, unpacked):
             return Saved(name, dtype, shape, size, None, storage, "stale")
         grad_fn = tensor.grad_fn
         if grad_fn is None:
@@ -232,7 +232,7 @@ class SavedReader:
         nbytes: int | torch.SymInt = storage.nbytes()
         # The size may be symbolic.
         size = nbytes if type(nbytes) is int else None
-        owner = self._tensors.owner_of(handle)
+        owner = self._tensors.owners.get(handle)
         if isinstance(owner, Owned):
             owner = self._place(owner)
         self._storages[handle] = size, owner or storage_key(node_id, name)
@@ -258,9 +258,10 @@ def _read_slot(fn: GradFn, slot: Slot) -> object:
         return Saved("", state="freed")
 
 
-def _raises(unpack: Callable[..., object], *args: object) -> bool:
+def raises(call: Callable[..., object], *args: object) -> bool:
+    """Return whether a call raises a `RuntimeError`."""
     try:
-        unpack(*args)
+        call(*args)
     except RuntimeError:
         return True
     return False

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import torch
 from torch import nn
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import name_of, storage_handle, without_overrides
+from gradir.frontends.pytorch.private import FLAT_PARAMETER, name_of, storage_handle, without_overrides
 from gradir.frontends.pytorch.reading.members import ModuleMap, iter_module_tensors, modules_at
 from gradir.frontends.pytorch.reading.outputs import attributes_of
 from gradir.frontends.texts import plain_text, plain_texts, text_of
@@ -99,18 +101,15 @@ class TensorNodes:
         storages = list(map(storage_of, tensors))
         self.ids: dict[int, str] = {}
         self._storages = dict(zip(map(id, tensors), storages, strict=True))
-        self._owners: dict[int | None, Owned | str] = dict(zip(storages, owned, strict=True))
+        # The node of the leaf or buffer that owns a storage, or the module's tensor if it has no node yet.
+        self.owners: dict[int | None, Owned | str] = dict(zip(storages, owned, strict=True))
 
     def place(self, nodes: dict[str, torch.Tensor]) -> None:
         """Add the nodes of tensors; the first of several tensors owns the storage that they share."""
         tensors = nodes.values()
         self.ids.update(zip(map(id, tensors), nodes, strict=True))
         storages = [self._storages.get(id(tensor)) or storage_of(tensor) for tensor in tensors]
-        self._owners.update(zip(reversed(storages), reversed(nodes), strict=True))
-
-    def owner_of(self, storage: int) -> Owned | str | None:
-        """Return the node of the leaf or buffer that owns a storage, or the module's tensor if it has no node yet."""
-        return self._owners.get(storage)
+        self.owners.update(zip(reversed(storages), reversed(nodes), strict=True))
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:
@@ -170,6 +169,39 @@ def extent_of(tensor: torch.Tensor) -> Extent:
     length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
     start, size = int(tensor.storage_offset()), tensor.element_size()
     return Extent(start * size, (start + int(length)) * size)
+
+
+class FlatParameters:
+    """The flat, one-dimensional parameters among some leaves."""
+
+    def __init__(self, leaves: Iterable[torch.Tensor]) -> None:
+        found: defaultdict[int, list[Extent]] = defaultdict(list)
+        self._whole: set[tuple[int, Extent]] = set()
+        for leaf in leaves:
+            storage = storage_of(leaf)
+            if storage is not None and leaf.dim() == 1 and isinstance(leaf, nn.Parameter):
+                extent = extent_of(unwrap_tensor(leaf))
+                found[storage].append(extent)
+                if getattr(leaf, FLAT_PARAMETER, False):
+                    self._whole.add((storage, extent))
+        self._starts, self._ends = dict[int, list[int]](), dict[int, list[int]]()
+        for storage, extents in found.items():
+            self._starts[storage] = sorted(extent.start for extent in extents)
+            # The largest end of each extent and all before it.
+            self._ends[storage] = list(accumulate((extent.end for extent in sorted(extents)), max))
+
+    def contain(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor is a part of a flat parameter."""
+        storage = storage_of(tensor)
+        if storage is None or storage not in self._starts:
+            return False
+        extent = extent_of(unwrap_tensor(tensor))
+        starts, ends = self._starts[storage], self._ends[storage]
+        # Only FSDP makes flat parameters with a part as long as the whole. Otherwise such a tensor is a detached copy.
+        before, until = bisect_left(starts, extent.start), bisect_right(starts, extent.start)
+        if before and ends[before - 1] >= extent.end:
+            return True
+        return bool(until and ends[until - 1] > extent.end) or (storage, extent) in self._whole
 
 
 # The classes that wrap no other tensor.

@@ -88,8 +88,8 @@ class Costs:
         with ExitStack() as hooks, disable_modes():
             for fn, key in live.grad_fns.items():
                 if type(fn).__name__ != ACCUMULATOR:
-                    hooks.callback(fn.register_prehook(partial(begin, key)).remove)
-                    hooks.callback(fn.register_hook(partial(end, key)).remove)
+                    hooks.enter_context(fn.register_prehook(partial(begin, key)))
+                    hooks.enter_context(fn.register_hook(partial(end, key)))
             gradients = [torch.ones_like(tensor) for tensor in outputs]
             torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
         return durations

@@ -20,25 +20,10 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.outputs import OfEdge, start_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, storage_of, unwrap_tensor
+from gradir.frontends.pytorch.recording import steps
 from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, CodeMemo, find_fates
-from gradir.frontends.pytorch.recording.steps import (
-    ARRAYS,
-    FROM_OUTSIDE,
-    INPLACE,
-    Departures,
-    Exit,
-    FiniteResults,
-    Outside,
-    Overwritten,
-    Read,
-    Step,
-    Value,
-    Within,
-    role_of,
-    signature_of,
-    tensors_in,
-)
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, INPLACE, Exit, Read, Step, Value, Within, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.frontends.walks import frames_from
 from gradir.ir import TensorMeta
@@ -67,19 +52,19 @@ class Flow:
     def __init__(self, timeline: Timeline) -> None:
         self.steps: list[Step] = []
         self.exits: list[Exit] = []
-        self.outside: list[Outside] = []
+        self.outside: list[steps.Outside] = []
         self.variables: dict[Value, str] = {}
         self.failure: Exit | None = None
         self.end: Exit | None = None
         self.exchanges: list[Exit] = []
         self.clearings: list[Exit] = []
         self.hooks: list[tuple[Value, Written]] = []
-        self.overwritten, self.departures = Overwritten(), Departures()
+        self.overwritten, self.departures = steps.Overwritten(), steps.Departures()
         self.given = set[Value]()
         """Results of operations with several outputs that the program received."""
         self.numbers: dict[Value, torch.Tensor] = {}
         """Copies of the newest scalars that were summed, so that the terms of a loss have values."""
-        self.finite = FiniteResults()
+        self.finite = steps.FiniteResults()
         # True while compiled code runs, which is recorded as one operation.
         self.is_paused = False
         self.called = ""
@@ -116,9 +101,9 @@ class Flow:
             # Earlier writes were to the leaf that the graph of the shared value begins with.
             is_new_leaf = tensor.is_leaf and tensor.requires_grad and made_by is not None and made_by.has_graph
             since = len(self.steps) - 1 if is_new_leaf else FROM_OUTSIDE
-            meta, role = self._metadata.read_tensor(tensor), role_of(tensor)
+            meta, role = self._metadata.read_tensor(tensor), steps.role_of(tensor)
             owner, left = self._owner_of(tensor) if role == "parameter" else None, self.departures.find(tensor)
-            self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared, owner, left, since))
+            self.outside.append(steps.Outside(weakref.ref(tensor), meta, role, copied, shared, owner, left, since))
             self._values[id(tensor)] = weakref.ref(tensor), value
         writes = () if storage is None else self._writes.get(storage, ())
         if writes and writes[-1] > (self.outside[value.number].since if value.maker == FROM_OUTSIDE else value.maker):
@@ -195,7 +180,7 @@ class Flow:
         """Return the living parameters that are result objects of steps, by their present values."""
         others = {id(outside.tensor()) for outside in self.outside}
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
-        return {value: tensor for tensor, value in living if tensor is not None and role_of(tensor) == "parameter"}
+        return {value: tensor for tensor, value in living if isinstance(tensor, nn.Parameter)}
 
     def maker_of(self, fn: Any) -> int:
         """Return the index of the step that made a grad_fn, or `FROM_OUTSIDE`."""
@@ -223,7 +208,7 @@ class Flow:
             # A loaded tensor: its values may have left torch before.
             del self._values[id(args[0])]
             return func(*args, **kwargs)
-        signature, called = signature_of(func), self.called
+        signature, called = steps.signature_of(func), self.called
         inputs, kinds, constants = signature.operands(args, kwargs)
         mode, number = _mode(), private.next_sequence_number()
         # The frame that called the mode.
@@ -299,7 +284,7 @@ class Flow:
         """Record that a frame calls a function that reads the values of tensors."""
         if tensors := tensors_in((args, kwargs)):
             self.exits.append(self.exit_of(called, tensors, frame))
-            if called in ARRAYS:
+            if called in steps.ARRAYS:
                 memory = self._memory_of(tensors[0])
                 self.overwritten.save(called, tensors[0], memory, len(self.steps), self._place(frame))
 

@@ -35,16 +35,14 @@ def forward_nodes(
     flows: Iterable[Flow], named: NamedTensors, scope_of: _ScopeOf, returned: Sequence[torch.Tensor]
 ) -> list[Node]:
     """Return a node for each operation in order, and one for each tensor from outside before its first use."""
-    allocator, lines = IdAllocator(), ShownLines()
-    return [node for flow in flows for node in _Forward(flow, named, scope_of, allocator, lines).nodes(returned)]
+    allocator = IdAllocator()
+    return [node for flow in flows for node in _Forward(flow, named, scope_of, allocator).nodes(returned)]
 
 
 class _Forward:
-    def __init__(
-        self, flow: Flow, named: NamedTensors, scope_of: _ScopeOf, allocator: IdAllocator, lines: ShownLines
-    ) -> None:
+    def __init__(self, flow: Flow, named: NamedTensors, scope_of: _ScopeOf, allocator: IdAllocator) -> None:
         self._flow, self._named, self._scope_of = flow, named, scope_of
-        self._allocator, self._lines = allocator, lines
+        self._allocator, self._lines = allocator, ShownLines()
         self._symbols = Symbols()
         self._ids: dict[int, str] = {}
         self._tensor_ids: dict[Value, str] = {}
@@ -67,7 +65,9 @@ class _Forward:
             if index in skipped:
                 continue
             self._add_step(index, step)
-            if self._is_wanted(step):
+            # An update of a parameter, or of a storage from outside, is no output.
+            is_own = all(self._is_made(read.value) for read in step.inputs_of_kind("inplace"))
+            if is_own and step.inputs and step.called not in _NUMBERS:
                 ends.extend(Read(value, False, False) for value in self._find_results(index) if value not in used)
         for found in (*exits, *self._failures()):
             self._add(found, found.called, found.called, found.reads)
@@ -143,11 +143,6 @@ class _Forward:
             return False
         values = [read.value for read in step.inputs]
         return all(self._initial.role_of(value) == "input" and not self._is_made(value) for value in values)
-
-    def _is_wanted(self, step: Step) -> bool:
-        """Return whether an unused result may be an output: no update of a parameter or of a storage from outside."""
-        is_shown = bool(step.inputs) and step.called not in _NUMBERS
-        return is_shown and all(self._is_made(read.value) for read in step.inputs_of_kind("inplace"))
 
     def _is_made(self, value: Value) -> bool:
         """Return whether an operation allocated the storage of a value, and not for a parameter or buffer."""

@@ -11,11 +11,11 @@ import pkgutil
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from types import CodeType, FrameType, ModuleType
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -56,14 +56,6 @@ class CompiledPart:
 
     def __str__(self) -> str:
         return self._shown
-
-
-@runtime_checkable
-class ModulesRecorder(Pausable, Protocol):
-    """Records calls of modules."""
-
-    def record_outermost(self, module: nn.Module, frame: FrameType) -> None:
-        """Record a module that torch called."""
 
 
 class CompiledParts:
@@ -121,8 +113,8 @@ class _Call:
             each.is_paused = False
             if isinstance(each, SourceMode):
                 each.record_whole(self._first, local.get("result"), caller or self._frame)
-            elif isinstance(each, ModulesRecorder):
-                self._record_modules(each)
+            elif (record := getattr(each, "record_outermost", None)) is not None:
+                self._record_modules(record)
         if not self._flows:
             return
         error = None if "result" in local else sys.exc_info()[1]
@@ -134,10 +126,7 @@ class _Call:
         lent = set(map(storage_of, outputs))
         written = [t for t, before in zip(self._tensors, self._versions, strict=True) if _version(t) != before]
         changed = set(map(id, written))
-        kinds = [
-            INPLACE if id(tensor) in changed else VIEW if storage_of(tensor) in lent else DATA
-            for tensor in self._tensors
-        ]
+        kinds = [INPLACE if id(t) in changed else VIEW if storage_of(t) in lent else DATA for t in self._tensors]
         kinds.extend([DATA] * len(further))
         part = CompiledPart(self._function)
         for flow, reads in zip(self._flows, self._reads, strict=True):
@@ -149,16 +138,16 @@ class _Call:
             if caller is not None:
                 flow.record_variable(local["result"], caller)
 
-    def _record_modules(self, recorder: ModulesRecorder) -> None:
+    def _record_modules(self, record: Callable[[nn.Module, FrameType], None]) -> None:
         """Record the compiled module, or the modules that a compiled function needs."""
         owner = getattr(self._function, "__self__", None)
         if isinstance(owner, nn.Module):
-            recorder.record_outermost(owner, self._frame)
+            record(owner, self._frame)
             return
         leaves = set(map(id, _leaves_of(tensors_in(self._frame.f_locals.get("result")), self._first)))
         for taken in self._taken:
             if isinstance(taken, nn.Module) and not leaves.isdisjoint(map(id, _tensors_of(taken))):
-                recorder.record_outermost(taken, self._frame)
+                record(taken, self._frame)
 
 
 _CALLS: Final[dict[FrameType, _Call]] = {}

@@ -96,8 +96,7 @@ def select_participants(
     timelines = [line for line in ran.timelines if line in ran.recording or ran_other(line)]
     for module in known:
         place_of.setdefault(module, "")
-    lookup = ScopeLookup(timelines, place_of)
-    used = set(lookup(list(walked.edges)))
+    used = set(ScopeLookup(timelines, place_of)(list(walked.edges)))
     strays = [stray for place, stray in enumerate(ran.strays) if id(stray) in owning or str(place) in used]
     return Participants(strays, timelines, ran.recording)
 

@@ -28,15 +28,8 @@ from gradir.frontends.pytorch.reading.distributed import (
     sharding_groups,
 )
 from gradir.frontends.pytorch.reading.members import has_parameters, iter_named_parameters
-from gradir.frontends.pytorch.reading.tensors import (
-    Modules,
-    Owned,
-    checksum,
-    modules_below,
-    ones_for,
-    storage_of,
-    unwrap_tensor,
-)
+from gradir.frontends.pytorch.reading.saved import raises
+from gradir.frontends.pytorch.reading.tensors import Modules, Owned, checksum, modules_below, storage_of, unwrap_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.collectives import OperandNames
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
@@ -122,18 +115,16 @@ class Exchanged:
             # Without the many values of shards, which differ between ranks.
             summed = {name for each in found for name in find_summed_parameters(each, wrappers)} - self.names.exchanged
             values = {name: value for name, value in self._values.items() if name in summed}
-            rank = replace(rank, wrappers=wrappers, values=values, offsets=self._offsets())
+            counts = sum((each.offsets for each in self._exchanges.values()), Counter[str]())
+            labels = {label: counts[group.group_name] for label, group in self.groups.met.items()}
+            offsets = {label: count for label, count in labels.items() if count}
+            rank = replace(rank, wrappers=wrappers, values=values, offsets=offsets)
         elif found:
             raise CaptureError("the process group is gone: capture before destroy_process_group")
         if rank is not None and pipeline is not None:
             stage, stages, microbatches = pipeline
             rank = replace(rank, stage=stage, stages=stages, microbatches=microbatches)
         return replace(graph, rank=rank, collectives=tuple(found))
-
-    def _offsets(self) -> dict[str, int]:
-        counts = sum((each.offsets for each in self._exchanges.values()), Counter[str]())
-        labels = {label: counts[group.group_name] for label, group in self.groups.met.items()}
-        return {label: count for label, count in labels.items() if count}
 
     def _wrappers(self, graph: Graph) -> dict[str, tuple[str, ...]]:
         paths = self.modules.paths
@@ -175,9 +166,8 @@ class Exchanged:
             return live
         exchange = next(iter(self._exchanges.values()))
         with ExchangeMode(exchange, sends=False), torch.autograd.set_multithreading_enabled(False):
-            tensors = [entry.tensor for entry in live.captured if entry.role == "output"]
             try:
-                torch.autograd.backward(tensors, list(map(ones_for, tensors)))
+                torch.autograd.backward(*live.starts_and_seeds())
             except Exception as error:
                 why = "the collectives of backward are found by one in which nothing is sent, which failed"
                 raise CaptureError(f"{why}: {describe_error(error)}") from error
@@ -223,7 +213,8 @@ def describe_wrappers(
                 "no_sync": not synced.get(id(module), True),
                 "uncalled": id(module) not in synced
                 and any(id(parameter) in trained for _, parameter in iter_named_parameters(module)),
-                "unfinished": not _has_finished(module.reducer),
+                # torch refuses another forward while a bucket waits for a gradient.
+                "unfinished": raises(getattr(module.reducer, private.DDP_FINISHED, bool)),
                 "unused": module.find_unused_parameters,
                 "static": module.static_graph,
             }
@@ -231,15 +222,6 @@ def describe_wrappers(
             yield path, (*(word for word, holds in words.items() if holds), *(f"hook:{name}" for name in names))
         for group in sharding_groups([module]):
             yield path, () if getattr(group, private.FSDP_REDUCES, True) else ("no_sync",)
-
-
-def _has_finished(reducer: Any) -> bool:
-    """Return whether no bucket waits for a gradient; torch refuses another forward otherwise."""
-    try:
-        getattr(reducer, private.DDP_FINISHED, bool)()
-    except RuntimeError:
-        return False
-    return True
 
 
 class UntilStep:

@@ -182,16 +182,17 @@ class ShownLines:
             place = bisect_right(lines, instruction, key=itemgetter(0)) - 1
             line = lines[place][2] if place >= 0 else None
             # Python 3.10 has no qualified names of code.
-            name = getattr(code, "co_qualname", code.co_name)
-            self._sources[key] = Source(
-                self._shown(code.co_filename), max(line or 0, 0), escape_unprintable(plain_text(name))
-            )
+            name = plain_text(getattr(code, "co_qualname", code.co_name))
+            self._sources[key] = Source(self._shown(code.co_filename), max(line or 0, 0), escape_unprintable(name))
         return self._sources[key]
 
 
 def _find_superseded(log: SourceLog) -> set[int]:
     """Return the indices of the calls whose instruction made its value in a later call."""
-    ends, found, later = log.timeline.ends(), set[int](), dict[int, int]()
+    numbers, frames = log.timeline.snapshot()
+    # The number at which each module call ended.
+    ends = {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
+    found, later = set[int](), dict[int, int]()
     for index in range(len(log.calls) - 1, -1, -1):
         call = log.calls[index]
         if call.within is MAYBE:
@@ -260,8 +261,7 @@ def _record_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __ini
     # Function modes do not see custom Functions, and programs keep `apply` in variables, so that replacing it does not
     # help. This runs when it makes the node.
     number = private.next_sequence_number() - private.NUMBERED_FIRST
-    is_compiling = torch.compiler.is_compiling()
-    for mode in [] if is_compiling else _RUNNING:
+    for mode in [] if torch.compiler.is_compiling() else _RUNNING:
         log = mode._log() if mode.thread == threading.get_ident() and not mode.is_paused else None
         if log is not None:
             log.record(number, number + 1, sys._getframe(1))

@@ -21,9 +21,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import follow
 
 # torch's functions that register a parametrization, by id(), since code is slow to hash.
-_REGISTERING: Final = {
-    id(function.__code__) for function in (register_parametrization, orthogonal, spectral_norm, weight_norm)
-}
+_REGISTERING: Final = {id(each.__code__) for each in (register_parametrization, orthogonal, spectral_norm, weight_norm)}
 
 
 class Frame(NamedTuple):
@@ -69,11 +67,6 @@ class Timeline:
         self.current = frame
         self.numbers.append(private.next_sequence_number())
         self.frames.append(frame)
-
-    def ends(self) -> dict[int, int]:
-        """Return the number at which each module call ended, by the id() of its frame."""
-        numbers, frames = self.snapshot()
-        return {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
 
     def snapshot(self) -> tuple[list[int], list[Frame | None]]:
         """Return the numbers and the frames so far; the thread may still run."""

@@ -139,9 +139,8 @@ def keep_buffers_and_random_state(live: LiveGraph) -> Iterator[None]:
             yield
             return
         # If the modules of the graph are unknown, it may run any module.
-        modules = [module for root in live.roots.values() for module in modules_in(root)] or reach.find_instances(
-            nn.Module
-        )
+        known = [module for root in live.roots.values() for module in modules_in(root)]
+        modules = known or reach.find_instances(nn.Module)
         saved = [(buffers, dict(buffers)) for buffers in map(own_buffers, modules) if buffers]
         tensors = {id(tensor): tensor for _, before in saved for tensor in before.values() if tensor is not None}
         with torch.no_grad(), without_dispatch_modes(), without_overrides():

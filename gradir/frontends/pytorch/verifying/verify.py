@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import zip_longest
@@ -19,9 +19,7 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.attributes import MetadataReader, bare_name
 from gradir.frontends.pytorch.reading.distributed import is_in_process_group
-from gradir.frontends.pytorch.reading.outputs import start_of
 from gradir.frontends.pytorch.reading.reach import find_hiding_functions, find_reachable_leaves
-from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying import untouched
 from gradir.frontends.walks import replace_attribute
@@ -69,9 +67,14 @@ class _Watch:
         if leaf.grad is not None:
             self.received.setdefault(id(leaf), set()).add(private.current_backward())
 
-    def note_computed(self, gradients: Mapping[int, torch.Tensor | None], grad_fns: Iterable[GradFn]) -> None:
-        """Record computed gradients by id() of their leaves."""
-        for fn in grad_fns:
+    def compute(self, live: LiveGraph, starts: list[Any], seeds: list[torch.Tensor], *, retain_graph: bool) -> None:
+        """Compute the gradients of all leaves without accumulating them, and record these."""
+        leaves = [*live.leaves.values(), *live.unreached]
+        found: Any = ()
+        if leaves:
+            found = torch.autograd.grad(starts, leaves, seeds, retain_graph=retain_graph, allow_unused=True)
+        gradients = {id(leaf): gradient for leaf, gradient in zip(leaves, found, strict=True)}
+        for fn in live.grad_fns:
             if type(fn).__name__ == private.ACCUMULATOR:
                 gradient = gradients.get(id(fn.variable))
                 self.arrived[fn] = (None if gradient is None else self._metadata.read_tensor(gradient),)
@@ -93,8 +96,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """
     is_grouped = is_in_process_group()
     with _convert_errors():
-        outputs = [captured.tensor for captured in live.captured if captured.role == "output"]
-        seeds, starts = [*map(ones_for, outputs)], [*map(start_of, outputs)]
+        starts, seeds = live.starts_and_seeds()
     # The garbage collector would traverse the hooks and the whole graph, which takes longer than the rest.
     with pause_gc(), leave_unchanged(live, keep_graph=keep_graph) as leave:
         watch = _Watch(leave)
@@ -103,7 +105,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         leaves = () if is_grouped else (*live.leaves.values(), *live.unreached)
         hooks += [_register_accumulated(leaf, watch.note_gradient) for leaf in leaves]
         # In a process group gradir computes gradients without accumulating them: see `untouched`.
-        run: Callable[..., None] = partial(_compute_gradients, live, watch) if is_grouped else torch.autograd.backward
+        run: Callable[..., None] = partial(watch.compute, live) if is_grouped else torch.autograd.backward
         backward = partial(run, starts, seeds, retain_graph=keep_graph)
         with (
             remove_afterwards(hooks),
@@ -152,14 +154,12 @@ def leave_unchanged(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Cal
         yield leave
 
 
-@contextmanager
-def remove_afterwards(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
-    """Remove hooks at the end of a block."""
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+def remove_afterwards(hooks: Iterable[RemovableHandle]) -> ExitStack:
+    """Return a context that removes hooks at its end."""
+    entered = ExitStack()
+    for hook in hooks:
+        entered.enter_context(hook)
+    return entered
 
 
 def _run_backward(backward: Callable[[], None]) -> Counter[str]:
@@ -189,16 +189,6 @@ def _outermost_nodes(events: list[Any]) -> Iterator[str]:
             if not running:
                 yield name.removeprefix(private.EVENT)
             running.add(event.handle())
-
-
-def _compute_gradients(
-    live: LiveGraph, watch: _Watch, starts: list[torch.Tensor], seeds: list[torch.Tensor], *, retain_graph: bool
-) -> None:
-    leaves = [*live.leaves.values(), *live.unreached]
-    gradients: Any = ()
-    if leaves:
-        gradients = torch.autograd.grad(starts, leaves, seeds, retain_graph=retain_graph, allow_unused=True)
-    watch.note_computed({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
 
 
 @contextmanager

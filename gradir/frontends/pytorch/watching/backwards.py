@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -54,7 +54,6 @@ class Backwards(Patches):
     def _wrap_grad(self, grad: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(grad)
 
-        @wraps(grad)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if not self._is_call():
                 return grad(*args, **kwargs)
@@ -74,7 +73,6 @@ class Backwards(Patches):
         return wrapper
 
     def _wrap_backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(backward)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             tensors = _read_once(args[0] if args else kwargs.pop("tensors", None))
             run = partial(backward, tensors, *args[1:], **kwargs)

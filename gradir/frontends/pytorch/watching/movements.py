@@ -13,11 +13,11 @@ from torch.optim import Optimizer
 
 from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.naming import add_place
-from gradir.frontends.pytorch.private import version_of
-from gradir.frontends.pytorch.reading.tensors import unwrap_tensor
+from gradir.frontends.pytorch.private import version_of, without_overrides
+from gradir.frontends.pytorch.reading.tensors import checksum, read_stored_values, unwrap_tensor
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
-from gradir.frontends.pytorch.watching.parameters import Moved, Parameters, checksum, parameters_of
+from gradir.frontends.pytorch.watching.parameters import Moved, Parameters, parameters_of
 from gradir.frontends.pytorch.watching.recordings import Layers
 from gradir.ir.memo import group_by_key
 from gradir.ir.text import pluralize
@@ -33,10 +33,10 @@ _VANISHED: Final = 1e-6
 
 
 class _Unchanged(NamedTuple):
-    """The step since which a parameter has not changed, and a checksum of its bits."""
+    """The step since which a parameter has not changed, and a checksum of its bits if it has readable values."""
 
     since: int
-    bits: int
+    bits: int | None
 
 
 class _History:
@@ -89,9 +89,7 @@ class Movements:
             length = 1 if self._optimizers.has_clipped else 2
             gradient = _first_gradient(optimizer)
             # Read the values last, since that waits for the device.
-            if before is not None and (
-                gradient is None or now is None or now[:length] != before[:length] or not gradient.any()
-            ):
+            if before and (gradient is None or (now or ())[:length] != before[:length] or not gradient.any()):
                 history.is_cleared = True
             history.stamp = None
 
@@ -187,7 +185,7 @@ class Movements:
             yield add_place(Cause("not_zeroed", "error", "zero_grad", names), self._backward)
 
     def _note_unchanged(self, history: _History, moved: Moved) -> None:
-        candidates: list[str] = []
+        unchanged: dict[str, _Unchanged] = {}
         for name, (tensor, movement) in moved.items():
             history.tensors[name] = tensor
             history.norms[name] = movement.norm or 0.0
@@ -195,15 +193,13 @@ class Movements:
                 # A parameter that has moved once may be at its optimum.
                 history.moved.add(name)
             if name not in history.moved and movement.norm is not None and math.isfinite(movement.norm):
-                candidates.append(name)
-        new = {name: history.tensors[name] for name in candidates if name not in history.unchanged}
-        found = {name: _Unchanged(history.steps, bits) for name, bits in checksum(new).items()}
-        history.unchanged = {name: found.get(name) or history.unchanged[name] for name in candidates}
+                unchanged[name] = history.unchanged.get(name) or _Unchanged(history.steps, _checksum(tensor))
+        history.unchanged = unchanged
 
     def _find_unchanged(self, optimizer: Optimizer, history: _History, least: int) -> Iterator[Cause]:
         names = [name for name, each in history.unchanged.items() if history.steps - each.since + 1 >= least]
-        now = checksum({name: history.tensors[name] for name in names})
-        unchanged = [name for name in names if now[name] == history.unchanged.pop(name).bits]
+        before = {name: history.unchanged.pop(name).bits for name in names}
+        unchanged = [name for name, bits in before.items() if _checksum(history.tensors[name]) == bits is not None]
         groups = group_by_key((self._classify(optimizer, history, name), name) for name in unchanged)
         groups.pop("", None)
         for kind, found in groups.items():
@@ -248,6 +244,11 @@ class Movements:
         elif kind == "below_resolution":
             detail = f"their dtype is {str(history.tensors[names[0]].dtype).removeprefix('torch.')}"
         return add_place(Cause(kind, level, names=tuple(names), detail=detail), place)
+
+
+def _checksum(tensor: torch.Tensor) -> int | None:
+    with without_overrides():
+        return checksum(read_stored_values(tensor))
 
 
 def _is_below(optimizer: Optimizer, tensor: torch.Tensor, rate: float) -> bool:

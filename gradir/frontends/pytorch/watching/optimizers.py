@@ -61,8 +61,9 @@ class Patches(ExitStack):
     """Patches functions of torch until the context ends."""
 
     def patch(self, owner: object, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """Replace a function by its wrapper."""
-        replace_function(self, owner, name, wrap(getattr(owner, name)))
+        """Replace a function by its wrapper, which gets its name and docstring."""
+        original = getattr(owner, name)
+        replace_function(self, owner, name, wraps(original)(wrap(original)))
 
 
 class Optimizers(Patches):
@@ -90,7 +91,7 @@ class Optimizers(Patches):
         for kind in _SCHEDULERS:
             self.patch(kind, "__init__", partial(self._wrap_init, self._schedulers))
         for owner in (Optimizer, nn.Module):
-            self.patch(owner, "zero_grad", self._wrap_zero_grad)
+            replace_function(self, owner, "zero_grad", self._wrap_zero_grad(owner.zero_grad))
         for home in (utils, clip_grad):
             for name in filter(vars(home).__contains__, _CLIPPING):
                 self.patch(home, name, self._wrap_clip)
@@ -177,7 +178,6 @@ class Optimizers(Patches):
         self._paused.close()
 
     def _wrap_init(self, found: _Origins, init: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(init)
         def wrapper(made: Any, /, *args: Any, **kwargs: Any) -> None:
             init(made, *args, **kwargs)
             # A scheduler that contains others may run several __init__, or one twice.
@@ -208,7 +208,6 @@ class Optimizers(Patches):
         self.enter_context(_Writes(self, {storage_of(tensor) for tensor in tensors} - {None}))
 
     def _wrap_clip(self, clip: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(clip)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             norm = clip(*args, **kwargs)
             self._clipped = (self._places(sys._getframe(1)), norm)
@@ -286,7 +285,6 @@ class Scaling(Patches):
         return [self._make_cause()] if self.skipped >= _LEAST and not self._steps else []
 
     def _wrap_scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(scale)
         def wrapper(scaler: GradScaler, outputs: Any) -> Any:
             scaled = scale(scaler, outputs)
             if isinstance(scaled, torch.Tensor):
@@ -296,7 +294,6 @@ class Scaling(Patches):
         return wrapper
 
     def _wrap_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(step)
         def wrapper(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
             before = self._steps
             result = step(scaler, *args, **kwargs)

@@ -173,19 +173,6 @@ def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"]]
 
 
-def checksum(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Return a checksum of the bits of each tensor, in which nearly every change is visible."""
-    found = {}
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            values = read_stored_values(unwrap_tensor(tensor)).contiguous()
-            bits = values.view(torch.uint8).view(-1)
-            words = bits[: bits.numel() // 4 * 4].view(torch.int32)
-            even_words = words[: words.numel() // 2 * 2].view(-1, 2)[:, 0] if words.numel() else words
-            found[name] = hash((int(words.sum()), int(even_words.sum()), int(bits.sum())))
-    return found
-
-
 def _wide_enough(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     return torch.float64 if any(tensor.dtype is torch.float64 for tensor in tensors) else torch.float32
 

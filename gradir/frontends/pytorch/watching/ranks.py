@@ -35,59 +35,51 @@ class Replicas:
 
     def note_first(self, optimizer: int, sample: torch.Tensor | None) -> None:
         """Record the initial parameters of the first optimizer that steps."""
-        if self._optimizer is None and sample is not None and _store() is not None:
+        if self._optimizer is None and sample is not None and (store := _store()) is not None:
             self._optimizer = optimizer
-            self._note(0, sample)
+            self._note(store, 0, sample)
 
     def on_step_end(self, optimizer: int, step: int, sample: Callable[[], torch.Tensor | None]) -> Cause | None:
         """Record this rank's parameters after a step; on rank 0, return a fault found so far."""
         if optimizer != self._optimizer or self._is_over:
             return None
-        numbers = sample()
-        if numbers is None or not self._note(step, numbers) or distributed.get_rank():
+        numbers, store = sample(), _store()
+        if numbers is None or store is None:
             return None
+        self._note(store, step, numbers)
         while self._own and not self._is_over:
-            first = next(iter(self._own))
-            others = self._read_others(first)
+            first, own = next(iter(self._own.items()))
+            others = _take_others(store, first)
             if others is None:
-                return None
-            cause = self._compare(first, others)
-            if cause is not None:
-                return cause
+                break
+            del self._own[first]
+            different = [rank for rank, text in others.items() if text != own]
+            # Parts of one model differ before the first step, and are not compared.
+            self._is_over = bool(different)
+            if first and different:
+                ranks = ", ".join(map(str, different[:3]))
+                how = f"they were equal before the first step, and after step {first} rank {ranks} differs from rank 0"
+                return Cause("parted", "error", "the parameters", detail=how)
         return None
 
-    def _note(self, step: int, sample: torch.Tensor) -> bool:
-        store = _store()
-        if store is None:
-            return False
+    def _note(self, store: Any, step: int, sample: torch.Tensor) -> None:
         # Exact sums, since replicas compute the same.
         text = f"{self._stages} {float(sample.double().sum()).hex()} {float(sample.double().abs().sum()).hex()}"
         if distributed.get_rank():
             store.set(f"{_KEY}/{step}/{distributed.get_rank()}", text)
         else:
             self._own[step] = text
-        return True
 
-    def _read_others(self, step: int) -> dict[int, str] | None:
-        store = _store()
-        keys = {rank: f"{_KEY}/{step}/{rank}" for rank in range(1, distributed.get_world_size())}
-        if store is None or not store.check([*keys.values()]):
-            return None
-        found = {rank: store.get(key).decode() for rank, key in keys.items()}
-        for key in keys.values():
-            store.delete_key(key)
-        return found
 
-    def _compare(self, step: int, others: dict[int, str]) -> Cause | None:
-        own = self._own.pop(step)
-        different = [rank for rank, text in others.items() if text != own]
-        # Parts of one model differ before the first step, and are not compared.
-        self._is_over = bool(different)
-        if step == 0 or not different:
-            return None
-        ranks = ", ".join(map(str, different[:3]))
-        detail = f"they were equal before the first step, and after step {step} rank {ranks} differs from rank 0"
-        return Cause("parted", "error", "the parameters", detail=detail)
+def _take_others(store: Any, step: int) -> dict[int, str] | None:
+    """Return the texts of all other ranks for a step, and delete them, or ``None`` while some are missing."""
+    keys = {rank: f"{_KEY}/{step}/{rank}" for rank in range(1, distributed.get_world_size())}
+    if not store.check([*keys.values()]):
+        return None
+    found = {rank: store.get(key).decode() for rank, key in keys.items()}
+    for key in keys.values():
+        store.delete_key(key)
+    return found
 
 
 def world_size() -> int:

@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
 from traceback import walk_tb
 from types import FrameType
 from typing import Final, NamedTuple
@@ -99,7 +98,6 @@ class Recording:
         return self._ended if graph is None and why == "ends" else graph
 
     def _wrap_destroy(self, original: Callable[..., None]) -> Callable[..., None]:
-        @wraps(original)
         def wrapper(group: object = None) -> None:
             if group in (None, distributed.group.WORLD):
                 self._ended = self.capture_stopped("ends", None)

@@ -129,9 +129,7 @@ class Tape(FunctionMode):
             place = max(len(now) - above, 0)
             set_modes([*now[:place], self, *now[place:]])
 
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_other = type(func) is MethodWrapperType or torch.compiler.is_compiling() or not torch.is_grad_enabled()
         if self.is_paused or is_other:
             return func(*args, **(kwargs or {}))
@@ -147,8 +145,7 @@ class Tape(FunctionMode):
 
     def add_loss(self, loss: object) -> None:
         """Record the root of a backward pass."""
-        result = self._result_of(loss) if isinstance(loss, torch.Tensor) else None
-        if isinstance(loss, torch.Tensor) and result is not None:
+        if isinstance(loss, torch.Tensor) and (result := self._result_of(loss)) is not None:
             self.losses = [*self.losses[1 - _MOST_LOSSES :], (result, loss.detach())]
 
     def forget(self) -> None:
@@ -247,25 +244,17 @@ class Computed(NamedTuple):
 def compute_again(tape: Tape, name_of: Callable[[torch.Tensor], str]) -> Iterator[Computed]:
     """Compute each loss since the last step once more, if possible, and explain it."""
     for result, before in tape.losses:
-        with tape.pause():
-            found = _compute_loss(result, before, name_of)
-        if found is not None:
-            yield found
-
-
-def _compute_loss(result: Result, before: torch.Tensor, name_of: Callable[[torch.Tensor], str]) -> Computed | None:
-    runner = _Runner(name_of)
-    try:
-        operations = _list_operations(result)
-        with _restore_state(operations), private.disable_modes(), torch.enable_grad():
-            with Recorder(CaptureRequest(flow=True, values=True)) as recorder:
-                for operation in operations:
-                    runner.run(operation)
-                loss = runner.find_tensor(result)
-            found = recorder.explain(loss, params=runner.names, values=True)
-    except Exception:  # noqa: BLE001 (whatever an operation raises)
-        return None
-    return Computed(read_scalar(loss), read_scalar(before), found)
+        runner = _Runner(name_of)
+        # An operation may raise anything, for instance if its data is gone.
+        with suppress(Exception):
+            operations = _list_operations(result)
+            with _restore_state(operations), private.disable_modes(), torch.enable_grad():
+                with Recorder(CaptureRequest(flow=True, values=True)) as recorder:
+                    for operation in operations:
+                        runner.run(operation)
+                    loss = runner.find_tensor(result)
+                found = recorder.explain(loss, params=runner.names, values=True)
+            yield Computed(read_scalar(loss), read_scalar(before), found)
 
 
 class _Runner:

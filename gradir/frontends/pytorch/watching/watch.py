@@ -30,6 +30,7 @@ from gradir.frontends.pytorch.watching.programs import RecordingProgram
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
 from gradir.frontends.pytorch.watching.recordings import Recording, leaves_around
 from gradir.frontends.pytorch.watching.tape import Tape, compute_again
+from gradir.protocols import RecordCallback
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, encode_number
 
@@ -75,9 +76,7 @@ def _guard(method: Callable[..., None]) -> Callable[..., None]:
 class Watching(RecordingProgram):
     """Watches the program inside; ``callback`` gets each record, and may raise to end it. See `gradir.watch`."""
 
-    def __init__(
-        self, callback: Callable[[Modules | Step | Finding], None], *, model: object, optimizers: Sequence[Optimizer]
-    ) -> None:
+    def __init__(self, callback: RecordCallback, *, model: object, optimizers: Sequence[Optimizer]) -> None:
         self.steps = self.backwards = 0
         self.failed = self._is_lost = self._is_after_step = self._has_ended = False
         self._callback = callback
