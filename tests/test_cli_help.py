@@ -75,6 +75,7 @@ def test_help_is_usage_a_sentence_options_in_groups_and_two_examples(
     examples = next((group for group in groups if group.startswith("examples:\n")), "")
     assert examples.count(f"\n  gradir {command}") <= 2
     assert "front-end" not in short or "--frontend" in short
+    assert all(line == line.rstrip() for line in short.splitlines())
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -378,6 +378,10 @@ def test_whose_the_options_are(line: str, given: list[str], capfd: Read, monkeyp
     ("line", "said"),
     [
         ("told.py", "missing output file: put -o FILE before told.py, or at the end of the line"),
+        (
+            "told.py -o a.gir --steps 3",
+            "-o belongs to told.py here: put -o FILE before told.py, or at the end of the line",
+        ),
         ("told.py -o a -o b", "-o is given twice; if one is for told.py, put that of gradir before told.py"),
         ("told.py x -o a -- b", "x is not an option of gradir; put arguments of told.py after '--'"),
         ("-o a.gir", "the following arguments are required: SCRIPT"),

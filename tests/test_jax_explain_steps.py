@@ -122,7 +122,7 @@ def test_the_loss_gets_the_arguments_that_the_step_gives_it() -> None:
     found = gradir.explain(step, {"enc": P["enc"]}, X)
     assert found.statuses == {"enc": "nonfinite"}
     assert told(found) == [("nonfinite", "error", ("enc",), "spoilt")]
-    assert "`spoilt` is explained" in found.causes[0].text
+    assert "takes a gradient itself: gradir explains `spoilt`, which it differentiates" in found.causes[0].text
 
 
 def test_a_step_of_modules_is_explained_by_their_loss() -> None:
