@@ -193,6 +193,20 @@ def test_what_became_of_an_accumulator_alone_is_marked_at_its_tensor() -> None:
         assert list(part.nodes) == ["h.1.weight", "h.1/mm:1"]
 
 
+def test_a_lost_input_is_listed_first() -> None:
+    def model(op: str, *, is_cut: bool) -> Graph:
+        b = Builder()
+        x = b.tensor("x", META)
+        value = b.function(op, [x], [META], scope="early")
+        b.output(b.function("add", [value, None if is_cut else x], [META], scope="late"))
+        return b.build()
+
+    diff = review_graphs(model("tanh", is_cut=False), model("relu", is_cut=True))
+    assert diff.sides is not None
+    listed = list_changes(diff, diff.sides, UnionGraph(diff))
+    assert [change.text.split()[0] for change in listed][:2] == ["late/add:1", "early/tanh:1"]
+
+
 def test_what_reads_a_new_module_is_listed_below_it() -> None:
     def model(*parts: tuple[str, str]) -> Graph:
         b = Builder()

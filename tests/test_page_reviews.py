@@ -117,6 +117,28 @@ def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) ->
         assert page.ask("view")["k"] < view["k"]
 
 
+def test_a_lost_input_is_listed_first_in_sight_and_a_click_away(browser: Browser) -> None:
+    def model(op: str, *, is_cut: bool) -> Graph:
+        b = Builder()
+        x = value = b.tensor("x", TensorMeta("float32", (2, 3)))
+        for at in range(40):
+            value = b.function(op if at == 0 else "tanh", [value], [TensorMeta("float32", (2, 3))], scope=f"h.{at}")
+        value = b.function("add", [value, None if is_cut else x], [TensorMeta("float32", (2, 3))])
+        b.output(value)
+        return b.build()
+
+    page_of_diff = gradir.diff(model("tanh", is_cut=False), model("relu", is_cut=True)).to("html")
+    with browser.open(page_of_diff, viewport={"width": 1000, "height": 500}) as page:
+        assert page.text(".verdict").startswith("\u2715 1 lost input: in[1] of add:1 in (top level);")
+        view = page.ask("view")
+        box = next(each for each in page.ask("boxes") if each["name"] == "add:1")
+        assert view["x"] <= box["x"] <= view["x"] + view["width"] / view["k"]
+        assert view["y"] <= box["y"] <= view["y"] + view["height"] / view["k"]
+        page.page.locator(".verdict button").click()
+        assert page.ask("selection") == {"kind": "change", "name": "0"}
+        assert "in[1]" in details(page)
+
+
 def test_stubs_of_one_box_that_say_the_same_say_it_once(browser: Browser) -> None:
     graph = layers_graph(flow=True)
     more = tuple(replace(graph.cuts[-1], names=(f"lost.{number}",)) for number in range(2))
