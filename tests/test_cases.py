@@ -100,7 +100,7 @@ def test_a_reentrant_checkpoint_is_one_node_with_its_inputs() -> None:
     assert [(cut.kind, cut.names) for cut in graph.cuts] == [("hidden", ("weight",)), ("hidden", ("bias",))]
 
 
-def test_what_is_saved_on_the_cpu_is_hooked() -> None:
+def test_tensors_saved_on_the_cpu_are_hooked() -> None:
     x, y = leaf(3), leaf(3)
     offload = torch.autograd.graph.save_on_cpu()
     unpacked = []

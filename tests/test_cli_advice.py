@@ -112,7 +112,7 @@ def test_a_function_that_returns_nothing_is_not_named_and_says_so(capfd: Read) -
 
 
 @pytest.mark.parametrize("name", ["constant", "integer", "detached"])
-def test_what_has_no_graph_is_explained_and_its_forward_captured(name: str, capfd: Read) -> None:
+def test_a_loss_without_a_graph_can_be_explained_and_its_forward_captured(name: str, capfd: Read) -> None:
     text = said(f"capture net.py:{name} -o x.gir", capfd)
     assert "'gradir explain' finds the line, and --graph forward captures the forward" in text
     assert main(["explain", f"net.py:{name}"]) == 1

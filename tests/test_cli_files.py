@@ -323,7 +323,7 @@ def test_a_wrong_encoding_names_the_right_ones(capfd: pytest.CaptureFixture[str]
     assert "json, msgpack" in capfd.readouterr().err
 
 
-def test_what_cannot_be_written_leaves_the_old_file(files: Path) -> None:
+def test_a_failed_save_leaves_the_old_file(files: Path) -> None:
     graph = Graph.of([Node("a", names=("\ud800",))])
     for form in ("json", "msgpack"):
         with pytest.raises(gradir.GradirError, match="surrogate"):

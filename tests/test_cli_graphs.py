@@ -196,7 +196,7 @@ def test_a_forward_that_raises_is_shown_up_to_there(capfd: Read) -> None:
         ([""], "''"),
     ],
 )
-def test_what_names_no_graph_is_one_line(words: list[str], said: str, capfd: Read) -> None:
+def test_a_wrong_argument_for_a_graph_is_one_line(words: list[str], said: str, capfd: Read) -> None:
     capfd.readouterr()
     assert main(["info", *words]) == 2
     shown = capfd.readouterr().err
@@ -243,7 +243,7 @@ def test_nothing_is_written_over_a_program_or_what_is_read(line: str, folder: Pa
         ("weights.pt", "weights.pt is a PyTorch checkpoint"),
     ],
 )
-def test_what_is_no_script_is_not_run(word: str, said: str, capfd: Read) -> None:
+def test_run_refuses_arguments_that_are_no_script(word: str, said: str, capfd: Read) -> None:
     capfd.readouterr()
     assert main(["run", word, "-o", "x.gir"]) == 2
     assert said in capfd.readouterr().err
@@ -281,7 +281,7 @@ def loss():
         ("interrupts", 130, "gradir: interrupted"),
     ],
 )
-def test_how_the_first_of_two_programs_ends_is_one_line(
+def test_a_failure_of_the_first_of_two_programs_is_one_line(
     name: str, status: int, said: str, folder: Path, clean_environment: dict[str, str]
 ) -> None:
     Path("awkward.py").write_text(AWKWARD)

@@ -188,7 +188,9 @@ def test_a_hook_that_raises_under_verify_shows_its_line(capfd: Read) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("default::gradir.GradirWarning")
-def test_what_has_no_graph_is_left_out_with_a_word(name: str, kept: list[str], left: str, folder: Path) -> None:
+def test_outputs_without_a_graph_are_left_out_with_a_warning(
+    name: str, kept: list[str], left: str, folder: Path
+) -> None:
     if name == "hugging":
         pytest.importorskip("transformers")
     command = [sys.executable, "-m", "gradir", "capture", f"net.py:{name}", "-o", "x.gir"]
@@ -199,7 +201,7 @@ def test_what_has_no_graph_is_left_out_with_a_word(name: str, kept: list[str], l
     assert outputs == kept
 
 
-def test_where_nothing_has_a_graph_it_is_refused(capfd: Read) -> None:
+def test_capture_refuses_a_program_whose_outputs_have_no_graph(capfd: Read) -> None:
     assert main(["capture", "net.py:graphless"]) == 2
     assert capfd.readouterr().err.startswith("gradir: net.py:graphless: output 'loss' has no graph: nothing it was ")
 

@@ -186,7 +186,7 @@ thread.join()
 
 
 @pytest.mark.parametrize("length", [900, 2_000, 20_000])
-def test_what_a_dropped_graph_saved_is_released_at_once(length: int) -> None:
+def test_a_dropped_graph_releases_its_saved_tensors_at_once(length: int) -> None:
     done = forked.run([sys.executable, "-c", RELEASED, str(length)], text=True)
     held = length if length > keepalive.SAFE_DEPTH else 0
     expected = f"{length}\n{held} {held} 0\n"

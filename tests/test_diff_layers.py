@@ -55,7 +55,7 @@ def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_what_is_reported_together_is_reported_of_each(name: str) -> None:
+def test_grouped_changes_cover_each_change_once(name: str) -> None:
     found = review_graphs(plain(), capture_edit(name))
     assert Counter(all_changes(found)) == Counter(found.changes)
 

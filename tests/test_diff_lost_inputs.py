@@ -88,7 +88,7 @@ def frozen(model: GPT) -> None:
     model.blocks[3].attn.q.weight.requires_grad_(False)
 
 
-def test_what_is_frozen_or_left_out_on_purpose_is_no_lost_input() -> None:
+def test_frozen_and_removed_inputs_are_not_lost() -> None:
     _, loss, recorder = loss_of(change=frozen)
     found = review_graphs(plain(), recorder.capture(loss))
     assert any(field.after is None for change in found.changes for field in change.fields)

@@ -74,7 +74,7 @@ def test_a_gradient_that_one_program_lacks_is_named(tmp_path: Path) -> None:
     assert sorted(there.gradients) == ["head.bias", "head.weight"]
 
 
-def test_what_cannot_be_paired_is_named(tmp_path: Path) -> None:
+def test_unpaired_parameters_are_named(tmp_path: Path) -> None:
     found = alike(program(lambda: nn.Linear(3, 2)), program(lambda: nn.Linear(3, 5)), tmp_path)
     assert (found.paired, found.left, found.own) == (0, ("bias", "weight"), ("bias", "weight"))
     assert found.gradients == {}

@@ -136,7 +136,7 @@ def test_a_module_around_operations_of_others_is_reported_as_a_module() -> None:
     assert "relu moved into (top level)" in gradir.diff(whole, plain).findings[0].text
 
 
-def test_what_only_has_the_sizes_of_a_new_module_is_no_edit() -> None:
+def test_sizes_that_follow_from_a_new_module_are_no_edit() -> None:
     def graph(first: str, *wide: str) -> Graph:
         b = Builder()
         value, width = b.tensor("x", TensorMeta("float32", (4,))), 4
@@ -311,7 +311,7 @@ def test_each_page_shows_it_where_an_explanation_has_its_verdict(
     assert overlay_verdict(shown[0].nodes.values()) == ("quiet", said)
 
 
-def test_what_lies_before_a_cut_is_no_edit() -> None:
+def test_nodes_removed_by_a_cut_are_no_edit() -> None:
     pytest.importorskip("torch")
     import torch
 

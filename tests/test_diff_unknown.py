@@ -65,7 +65,7 @@ def test_a_figure_says_what_it_does_not_count(
         ((8, None), (8, None), "saved-bytes>5%", [], False),
     ],
 )
-def test_what_is_not_known_does_not_pass_in_silence(
+def test_an_unknown_size_fails_the_condition(
     before: tuple[int | None, ...], after: tuple[int | None, ...], condition: str, texts: list[str], fails: bool
 ) -> None:
     sides = slots(*before), slots(*after)

@@ -154,7 +154,7 @@ def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) ->
 
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", ["lora", "lora-up", "lora-autocast"])
-def test_what_a_frozen_module_computes_is_no_other_operation(name: str, back: bool) -> None:
+def test_operations_of_a_frozen_module_keep_their_name(name: str, back: bool) -> None:
     graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
     base = ".mlp.up" if name == "lora-up" else ".attn.q"

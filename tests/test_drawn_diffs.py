@@ -181,7 +181,7 @@ def test_no_box_is_of_what_takes_a_gradient(full: bool) -> None:
                 assert words in shown
 
 
-def test_what_became_of_an_accumulator_alone_is_marked_at_its_tensor() -> None:
+def test_a_change_of_an_accumulator_is_marked_at_its_tensor() -> None:
     a, b = trained("mm"), trained("mm")
     key = "h.1/accumulate_grad:1"
     other = msgspec.structs.replace(b.nodes[key], attrs={"times": 2})
@@ -207,7 +207,7 @@ def test_a_lost_input_is_listed_first() -> None:
     assert [change.text.split()[0] for change in listed][:2] == ["late/add:1", "early/tanh:1"]
 
 
-def test_what_reads_a_new_module_is_listed_below_it() -> None:
+def test_readers_of_a_new_module_are_listed_below_it() -> None:
     def model(*parts: tuple[str, str]) -> Graph:
         b = Builder()
         value = b.tensor("x", META)
@@ -234,7 +234,7 @@ def test_what_reads_a_new_module_is_listed_below_it() -> None:
     ]
 
 
-def test_a_cause_is_before_what_follows_from_it() -> None:
+def test_a_cause_is_listed_before_its_consequences() -> None:
     def model(rows: int, eps: float) -> Graph:
         b = Builder()
         x = b.tensor("x", META)

@@ -357,7 +357,7 @@ def test_a_notebook_shows_text_and_markdown() -> None:
     assert found._repr_mimebundle_() == {"text/plain": str(found), "text/markdown": found.to("markdown")}
 
 
-def test_what_is_intended_is_no_alarm() -> None:
+def test_an_allowed_cut_is_no_alarm() -> None:
     found = explained("detach")
     assert [found.allow([pattern]).level for pattern in ("a", "det*", "c", "x.*")] == [
         "none",
@@ -380,7 +380,7 @@ def test_every_status_is_reported_somewhere() -> None:
     assert set(STATUSES) - seen == {"cleared", "wrong"}
 
 
-def test_what_inference_mode_gave_is_named_where_no_parameter_is_behind_it() -> None:
+def test_an_inference_tensor_without_a_parameter_is_named() -> None:
     c = leaf_of()
     with gradir.record(flow=True) as rec:
         with torch.inference_mode():

@@ -305,7 +305,7 @@ def test_a_variable_is_no_parameter_of_a_file() -> None:
     assert set(of_file.statuses) == {"weight", "bias"}
 
 
-def test_what_compiled_code_may_take_is_opaque_in_a_file_too() -> None:
+def test_inputs_of_compiled_code_are_opaque_in_a_file_too() -> None:
     inside, lost = layer(), layer()
     model = nn.ModuleDict({"inside": inside, "lost": lost, "aside": layer()})
 

@@ -293,7 +293,7 @@ def test_a_softmax_that_is_added_up_is_constant(added_up: Callable[[torch.Tensor
         lambda g: (h := g.sigmoid()) / h.sum(-1, keepdim=True) + h,
     ],
 )
-def test_what_is_divided_by_more_than_itself_is_not_constant(weight: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_a_ratio_with_other_terms_is_not_constant(weight: Callable[[torch.Tensor], torch.Tensor]) -> None:
     found, zero = rounded(Chosen(weight))
     assert not zero
     assert found.level == "none"

@@ -132,7 +132,7 @@ def test_a_broken_file_is_one_line_that_says_where_and_what_to_do(
         (check_keys, MARK + '{"é": x'.encode(), "byte 10: broken JSON: expecting value"),
     ],
 )  # fmt: skip
-def test_what_only_a_strict_reader_minds(check: Callable[[bytes], object], data: bytes, line: str) -> None:
+def test_only_a_strict_reader_reports_these_faults(check: Callable[[bytes], object], data: bytes, line: str) -> None:
     with pytest.raises(FormatError) as caught:
         check(data)
     assert line in str(caught.value)

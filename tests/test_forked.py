@@ -46,7 +46,7 @@ def test_a_fork_does_what_a_process_does(name: str, kind: str, tmp_path: Path, m
     assert fork.stderr.splitlines()[-1:] == process.stderr.splitlines()[-1:]
 
 
-def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
+def test_a_command_beyond_its_timeout_is_ended(tmp_path: Path) -> None:
     code = "import os, time; open('number', 'w').write(str(os.getpid())); time.sleep(60)"
     with pytest.raises(subprocess.TimeoutExpired):
         forked.run([sys.executable, "-c", code], cwd=tmp_path, timeout=2)

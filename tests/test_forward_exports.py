@@ -83,7 +83,7 @@ def test_passes_keep_the_kinds_of_edges(options: dict[str, Any]) -> None:
         assert edge.kind == kinds.get((edge.dst, edge.input_nr), "data")
 
 
-def test_what_is_written_in_a_folded_module_is_an_output_of_the_module() -> None:
+def test_an_in_place_write_inside_a_folded_module_is_an_output_of_it() -> None:
     made = apply_passes(plan_passes({"rollup": True, "depth": 1}), forward())
     (written,) = (edge for edge in made.edges if edge.dst == "add_:1" and edge.input_nr == 0)
     assert (made.nodes[written.src].role, written.kind) == ("module", "inplace")

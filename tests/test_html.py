@@ -312,7 +312,7 @@ def test_renamed_and_moved_nodes_are_distinguished(told: Told) -> None:
     assert told(gradir.diff(made("w", ""), made("w", "")).to("html"))["changes"] == []
 
 
-def test_what_is_in_a_renamed_module_is_marked_with_it(told: Told) -> None:
+def test_nodes_of_a_renamed_module_are_marked_as_renamed(told: Told) -> None:
     meta = (TensorMeta("float32", (3,)),)
 
     def made(module: str) -> Graph:

@@ -224,7 +224,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
-def test_what_is_returned_beside_the_loss_without_a_gradient_is_left_out(beside: object) -> None:
+def test_outputs_without_gradient_beside_the_loss_are_left_out(beside: object) -> None:
     def loss(w: Any) -> Any:
         return (X @ w).sum()
 

@@ -43,7 +43,7 @@ def test_a_straight_through_value_reaches_its_input_by_the_addition_alone() -> N
     assert add.attrs["stopped"] == (1,)
 
 
-def test_what_was_stopped_is_reported_where_it_is_taken() -> None:
+def test_a_stopped_value_is_recorded_at_its_reader() -> None:
     graph = captured("cuts.stop_gradient_of_a_target")
     sub = only(graph, "sub")
     assert sub.inputs == (Ref(only(graph, "dot_general").id, 0), None)
@@ -113,7 +113,7 @@ def test_carries_of_a_loop_are_reported() -> None:
     assert {node.scope for node in graph.nodes.values() if node.op in {"tanh", "dot_general"}} == {"scan"}
 
 
-def test_what_stacked_layers_keep_is_stacked() -> None:
+def test_residuals_of_stacked_layers_are_stacked() -> None:
     graph = captured("loops.stacked_layers")
     shapes = {slot.slot: slot.shape for slot in only(graph, "dot_general").saved}
     assert shapes == {"in0": (3, 4, 8), "in1": (3, 8, 8)}

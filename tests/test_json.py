@@ -159,7 +159,7 @@ def test_floats_that_json_cannot_spell_are_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, (2.0**63, 2**63), ((2**64,),), 1j, (1, 1j)])
-def test_what_is_no_attribute_value_is_refused(value: object) -> None:
+def test_an_invalid_attribute_value_is_refused(value: object) -> None:
     for node in (Node("x", attrs={"v": value}), Node("x", ext={"v": value})):
         with pytest.raises(FormatError, match=r"node 'x': (attrs|ext)\['v'\].*expected"):
             gradir.dumps(Graph.of([Node("a", attrs={"v": (1, 2.0**63)}), node]))
@@ -268,13 +268,13 @@ def test_bytes_of_any_kind_are_read(wrap: Callable[[bytes], bytes], form: dict[s
 
 
 @pytest.mark.parametrize("other", ["{}", None, Path("model.gir"), 3])
-def test_what_is_no_bytes_is_one_clear_error(other: Any) -> None:
+def test_loads_refuses_anything_but_bytes(other: Any) -> None:
     with pytest.raises(TypeError, match=f"the bytes of a file, not {type(other).__name__}; gradir.load takes its path"):
         gradir.loads(other)
 
 
 @pytest.mark.parametrize("other", [None, "graph", {}])
-def test_what_is_no_graph_is_one_clear_error(other: Any, tmp_path: Path) -> None:
+def test_saving_anything_but_a_graph_is_one_clear_error(other: Any, tmp_path: Path) -> None:
     for write in (gradir.dumps, lambda graph: gradir.save(graph, tmp_path / "a.gir")):
         with pytest.raises(TypeError, match=r"expected a gradir\.Graph, got"):
             write(other)

@@ -74,7 +74,7 @@ def test_a_broken_overlay_is_one_clear_error(
     assert len(line) < 600
 
 
-def test_what_a_newer_version_has_is_ignored_with_a_warning() -> None:
+def test_keys_of_a_newer_version_are_ignored_with_a_warning() -> None:
     with pytest.warns(GradirWarning, match="newer than 1.0"):
         decode(b'{"format":"gir-overlay","version":"1.7","channels":[{"name":"a","values":{},"later":1}]}')
     with pytest.warns(GradirWarning, match="does not know"):

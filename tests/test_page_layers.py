@@ -93,7 +93,7 @@ def test_the_line_of_a_cut_gives_way_to_a_frame_beside_it(browser: Browser, call
         assert re.findall(">(detach[^<]*)<", svg) == [words]
 
 
-def test_what_gets_no_gradient_is_in_sight_on_a_phone(browser: Browser) -> None:
+def test_modules_without_gradient_are_in_sight_on_a_phone(browser: Browser) -> None:
     b = Builder()
     x = b.tensor("x", META)
     heads = ("one", "two", "three")
@@ -190,7 +190,7 @@ def test_inputs_are_drawn_where_the_file_knows_them(browser: Browser) -> None:
         assert {"real", "fake"} <= {*page.names()}
 
 
-def test_what_holds_most_of_the_graph_is_opened_first(browser: Browser) -> None:
+def test_the_module_with_most_of_the_graph_is_opened_first(browser: Browser) -> None:
     with browser.open(layers_graph(40).to("html"), viewport=DESKTOP) as page:
         assert page.ask("opened") == ["", "h", "h.0"]
         captions = [frame["caption"] for frame in page.ask("frames")]

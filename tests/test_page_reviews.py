@@ -208,7 +208,7 @@ def test_the_words_before_and_after_are_above_the_drawings(review: Opened) -> No
     assert review.page.locator(".stage > p").count() == 0
 
 
-def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:
+def test_a_selection_is_whole_on_both_sides(browser: Browser) -> None:
     before = layers_graph()
     html = gradir.diff(before, change_layers(before)).to("html")
     with browser.open(html, viewport={"width": 1000, "height": 700}) as page:
@@ -235,7 +235,7 @@ def test_both_sides_are_saved(review: Opened, key: str) -> None:
 
 
 @pytest.mark.parametrize("width", [1400, 700])
-def test_what_raised_and_its_line_are_read_at_the_first_picture(browser: Browser, width: int) -> None:
+def test_the_first_picture_shows_the_error_and_its_line(browser: Browser, width: int) -> None:
     with browser.open(failing_graph().to("html"), viewport={"width": width, "height": 600}) as page:
         for words in ("\u2715 sizes 4 and 8 differ", "net.py:9 in forward"):
             page.page.get_by_label("Details").get_by_text(words).wait_for(state="visible")

@@ -63,7 +63,7 @@ def test_neighbours_are_those_of_the_edges(graph: Graph) -> None:
         assert ids(graph.consumers(node_id)) == [*dict.fromkeys(e.dst for e in graph.edges if e.src == node_id)]
 
 
-def test_what_was_asked_is_no_part_of_the_graph() -> None:
+def test_cached_queries_are_no_part_of_the_graph() -> None:
     asked = Graph.of(CHAIN.nodes.values(), CHAIN.scopes.values())
     assert asked.consumers("x")
     assert asked == CHAIN

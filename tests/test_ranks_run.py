@@ -260,7 +260,7 @@ step()
 """
 
 
-def test_what_torch_refuses_without_an_exchange_is_an_error_of_the_program(folder: Path) -> None:
+def test_a_collective_that_torch_refuses_is_an_error_of_the_program(folder: Path) -> None:
     (folder / "train.py").write_text(SCRIPT + REFUSED)
     with pytest.raises(SystemExit) as ended:
         main(["run", "-o", "run.{rank}.gir", "--step", "2", "train.py"])

@@ -272,7 +272,7 @@ def test_only_what_gradir_left_in_the_folder_is_swept(tmp_path: Path) -> None:
     running.close()
 
 
-def test_where_there_are_no_locks_only_old_files_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_old_temporary_files_are_swept_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replacing, "_lock", lambda handle, wait=False: None)
     for name, age in ((".a.gradir-0.tmp", 100_000), (".b.gradir-0.tmp", 100_000), (".c.gradir-0.tmp", 3_600)):
         (tmp_path / name).write_bytes(b"left")

@@ -178,7 +178,7 @@ def test_an_operation_is_in_the_module_that_ran_it_or_in_that_of_its_parameter(
     assert [node.id for node in shared.nodes.values() if node.op] == ids
 
 
-def test_what_has_no_shared_word_keeps_its_name() -> None:
+def test_an_operation_without_a_shared_term_keeps_its_name() -> None:
     w = Written()
     w.b.output(w.b.function("mystery", [w.x], [X], opaque=True))
     shared = translate_to_shared_terms(w.b.build(producer=Producer(framework="jax")))

@@ -163,7 +163,7 @@ def test_a_step_is_counted_and_its_numbers_are_those_of_the_training() -> None:
         ),
     ],
 )
-def test_what_may_be_meant_is_information(body: str, kinds: set[str]) -> None:
+def test_possibly_intended_findings_are_information(body: str, kinds: set[str]) -> None:
     Path("train.py").write_text(
         f"import torch\nfrom torch import nn\ntorch.manual_seed(0)\nparameters = None\n{body}\n"
         "opt = torch.optim.Adam(parameters or net.parameters(), 1e-3)\nfor step in range(12):\n    opt.zero_grad()\n"
@@ -364,7 +364,7 @@ def test_a_gradient_that_falls_to_nothing_has_vanished(name: str) -> None:
     assert code in lines_of_code[found["source"]["line"] - 1], found
 
 
-def test_who_keeps_graphs_is_looked_for_only_where_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owners_of_graphs_are_searched_only_at_counted_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     causes = old_graphs.GraphCounter.causes
 
