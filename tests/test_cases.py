@@ -45,7 +45,7 @@ def test_the_values_of_max_have_a_graph_and_its_indices_have_none() -> None:
         gradir.capture(indices)
 
 
-def test_backward_frees_what_was_saved_and_nothing_else() -> None:
+def test_backward_frees_only_saved_tensors() -> None:
     x, y = leaf(3), leaf(3)
     loss = (x.exp() * y.sin()).sum()
     before = gradir.capture(loss, params={"x": x, "y": y})

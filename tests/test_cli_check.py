@@ -189,9 +189,7 @@ def test_a_file_that_only_a_newer_gradir_reads_is_left(
     assert path.read_text() == text
 
 
-def test_a_file_of_a_newer_minor_version_is_left_where_it_differs(
-    project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_update_leaves_a_different_file_of_a_newer_version(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = project / "loss.gir"
     text = path.read_text().replace('"version":"1.0"', '"version":"1.99"')
     path.write_text(text)

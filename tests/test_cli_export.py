@@ -289,7 +289,7 @@ def test_view_opens_a_picture(form: str, head: bytes, opened: list[str], capfd: 
 
 
 @pytest.mark.usefixtures("dot_program")
-def test_view_folds_what_is_too_large_to_read(opened: list[str], capfd: Read) -> None:
+def test_view_folds_a_graph_that_is_too_large_to_read(opened: list[str], capfd: Read) -> None:
     assert main(["view", "layers.gir", "--to", "svg"]) == 0
     assert "102 layers and operations as 3 boxes: repeated steps once; --all" in capfd.readouterr().err
     assert main(["view", "chain.gir", "--to", "svg"]) == 0

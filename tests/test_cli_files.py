@@ -144,7 +144,7 @@ def test_validate_reports_every_file(files: Path, capfd: pytest.CaptureFixture[s
         (b'"requires":', b'"needs":[],"requires":', "$: object contains unknown field `needs`"),
     ],
 )
-def test_validate_minds_what_reading_ignores(
+def test_validate_refuses_faults_that_reading_ignores(
     old: bytes, new: bytes, message: str, compression: str, files: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = (files / "everything.gir").read_bytes().replace(old, new)

@@ -94,7 +94,7 @@ def test_a_command_takes_every_form_of_a_graph(
 
 
 @pytest.mark.parametrize("line", [line for name, line in LINES.items() if name != "explain"])
-def test_a_script_is_refused_with_what_it_defines(line: list[str], capfd: Read) -> None:
+def test_a_script_is_refused_with_a_list_of_its_functions(line: list[str], capfd: Read) -> None:
     assert main(["net.py" if word == "GRAPH" else word for word in line]) == 2
     said = capfd.readouterr().err
     assert "net.py is a script, not a graph" in said
@@ -224,7 +224,7 @@ def test_a_wrong_argument_for_a_graph_is_one_line(words: list[str], said: str, c
         "merge loss.gir loss.gir loss.gir -o net.py",
     ],
 )
-def test_nothing_is_written_over_a_program_or_what_is_read(line: str, folder: Path, capfd: Read) -> None:
+def test_outputs_never_overwrite_a_program_or_an_input(line: str, folder: Path, capfd: Read) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     capfd.readouterr()
     assert main(line.split()) == 2

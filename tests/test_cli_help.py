@@ -123,7 +123,7 @@ def test_a_topic_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, cap
         ("merge --ouput x", "option '--ouput'", "--output", "merge "),
     ],
 )
-def test_a_misspelt_word_is_one_line_with_what_was_meant(
+def test_a_misspelt_word_is_one_line_with_a_suggestion(
     line: str, what: str, meant: str, command: str, capfd: Read
 ) -> None:
     assert status_of(line.split()) == 2

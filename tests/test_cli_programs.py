@@ -319,7 +319,7 @@ class Net(nn.Linear):
         ("watch lacking.py", "lacking.py ended before its first step, and nothing else was found"),
     ],
 )
-def test_an_error_says_what_to_do_next(words: str, said: str, folder: Path, capfd: Read) -> None:
+def test_an_error_has_advice(words: str, said: str, folder: Path, capfd: Read) -> None:
     (folder / "wrong.py").write_text(WRONG)
     (folder / "lacking.py").write_text("import no_such\n")
     with suppress(SystemExit):
@@ -336,6 +336,6 @@ def test_an_error_says_what_to_do_next(words: str, said: str, folder: Path, capf
         (lambda: gradir.capture(None), "not a tensor but NoneType; give a tensor such as the loss"),
     ],
 )
-def test_an_error_of_python_says_what_to_do_next(call: Callable[[], object], said: str) -> None:
+def test_an_error_of_python_has_advice(call: Callable[[], object], said: str) -> None:
     with pytest.raises(gradir.GradirError, match=re.escape(said)):
         call()

@@ -53,7 +53,7 @@ def test_a_deep_chain_is_let_go_after_a_compilation_that_failed(tmp_path: Path) 
     assert done.stdout.split() == ["5000", "0"]
 
 
-def test_a_kept_hidden_state_keeps_only_what_it_needs() -> None:
+def test_a_kept_hidden_state_keeps_only_its_own_graph() -> None:
     y = leaf(1)
     for step in range(20_000):
         y = y + 1

@@ -171,7 +171,7 @@ def test_a_kept_node_inside_an_added_module_is_listed_by_itself() -> None:
     assert not [entry for entry in entries(found) if entry.kind != "same" and "new" in entry.subjects]
 
 
-def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
+def test_a_long_text_starts_with_changes_by_module() -> None:
     a = network(12)
     b = network(12, special={number: f"op{number}" for number in range(12)})
     lines = brief(a, b).splitlines()

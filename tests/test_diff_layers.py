@@ -31,7 +31,7 @@ def test_no_layer_is_taken_for_another(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_no_line_says_that_something_became_what_it_was(name: str) -> None:
+def test_no_line_reports_an_unchanged_value(name: str) -> None:
     text = str(gradir.diff(plain(), capture_edit(name)))
     assert not re.findall(r": (\S.*) -> \1$", text, re.MULTILINE)
 

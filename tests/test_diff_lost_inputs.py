@@ -42,7 +42,7 @@ def slots_without_gradient(edit: str, kind: str, slot: int) -> int:
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_slot_is_lost_where_a_backward_hands_it_nothing(name: str) -> None:
+def test_a_slot_is_lost_if_a_backward_gives_it_no_gradient(name: str) -> None:
     kind, slot, lost = LOST[name]
     assert slots(review_graphs(plain(), capture_edit(name)), "lost-inputs") == lost
     assert slots_without_gradient(name, kind, slot) - slots_without_gradient("", kind, slot) == len(lost)

@@ -200,7 +200,7 @@ def test_the_top_of_a_report_is_whole_at_any_width(width: int) -> None:
         assert max(map(len, shown.splitlines())) <= width
 
 
-def test_a_setting_is_seen_where_no_node_changed() -> None:
+def test_a_changed_setting_is_seen_without_a_changed_node() -> None:
     def graph(*scopes: Scope) -> Graph:
         return Graph.of([Node("exp:1", op="exp")], scopes)
 

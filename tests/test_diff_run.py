@@ -105,7 +105,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
         (WIDER, ["4 of 6 parameters of b.py:loss paired", "  2 of b.py:loss keep their own values: 2.bias, 2.weight"]),
     ],
 )
-def test_the_command_says_what_differs(
+def test_the_command_names_the_difference(
     other: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Read
 ) -> None:
     monkeypatch.chdir(tmp_path)

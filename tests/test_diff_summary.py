@@ -39,7 +39,7 @@ def test_it_says_what_was_done(name: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "padding"), [((7, 7), (3, 3)), ((3, 5), (1, 2))])
-def test_settings_are_reported_and_not_what_follows_from_them(size: tuple[int, ...], padding: tuple[int, ...]) -> None:
+def test_settings_are_reported_without_their_consequences(size: tuple[int, ...], padding: tuple[int, ...]) -> None:
     def graph(size: tuple[int, ...], padding: tuple[int, ...]) -> Graph:
         b = Builder()
         weight = b.tensor("stem.weight", TensorMeta("float32", (8, 3, *size)), role="parameter", scope="stem")

@@ -292,7 +292,7 @@ def test_without_a_table_of_modules_each_tensor_of_a_torn_module_is_named(before
 
 
 @pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])
-def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
+def test_an_adapter_is_not_matched_to_its_base_layer(name: str) -> None:
     for found in (review_graphs(plain(), capture_edit(name)), review_graphs(capture_edit(name), plain())):
         for old, new in names_of(found).matched.items():
             before, after, *_ = sides_of(found)

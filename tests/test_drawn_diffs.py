@@ -81,7 +81,7 @@ def test_the_same_edit_at_two_places_of_a_layer_is_drawn_at_both() -> None:
 
 
 @pytest.mark.parametrize("kind", ["added", "removed"])
-def test_a_whole_module_is_one_box_with_what_is_in_it(kind: str) -> None:
+def test_a_whole_module_is_one_box_with_its_content(kind: str) -> None:
     small, large = stack(["gelu"] * 2), stack(["gelu"] * 3)
     part = drawn(*((small, large) if kind == "added" else (large, small)))
     (whole,) = [node for node in part.nodes.values() if node.role == "module"]
@@ -164,7 +164,7 @@ def trained(op: str, *, is_frozen: bool = False) -> Graph:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_no_box_is_of_what_takes_a_gradient(full: bool) -> None:
+def test_no_box_is_an_accumulator(full: bool) -> None:
     pairs = {
         "another operation": (trained("mm"), trained("mul"), ["weight [2, 3] · bias [2, 3]"]),
         "frozen": (trained("mm"), trained("mm", is_frozen=True), ["- h.0.weight", "bias [2, 3]"]),

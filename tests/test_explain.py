@@ -320,7 +320,7 @@ def test_a_backward_that_raises_is_reported_without_running_it() -> None:
     assert found.causes == explained("inplace").causes
 
 
-def test_the_text_says_where_and_what_to_do() -> None:
+def test_the_text_has_a_place_and_advice() -> None:
     line = find_marked_line(PROGRAMS["detach"].fn)
     place = f"tests/test_explain.py:{line} in detach"
     *texts, below, advice = str(explained("detach")).splitlines()
@@ -336,7 +336,7 @@ def test_the_text_says_where_and_what_to_do() -> None:
     assert advice == "  help: take detach() out of this line if a should learn from what is computed with its result"
 
 
-def test_json_is_what_the_schema_says() -> None:
+def test_json_matches_the_schema() -> None:
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
     for name in PROGRAMS:
         document = json.loads(explained(name).to("json"))
@@ -346,7 +346,7 @@ def test_json_is_what_the_schema_says() -> None:
         validator.validate({**document, "level": "loud"})
 
 
-def test_the_published_schema_is_what_the_records_say() -> None:
+def test_the_published_schema_matches_the_records() -> None:
     from report_schemas import schemas
 
     assert SCHEMA.read_text(encoding="utf-8") == schemas()[SCHEMA.name]

@@ -381,7 +381,7 @@ def twice(model: Any) -> None:
         lambda model: model(x).unbind(1)[0].add_(1),
     ],
 )
-def test_an_error_of_torch_comes_with_what_to_do(fails: Callable[[Any], object]) -> None:
+def test_an_error_of_torch_has_advice(fails: Callable[[Any], object]) -> None:
     model = nn.Linear(3, 2)
     with gradir.record(model, flow=True) as recorder, pytest.raises((RuntimeError, IndexError)) as raised:
         fails(model)

@@ -40,7 +40,7 @@ def test_a_derivative_without_a_graph_is_reported_where_its_graph_was_lost(off: 
         assert residual(net, t).isfinite()
 
 
-def test_a_derivative_of_what_requires_no_gradient_is_an_error_of_its_own() -> None:
+def test_a_derivative_by_a_tensor_without_requires_grad_is_an_error() -> None:
     rec = gradir.record(flow=True)
     with pytest.raises(RuntimeError) as raised, rec:
         torch.autograd.grad(torch.ones(2).sum(), torch.ones(2))

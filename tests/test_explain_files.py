@@ -382,7 +382,7 @@ def test_a_cut_beside_a_target_that_is_a_copy_is_reported_alone(is_frozen: bool)
     ]
 
 
-def test_a_copy_of_what_learns_is_no_loss() -> None:
+def test_a_frozen_copy_of_a_learning_network_is_no_loss() -> None:
     model = nn.ModuleDict({"net": small(4, 1)})
 
     def forward() -> Tensor:

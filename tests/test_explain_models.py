@@ -223,7 +223,7 @@ def test_parameters_behind_a_reentrant_checkpoint_are_hidden() -> None:
     assert found.level == "none"
 
 
-def test_ddp_of_one_process_says_what_the_loss_leaves_out(tmp_path: Path) -> None:
+def test_ddp_of_one_process_names_parameters_outside_the_loss(tmp_path: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
     try:
 
@@ -262,7 +262,7 @@ def test_a_metric_without_a_graph_may_be_beside_the_loss() -> None:
     assert rec.explain({"loss": loss, "metric": metric}, params={"a": a}).status("a") == "reached"
 
 
-def test_each_term_says_what_it_reaches() -> None:
+def test_each_term_names_reached_parameters() -> None:
     a, c = leaf(), leaf()
     with gradir.record(flow=True) as rec:
         fit = a.exp().sum()

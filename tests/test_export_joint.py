@@ -329,7 +329,7 @@ def test_an_old_torch_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch):
             gradir.capture(target, graph="joint")
 
 
-def test_a_check_captures_what_the_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_a_check_captures_a_joint_graph_for_a_joint_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     import exported_models
 
     monkeypatch.chdir(tmp_path)

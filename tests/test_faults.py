@@ -98,7 +98,7 @@ BROKEN: dict[str, tuple[bytes, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("data", "place", "problem", "advice"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_is_one_line_that_says_where_and_what_to_do(
+def test_a_broken_file_is_one_line_with_place_and_advice(
     data: bytes, place: str, problem: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "broken.gir"

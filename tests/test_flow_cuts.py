@@ -193,7 +193,7 @@ def test_only_a_recorded_forward_draws_more_than_the_unreached_parameters() -> N
 # Passes.
 
 
-def test_a_fold_keeps_where_a_cut_is() -> None:
+def test_a_fold_keeps_the_place_of_a_cut() -> None:
     (*_, cut, _) = fold(WHOLE, 1).cuts
     assert (cut.at, cut.into, cut.slot) == ("fc", "head", None)
     (*_, cut, _) = fold(WHOLE, 2).cuts

@@ -67,7 +67,7 @@ def test_nodes_behind_a_cut_alone_are_not_in_the_graph() -> None:
     assert (cut.at, cut.into, cut.slot) == ("", "b/addmm:1", 1)
 
 
-def test_a_value_enters_by_what_is_computed_of_it() -> None:
+def test_a_value_enters_through_its_first_result() -> None:
     model = Net(lambda net, x: x)
     with gradir.record(model, flow=True) as recorder:
         h = model.a(torch.randn(3, 4))

@@ -64,7 +64,7 @@ def test_another_interpreter_is_started_where_the_environment_asks_for_one() -> 
     assert forked.run([sys.executable, "-I", "-c", code], text=True).stdout == "1 False\n"
 
 
-def test_a_program_is_run_by_what_a_test_runs(tmp_path: Path) -> None:
+def test_a_program_gets_arguments_and_input(tmp_path: Path) -> None:
     forked.program(tmp_path / "program", ["-c", "import sys; print(sys.argv[1:], input()); sys.exit(4)"])
     line = ["sh", "-c", "echo typed | ./program a 'b c' 2>&1; echo $?"]
     assert subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == (

@@ -49,7 +49,7 @@ def test_the_legend_of_a_picture_counts_omitted_nodes(golden: Callable[[str, str
     assert all(f">{words}<" in legend for words in ("input", "══♦ to what writes to it", "· · ► to its view"))
 
 
-def test_a_tree_says_what_is_written_and_what_is_a_view() -> None:
+def test_a_tree_shows_in_place_writes_and_views() -> None:
     down, up = forward().to("tree"), forward().to("tree", start="leaves")
     assert "└─ view of .weight parameter" in down
     assert "├─ writes to fc/mm:1" in down

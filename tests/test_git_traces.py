@@ -98,7 +98,7 @@ def test_a_configuration_that_is_a_link(content: bytes, run: Run, home: Path) ->
     there_and_back(run, home)
 
 
-def test_links_to_what_is_not_there(run: Run, home: Path) -> None:
+def test_dangling_links_survive_install_and_uninstall(run: Run, home: Path) -> None:
     (home / "dotfiles").mkdir()
     (home / ".gitconfig").symlink_to("dotfiles/gitconfig")
     (home / ".config" / "git").mkdir(parents=True)

@@ -193,7 +193,7 @@ def test_requests_that_jax_does_not_support_are_one_line(call: Callable[[], obje
     assert refused(call).startswith(words)
 
 
-def test_verify_counts_what_was_compared() -> None:
+def test_verify_counts_comparisons() -> None:
     result = gradir.verify(loss, P, ARRAY)
     assert result
     assert (result.nodes, result.edges, result.mismatches) == (3, 4, ())

@@ -127,7 +127,7 @@ def test_a_conditional_takes_no_gradient_to_its_index() -> None:
     assert (sin.scope, tanh.scope, exit_node.scope) == ("branch0", "branch1", "")
 
 
-def test_branches_share_what_they_keep() -> None:
+def test_branches_share_residuals() -> None:
     graph = captured("branches.cond")
     nodes = [only(graph, op) for op in ("sin", "tanh")]
     kept = [slot.storage or f"{node.id}.{slot.slot}" for node in nodes for slot in node.saved if slot.shape == (4, 8)]
@@ -187,7 +187,7 @@ def test_a_symbolic_batch_stays_a_name() -> None:
     assert gradir.loads(gradir.dumps(graph)) == graph
 
 
-def test_keyword_arguments_are_beside_what_is_differentiated() -> None:
+def test_keyword_arguments_are_not_differentiated() -> None:
     def loss(p: Any, *, x: Any) -> Any:
         return jnp.sin(x @ p["w"]).sum()
 

@@ -67,7 +67,7 @@ def test_exporters_of_nodes_show_every_operation(name: str, exporter: str) -> No
     ids="+".join,
 )
 @pytest.mark.parametrize("name", SOME)
-def test_every_pass_runs_and_what_comes_out_is_a_graph(name: str, options: dict[str, object]) -> None:
+def test_every_pass_returns_a_graph(name: str, options: dict[str, object]) -> None:
     graph = capture_case(name)
     for exporter in ("dot", "summary"):
         assert graph.to(exporter, **options) == graph.to(exporter, **options)

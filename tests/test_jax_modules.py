@@ -122,7 +122,7 @@ def test_earlier_calls_of_the_program_do_not_change_the_capture(library: str, tr
     assert graphs[0] == graphs[1] == graphs[2]
 
 
-def test_a_capture_leaves_nothing_in_what_the_program_compiles() -> None:
+def test_a_capture_leaves_nothing_in_compiled_code() -> None:
     fn, state = split_nnx()
     compiled = jax.jit(fn)
     before = compiled.lower(state, X).as_text()

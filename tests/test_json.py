@@ -50,7 +50,7 @@ def test_round_trip(graph: Graph) -> None:
 
 
 @given(graphs())
-def test_schema_accepts_what_is_written(graph: Graph) -> None:
+def test_schema_accepts_written_files(graph: Graph) -> None:
     VALIDATOR.validate(json.loads(gradir.dumps(graph)))
 
 
@@ -65,7 +65,7 @@ def test_schema_accepts_what_is_written(graph: Graph) -> None:
         {"scopes": [{"class": "Linear"}]},
     ],
 )
-def test_schema_refuses_what_cannot_be_read(change: dict[str, object]) -> None:
+def test_schema_refuses_unreadable_files(change: dict[str, object]) -> None:
     data = document(**change)
     assert not VALIDATOR.is_valid(json.loads(data))
     with pytest.raises(FormatError):

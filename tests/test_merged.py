@@ -145,7 +145,7 @@ def test_without_a_scope_table_parameters_count_as_often() -> None:
         assert table(both(bare))["totals"]["parameters"] == table(bare)["totals"]["parameters"]
 
 
-def test_a_fold_keeps_what_the_others_saved() -> None:
+def test_a_fold_keeps_the_sum_of_saved_bytes() -> None:
     for small in (once(mixture(8)), once(loop(7)), rollup(layers(4))):
         assert table(fold(small, 0))["totals"]["saved_bytes"] == table(small)["totals"]["saved_bytes"]
 
@@ -223,7 +223,7 @@ def test_a_folded_step_says_how_many_it_represents() -> None:
     assert "at a frame" not in folded.to("dot", legend=True)
 
 
-def test_a_folded_layer_says_what_all_have() -> None:
+def test_a_folded_layer_adds_up_its_layers() -> None:
     folded = fold(rollup(layers(4)), 2)
     box = folded.nodes["h.0-3"]
     assert (box.ext[TIMES], box.ext[CARRIED]) == (4, (0,))

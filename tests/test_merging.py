@@ -261,7 +261,7 @@ def test_frozen_parameters_that_both_sides_add_to_a_module_are_both_counted() ->
     assert [(each.own, each.total, each.trainable) for each in found.scopes.values()] == [(0, 11, 6), (11, 11, 6)]
 
 
-def test_models_merge_to_what_a_capture_of_both_edits_gives() -> None:
+def test_models_merge_to_a_capture_of_both_edits() -> None:
     pytest.importorskip("torch")
     from merged_models import EDITS, model_graph
 

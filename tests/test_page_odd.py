@@ -285,7 +285,7 @@ def sight(frame: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["layers", "chain", "failed"])
-def test_a_frame_that_grows_shows_what_one_that_is_large_shows(browser: Browser, kind: str) -> None:
+def test_a_grown_frame_shows_the_same_as_a_large_one(browser: Browser, kind: str) -> None:
     graph = {"layers": layers_graph, "chain": lambda: chain(16), "failed": failing_graph}[kind]()
     with browser.open(layers_graph().to("html")) as page:
         frame = framed(page, graph, LARGE)

@@ -22,7 +22,7 @@ def review(browser: Browser) -> Iterator[Opened]:
         yield drawing(opened)
 
 
-def test_a_diff_opens_what_changed_only(review: Opened) -> None:
+def test_a_diff_opens_only_changed_modules(review: Opened) -> None:
     assert {"h.0.mlp", "h.3.mlp"} <= {frame["name"] for frame in review.ask("frames")}
     boxes = {box["name"]: box for box in review.ask("boxes")}
     assert {"h.0.attn", "head", "head#2"} <= {*boxes}
@@ -70,7 +70,7 @@ def test_the_side_before_says_what_was(review: Opened) -> None:
     assert "relu" not in said
 
 
-def test_a_closed_module_says_what_it_was_before(browser: Browser) -> None:
+def test_a_closed_module_shows_its_former_size(browser: Browser) -> None:
     before, after = grown(8), grown(16)
     with browser.open(gradir.diff(before, after).to("html")) as page:
         drawing(page).press("0")

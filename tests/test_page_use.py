@@ -121,7 +121,7 @@ def test_search_finds_ids_names_operations_classes_and_lines(page: Opened, words
     assert hit in find(page, words)[:12]
 
 
-def test_search_finds_what_the_outline_says(page: Opened) -> None:
+def test_search_finds_labels_of_the_outline(page: Opened) -> None:
     for row, hit in (("mm float32[4, 8]", "h.0.attn/mm:1"), ("● weight float32[8, 8]", "head.weight")):
         assert hit in find(page, row.removeprefix("● ")), row
     assert find(page, "head: Linear")[0] == "head"

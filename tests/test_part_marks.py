@@ -85,7 +85,7 @@ def test_the_last_that_is_asked_for_is_marked_and_what_is_left_out_adds_up() -> 
     assert cut(part) == {"h.1/tanh:1": (1, 0), "h.2/tanh:1": (0, 1)}
 
 
-def test_a_folded_module_has_the_marks_of_what_is_in_it() -> None:
+def test_a_folded_module_has_the_marks_of_its_nodes() -> None:
     folded = fold(focus(layers(4), "h.1/tanh:1"), 2)
     assert (asked(folded), cut(folded)) == (["h.1"], {"h.1": (2, 0), "h.2": (1, 1)})
 

@@ -179,7 +179,7 @@ def test_between_finds_every_path_and_either_direction() -> None:
     assert list(between(graph, "h.*.weight", "h.0.fc/mm:1").nodes) == FIRST
 
 
-def test_between_what_no_path_joins_is_an_error() -> None:
+def test_between_unconnected_nodes_is_an_error() -> None:
     with pytest.raises(PassError, match=r"between 'x' and 'h\.1\.fc\.weight': no path along the edges joins them"):
         between(layered(), "x", "h.1.fc.weight")
 

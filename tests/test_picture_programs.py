@@ -73,7 +73,7 @@ def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.usefixtures("no_program")
-def test_without_a_program_the_error_says_what_to_do() -> None:
+def test_a_missing_program_is_an_error_with_advice() -> None:
     with pytest.raises(ExportError, match=r"^cannot draw SVG: no layout program; .*Graphviz.*graphviz-pure.*mermaid$"):
         gradir.render(chain(2), "svg")
     assert set(chain(2)._repr_mimebundle_()) == {"text/plain", "text/html", "text/vnd.mermaid"}
@@ -193,7 +193,7 @@ def test_an_error_of_the_drawing_program_is_passed_on(program: str) -> None:
 @pytest.mark.parametrize(
     ("script", "why"), [("exit 3", "exit status 3"), ("echo 'Warning: a font' >&2; echo no >&2; exit 1", "no")]
 )
-def test_a_failure_says_why_and_what_to_do(script: str, why: str, fake: Callable[[str], str]) -> None:
+def test_a_failure_has_a_reason_and_advice(script: str, why: str, fake: Callable[[str], str]) -> None:
     name = fake(script)
     with pytest.raises(ExportError, match=rf"{name} failed on 4 boxes and 3 arrows \({why}\)") as raised:
         gradir.render(chain(2), "svg")

@@ -333,7 +333,7 @@ def test_in_brief_there_is_one_line_for_each_record(graph: Graph) -> None:
     assert all(line.isprintable() for line in text.splitlines())
 
 
-def test_in_brief_what_only_follows_is_left_out() -> None:
+def test_in_brief_consequences_are_left_out() -> None:
     def brief(graph: Graph) -> str:
         return PlainExporter().export(graph, PlainOptions(brief=True))
 

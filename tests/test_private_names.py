@@ -125,7 +125,7 @@ def test_a_name_that_a_release_did_not_drop_is_reported() -> None:
     assert wrong.startswith(f"torch {VERSION} has tensor._version, ")
 
 
-def test_a_user_is_reported_what_a_torch_lacks() -> None:
+def test_an_error_names_features_missing_in_this_torch() -> None:
     known = list(NAMES)
     try:
         with pytest.raises(CaptureError) as error:

@@ -156,7 +156,7 @@ def test_networkx_has_the_ids_and_plain_values() -> None:
         assert type(json.loads(of.get("outputs", "[]"))) is list
 
 
-def test_graphviz_lays_out_what_networkx_has() -> None:
+def test_graphviz_lays_out_the_graph_of_networkx() -> None:
     tools.require("dot")
     graph = Graph.of(
         [Node("x"), Node("mul:1", inputs=(Ref("x", 0), Ref("x", 0))), Node("mul:2", inputs=(Ref("x", 0),))]

@@ -161,7 +161,7 @@ def stopped(why: str, *issued: Collective) -> Graph:
         (stopped("joins", replace(reduce(), phase="forward", node=""), reduce()), [], "1 collective, each entered"),
     ],
 )
-def test_a_rank_without_a_graph_is_compared_by_what_it_exchanged(other: Graph, kinds: list[str], line: str) -> None:
+def test_a_rank_without_a_graph_is_compared_by_its_collectives(other: Graph, kinds: list[str], line: str) -> None:
     found = gradir.ranks([make_rank(0, [reduce()], world=2), other])
     assert [finding.kind for finding in found.findings] == kinds
     for form in ("text", "markdown", "html"):

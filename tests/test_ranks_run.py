@@ -212,7 +212,7 @@ step(reduce)
         ("body.require_backward_grad_sync = False; step(reduce_each); step()", 2, False, {"world": 3}),
     ],
 )
-def test_a_step_without_one_of_the_optimizer_and_what_came_before_are_recorded(
+def test_accumulation_and_earlier_steps_are_recorded(
     last: str, step: int, accumulates: bool, offsets: dict[str, int], folder: Path
 ) -> None:
     graph = ran(last, folder, "--step", str(step))

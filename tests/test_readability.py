@@ -102,7 +102,7 @@ def test_a_graph_that_is_not_large_is_as_it_was() -> None:
     assert readable(graph) == (graph, "")
 
 
-def test_a_large_graph_says_what_was_done_to_it() -> None:
+def test_a_large_graph_has_a_note_on_its_folding() -> None:
     small = readable(loop(5000))
     assert small is not None
     assert small.note == "15,003 nodes as 6 boxes: repeated steps once"

@@ -254,7 +254,7 @@ def test_a_file_in_place_of_a_temporary_one_is_not_overwritten(tmp_path: Path) -
     assert (tmp_path / ".a.gradir-1.tmp").is_dir()
 
 
-def test_only_what_gradir_left_in_the_folder_is_swept(tmp_path: Path) -> None:
+def test_only_temporary_files_of_gradir_are_swept(tmp_path: Path) -> None:
     others = [".a.gradir-0", "a.gradir-0.tmp", ".gradir-x.y.tmp", ".a.gradir-new", "b.tmp", ".a.gradir-.tmp"]
     for name in others:
         (tmp_path / name).write_bytes(b"mine")

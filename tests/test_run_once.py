@@ -258,7 +258,7 @@ def loss():
 """
 
 
-def test_the_command_verifies_what_runs_once(tmp_path: Path) -> None:
+def test_the_command_verifies_a_single_use_graph(tmp_path: Path) -> None:
     (tmp_path / "once.py").write_text(PROGRAM)
     command = ["capture", "once.py:loss", "--verify", "-o", "once.gir"]
     done = forked.run([sys.executable, "-m", "gradir", *command], cwd=tmp_path, text=True)

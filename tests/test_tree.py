@@ -334,7 +334,7 @@ def test_it_shows_what_a_recursive_print_of_next_functions_shows() -> None:
     assert expand(reading.children["output"][0], 0) == walk(loss.grad_fn, 0)
 
 
-def test_from_the_leaves_down_to_what_uses_them() -> None:
+def test_the_tree_runs_from_leaves_to_their_readers() -> None:
     b = Builder()
     x = b.tensor("x", TensorMeta())
     split = b.function("split", [x], [TensorMeta(), TensorMeta()])

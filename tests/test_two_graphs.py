@@ -119,7 +119,7 @@ def test_a_file_and_a_program_are_compared_by_what_the_file_has(capfd: Read) -> 
     assert said("diff", "both.gir", "both.gir") == (0, f"{ONE}there is no both.forward.gir\n")
 
 
-def test_every_form_shows_what_changed(capfd: Read) -> None:
+def test_every_form_shows_the_changes(capfd: Read) -> None:
     for name in ("a", "fill"):
         main(["capture", f"{name}.py:loss", "--graph", "both", "-o", f"{name}.gir"])
     capfd.readouterr()

@@ -279,7 +279,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_a_training_without_an_optimizer_is_watched_by_what_moves(name: str, capfd: Read) -> None:
+def test_a_training_without_an_optimizer_is_watched_by_moving_parameters(name: str, capfd: Read) -> None:
     made, output, update, count = BY_HAND[name]
     leaves = "net.parameters()" if "net" in made else "[w]"
 
