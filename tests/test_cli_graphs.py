@@ -241,6 +241,7 @@ def test_outputs_never_overwrite_a_program_or_an_input(line: str, folder: Path, 
             "net.py:loss is a PROGRAM, not a script; name net.py, or use 'gradir capture",
         ),
         ("weights.pt", "weights.pt is a PyTorch checkpoint"),
+        (".", ".: has no __main__.py; name a script in it\n"),
     ],
 )
 def test_run_refuses_arguments_that_are_no_script(word: str, said: str, capfd: Read) -> None:

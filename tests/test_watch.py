@@ -296,7 +296,7 @@ def test_a_training_without_an_optimizer_is_watched_by_moving_parameters(name: s
     assert len([line for line in lines if line["type"] == "step"]) == count
     if not count:
         assert status == 2
-        assert "never stepped an optimizer" in capfd.readouterr().err
+        assert "never stepped an optimizer in this process; name the script that trains" in capfd.readouterr().err
         return
     found = [line for line in lines if line["type"] == "finding"]
     assert (status, [each["kind"] for each in found], found[0]["level"]) == (0, ["by_hand"], "info")
