@@ -229,7 +229,7 @@ def _prepare_code(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
     if importer is not None:
         inside: ModuleSpec | None = importer.find_spec(_MAIN)
         if inside is None:
-            raise NoScriptError(f"{name}: has no __main__.py")
+            raise NoScriptError(f"{name}: has no __main__.py; name a script in it")
         sys.path.insert(0, path)
         return _load_code(main, name, inside)
     try:

@@ -251,7 +251,7 @@ def test_custom_functions_show_their_context() -> None:
         (list, "cannot capture"),
     ],
 )
-def test_what_has_no_graph_is_one_clear_error(make, message: str) -> None:
+def test_a_target_without_a_graph_is_one_clear_error(make, message: str) -> None:
     with pytest.raises(CaptureError) as caught:
         gradir.capture(make())
     assert message in str(caught.value)
@@ -268,7 +268,7 @@ def test_what_has_no_graph_is_one_clear_error(make, message: str) -> None:
         (lambda _: {"x": 1}, r"params\['x'\] is not a tensor but int"),
     ],
 )
-def test_what_does_not_name_tensors_is_one_clear_error(params, message: str) -> None:
+def test_params_that_name_no_tensor_are_one_clear_error(params, message: str) -> None:
     x = leaf(2)
     with pytest.raises(CaptureError, match=message):
         gradir.capture(x.exp(), params=params(x))
@@ -335,7 +335,7 @@ def test_the_walk_lists_what_the_general_search_lists() -> None:
         assert {fn: fn.next_functions for fn in walked.edges} == walked.edges
 
 
-def test_what_a_torch_shows_only_unpacked_is_unpacked_without_running_hooks() -> None:
+def test_saved_tensors_are_unpacked_without_running_hooks() -> None:
     ran = []
     x = leaf(3)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: ran.append(tensor) or tensor):

@@ -60,7 +60,7 @@ def test_parameters_of_symbolic_size_are_not_counted() -> None:
     assert codecs.decode(codecs.encode(graph)) == graph
 
 
-def test_what_a_class_of_tensors_says_of_itself_can_be_written() -> None:
+def test_odd_shapes_of_a_tensor_subclass_can_be_written() -> None:
     class Odd(torch.Tensor):
         shape = property(lambda _: (-1, True, 2.5))
         output_nr = property(lambda _: -7)

@@ -249,7 +249,7 @@ def gradients(loss, *wanted):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_a_derivative_did_not_compute_is_unknown(dtype) -> None:
+def test_outputs_that_a_derivative_did_not_compute_are_unknown(dtype) -> None:
     usual = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

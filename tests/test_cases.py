@@ -45,7 +45,7 @@ def test_the_values_of_max_have_a_graph_and_its_indices_have_none() -> None:
         gradir.capture(indices)
 
 
-def test_backward_frees_what_was_saved_and_nothing_else() -> None:
+def test_backward_frees_only_saved_tensors() -> None:
     x, y = leaf(3), leaf(3)
     loss = (x.exp() * y.sin()).sum()
     before = gradir.capture(loss, params={"x": x, "y": y})
@@ -100,7 +100,7 @@ def test_a_reentrant_checkpoint_is_one_node_with_its_inputs() -> None:
     assert [(cut.kind, cut.names) for cut in graph.cuts] == [("hidden", ("weight",)), ("hidden", ("bias",))]
 
 
-def test_what_is_saved_on_the_cpu_is_hooked() -> None:
+def test_tensors_saved_on_the_cpu_are_hooked() -> None:
     x, y = leaf(3), leaf(3)
     offload = torch.autograd.graph.save_on_cpu()
     unpacked = []

@@ -57,7 +57,7 @@ def test_a_module_called_twice_is_one_path_and_two_calls() -> None:
     assert {path: scope.calls for path, scope in graph.scopes.items()} == {"": 1, "a": 2, "b": 0}
 
 
-def test_what_a_module_does_without_being_called_is_its_callers() -> None:
+def test_operations_of_an_uncalled_module_belong_to_its_caller() -> None:
     class Bypass(Pair):
         def forward(self, x):
             return self.a.forward(x).tanh()
@@ -268,7 +268,7 @@ def test_recording_a_compiled_function_compiles_nothing_anew() -> None:
 
 @pytest.mark.usefixtures("dynamo")
 @pytest.mark.parametrize("sources", [False, True])
-def test_what_is_compiled_while_recorded_is_compiled_whole(sources: bool) -> None:
+def test_recording_breaks_no_compiled_graph(sources: bool) -> None:
     model, compiled = compiled_model()
     with gradir.record(model, sources=sources) as rec:
         loss = compiled(torch.ones(1, 2)).sum()

@@ -97,7 +97,7 @@ def test_export_errors_are_one_line(run: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["everything.gir"]
 
 
-def test_summary_is_what_the_exporter_writes(run: Run, tmp_path: Path) -> None:
+def test_summary_equals_the_exporter(run: Run, tmp_path: Path) -> None:
     for options in ({}, {"depth": "0"}, {"style": "json"}, {"depth": "1", "style": "csv"}):
         given = [word for name, value in options.items() for word in (f"--{name}", value)]
         done = run("summary", "everything.gir", *given)

@@ -76,7 +76,7 @@ def advised(text: str) -> str:
 
 @pytest.mark.parametrize("name", ["w.pt", "w.pth", "w.ckpt", "m.onnx", "w.safetensors", "w.h5"])
 @pytest.mark.parametrize("command", ["view", "capture"])
-def test_a_file_of_another_format_is_called_what_it_is(name: str, command: str, capfd: Read) -> None:
+def test_a_file_of_another_format_is_named_in_the_error(name: str, command: str, capfd: Read) -> None:
     torch.save(torch.nn.Linear(3, 1).state_dict(), name)
     text = said(f"{command} {name}", capfd)
     assert text.startswith(f"gradir: {name} is a")
@@ -85,7 +85,7 @@ def test_a_file_of_another_format_is_called_what_it_is(name: str, command: str, 
         gradir.load(name)
 
 
-def test_a_notebook_and_a_captured_graph_are_called_what_they_are(capfd: Read) -> None:
+def test_a_notebook_and_a_captured_graph_are_named_in_the_error(capfd: Read) -> None:
     Path("n.ipynb").write_text("{}")
     assert "n.ipynb is a notebook; call gradir.capture(loss)" in said("info n.ipynb", capfd)
     assert main(["capture", "net.py:loss", "-o", "loss.gir"]) == 0
@@ -112,7 +112,7 @@ def test_a_function_that_returns_nothing_is_not_named_and_says_so(capfd: Read) -
 
 
 @pytest.mark.parametrize("name", ["constant", "integer", "detached"])
-def test_what_has_no_graph_is_explained_and_its_forward_captured(name: str, capfd: Read) -> None:
+def test_a_loss_without_a_graph_can_be_explained_and_its_forward_captured(name: str, capfd: Read) -> None:
     text = said(f"capture net.py:{name} -o x.gir", capfd)
     assert "'gradir explain' finds the line, and --graph forward captures the forward" in text
     assert main(["explain", f"net.py:{name}"]) == 1
@@ -165,7 +165,7 @@ def test_a_graph_that_changed_names_the_option_that_accepts_it(capfd: Read) -> N
     assert main(["check", "net.py:loss", "--against", "loss.gir"]) == 0
 
 
-def test_python_names_what_works() -> None:
+def test_errors_in_python_name_a_call_that_works() -> None:
     model, x = torch.nn.Linear(3, 1), torch.ones(1, 3)
     with pytest.raises(gradir.CaptureError, match=r"`with gradir\.record\(model, flow=True\) as rec: loss = \.\.\.`"):
         gradir.explain(model(x).sum())

@@ -58,7 +58,7 @@ def test_another_graph_is_shown_and_accepted_on_request(project: Path, capfd: py
     assert check() == 0
 
 
-def test_what_changed_is_written_to_a_file_in_the_form_of_its_name(
+def test_check_writes_the_format_that_the_name_of_its_file_says(
     project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (project / "elsewhere").mkdir()
@@ -79,7 +79,7 @@ def test_what_changed_is_written_to_a_file_in_the_form_of_its_name(
         ("absent/report.md", "absent/report.md: cannot be written: No such file or directory"),
     ],
 )
-def test_what_cannot_be_written_is_reported_before_the_program_runs(
+def test_an_unwritable_output_is_reported_before_the_program_runs(
     output: str, said: str, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = (project / "loss.gir").read_bytes()
@@ -189,9 +189,7 @@ def test_a_file_that_only_a_newer_gradir_reads_is_left(
     assert path.read_text() == text
 
 
-def test_a_file_of_a_newer_minor_version_is_left_where_it_differs(
-    project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_update_leaves_a_different_file_of_a_newer_version(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = project / "loss.gir"
     text = path.read_text().replace('"version":"1.0"', '"version":"1.99"')
     path.write_text(text)

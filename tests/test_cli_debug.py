@@ -152,7 +152,7 @@ def test_a_browser_is_reported_without_its_name(monkeypatch: pytest.MonkeyPatch,
     assert json.loads(told(capfd, "--json"))["programs"]["browser"] == "found"
 
 
-def test_what_a_plug_in_prints_is_no_part_of_it(tmp_path: Path) -> None:
+def test_debug_leaves_out_the_output_of_plug_ins(tmp_path: Path) -> None:
     loud = "import sys\nprint('words')\nprint('words', file=sys.stderr)\nraise SystemExit(3)\n"
     (tmp_path / "loud.py").write_text(loud)
     register(tmp_path, "loud", "loud:Loud")
@@ -161,7 +161,7 @@ def test_what_a_plug_in_prints_is_no_part_of_it(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["exporters"]["loud"] == "loud 1.0 and cannot be loaded: SystemExit"
 
 
-def test_what_an_interrupted_installation_leaves_is_no_trouble(tmp_path: Path) -> None:
+def test_debug_survives_a_half_installed_package(tmp_path: Path) -> None:
     register(tmp_path, "half", "json:JSONDecoder")
     (tmp_path / "half-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nRequires-Dist: torch>=2\n")
     done = gradir(tmp_path, "debug", "--json")

@@ -106,7 +106,7 @@ def test_a_module_is_run_on_inputs(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("program")
-def test_what_the_returned_optimizer_lacks_may_go_without_a_gradient(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_parameter_outside_the_returned_optimizer_needs_no_gradient(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "net.py:target"]) == 1
     assert "error[no_grad]: " in capfd.readouterr().out
     assert main(["explain", "net.py:target_beside"]) == 0
@@ -116,7 +116,7 @@ def test_what_the_returned_optimizer_lacks_may_go_without_a_gradient(capfd: pyte
 
 
 @pytest.mark.usefixtures("program")
-def test_what_is_allowed_has_status_zero(capfd: pytest.CaptureFixture[str]) -> None:
+def test_allowed_causes_exit_with_status_0(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "net.py:loss", "--allow", "stem.*"]) == 0
     assert main(["explain", "net.py:loss", "--allow", "detach"]) == 0
     assert main(["explain", "net.py:loss", "--allow", "head.*", "--allow", "exit"]) == 1

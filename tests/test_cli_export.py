@@ -143,7 +143,7 @@ def test_a_block_in_a_document_is_kept_up_to_date(folder: Path, capfd: Read) -> 
         (["--into", "binary.md", "--marker", "model"], "binary.md: "),
     ],
 )
-def test_what_cannot_be_put_into_a_document_is_one_line(words: list[str], said: str, folder: Path, capfd: Read) -> None:
+def test_a_block_that_cannot_be_written_is_one_line(words: list[str], said: str, folder: Path, capfd: Read) -> None:
     (folder / "README.md").write_text(DOCUMENT)
     (folder / "binary.md").write_bytes(b"\xff")
     assert main(["export", "everything.gir", "--to", "mermaid", *words]) == 2
@@ -207,7 +207,9 @@ def test_descriptions_are_as_wide_as_the_terminal(command: str, capfd: Read, mon
         (["--drop", "leaf", "--focus", "nothing"], "focus 'nothing': no node, name or module with nodes matches"),
     ],
 )
-def test_what_an_earlier_option_left_out_is_not_unknown(words: list[str], said: str, folder: Path, capfd: Read) -> None:
+def test_a_node_that_an_earlier_pass_left_out_is_reported_as_left_out(
+    words: list[str], said: str, folder: Path, capfd: Read
+) -> None:
     b = Builder()
     value = b.tensor("x", TensorMeta())
     for scope in ("h.0", "", ""):
@@ -287,7 +289,7 @@ def test_view_opens_a_picture(form: str, head: bytes, opened: list[str], capfd: 
 
 
 @pytest.mark.usefixtures("dot_program")
-def test_view_folds_what_is_too_large_to_read(opened: list[str], capfd: Read) -> None:
+def test_view_folds_a_graph_that_is_too_large_to_read(opened: list[str], capfd: Read) -> None:
     assert main(["view", "layers.gir", "--to", "svg"]) == 0
     assert "102 layers and operations as 3 boxes: repeated steps once; --all" in capfd.readouterr().err
     assert main(["view", "chain.gir", "--to", "svg"]) == 0

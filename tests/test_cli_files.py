@@ -144,7 +144,7 @@ def test_validate_reports_every_file(files: Path, capfd: pytest.CaptureFixture[s
         (b'"requires":', b'"needs":[],"requires":', "$: object contains unknown field `needs`"),
     ],
 )
-def test_validate_minds_what_reading_ignores(
+def test_validate_refuses_faults_that_reading_ignores(
     old: bytes, new: bytes, message: str, compression: str, files: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = (files / "everything.gir").read_bytes().replace(old, new)
@@ -323,7 +323,7 @@ def test_a_wrong_encoding_names_the_right_ones(capfd: pytest.CaptureFixture[str]
     assert "json, msgpack" in capfd.readouterr().err
 
 
-def test_what_cannot_be_written_leaves_the_old_file(files: Path) -> None:
+def test_a_failed_save_leaves_the_old_file(files: Path) -> None:
     graph = Graph.of([Node("a", names=("\ud800",))])
     for form in ("json", "msgpack"):
         with pytest.raises(gradir.GradirError, match="surrogate"):

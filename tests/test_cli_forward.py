@@ -111,5 +111,5 @@ def test_a_program_runs_again_for_its_page_only_without_the_flow(
         ("instance", ("--input", "float32[1,3]", "--fake"), "--fake cannot use a tensor with data"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(run: Run, spec: str, options: tuple[str, ...], said: str) -> None:
+def test_an_impossible_request_is_one_line(run: Run, spec: str, options: tuple[str, ...], said: str) -> None:
     fails(run("capture", f"spec.py:{spec}", "--graph", "forward", *options), said)

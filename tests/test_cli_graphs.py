@@ -94,7 +94,7 @@ def test_a_command_takes_every_form_of_a_graph(
 
 
 @pytest.mark.parametrize("line", [line for name, line in LINES.items() if name != "explain"])
-def test_a_script_is_refused_with_what_it_defines(line: list[str], capfd: Read) -> None:
+def test_a_script_is_refused_with_a_list_of_its_functions(line: list[str], capfd: Read) -> None:
     assert main(["net.py" if word == "GRAPH" else word for word in line]) == 2
     said = capfd.readouterr().err
     assert "net.py is a script, not a graph" in said
@@ -196,7 +196,7 @@ def test_a_forward_that_raises_is_shown_up_to_there(capfd: Read) -> None:
         ([""], "''"),
     ],
 )
-def test_what_names_no_graph_is_one_line(words: list[str], said: str, capfd: Read) -> None:
+def test_a_wrong_argument_for_a_graph_is_one_line(words: list[str], said: str, capfd: Read) -> None:
     capfd.readouterr()
     assert main(["info", *words]) == 2
     shown = capfd.readouterr().err
@@ -224,7 +224,7 @@ def test_what_names_no_graph_is_one_line(words: list[str], said: str, capfd: Rea
         "merge loss.gir loss.gir loss.gir -o net.py",
     ],
 )
-def test_nothing_is_written_over_a_program_or_what_is_read(line: str, folder: Path, capfd: Read) -> None:
+def test_outputs_never_overwrite_a_program_or_an_input(line: str, folder: Path, capfd: Read) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     capfd.readouterr()
     assert main(line.split()) == 2
@@ -241,9 +241,10 @@ def test_nothing_is_written_over_a_program_or_what_is_read(line: str, folder: Pa
             "net.py:loss is a PROGRAM, not a script; name net.py, or use 'gradir capture",
         ),
         ("weights.pt", "weights.pt is a PyTorch checkpoint"),
+        (".", ".: has no __main__.py; name a script in it\n"),
     ],
 )
-def test_what_is_no_script_is_not_run(word: str, said: str, capfd: Read) -> None:
+def test_run_refuses_arguments_that_are_no_script(word: str, said: str, capfd: Read) -> None:
     capfd.readouterr()
     assert main(["run", word, "-o", "x.gir"]) == 2
     assert said in capfd.readouterr().err
@@ -281,7 +282,7 @@ def loss():
         ("interrupts", 130, "gradir: interrupted"),
     ],
 )
-def test_how_the_first_of_two_programs_ends_is_one_line(
+def test_a_failure_of_the_first_of_two_programs_is_one_line(
     name: str, status: int, said: str, folder: Path, clean_environment: dict[str, str]
 ) -> None:
     Path("awkward.py").write_text(AWKWARD)

@@ -75,6 +75,7 @@ def test_help_is_usage_a_sentence_options_in_groups_and_two_examples(
     examples = next((group for group in groups if group.startswith("examples:\n")), "")
     assert examples.count(f"\n  gradir {command}") <= 2
     assert "front-end" not in short or "--frontend" in short
+    assert all(line == line.rstrip() for line in short.splitlines())
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -122,7 +123,7 @@ def test_a_topic_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, cap
         ("merge --ouput x", "option '--ouput'", "--output", "merge "),
     ],
 )
-def test_a_misspelt_word_is_one_line_with_what_was_meant(
+def test_a_misspelt_word_is_one_line_with_a_suggestion(
     line: str, what: str, meant: str, command: str, capfd: Read
 ) -> None:
     assert status_of(line.split()) == 2

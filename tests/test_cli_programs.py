@@ -188,7 +188,9 @@ def test_a_hook_that_raises_under_verify_shows_its_line(capfd: Read) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("default::gradir.GradirWarning")
-def test_what_has_no_graph_is_left_out_with_a_word(name: str, kept: list[str], left: str, folder: Path) -> None:
+def test_outputs_without_a_graph_are_left_out_with_a_warning(
+    name: str, kept: list[str], left: str, folder: Path
+) -> None:
     if name == "hugging":
         pytest.importorskip("transformers")
     command = [sys.executable, "-m", "gradir", "capture", f"net.py:{name}", "-o", "x.gir"]
@@ -199,7 +201,7 @@ def test_what_has_no_graph_is_left_out_with_a_word(name: str, kept: list[str], l
     assert outputs == kept
 
 
-def test_where_nothing_has_a_graph_it_is_refused(capfd: Read) -> None:
+def test_capture_refuses_a_program_whose_outputs_have_no_graph(capfd: Read) -> None:
     assert main(["capture", "net.py:graphless"]) == 2
     assert capfd.readouterr().err.startswith("gradir: net.py:graphless: output 'loss' has no graph: nothing it was ")
 
@@ -317,7 +319,7 @@ class Net(nn.Linear):
         ("watch lacking.py", "lacking.py ended before its first step, and nothing else was found"),
     ],
 )
-def test_an_error_says_what_to_do_next(words: str, said: str, folder: Path, capfd: Read) -> None:
+def test_an_error_has_advice(words: str, said: str, folder: Path, capfd: Read) -> None:
     (folder / "wrong.py").write_text(WRONG)
     (folder / "lacking.py").write_text("import no_such\n")
     with suppress(SystemExit):
@@ -334,6 +336,6 @@ def test_an_error_says_what_to_do_next(words: str, said: str, folder: Path, capf
         (lambda: gradir.capture(None), "not a tensor but NoneType; give a tensor such as the loss"),
     ],
 )
-def test_an_error_of_python_says_what_to_do_next(call: Callable[[], object], said: str) -> None:
+def test_an_error_of_python_has_advice(call: Callable[[], object], said: str) -> None:
     with pytest.raises(gradir.GradirError, match=re.escape(said)):
         call()

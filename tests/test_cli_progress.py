@@ -61,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_where_nobody_watches_nothing_is_counted() -> None:
+def test_progress_is_not_counted_without_a_terminal() -> None:
     items = [1, 2]
     assert steps("counting", items) is items
     with stage("working", 3, lambda: pytest.fail("asked")):
@@ -150,7 +150,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_gone_at_the_end(
     assert capfd.readouterr().out == ""
 
 
-def test_what_is_short_loads_nothing_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_step_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(monkeypatch)
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     with shown.show_progress(), stage("reading"):

@@ -147,7 +147,7 @@ def test_the_steps_of_a_module_are_named_by_whose_parts_they_call() -> None:
 
 
 @pytest.mark.parametrize(("step", "paths"), [("1", ["", ""]), ("3", ["d", "g"]), ("12", ["d", "g"])])
-def test_what_is_older_than_the_last_backward_has_its_module_too(step: str, paths: list[str]) -> None:
+def test_operations_before_the_last_backward_have_their_module(step: str, paths: list[str]) -> None:
     assert ran("gan.py", "-o", "loss.gir", "--step", step) == 0
     graph = gradir.load("loss.gir")
     assert [scope.path for scope in graph.scopes.values()] == [*dict.fromkeys(paths)]
@@ -371,7 +371,9 @@ def test_a_script_finds_itself_as_under_python(words: list[str]) -> None:
         ("-o a.gir told.py --help", ["--help"]),
     ],
 )
-def test_whose_the_options_are(line: str, given: list[str], capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_belong_to_gradir_or_the_script(
+    line: str, given: list[str], capfd: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert ran(*line.split()) == 2
     assert capfd.readouterr().out.startswith(str(["told.py", *given]))
@@ -381,12 +383,16 @@ def test_whose_the_options_are(line: str, given: list[str], capfd: Read, monkeyp
     ("line", "said"),
     [
         ("told.py", "missing output file: put -o FILE before told.py, or at the end of the line"),
+        (
+            "told.py -o a.gir --steps 3",
+            "-o belongs to told.py here: put -o FILE before told.py, or at the end of the line",
+        ),
         ("told.py -o a -o b", "-o is given twice; if one is for told.py, put that of gradir before told.py"),
         ("told.py x -o a -- b", "x is not an option of gradir; put arguments of told.py after '--'"),
         ("-o a.gir", "the following arguments are required: SCRIPT"),
         ("--step 0 told.py", "argument --step: expected integer, 1 or more, not '0'"),
     ],
 )
-def test_a_wrong_line_is_one_line(line: str, said: str, capfd: Read) -> None:
+def test_a_wrong_command_line_is_one_line(line: str, said: str, capfd: Read) -> None:
     assert ran(*line.split()) == 2
     assert capfd.readouterr() == ("", f"gradir: {said}; see gradir run --help\n")

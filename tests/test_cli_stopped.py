@@ -185,7 +185,7 @@ def test_it_is_written_to_standard_output_too(capfdbinary: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(("name", "status"), [("at_once", 2), ("interrupted", 130)])
-def test_where_nothing_ran_or_somebody_stopped_it_no_file_is_written(
+def test_an_interrupted_or_empty_forward_writes_no_file(
     name: str, status: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert captured(name) == status
@@ -193,7 +193,7 @@ def test_where_nothing_ran_or_somebody_stopped_it_no_file_is_written(
     assert not (tmp_path / "f.gir").exists()
 
 
-def test_what_an_error_says_is_short_and_acts_on_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_text_of_an_error_is_shortened_and_escaped(capfd: pytest.CaptureFixture[str]) -> None:
     assert captured("hostile") == 1
     said = capfd.readouterr().err
     assert len(said) < 1000
@@ -203,7 +203,7 @@ def test_what_an_error_says_is_short_and_acts_on_nothing(capfd: pytest.CaptureFi
     assert "</script>\x1b" not in Path("f.gir").read_text()
 
 
-def test_what_a_program_catches_ends_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_caught_error_does_not_end_the_forward(capfd: pytest.CaptureFixture[str]) -> None:
     assert captured("recovers") == 0
     assert capfd.readouterr().err.startswith("wrote f.gir: ")
 
@@ -244,7 +244,7 @@ def test_a_forward_that_raised_is_viewed_up_to_there(opened: list[Path], capfd: 
         (("net.py:none",), "net.py has no attribute 'none'"),
     ],
 )
-def test_what_cannot_be_viewed_is_one_line(
+def test_view_reports_a_wrong_argument_in_one_line(
     words: tuple[str, ...], said: str, opened: list[Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     Path("main.py").write_text("raise SystemExit('imported')\n")

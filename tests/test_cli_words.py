@@ -175,7 +175,7 @@ def test_a_diff_is_written_to_a_file(capfd: Read) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_diff_is_not_written_over_what_is_compared(capfd: Read) -> None:
+def test_a_diff_does_not_overwrite_its_inputs(capfd: Read) -> None:
     for name in ("a", "other"):
         Path(f"{name}.txt").write_bytes(Path(f"{name}.gir").read_bytes())
     for words in (["a.txt", "other.gir", "-o", "a.txt"], ["a.gir", "other.txt", "-o", "./other.txt"]):

@@ -94,7 +94,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("way", "counting", "sources"), WAYS, indirect=["counting"])
-def test_what_was_compiled_is_not_compiled_once_more_and_is_one_operation(
+def test_recording_does_not_recompile_and_shows_one_operation(
     way: Callable[..., Any], counting: Any, sources: bool
 ) -> None:
     stem, head = nn.Linear(2, 2), Head()
@@ -182,7 +182,7 @@ def test_recording_lines_continues_behind_compiled_code_that_raised(counting: An
     assert torch.overrides._get_current_function_mode_stack() == []
 
 
-def test_what_is_first_compiled_in_a_recording_is_compiled_for_all_that_follow(counting: Any) -> None:
+def test_code_compiled_in_a_recording_stays_compiled(counting: Any) -> None:
     double = torch.compile(lambda x: x.sin() * 2, backend=counting)
     x = leaf(2)
     for _ in range(2):
@@ -229,7 +229,7 @@ def test_the_backward_of_compiled_code_is_compiled_once() -> None:
     assert len(backwards) == 1
 
 
-def test_what_breaks_the_graph_is_inside_the_operation(counting: Any) -> None:
+def test_a_graph_break_is_inside_the_compiled_operation(counting: Any) -> None:
     @torch.compile(backend=counting)
     def run(x: torch.Tensor, seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x.sin()
@@ -252,7 +252,7 @@ def test_what_breaks_the_graph_is_inside_the_operation(counting: Any) -> None:
     assert total.requires_grad
 
 
-def test_what_runs_uncompiled_shows_its_operations(counting: Any) -> None:
+def test_force_eager_shows_the_operations_of_compiled_code(counting: Any) -> None:
     run = torch.compile(lambda x: x.sin().detach(), backend=counting)
     x = leaf(2)
     with gradir.record(flow=True) as rec:
@@ -266,7 +266,7 @@ def test_what_runs_uncompiled_shows_its_operations(counting: Any) -> None:
     assert (cause.kind, cause.level, cause.names) == ("detach", "error", ("x",))
 
 
-def test_what_is_lost_inside_is_reported_as_far_as_it_is_known(counting: Any) -> None:
+def test_a_gradient_lost_inside_compiled_code_is_reported(counting: Any) -> None:
     stem, heads = nn.Linear(2, 2), Heads()
     run = torch.compile(heads, backend=counting)
     with gradir.record({"stem": stem, "heads": heads}, flow=True) as rec:

@@ -86,7 +86,7 @@ def test_round_is_connected_and_its_gradient_is_zero() -> None:
 
 
 @pytest.mark.parametrize("way", ["item", "tolist", "numpy"])
-def test_what_leaves_torch_is_cut_where_it_leaves(way: str) -> None:
+def test_a_value_that_leaves_torch_is_a_cut_at_that_line(way: str) -> None:
     a, c = leaf(), leaf()
     with gradir.record(flow=True) as rec:
         if way == "item":
@@ -104,7 +104,7 @@ def test_what_leaves_torch_is_cut_where_it_leaves(way: str) -> None:
     assert (cut.kind, cut.names, cut.scope) == ("exit", ("a",), "")
 
 
-def test_what_is_subtracted_without_gradient_leaves_the_leaf_reached() -> None:
+def test_subtracting_a_detached_copy_leaves_the_leaf_reached() -> None:
     a, c = leaf(), leaf()
     with gradir.record(flow=True) as rec:
         loss = ((a - a.detach()) * c).sum()
@@ -114,7 +114,7 @@ def test_what_is_subtracted_without_gradient_leaves_the_leaf_reached() -> None:
     assert [(cause.kind, cause.level) for cause in found.causes] == [("detach", "info")]
 
 
-def test_what_torch_detaches_to_save_it_is_no_cut() -> None:
+def test_tensors_that_torch_detaches_for_saving_are_no_cut() -> None:
     a = leaf()
     with gradir.record(flow=True) as rec:
         loss = a.exp().tanh().sigmoid().softmax(0).sqrt().sum()

@@ -207,7 +207,7 @@ def test_any_text_is_in_the_elements(text: str) -> None:
     assert "<" not in exported
 
 
-def test_a_module_encloses_its_nodes_and_says_what_it_is() -> None:
+def test_a_module_encloses_its_nodes_and_shows_its_class() -> None:
     graph = Graph.of(
         [Node("w", scope="a.b.c"), Node("x", scope="a"), Node("y")],
         [Scope("a.b", "Block", "n=1"), Scope("z", "Unused")],

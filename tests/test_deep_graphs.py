@@ -53,7 +53,7 @@ def test_a_deep_chain_is_let_go_after_a_compilation_that_failed(tmp_path: Path) 
     assert done.stdout.split() == ["5000", "0"]
 
 
-def test_a_kept_hidden_state_keeps_only_what_it_needs() -> None:
+def test_a_kept_hidden_state_keeps_only_its_own_graph() -> None:
     y = leaf(1)
     for step in range(20_000):
         y = y + 1
@@ -186,7 +186,7 @@ thread.join()
 
 
 @pytest.mark.parametrize("length", [900, 2_000, 20_000])
-def test_what_a_dropped_graph_saved_is_released_at_once(length: int) -> None:
+def test_a_dropped_graph_releases_its_saved_tensors_at_once(length: int) -> None:
     done = forked.run([sys.executable, "-c", RELEASED, str(length)], text=True)
     held = length if length > keepalive.SAFE_DEPTH else 0
     expected = f"{length}\n{held} {held} 0\n"

@@ -81,7 +81,7 @@ def test_a_diff_is_empty_exactly_when_the_graphs_say_the_same(pair: tuple[Graph,
 
 
 @given(graphs(), texts)
-def test_what_made_a_graph_does_not_count(graph: Graph, version: str) -> None:
+def test_compare_ignores_the_producer(graph: Graph, version: str) -> None:
     assert not compare(graph, msgspec.structs.replace(graph, producer=Producer(version, "jax", version)))
 
 

@@ -157,7 +157,7 @@ def test_a_module_that_was_only_rewritten_is_not_folded() -> None:
         assert f"m/{op}:1" in text
 
 
-def test_what_lies_in_an_added_module_and_was_there_before_is_reported_by_itself() -> None:
+def test_a_kept_node_inside_an_added_module_is_listed_by_itself() -> None:
     def made(path: str, op: str) -> Graph:
         nodes = [Node("x", role="leaf"), Node(f"{path}/exp:1", op="exp", scope=path, inputs=(Ref("x", 0),))]
         nodes.append(Node("new/sin:1", op=op, scope="new", inputs=(Ref(nodes[1].id, 0),)))
@@ -171,7 +171,7 @@ def test_what_lies_in_an_added_module_and_was_there_before_is_reported_by_itself
     assert not [entry for entry in entries(found) if entry.kind != "same" and "new" in entry.subjects]
 
 
-def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
+def test_a_long_text_starts_with_changes_by_module() -> None:
     a = network(12)
     b = network(12, special={number: f"op{number}" for number in range(12)})
     lines = brief(a, b).splitlines()

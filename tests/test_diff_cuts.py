@@ -56,7 +56,7 @@ def test_a_lost_gradient_does_not_pass_in_silence(
     assert any(finding.fails for finding in found) == fails
 
 
-def test_what_is_ignored_still_counts_where_it_is_asked_for() -> None:
+def test_conditions_count_ignored_fields() -> None:
     sides = graph(), graph(w="unreached")
     found = ignore_fields(compare(*sides), ["cuts"])
     assert [finding.fails for finding in outcomes(found, sides, parse_conditions("cuts>0"))] == [True]

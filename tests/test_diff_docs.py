@@ -44,7 +44,7 @@ def test_every_key_of_the_data_is_explained() -> None:
     assert set(written) <= set(named)
 
 
-def test_what_is_empty_is_left_out() -> None:
+def test_empty_fields_are_left_out() -> None:
     written = msgspec.json.decode(encode(Diff(Totals(), Totals())))
     assert "Empty fields are left out: `changes`, `modules`, `script` and `findings`" in DOCS
     assert set(written) == {"format", "version", "before", "after"}

@@ -60,7 +60,7 @@ def test_freezing_is_one_line_and_back_again(what: str) -> None:
         assert gradir.patch(sides[0], diff) == sides[1]
 
 
-def test_what_else_was_edited_is_reported() -> None:
+def test_edits_beside_a_frozen_module_are_reported() -> None:
     def edit(model: Net) -> None:
         model.blocks[2].requires_grad_(False)
         model.blocks[1] = nn.ReLU()

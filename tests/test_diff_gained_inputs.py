@@ -52,7 +52,7 @@ def test_a_detach_that_went_is_a_gained_input(before: Edges, after: Edges, told:
         (graph(["a", "b", "c"]), graph(["a", "b", "c"])),
     ],
 )
-def test_what_only_changed_places_or_is_another_operation_gained_nothing(before: Graph, after: Graph) -> None:
+def test_swapped_inputs_and_another_operation_gain_no_input(before: Graph, after: Graph) -> None:
     assert slots(review_graphs(before, after), "gained-inputs") == []
 
 

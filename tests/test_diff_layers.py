@@ -31,7 +31,7 @@ def test_no_layer_is_taken_for_another(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_no_line_says_that_something_became_what_it_was(name: str) -> None:
+def test_no_line_reports_an_unchanged_value(name: str) -> None:
     text = str(gradir.diff(plain(), capture_edit(name)))
     assert not re.findall(r": (\S.*) -> \1$", text, re.MULTILINE)
 
@@ -55,7 +55,7 @@ def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_what_is_reported_together_is_reported_of_each(name: str) -> None:
+def test_grouped_changes_cover_each_change_once(name: str) -> None:
     found = review_graphs(plain(), capture_edit(name))
     assert Counter(all_changes(found)) == Counter(found.changes)
 

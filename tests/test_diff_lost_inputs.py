@@ -42,7 +42,7 @@ def slots_without_gradient(edit: str, kind: str, slot: int) -> int:
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_slot_is_lost_where_a_backward_hands_it_nothing(name: str) -> None:
+def test_a_slot_is_lost_if_a_backward_gives_it_no_gradient(name: str) -> None:
     kind, slot, lost = LOST[name]
     assert slots(review_graphs(plain(), capture_edit(name)), "lost-inputs") == lost
     assert slots_without_gradient(name, kind, slot) - slots_without_gradient("", kind, slot) == len(lost)
@@ -88,7 +88,7 @@ def frozen(model: GPT) -> None:
     model.blocks[3].attn.q.weight.requires_grad_(False)
 
 
-def test_what_is_frozen_or_left_out_on_purpose_is_no_lost_input() -> None:
+def test_frozen_and_removed_inputs_are_not_lost() -> None:
     _, loss, recorder = loss_of(change=frozen)
     found = review_graphs(plain(), recorder.capture(loss))
     assert any(field.after is None for change in found.changes for field in change.fields)

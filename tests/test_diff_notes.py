@@ -63,7 +63,7 @@ def notes_of(a: Graph, b: Graph) -> list[str]:
         (["h.0", "h.1", "h.2"], "(top level) (6 parameters, 28 elements)"),
     ],
 )
-def test_what_was_frozen_is_one_line_and_back_again(frozen: list[str], text: str) -> None:
+def test_freezing_and_unfreezing_are_one_line(frozen: list[str], text: str) -> None:
     a, b = linear(), linear(*frozen)
     assert notes_of(a, b) == [f"frozen: {text}"]
     assert notes_of(b, a) == [f"unfrozen: {text}"]
@@ -200,7 +200,7 @@ def test_the_top_of_a_report_is_whole_at_any_width(width: int) -> None:
         assert max(map(len, shown.splitlines())) <= width
 
 
-def test_a_setting_is_seen_where_no_node_changed() -> None:
+def test_a_changed_setting_is_seen_without_a_changed_node() -> None:
     def graph(*scopes: Scope) -> Graph:
         return Graph.of([Node("exp:1", op="exp")], scopes)
 

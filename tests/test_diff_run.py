@@ -74,7 +74,7 @@ def test_a_gradient_that_one_program_lacks_is_named(tmp_path: Path) -> None:
     assert sorted(there.gradients) == ["head.bias", "head.weight"]
 
 
-def test_what_cannot_be_paired_is_named(tmp_path: Path) -> None:
+def test_unpaired_parameters_are_named(tmp_path: Path) -> None:
     found = alike(program(lambda: nn.Linear(3, 2)), program(lambda: nn.Linear(3, 5)), tmp_path)
     assert (found.paired, found.left, found.own) == (0, ("bias", "weight"), ("bias", "weight"))
     assert found.gradients == {}
@@ -105,7 +105,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
         (WIDER, ["4 of 6 parameters of b.py:loss paired", "  2 of b.py:loss keep their own values: 2.bias, 2.weight"]),
     ],
 )
-def test_the_command_says_what_differs(
+def test_the_command_names_the_difference(
     other: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Read
 ) -> None:
     monkeypatch.chdir(tmp_path)

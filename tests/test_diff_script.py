@@ -112,7 +112,7 @@ def test_values_of_another_type_are_another_value() -> None:
             assert same(apply(script(a, b), a), b)
 
 
-def test_what_stays_is_not_written_down() -> None:
+def test_a_diff_script_stores_only_changed_nodes() -> None:
     graph = chain(10_000)
     nodes = dict(graph.nodes)
     middle = list(nodes)[5_000]

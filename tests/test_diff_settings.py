@@ -68,7 +68,7 @@ def test_added_and_removed_nodes_show_their_settings(op: str, attrs: dict[str, A
         (chain("softmax", dim=1), chain("log_softmax", dim=2), "op: softmax(dim=1) -> log_softmax(dim=2)"),
     ],
 )
-def test_what_becomes_another_operation_says_both(a: Graph, b: Graph, told: str) -> None:
+def test_a_changed_operation_shows_both_settings(a: Graph, b: Graph, told: str) -> None:
     for text in texts(a, b):
         assert f"      {told}\n" in text
         assert "attrs." not in text

@@ -25,7 +25,7 @@ def sharing(first: str, second: str) -> Graph:
     return Graph.of([*weights, one, two, last])
 
 
-def test_exchanged_arguments_are_reported_without_what_follows() -> None:
+def test_exchanged_arguments_are_reported_without_consequences() -> None:
     sides = sharing("q", "k"), sharing("k", "q")
     diff = compare(*sides)
     assert [change.id for change in diff.changes] == ["bmm:1", "order"]

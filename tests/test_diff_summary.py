@@ -39,7 +39,7 @@ def test_it_says_what_was_done(name: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "padding"), [((7, 7), (3, 3)), ((3, 5), (1, 2))])
-def test_settings_are_reported_and_not_what_follows_from_them(size: tuple[int, ...], padding: tuple[int, ...]) -> None:
+def test_settings_are_reported_without_their_consequences(size: tuple[int, ...], padding: tuple[int, ...]) -> None:
     def graph(size: tuple[int, ...], padding: tuple[int, ...]) -> Graph:
         b = Builder()
         weight = b.tensor("stem.weight", TensorMeta("float32", (8, 3, *size)), role="parameter", scope="stem")
@@ -136,7 +136,7 @@ def test_a_module_around_operations_of_others_is_reported_as_a_module() -> None:
     assert "relu moved into (top level)" in gradir.diff(whole, plain).findings[0].text
 
 
-def test_what_only_has_the_sizes_of_a_new_module_is_no_edit() -> None:
+def test_sizes_that_follow_from_a_new_module_are_no_edit() -> None:
     def graph(first: str, *wide: str) -> Graph:
         b = Builder()
         value, width = b.tensor("x", TensorMeta("float32", (4,))), 4
@@ -311,7 +311,7 @@ def test_each_page_shows_it_where_an_explanation_has_its_verdict(
     assert overlay_verdict(shown[0].nodes.values()) == ("quiet", said)
 
 
-def test_what_lies_before_a_cut_is_no_edit() -> None:
+def test_nodes_removed_by_a_cut_are_no_edit() -> None:
     pytest.importorskip("torch")
     import torch
 

@@ -28,7 +28,7 @@ def slots(*sizes: int | None) -> Graph:
         ((None,), (None, None, None), "as before", "0 B, as before", "unknown for 1 -> 3 slots"),
     ],
 )
-def test_a_figure_says_what_it_does_not_count(
+def test_saved_bytes_name_unknown_slots(
     before: tuple[int | None, ...], after: tuple[int | None, ...], figure: str, reported: str, unknown: str
 ) -> None:
     sides = slots(*before), slots(*after)
@@ -65,7 +65,7 @@ def test_a_figure_says_what_it_does_not_count(
         ((8, None), (8, None), "saved-bytes>5%", [], False),
     ],
 )
-def test_what_is_not_known_does_not_pass_in_silence(
+def test_an_unknown_size_fails_the_condition(
     before: tuple[int | None, ...], after: tuple[int | None, ...], condition: str, texts: list[str], fails: bool
 ) -> None:
     sides = slots(*before), slots(*after)

@@ -34,7 +34,7 @@ def graph(parameters: Sizes, scopes: tuple[Scope, ...] = (Scope(""),)) -> Graph:
     return Graph.of([*nodes, Node("f:1", op="f", inputs=tuple(Ref(node.id, 0) for node in nodes))], scopes)
 
 
-def test_what_the_model_owned_is_named_in_every_form() -> None:
+def test_parameters_that_left_the_model_are_named_in_every_form() -> None:
     a, b = graph([(3, True), (4, True), (4, True)]), graph([(3, True), (4, False), (4, False)])
     found = gradir.diff(a, b)
     told = "{w1,w2} (8 elements)"
@@ -51,7 +51,7 @@ def test_what_the_model_owned_is_named_in_every_form() -> None:
         ([(3, True)], [(5, True)]),
     ],
 )
-def test_what_had_no_owner_before_is_no_news(a: Sizes, b: Sizes) -> None:
+def test_parameters_without_an_owner_before_are_not_reported(a: Sizes, b: Sizes) -> None:
     assert not findings_of_kinds(review_graphs(graph(a), graph(b)), "unowned")
 
 
@@ -63,7 +63,7 @@ def test_without_modules_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "count"), [([3, 4], 0), ([3, 3], 1), ([5], 1)])
-def test_what_no_match_is_known_of_is_reported_by_its_size(sizes: list[int], count: int) -> None:
+def test_unmatched_unowned_parameters_are_reported_by_size(sizes: list[int], count: int) -> None:
     sides = graph([(3, False), (4, False)]), graph([(2, True), *((size, False) for size in sizes)])
     evidence = Evidence.of(attach_findings(compare(*sides), sides))
     assert evidence.changes

@@ -160,7 +160,7 @@ def test_a_cast_to_something_else_is_reported() -> None:
     assert [change.id for change in changes_in(found, entry)[0]] == ["to_copy:1", "f:5"]
 
 
-def test_what_is_in_another_ratio_is_reported() -> None:
+def test_a_size_of_another_ratio_is_reported() -> None:
     found = review_graphs(steps(4), steps(8, odd=(3,)))
     assert notes(found)[:1] == ["9 of 10 changed nodes: dimension 1 is 8, was 4"]
     (entry,) = entries(found)

@@ -35,9 +35,7 @@ def test_a_reduction_is_reported_by_its_name_and_kept_as_its_number() -> None:
         ("unheard", "nll_loss", "reduction", "0 -> 1"),
     ],
 )
-def test_what_a_number_means_depends_on_the_framework_and_the_operation(
-    framework: str, op: str, attribute: str, said: str
-) -> None:
+def test_enum_values_are_named_by_framework_and_operation(framework: str, op: str, attribute: str, said: str) -> None:
     producer = Producer(framework=framework)
     a, b = (Graph.of([Node("f:1", op=op, attrs={attribute: value})], producer=producer) for value in (0, 1))
     assert str(gradir.diff(a, b)).splitlines()[-1] == f"      attrs.{attribute}: {said}"
@@ -86,7 +84,7 @@ def test_a_picture_that_is_too_large_is_named_as_such() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(UNSEEN))
-def test_what_cannot_be_seen_is_no_difference(name: str) -> None:
+def test_edits_without_a_trace_in_the_graph_are_no_difference(name: str) -> None:
     assert not gradir.diff(plain(), capture_edit(name))
 
 

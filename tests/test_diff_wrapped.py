@@ -154,7 +154,7 @@ def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) ->
 
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", ["lora", "lora-up", "lora-autocast"])
-def test_what_a_frozen_module_computes_is_no_other_operation(name: str, back: bool) -> None:
+def test_operations_of_a_frozen_module_keep_their_name(name: str, back: bool) -> None:
     graphs = (capture_edit(name), plain()) if back else (plain(), capture_edit(name))
     found = review_graphs(*graphs)
     base = ".mlp.up" if name == "lora-up" else ".attn.q"
@@ -292,7 +292,7 @@ def test_without_a_table_of_modules_each_tensor_of_a_torn_module_is_named(before
 
 
 @pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])
-def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
+def test_an_adapter_is_not_matched_to_its_base_layer(name: str) -> None:
     for found in (review_graphs(plain(), capture_edit(name)), review_graphs(capture_edit(name), plain())):
         for old, new in names_of(found).matched.items():
             before, after, *_ = sides_of(found)

@@ -340,7 +340,7 @@ def test_a_legend_names_roles_that_gradir_does_not_know(dot_program: str) -> Non
     assert {box["name"]: box for box in drawn["objects"]}["n0"]["fillcolor"] == "#ecd3e3"
 
 
-def test_a_legend_of_a_comparison_names_what_is_drawn() -> None:
+def test_a_legend_of_a_comparison_names_drawn_kinds() -> None:
     nodes = [
         Node("a", role="leaf", ext={"diff": "removed"}),
         Node("b", inputs=(Ref("a", 0),)),

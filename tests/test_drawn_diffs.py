@@ -81,7 +81,7 @@ def test_the_same_edit_at_two_places_of_a_layer_is_drawn_at_both() -> None:
 
 
 @pytest.mark.parametrize("kind", ["added", "removed"])
-def test_a_whole_module_is_one_box_with_what_is_in_it(kind: str) -> None:
+def test_a_whole_module_is_one_box_with_its_content(kind: str) -> None:
     small, large = stack(["gelu"] * 2), stack(["gelu"] * 3)
     part = drawn(*((small, large) if kind == "added" else (large, small)))
     (whole,) = [node for node in part.nodes.values() if node.role == "module"]
@@ -164,7 +164,7 @@ def trained(op: str, *, is_frozen: bool = False) -> Graph:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_no_box_is_of_what_takes_a_gradient(full: bool) -> None:
+def test_no_box_is_an_accumulator(full: bool) -> None:
     pairs = {
         "another operation": (trained("mm"), trained("mul"), ["weight [2, 3] · bias [2, 3]"]),
         "frozen": (trained("mm"), trained("mm", is_frozen=True), ["- h.0.weight", "bias [2, 3]"]),
@@ -181,7 +181,7 @@ def test_no_box_is_of_what_takes_a_gradient(full: bool) -> None:
                 assert words in shown
 
 
-def test_what_became_of_an_accumulator_alone_is_marked_at_its_tensor() -> None:
+def test_a_change_of_an_accumulator_is_marked_at_its_tensor() -> None:
     a, b = trained("mm"), trained("mm")
     key = "h.1/accumulate_grad:1"
     other = msgspec.structs.replace(b.nodes[key], attrs={"times": 2})
@@ -193,7 +193,21 @@ def test_what_became_of_an_accumulator_alone_is_marked_at_its_tensor() -> None:
         assert list(part.nodes) == ["h.1.weight", "h.1/mm:1"]
 
 
-def test_what_reads_a_new_module_is_listed_below_it() -> None:
+def test_a_lost_input_is_listed_first() -> None:
+    def model(op: str, *, is_cut: bool) -> Graph:
+        b = Builder()
+        x = b.tensor("x", META)
+        value = b.function(op, [x], [META], scope="early")
+        b.output(b.function("add", [value, None if is_cut else x], [META], scope="late"))
+        return b.build()
+
+    diff = review_graphs(model("tanh", is_cut=False), model("relu", is_cut=True))
+    assert diff.sides is not None
+    listed = list_changes(diff, diff.sides, UnionGraph(diff))
+    assert [change.text.split()[0] for change in listed][:2] == ["late/add:1", "early/tanh:1"]
+
+
+def test_readers_of_a_new_module_are_listed_below_it() -> None:
     def model(*parts: tuple[str, str]) -> Graph:
         b = Builder()
         value = b.tensor("x", META)
@@ -220,7 +234,7 @@ def test_what_reads_a_new_module_is_listed_below_it() -> None:
     ]
 
 
-def test_a_cause_is_before_what_follows_from_it() -> None:
+def test_a_cause_is_listed_before_its_consequences() -> None:
     def model(rows: int, eps: float) -> Graph:
         b = Builder()
         x = b.tensor("x", META)

@@ -44,7 +44,7 @@ def install(folder: Path, info: str, *lines: str) -> Path:
 
 
 @pytest.mark.parametrize("group", [GROUP, "gradir.frontends", "console_scripts", "pytest11", "no.such.group"])
-def test_it_finds_what_the_standard_library_finds(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_equal_those_of_the_standard_library(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = expected(group)
     assert bool(found) == (group != "no.such.group")
     forbid_asking(monkeypatch)

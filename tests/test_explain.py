@@ -320,7 +320,7 @@ def test_a_backward_that_raises_is_reported_without_running_it() -> None:
     assert found.causes == explained("inplace").causes
 
 
-def test_the_text_says_where_and_what_to_do() -> None:
+def test_the_text_has_a_place_and_advice() -> None:
     line = find_marked_line(PROGRAMS["detach"].fn)
     place = f"tests/test_explain.py:{line} in detach"
     *texts, below, advice = str(explained("detach")).splitlines()
@@ -336,7 +336,7 @@ def test_the_text_says_where_and_what_to_do() -> None:
     assert advice == "  help: take detach() out of this line if a should learn from what is computed with its result"
 
 
-def test_json_is_what_the_schema_says() -> None:
+def test_json_matches_the_schema() -> None:
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
     for name in PROGRAMS:
         document = json.loads(explained(name).to("json"))
@@ -346,7 +346,7 @@ def test_json_is_what_the_schema_says() -> None:
         validator.validate({**document, "level": "loud"})
 
 
-def test_the_published_schema_is_what_the_records_say() -> None:
+def test_the_published_schema_matches_the_records() -> None:
     from report_schemas import schemas
 
     assert SCHEMA.read_text(encoding="utf-8") == schemas()[SCHEMA.name]
@@ -357,7 +357,7 @@ def test_a_notebook_shows_text_and_markdown() -> None:
     assert found._repr_mimebundle_() == {"text/plain": str(found), "text/markdown": found.to("markdown")}
 
 
-def test_what_is_intended_is_no_alarm() -> None:
+def test_an_allowed_cut_is_no_alarm() -> None:
     found = explained("detach")
     assert [found.allow([pattern]).level for pattern in ("a", "det*", "c", "x.*")] == [
         "none",
@@ -380,7 +380,7 @@ def test_every_status_is_reported_somewhere() -> None:
     assert set(STATUSES) - seen == {"cleared", "wrong"}
 
 
-def test_what_inference_mode_gave_is_named_where_no_parameter_is_behind_it() -> None:
+def test_an_inference_tensor_without_a_parameter_is_named() -> None:
     c = leaf_of()
     with gradir.record(flow=True) as rec:
         with torch.inference_mode():

@@ -221,7 +221,7 @@ def test_a_hook_is_to_be_checked_and_no_input(hook: Callable[[Tensor], Tensor], 
         lambda p: (p.reshape(1, 2) @ torch.full((2, 1), 1e-4, dtype=torch.float16) * 1e-4).sum(),
     ],
 )
-def test_what_is_too_small_for_float16_wants_a_scaled_loss(run: Callable[[Tensor], Tensor]) -> None:
+def test_a_float16_underflow_advises_a_grad_scaler(run: Callable[[Tensor], Tensor]) -> None:
     p = nn.Parameter(torch.ones(2, dtype=torch.float16))
     (cause,) = explained(None, lambda: run(p), params={"p": p}).causes
     assert (cause.kind, cause.level) == ("underflow", "error")
@@ -381,7 +381,7 @@ def twice(model: Any) -> None:
         lambda model: model(x).unbind(1)[0].add_(1),
     ],
 )
-def test_an_error_of_torch_comes_with_what_to_do(fails: Callable[[Any], object]) -> None:
+def test_an_error_of_torch_has_advice(fails: Callable[[Any], object]) -> None:
     model = nn.Linear(3, 2)
     with gradir.record(model, flow=True) as recorder, pytest.raises((RuntimeError, IndexError)) as raised:
         fails(model)

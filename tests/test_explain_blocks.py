@@ -111,7 +111,7 @@ def test_a_block_inside_torch_changes_no_line() -> None:
     assert {"# HERE" in lines[source.line - first] for source in sources} == {True}
 
 
-def test_what_runs_after_a_block_is_in_none() -> None:
+def test_operations_after_a_no_grad_block_are_outside_it() -> None:
     model = nn.ModuleDict({"enc": Encoder(), "dec": nn.Linear(3, 1)})
     with gradir.record(model, flow=True) as rec:
         with torch.no_grad():

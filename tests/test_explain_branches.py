@@ -145,7 +145,7 @@ class Merged(nn.Module):
         return self.base(x) + self.up(self.down(x))
 
 
-def test_what_was_skipped_is_the_error_and_not_the_frozen_weight_that_no_optimizer_has() -> None:
+def test_a_skipped_branch_is_the_error_and_not_a_frozen_weight() -> None:
     model = Merged()
     optimizer = torch.optim.SGD([*model.down.parameters(), *model.up.parameters()], 0.1)
     with gradir.record(model, flow=True) as rec:
@@ -220,7 +220,7 @@ class TakenForNothing(Two):
 
 
 @pytest.mark.parametrize("kind", [Forgotten, OneOfTwoConditions, UsedTwice, TakenForNothing])
-def test_where_no_line_alone_decides_none_is_reported(kind: type[nn.Module]) -> None:
+def test_no_line_is_reported_if_several_decide_the_branch(kind: type[nn.Module]) -> None:
     found = explained(kind())
     assert not told(found)
     assert {name for name, status in found.statuses.items() if status == "unused"} == SECOND

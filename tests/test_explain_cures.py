@@ -40,7 +40,7 @@ def test_a_derivative_without_a_graph_is_reported_where_its_graph_was_lost(off: 
         assert residual(net, t).isfinite()
 
 
-def test_a_derivative_of_what_requires_no_gradient_is_an_error_of_its_own() -> None:
+def test_a_derivative_by_a_tensor_without_requires_grad_is_an_error() -> None:
     rec = gradir.record(flow=True)
     with pytest.raises(RuntimeError) as raised, rec:
         torch.autograd.grad(torch.ones(2).sum(), torch.ones(2))
@@ -49,7 +49,7 @@ def test_a_derivative_of_what_requires_no_gradient_is_an_error_of_its_own() -> N
 
 
 @pytest.mark.parametrize("within", [nullcontext, torch.enable_grad])
-def test_what_a_derivative_is_by_is_asked_for_before_the_forward(within: Within) -> None:
+def test_the_advice_requires_grad_before_the_forward(within: Within) -> None:
     net, t = nn.Linear(1, 1), torch.rand(4, 1)
     rec = gradir.record(net, flow=True)
     with pytest.raises(RuntimeError) as raised, rec, within():

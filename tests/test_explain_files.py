@@ -305,7 +305,7 @@ def test_a_variable_is_no_parameter_of_a_file() -> None:
     assert set(of_file.statuses) == {"weight", "bias"}
 
 
-def test_what_compiled_code_may_take_is_opaque_in_a_file_too() -> None:
+def test_inputs_of_compiled_code_are_opaque_in_a_file_too() -> None:
     inside, lost = layer(), layer()
     model = nn.ModuleDict({"inside": inside, "lost": lost, "aside": layer()})
 
@@ -382,7 +382,7 @@ def test_a_cut_beside_a_target_that_is_a_copy_is_reported_alone(is_frozen: bool)
     ]
 
 
-def test_a_copy_of_what_learns_is_no_loss() -> None:
+def test_a_frozen_copy_of_a_learning_network_is_no_loss() -> None:
     model = nn.ModuleDict({"net": small(4, 1)})
 
     def forward() -> Tensor:

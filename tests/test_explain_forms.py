@@ -62,7 +62,7 @@ def test_a_format_that_there_is_not_is_an_error() -> None:
         Explanation({"\ud800": "cut"}).to("json")
 
 
-def test_what_a_notebook_shows_is_bounded_and_has_the_gravest() -> None:
+def test_a_notebook_shows_a_bounded_list_with_the_gravest_cause() -> None:
     names = [f"layers.{number}.{'x' * 300}" for number in range(60)]
     levels = ("note", "info", "error")
     causes = [Cause("detach", levels[number * 3 // 1000], "detach", tuple(names)) for number in range(1000)]
@@ -78,7 +78,7 @@ def test_what_a_notebook_shows_is_bounded_and_has_the_gravest() -> None:
     assert len(json.loads(found.to("json"))["causes"]) == 1000
 
 
-def test_what_a_notebook_shows_is_a_table_and_a_list_and_no_markup_of_names() -> None:
+def test_a_notebook_escapes_names() -> None:
     hostile = ["<img src=x onerror=alert(1)>", "a|b", "`c`", "**d**\n# e", "[f](javascript:g)", "&lt;h&gt;", "~~i~~"]
     causes = [
         Cause(kind, "error", name, (name,), Source(name, 3, name), None, name)

@@ -113,7 +113,7 @@ def test_of_several_such_checkpoints_each_is_reported_at_its_line() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-def test_what_else_is_reached_excuses_a_checkpoint(model: nn.ModuleDict) -> None:
+def test_another_reached_parameter_excuses_a_checkpoint(model: nn.ModuleDict) -> None:
     found = explained(model, lambda m: of_nothing(m) + m["block"](X).sum())
     assert found.level == "none", str(found)
     optimizer = torch.optim.SGD(model["head"].parameters(), 0.1)
@@ -205,7 +205,7 @@ class Both(torch.autograd.Function):
         return None if of_one is None else of_one * 2, None if of_other is None else of_other * 2
 
 
-def test_what_a_function_gives_and_nothing_takes_is_unused_and_no_alarm() -> None:
+def test_an_unused_output_of_a_function_is_no_alarm() -> None:
     model = nn.ParameterDict({"one": torch.ones(3), "other": torch.ones(3)})
     found = explained(model, lambda m: Both.apply(m["one"], m["other"])[0].sum())
     assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [("unused", "info", ("other",))]

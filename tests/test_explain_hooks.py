@@ -128,7 +128,7 @@ def test_hooks_that_change_nothing_or_little_are_no_cause(model: nn.Sequential) 
     assert explained(model, run).level == "none"
 
 
-def test_what_several_sides_send_may_cancel_without_a_hook(model: nn.Sequential) -> None:
+def test_gradients_of_several_consumers_may_cancel(model: nn.Sequential) -> None:
     def run(x: torch.Tensor) -> torch.Tensor:
         hidden = model[0](x)
         return model[2](x).square() + (hidden - hidden).sum()

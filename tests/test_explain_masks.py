@@ -11,7 +11,7 @@ import gradir  # noqa: E402
 nn = torch.nn
 
 
-def test_what_was_no_number_in_the_forward_is_found_behind_the_views_of_a_batch() -> None:
+def test_a_nan_of_the_forward_is_found_behind_views() -> None:
     model, seen = nn.Linear(2, 2), torch.tensor([[True, True], [False, False]])
     with gradir.record(model, flow=True) as rec:
         x = torch.ones(3, 2, 2)

@@ -69,7 +69,7 @@ def test_causes_of_one_line_and_kind_are_one_with_all_names() -> None:
     ]
 
 
-def test_what_is_lost_and_what_learns_otherwise_on_one_line_have_levels_of_their_own() -> None:
+def test_two_cuts_on_one_line_have_separate_levels() -> None:
     a, b = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     with gradir.record(flow=True) as rec:
         loss = (a.detach() * b.detach() + b).sum()
@@ -141,7 +141,7 @@ def test_a_gradient_penalty_without_create_graph_cuts_all_that_one_with_it_reach
     assert (second.kind, second.level, second.names) == ("unused", "info", ("2.bias",))
 
 
-def test_what_has_no_name_is_called_by_its_variable_or_said_to_have_none() -> None:
+def test_an_unnamed_leaf_is_called_by_its_variable() -> None:
     model, outer = nn.Linear(3, 1), torch.ones(2, 3, requires_grad=True)
     with gradir.record(model, flow=True) as rec:
         x = torch.randn(2, 3, requires_grad=True)
@@ -223,7 +223,7 @@ def test_parameters_behind_a_reentrant_checkpoint_are_hidden() -> None:
     assert found.level == "none"
 
 
-def test_ddp_of_one_process_says_what_the_loss_leaves_out(tmp_path: Path) -> None:
+def test_ddp_of_one_process_names_parameters_outside_the_loss(tmp_path: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
     try:
 
@@ -262,7 +262,7 @@ def test_a_metric_without_a_graph_may_be_beside_the_loss() -> None:
     assert rec.explain({"loss": loss, "metric": metric}, params={"a": a}).status("a") == "reached"
 
 
-def test_each_term_says_what_it_reaches() -> None:
+def test_each_term_names_reached_parameters() -> None:
     a, c = leaf(), leaf()
     with gradir.record(flow=True) as rec:
         fit = a.exp().sum()
@@ -324,7 +324,7 @@ def test_a_derivative_without_its_graph_is_reported_where_another_term_reaches_a
     assert set(found.statuses.values()) == {"reached"}
 
 
-def test_what_lacks_its_gradient_is_first_and_is_what_is_allowed() -> None:
+def test_a_cut_names_first_the_parameters_without_gradient() -> None:
     model = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("stem", "body", "spare")})
     with gradir.record(model, flow=True) as rec:
         h = model["body"](model["stem"](torch.ones(1, 3)))
@@ -338,7 +338,7 @@ def test_what_lacks_its_gradient_is_first_and_is_what_is_allowed() -> None:
     assert found.allow(["body.*", "stem.*"]).level == "error"
 
 
-def test_what_torch_cuts_for_functions_of_its_own_is_no_alarm() -> None:
+def test_cuts_inside_functions_of_torch_are_no_alarm() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)), nn.Linear(3, 2))
 

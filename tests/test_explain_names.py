@@ -61,7 +61,7 @@ def test_the_layer_of_a_recurrent_net_is_called_by_its_name() -> None:
         (lambda w: w[9], "an index raised"),
     ],
 )
-def test_an_error_names_what_the_program_wrote(fail: Callable[[torch.Tensor], object], words: str) -> None:
+def test_an_error_names_the_expression_of_the_program(fail: Callable[[torch.Tensor], object], words: str) -> None:
     w = torch.ones(2, 2, requires_grad=True)
     rec = gradir.record(flow=True)
     with pytest.raises((RuntimeError, IndexError)) as raised, rec:  # noqa: PT012

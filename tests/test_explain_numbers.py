@@ -229,7 +229,7 @@ def test_integers_that_leave_torch_lost_their_gradient_where_they_were_made(prog
 
 
 @pytest.mark.parametrize("program", [a_factor, a_count, a_list_of_choices])
-def test_a_cut_of_what_the_optimizer_lacks_is_reported_without_an_alarm(program: Program) -> None:
+def test_a_cut_of_parameters_outside_the_optimizer_is_no_alarm(program: Program) -> None:
     model, x = nn.ModuleDict({"main": nn.Linear(2, 1), "side": nn.Linear(2, 1)}), torch.ones(3, 2)
     with gradir.record(model, flow=True) as rec:
         loss = program(model, x)

@@ -128,7 +128,7 @@ class Withholding(torch.autograd.Function):
         return None
 
 
-def test_a_backward_that_returns_none_cuts_what_is_behind_it() -> None:
+def test_a_backward_that_returns_none_cuts_its_inputs() -> None:
     m = model()
     with gradir.record(m, flow=True) as rec:
         loss = m[2](Withholding.apply(m[0](torch.randn(3, 4)))).mean()

@@ -102,7 +102,7 @@ def test_the_verdict_counts_and_gives_the_gravest_reason(explanation: Explanatio
     assert json.loads(explanation.to("json"))["verdict"] == verdict
 
 
-def test_a_cause_without_names_says_what_it_is_about() -> None:
+def test_a_cause_without_names_has_a_subject() -> None:
     error = "RuntimeError: mat1 and mat2 shapes cannot be multiplied"
     raised = Cause("raised", "error", "linear", source=Source("net.py", 7), detail=error)
     assert found(dict.fromkeys(NET, "error"), raised).verdict == (

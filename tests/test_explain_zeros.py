@@ -204,7 +204,7 @@ def test_a_bias_and_a_head_of_zeros_learn_when_the_input_is_not_zero() -> None:
     assert told(found) == [("factor", "info", "linear", ALL[:3])]
 
 
-def test_a_zero_of_what_the_optimizer_does_not_train_is_no_alarm() -> None:
+def test_a_zero_gradient_outside_the_optimizer_is_no_alarm() -> None:
     model = mlp()
     optimizer = torch.optim.SGD(model[2].parameters(), 0.1)
     found = explained(model, lambda: model[2](model[0](X).round()).mean(), optimizer)
@@ -293,7 +293,7 @@ def test_a_softmax_that_is_added_up_is_constant(added_up: Callable[[torch.Tensor
         lambda g: (h := g.sigmoid()) / h.sum(-1, keepdim=True) + h,
     ],
 )
-def test_what_is_divided_by_more_than_itself_is_not_constant(weight: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_a_ratio_with_other_terms_is_not_constant(weight: Callable[[torch.Tensor], torch.Tensor]) -> None:
     found, zero = rounded(Chosen(weight))
     assert not zero
     assert found.level == "none"

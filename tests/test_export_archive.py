@@ -119,7 +119,7 @@ def test_the_commands_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     # The bytes have the time in them, and workers must collect the same names.
     ids=lambda each: each if isinstance(each, str) else "archive",
 )
-def test_what_cannot_be_read_is_one_line_and_status_2(data, said, tmp_path, monkeypatch, capsys):
+def test_an_unreadable_archive_is_one_line_and_status_2(data, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("net.pt2").write_bytes(data)
     assert main(["summary", "net.pt2"]) == 2

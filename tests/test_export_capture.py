@@ -113,7 +113,7 @@ def test_the_body_of_a_scan_shows_its_rounds():
     assert [each.rounds for each in graph("scan").scopes.values() if each.class_name == "scan"] == [5]
 
 
-def test_what_is_written_is_read_from_the_write_on():
+def test_reads_after_an_in_place_write_use_the_written_value():
     nodes = graph("written").nodes
     (fill,) = (each for each in nodes.values() if each.op == "fill_")
     (sin,) = (each for each in nodes.values() if each.op == "sin")

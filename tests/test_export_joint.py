@@ -42,7 +42,7 @@ def test_gradients_come_to_the_parameters_of_the_autograd_graph(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_runs_in_the_backward_says_what_it_differentiates_in_the_same_module(name):
+def test_a_backward_node_names_the_forward_node_of_its_module(name):
     nodes = joint(name).nodes
     told = [each for each in nodes.values() if each.ext.get("phase") == "backward" and "differentiates" in each.ext]
     assert told
@@ -54,7 +54,7 @@ def test_what_runs_in_the_backward_says_what_it_differentiates_in_the_same_modul
         assert "phase" not in forward.ext
 
 
-def test_what_is_kept_for_the_backward_is_reported_by_bytes_and_what_is_computed_anew():
+def test_a_joint_graph_reports_saved_bytes_and_recomputed_values():
     slots = [(node.id, slot) for node in joint("mlp").nodes.values() for slot in node.saved]
     held = {name: slot.bytes for name, slot in slots if slot.state == "held" and not slot.storage}
     assert held == {"layers.1/relu:1": 96, "layers.3/relu:1": 96}
@@ -315,7 +315,7 @@ def test_the_command_traces_a_class_of_modules(tmp_path: Path, monkeypatch: pyte
     assert all("mm (backward)" in picture for picture in pictures[1:3])
 
 
-def test_what_has_no_joint_graph_is_refused_in_one_line():
+def test_a_target_without_a_joint_graph_is_refused_in_one_line():
     with pytest.raises(CaptureError, match="a joint graph is traced of a function or a module"):
         gradir.capture(torch.ones(2, requires_grad=True).exp(), graph="joint")
     with pytest.raises(CaptureError, match="needs a function, or a module and its inputs, and Mlp has none"):
@@ -329,7 +329,7 @@ def test_an_old_torch_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch):
             gradir.capture(target, graph="joint")
 
 
-def test_a_check_captures_what_the_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_a_check_captures_a_joint_graph_for_a_joint_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     import exported_models
 
     monkeypatch.chdir(tmp_path)

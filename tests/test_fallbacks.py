@@ -214,7 +214,7 @@ def test_a_capture_says_how_it_went(found: dict[str, Any], command: str, status:
         ("values", "front-end 'values' cannot explain lost gradients (--values): of those installed"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(found: dict[str, Any], command: str, said: str) -> None:
+def test_an_impossible_request_is_one_line(found: dict[str, Any], command: str, said: str) -> None:
     status, out, err = found[command]
     lines = [line for line in err.splitlines() if not line.startswith("seeded")]
     assert (status, out, len(lines)) == (2, "", 1)

@@ -98,7 +98,7 @@ BROKEN: dict[str, tuple[bytes, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("data", "place", "problem", "advice"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_is_one_line_that_says_where_and_what_to_do(
+def test_a_broken_file_is_one_line_with_place_and_advice(
     data: bytes, place: str, problem: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "broken.gir"
@@ -132,7 +132,7 @@ def test_a_broken_file_is_one_line_that_says_where_and_what_to_do(
         (check_keys, MARK + '{"é": x'.encode(), "byte 10: broken JSON: expecting value"),
     ],
 )  # fmt: skip
-def test_what_only_a_strict_reader_minds(check: Callable[[bytes], object], data: bytes, line: str) -> None:
+def test_only_a_strict_reader_reports_these_faults(check: Callable[[bytes], object], data: bytes, line: str) -> None:
     with pytest.raises(FormatError) as caught:
         check(data)
     assert line in str(caught.value)

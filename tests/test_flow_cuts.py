@@ -44,7 +44,7 @@ def test_both_forms_keep_all_of_a_cut(form: str) -> None:
         replace(DETACH, names="ab"),
     ],
 )
-def test_what_is_no_cut_is_not_saved(form: str, cut: Cut) -> None:
+def test_an_invalid_cut_is_not_saved(form: str, cut: Cut) -> None:
     with pytest.raises(gradir.FormatError, match="cut 0: "):
         gradir.dumps(small(cut), format=form)
 
@@ -193,14 +193,14 @@ def test_only_a_recorded_forward_draws_more_than_the_unreached_parameters() -> N
 # Passes.
 
 
-def test_a_fold_keeps_where_a_cut_is() -> None:
+def test_a_fold_keeps_the_place_of_a_cut() -> None:
     (*_, cut, _) = fold(WHOLE, 1).cuts
     assert (cut.at, cut.into, cut.slot) == ("fc", "head", None)
     (*_, cut, _) = fold(WHOLE, 2).cuts
     assert (cut.at, cut.into, cut.slot) == ("fc/addmm:1", "head/mul:1", 0)
 
 
-def test_what_leaves_nodes_out_leaves_them_out_of_cuts() -> None:
+def test_passes_remove_dropped_nodes_from_cuts() -> None:
     def at_into(graph: Graph) -> tuple[str, str, int | None]:
         gradir.dumps(graph)
         (cut,) = graph.cuts

@@ -57,17 +57,17 @@ def test_both_ends_of_a_detach_beside_an_undetached_branch() -> None:
     assert graph.producer.options[FLOW] is True
 
 
-def test_what_is_cut_is_a_leaf() -> None:
+def test_a_cut_of_a_leaf_names_the_leaf() -> None:
     (cut,) = places(lambda net, x: net.a(x) @ net.a.weight.detach())
     assert (cut.at, cut.into, cut.slot) == ("a.weight", "mm:1", 1)
 
 
-def test_what_only_the_cut_led_to_is_not_in_the_graph() -> None:
+def test_nodes_behind_a_cut_alone_are_not_in_the_graph() -> None:
     (cut,) = places(lambda net, x: net.b(net.a(x).detach()))
     assert (cut.at, cut.into, cut.slot) == ("", "b/addmm:1", 1)
 
 
-def test_a_value_enters_by_what_is_computed_of_it() -> None:
+def test_a_value_enters_through_its_first_result() -> None:
     model = Net(lambda net, x: x)
     with gradir.record(model, flow=True) as recorder:
         h = model.a(torch.randn(3, 4))
@@ -279,7 +279,7 @@ def left_torch_often(net: Net, x: Tensor) -> Tensor:
     return net.a(x)
 
 
-def test_what_left_torch_is_a_cut_of_the_graph_that_lacks_its_parameters() -> None:
+def test_a_value_that_left_torch_is_a_cut_with_its_parameters() -> None:
     (cut,) = places(left_torch)
     assert (cut.kind, cut.op, cut.names, cut.at, cut.into) == ("exit", "item", ("b.weight", "b.bias"), "", "")
     assert cut.tensor is not None
@@ -314,7 +314,7 @@ def test_the_file_explains_what_the_program_does(program: Callable[[Net, Tensor]
     assert stored.level == found.level
 
 
-def test_what_was_made_outside_the_recording_is_not_known_to_be_unused() -> None:
+def test_parameters_of_a_loss_outside_the_recording_are_not_unused() -> None:
     model = Net(lambda net, x: net.a(x))
     with gradir.record(model, flow=True) as recorder:
         out = model(torch.randn(3, 4))

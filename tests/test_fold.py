@@ -84,7 +84,7 @@ def test_every_node_is_counted_once(graph: Graph, depth: int) -> None:
 
 
 @given(graphs(), depths)
-def test_an_edge_exists_exactly_where_one_did(graph: Graph, depth: int) -> None:
+def test_a_fold_keeps_exactly_the_edges_between_modules(graph: Graph, depth: int) -> None:
     folded = fold(graph, depth)
     keys = {node.id: folded_key(node, depth) for node in folded.nodes.values()}
     found = {(keys[e.src], keys[e.dst]) for e in folded.edges}
@@ -279,7 +279,7 @@ def test_a_saved_origin_follows_its_tensor_or_is_dropped() -> None:
     assert [slot.origin for slot in folded.nodes["mul:1"].saved] == [Ref("m", 0), None, None, None]
 
 
-def test_a_buffer_stays_before_what_saved_it() -> None:
+def test_a_buffer_stays_before_the_node_that_saved_it() -> None:
     b = Builder()
     buffer = b.tensor("buffer", META, role="buffer")
     value = b.function("exp", [b.tensor("x", META)], [META], scope="m")

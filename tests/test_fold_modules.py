@@ -104,7 +104,7 @@ def test_hostile_names_are_folded() -> None:
             assert any(node.role == "module" for node in fold_modules(graph, [escaped]).nodes.values())
 
 
-def test_all_at_a_depth_is_what_depth_folds() -> None:
+def test_folding_all_at_a_depth_equals_depth() -> None:
     assert fold_modules(model(), ["h.0", "h.1"]).nodes == fold(model(), 2).nodes
 
 

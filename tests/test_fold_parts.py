@@ -28,7 +28,7 @@ def test_flow_that_leaves_a_module_and_returns_splits_it() -> None:
     assert {n.native for n in folded.nodes.values() if n.role == "module"} == {"Cell"}
 
 
-def test_what_a_part_computes_beside_what_leaves_the_module_stays_in_it() -> None:
+def test_a_side_output_stays_in_its_part_of_a_folded_module() -> None:
     b = Builder()
     x = b.tensor("x", META)
     beside, leaving = (b.function(op, [x], [META], scope="a") for op in ("exp", "sin"))

@@ -46,7 +46,7 @@ def test_a_list_that_is_never_called_is_no_box() -> None:
     assert fold(folded, 1) == folded
 
 
-def test_what_is_in_a_list_itself_stays() -> None:
+def test_a_parameter_of_a_module_list_is_not_folded() -> None:
     b = Builder()
     scale = b.tensor("blocks.scale", META, role="parameter", scope="blocks")
     b.output(b.function("mul", [scale], [META], scope="blocks.0"))

@@ -47,7 +47,7 @@ def test_a_fork_does_what_a_process_does(name: str, kind: str, tmp_path: Path, m
     assert fork.stderr.splitlines()[-1:] == process.stderr.splitlines()[-1:]
 
 
-def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
+def test_a_command_beyond_its_timeout_is_ended(tmp_path: Path) -> None:
     code = "import os, time; open('number', 'w').write(str(os.getpid())); time.sleep(60)"
     with pytest.raises(subprocess.TimeoutExpired):
         forked.run([sys.executable, "-c", code], cwd=tmp_path, timeout=2)
@@ -65,7 +65,7 @@ def test_another_interpreter_is_started_where_the_environment_asks_for_one() -> 
     assert forked.run([sys.executable, "-I", "-c", code], text=True).stdout == "1 False\n"
 
 
-def test_a_program_is_run_by_what_a_test_runs(tmp_path: Path) -> None:
+def test_a_program_gets_arguments_and_input(tmp_path: Path) -> None:
     forked.program(tmp_path / "program", ["-c", "import sys; print(sys.argv[1:], input()); sys.exit(4)"])
     line = ["sh", "-c", "echo typed | ./program a 'b c' 2>&1; echo $?"]
     assert subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == (

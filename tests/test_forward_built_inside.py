@@ -257,7 +257,7 @@ class Fitted(nn.Module):
         return x * self.scale
 
 
-def test_what_a_forward_fits_to_its_input_is_of_the_forward() -> None:
+def test_a_parameter_initialized_from_the_input_is_part_of_the_forward() -> None:
     model = Fitted()
     assert describe_wiring(forward(lambda: run(model), model)) == [
         "ones:1",
@@ -270,7 +270,7 @@ def test_what_a_forward_fits_to_its_input_is_of_the_forward() -> None:
     ]
 
 
-def test_what_a_parameter_is_copied_from_is_of_its_initialisation() -> None:
+def test_the_source_of_a_copied_parameter_is_part_of_its_initialization() -> None:
     teacher = nn.Linear(3, 3, bias=False)
 
     def build() -> None:

@@ -49,7 +49,7 @@ def test_the_legend_of_a_picture_counts_omitted_nodes(golden: Callable[[str, str
     assert all(f">{words}<" in legend for words in ("input", "══♦ to what writes to it", "· · ► to its view"))
 
 
-def test_a_tree_says_what_is_written_and_what_is_a_view() -> None:
+def test_a_tree_shows_in_place_writes_and_views() -> None:
     down, up = forward().to("tree"), forward().to("tree", start="leaves")
     assert "└─ view of .weight parameter" in down
     assert "├─ writes to fc/mm:1" in down
@@ -83,7 +83,7 @@ def test_passes_keep_the_kinds_of_edges(options: dict[str, Any]) -> None:
         assert edge.kind == kinds.get((edge.dst, edge.input_nr), "data")
 
 
-def test_what_is_written_in_a_folded_module_is_an_output_of_the_module() -> None:
+def test_an_in_place_write_inside_a_folded_module_is_an_output_of_it() -> None:
     made = apply_passes(plan_passes({"rollup": True, "depth": 1}), forward())
     (written,) = (edge for edge in made.edges if edge.dst == "add_:1" and edge.input_nr == 0)
     assert (made.nodes[written.src].role, written.kind) == ("module", "inplace")

@@ -101,7 +101,7 @@ def test_a_checkpoint_is_seen_through(reentrant: bool) -> None:
     assert [node.op for node in graph.nodes.values() if node.role == "function"] == ["t", "addmm", "tanh", "sum"]
 
 
-def test_what_a_custom_function_runs_is_there() -> None:
+def test_operations_of_a_custom_function_are_recorded() -> None:
     class Doubled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
@@ -175,7 +175,7 @@ def test_a_functional_call_takes_what_it_is_given() -> None:
     assert "weight" not in graph.nodes
 
 
-def test_what_a_functional_call_is_given_is_a_leaf_and_no_buffer() -> None:
+def test_tensors_of_a_functional_call_are_leaves() -> None:
     model, x = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1, affine=False)), torch.ones(3, 2)
     given = {name: tensor.detach().clone().requires_grad_() for name, tensor in model.named_parameters()}
     with gradir.record(model, flow=True) as rec:
@@ -223,7 +223,7 @@ def test_recorders_in_each_other_and_one_that_is_entered_again() -> None:
     assert describe_wiring(inner.forward()) == ["input:1", "mul:1(input:1)", "output(mul:1)"]
 
 
-def test_what_another_thread_makes_comes_from_outside() -> None:
+def test_a_tensor_of_another_thread_is_an_input() -> None:
     made = []
 
     def run() -> None:

@@ -17,7 +17,7 @@ import gradir  # noqa: E402
 nn = torch.nn
 
 
-def test_what_is_written_through_a_view_is_a_new_value_of_all_that_share_the_memory() -> None:
+def test_a_write_through_a_view_changes_all_aliases() -> None:
     def run() -> object:
         y = torch.ones(4)
         half, _ = y.chunk(2)
@@ -50,7 +50,7 @@ def test_a_leaf_and_an_out_argument_are_written_in_place() -> None:
     ]
 
 
-def test_what_ends_in_place_is_an_output_and_an_update_of_a_tensor_from_outside_is_none() -> None:
+def test_a_final_in_place_operation_is_an_output() -> None:
     state = torch.zeros(2)
 
     def run() -> None:
@@ -74,7 +74,7 @@ class Built(nn.Module):
         return self.used(x)
 
 
-def test_how_what_nothing_uses_is_initialised_is_not_of_the_forward() -> None:
+def test_initialization_of_an_unused_parameter_is_left_out() -> None:
     def run() -> None:
         model = Built()
         models.append(model)
@@ -179,7 +179,7 @@ def test_a_model_that_is_built_inside_has_the_forward_of_one_from_outside(build,
     assert told(rec.forward(model=model if is_known else None)) == from_outside
 
 
-def test_what_follows_from_a_parameter_before_its_first_use_is_of_the_forward() -> None:
+def test_a_penalty_before_the_first_use_is_part_of_the_forward() -> None:
     def run() -> torch.Tensor:
         model = nn.Linear(2, 2, bias=False)
         models.append(model)
@@ -236,7 +236,7 @@ def test_an_update_of_what_was_made_inside_is_of_the_forward_and_no_output() -> 
     ]
 
 
-def test_what_is_made_of_a_tensor_from_outside_and_kept_is_an_output() -> None:
+def test_a_stored_result_is_an_output() -> None:
     model, outside = nn.Linear(2, 1, bias=False), torch.ones(2)
     model.register_buffer("last", None)
 

@@ -57,7 +57,7 @@ def test_a_spec_is_captured_by_the_front_end_that_claims_what_it_yields(
         ("", []),
     ],
 )
-def test_what_made_a_graph_is_reported_without_holes(tmp_path: Path, producer: str, told: list[str]) -> None:
+def test_info_prints_the_known_parts_of_the_producer(tmp_path: Path, producer: str, told: list[str]) -> None:
     graph = f"gradir.Graph.of([], producer=gradir.Producer({producer}))"
     python(tmp_path, f"{graph}.save({str(tmp_path / 'a.gir')!r})")
     lines = gradir(tmp_path, "info", tmp_path / "a.gir").stdout.splitlines()
@@ -97,7 +97,7 @@ def test_a_snapshot_is_captured_by_the_front_end_that_claims_it(installed: Path,
         ("gradir.capture(Term('x'), params={})", r"name tensors by a model \(params\)"),
     ],
 )
-def test_what_a_front_end_cannot_do_is_one_line(installed: Path, call: str, cannot: str) -> None:
+def test_a_missing_feature_of_a_front_end_is_one_line(installed: Path, call: str, cannot: str) -> None:
     text = said(installed, f"from terms import Term; {call}")
     assert re.fullmatch(rf"front-end 'terms' cannot {cannot}.*: of those installed ((jax and )?torch|none) can", text)
 
@@ -124,7 +124,7 @@ def test_an_option_that_a_front_end_lacks_is_one_line(installed: Path, folder: P
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{text}loaded\n")
 
 
-def test_what_a_program_raises_is_its_traceback_and_one_line(installed: Path, folder: Path) -> None:
+def test_an_error_of_the_program_is_its_traceback_and_one_line(installed: Path, folder: Path) -> None:
     spec = f"{folder / 'spec.py'}:fails"
     done = gradir(installed, "capture", spec)
     trace = f'  File "{folder / "spec.py"}", line 13, in fails\n    raise ValueError("no term")\nValueError: no term\n'
@@ -141,7 +141,7 @@ def test_the_help_says_which_front_ends_there_are_and_what_they_can_do(installed
     assert can in shown.partition("torch takes tensors")[2]
 
 
-def test_what_nobody_claims_is_one_line_that_names_what_there_is(installed: Path) -> None:
+def test_an_unclaimed_object_is_one_line_with_the_front_ends(installed: Path) -> None:
     text = said(installed, "sys.modules['torch'] = None; gradir.capture([3])")
     assert text.startswith("no front-end captures an object of type list: export takes a torch.export program")
     assert "; jax takes a function and its arguments" in text
@@ -149,7 +149,7 @@ def test_what_nobody_claims_is_one_line_that_names_what_there_is(installed: Path
     assert text.endswith("(torch is not installed: pip install 'gradir[torch]')")
 
 
-def test_what_nobody_else_claims_is_left_to_the_only_one_that_is_loaded(installed: Path) -> None:
+def test_an_unclaimed_object_goes_to_the_only_loaded_front_end(installed: Path) -> None:
     assert said(installed, "import terms; gradir.capture(3)").startswith("only a term can be captured")
 
 
@@ -158,7 +158,7 @@ def test_an_unknown_front_end_is_one_line(installed: Path) -> None:
     assert said(installed, "gradir.capture(3, frontend='pytorch')") == text
 
 
-def test_where_two_claim_the_same_one_is_chosen(installed: Path, folder: Path) -> None:
+def test_two_front_ends_that_claim_an_object_ask_for_a_choice(installed: Path, folder: Path) -> None:
     register(folder, "other", "gradir_terms:TermsFrontend", "gradir.frontends")
     text = said(installed, "from terms import Term; gradir.capture({'a': [1, Term('x')]})", folder)
     assert text == (

@@ -75,7 +75,7 @@ def test_a_front_end_that_lacks_something_is_one_clear_line(
     assert gradir(tmp_path, "capture", spec).stderr.startswith(f"gradir: warning: {line}")
 
 
-def test_what_claims_may_be_static(tmp_path: Path) -> None:
+def test_claims_may_be_a_static_method(tmp_path: Path) -> None:
     source = FRONTEND.replace("classmethod", "staticmethod").replace("(cls, value)", "(value)")
     assert DIVIDED in gradir(tmp_path, "capture", odd(tmp_path, source)).stderr
 
@@ -97,7 +97,7 @@ RUNS = """
 
 
 @pytest.mark.parametrize("more", ["", RUNS], ids=["called by gradir", "called by the front-end"])
-def test_what_a_program_raises_is_no_failure_of_the_front_end(tmp_path: Path, more: str) -> None:
+def test_an_error_of_the_program_is_no_failure_of_the_front_end(tmp_path: Path, more: str) -> None:
     # One that claims a function takes it as it is.
     source = FRONTEND.replace("return True", "return not callable(value)")
     if more:

@@ -174,7 +174,7 @@ def test_without_gradir_a_file_that_is_no_text_is_one_line(program: Program, run
         assert line == f"{sign}{blob}: no text; gradir shows it, and is missing here or failed"
 
 
-def test_what_is_shown_without_gradir_is_never_cached(program: Program, run: Run) -> None:
+def test_git_never_caches_text_shown_without_gradir(program: Program, run: Run) -> None:
     program.go()
     for _ in range(2):
         assert FACT not in run(*LOG)

@@ -98,7 +98,7 @@ def test_from_a_folder_below(run: Run, repository: Path, environment: dict[str, 
     assert EDIT in inside(*TOOL, "HEAD~1", "--", "../model.gir")
 
 
-def test_a_renamed_file_is_compared_with_what_it_was(run: Run, repository: Path) -> None:
+def test_a_renamed_file_is_compared_with_its_former_name(run: Run, repository: Path) -> None:
     run("git", "mv", "model.gir", "other name.gir")
     assert run(*TOOL, "-M", "HEAD") == "model.gir\n\nno difference\n\n"
 

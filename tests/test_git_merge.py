@@ -67,9 +67,7 @@ BOTH = "activation", "dropout"
 
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
 @pytest.mark.parametrize("name", ["graph.gir", "a folder/it's a 'graph'.gir.gz", "-x $HOME.gir"])
-def test_disjoint_edits_merge_to_what_a_capture_of_both_gives(
-    name: str, encoding: str, run: Run, repository: Path
-) -> None:
+def test_disjoint_edits_merge_to_a_capture_of_both(name: str, encoding: str, run: Run, repository: Path) -> None:
     (repository / "a folder").mkdir()
     made = Branches(run, repository, f"./{name}", encoding)
     made.start(model_graph(), model_graph("activation"), model_graph("dropout"))

@@ -122,7 +122,7 @@ def test_a_missing_file_is_reported_as_missing(run: Run, repository: Path) -> No
     assert "attrs.eps" in run("gradir", "diff", "HEAD~1", "HEAD", "model.gir", status=1)
 
 
-def test_what_git_filters_is_compared_as_it_is_checked_out(run: Run, repository: Path) -> None:
+def test_a_filtered_file_is_compared_as_checked_out(run: Run, repository: Path) -> None:
     run("git", "config", "filter.turned.clean", "tr a-z n-za-m")
     run("git", "config", "filter.turned.smudge", "tr a-z n-za-m")
     (repository / ".gitattributes").write_text("*.gir filter=turned\n")

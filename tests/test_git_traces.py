@@ -98,7 +98,7 @@ def test_a_configuration_that_is_a_link(content: bytes, run: Run, home: Path) ->
     there_and_back(run, home)
 
 
-def test_links_to_what_is_not_there(run: Run, home: Path) -> None:
+def test_dangling_links_survive_install_and_uninstall(run: Run, home: Path) -> None:
     (home / "dotfiles").mkdir()
     (home / ".gitconfig").symlink_to("dotfiles/gitconfig")
     (home / ".config" / "git").mkdir(parents=True)
@@ -172,7 +172,7 @@ def test_attributes_that_git_looks_for_elsewhere_by_now(run: Run, home: Path) ->
     assert (home / ".gitconfig").read_text() == "[core]\n\tattributesFile = ~/mine\n"
 
 
-def test_what_the_user_put_there_since_stays(run: Run, home: Path) -> None:
+def test_uninstall_keeps_later_settings_of_the_user(run: Run, home: Path) -> None:
     run("gradir", "git", "install", "--global")
     run("git", "config", "--global", "user.name", "a")
     run("git", "config", "--global", "diff.gradir.xfuncname", "^leaf")
@@ -197,7 +197,7 @@ def test_a_setting_that_the_user_put_into_a_section_since_keeps_its_meaning(key:
     assert run("git", "config", "--global", "--list").splitlines() == ["user.name=a", f"{key.lower()}=true"]
 
 
-def test_what_went_missing_is_made_anew_and_is_removed_again(run: Run, home: Path) -> None:
+def test_a_second_install_restores_missing_files(run: Run, home: Path) -> None:
     run("gradir", "git", "install", "--global")
     installed = tree(home)
     shutil.rmtree(home / ".config")

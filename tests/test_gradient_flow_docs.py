@@ -48,7 +48,7 @@ for code in json.load(sys.stdin):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not know the columns of an operation")
-def test_the_examples_print_what_the_page_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+def test_the_page_has_the_output_of_the_examples(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     command = [sys.executable, "-c", f"FIRST = {FIRST!r}\n{RUN}"]
     codes = json.dumps([code for code, _ in EXAMPLES])
     done = forked.run(command, input=codes, cwd=tmp_path, env=clean_environment, text=True)

@@ -99,7 +99,7 @@ def test_the_failure_is_the_explanation(project: pytest.Pytester) -> None:
     assert found["nothing"][3] == "  --> test_net.py:23 in test_nothing"
 
 
-def test_what_is_intended_passes_and_the_result_is_the_explanation(project: pytest.Pytester) -> None:
+def test_the_fixture_passes_for_allowed_cuts_and_returns_the_explanation(project: pytest.Pytester) -> None:
     step = f"{RECORDED}for _ in range(2):\n    gradient_flow.check(loss, allow=['stem.*'])\nloss.backward()\n"
     reached = "assert found.status('head.weight') == 'reached'\nassert found.allowed == ()"
     optimizer = "optimizer=torch.optim.SGD(model.head.parameters())"
@@ -116,7 +116,7 @@ def test_what_is_intended_passes_and_the_result_is_the_explanation(project: pyte
     assert run(project, **passing) == {}
 
 
-def test_what_pyproject_allows_counts_from_the_folder_of_the_test(project: pytest.Pytester) -> None:
+def test_the_fixture_reads_pyproject_of_the_test_folder(project: pytest.Pytester) -> None:
     project.makepyprojecttoml('[tool.gradir]\nallow = ["stem.bias", "old.*"]')
     found = run(
         project,
@@ -151,7 +151,7 @@ def test_misuse_is_one_line(project: pytest.Pytester) -> None:
     assert "int" in found["no_model"][0]
 
 
-def test_what_does_not_use_it_loads_no_torch(pytester: pytest.Pytester) -> None:
+def test_an_unused_fixture_loads_no_torch(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\n\ndef test_it(gradient_flow):\n    assert 'torch' not in sys.modules\n")
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
     pytester.runpytest_subprocess("--fixtures").stdout.fnmatch_lines(

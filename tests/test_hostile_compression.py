@@ -49,7 +49,7 @@ def test_a_bomb_does_not_go_off(bomb) -> None:
 
 @pytest.mark.parametrize("form", ["gzip", "zstd"])
 @pytest.mark.parametrize("what", [b" ", b"[0],", b"<a>\n", gzip.compress(b"{}")], ids=["white", "json", "xml", "twice"])
-def test_what_is_no_document_is_not_decompressed_to_its_end(what: bytes, form: str) -> None:
+def test_decompression_of_anything_but_a_document_stops_early(what: bytes, form: str) -> None:
     text = what * ((32 << 20) // len(what))
     data = gzip.compress(text) if form == "gzip" else zstandard.ZstdCompressor().compress(text)
     del text
@@ -89,7 +89,7 @@ def test_a_bomb_of_many_small_members() -> None:
         gradir.loads(member * 100)
 
 
-def test_what_is_compressed_twice_is_refused() -> None:
+def test_a_file_compressed_twice_is_refused() -> None:
     with pytest.raises(FormatError, match="compressed twice"):
         gradir.loads(gzip.compress(codecs.encode(everything(), "json", "gzip")))
 

@@ -110,7 +110,7 @@ def test_every_command_is_tried() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command[0]}-{len(command)}")
-def test_what_a_command_says_stays_on_its_line(
+def test_hostile_names_cannot_break_lines_of_output(
     command: list[str], folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with warnings.catch_warnings():

@@ -356,5 +356,5 @@ def test_going_up_from_a_path_takes_few_steps() -> None:
 
 
 @given(st.lists(st.text("ab.", max_size=6)), st.text("ab.", max_size=4))
-def test_what_lies_above_a_path_is_found_among_sorted_paths(paths: list[str], path: str) -> None:
+def test_ancestors_of_a_path_are_found_among_sorted_paths(paths: list[str], path: str) -> None:
     assert (path in Ancestors(paths)) == (not path or any(f"{other}.".startswith(f"{path}.") for other in paths))

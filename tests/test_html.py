@@ -225,7 +225,7 @@ def test_layers_that_are_alike_differ_in_names_and_in_where_they_take_from(case:
             assert nx.is_isomorphic(one, other, same_nodes, same_edges)
 
 
-def test_cuts_say_what_happened_and_what_to_do(told: Told) -> None:
+def test_cuts_have_a_reason_and_advice(told: Told) -> None:
     source, tensor = Source("net.py", 7, "forward"), TensorMeta("float32", (2,))
     cuts = [
         Cut("detach", ("a", "b"), "fc", None, "detach", source, meant="stop-gradient", at="x", into="y", slot=1),
@@ -312,7 +312,7 @@ def test_renamed_and_moved_nodes_are_distinguished(told: Told) -> None:
     assert told(gradir.diff(made("w", ""), made("w", "")).to("html"))["changes"] == []
 
 
-def test_what_is_in_a_renamed_module_is_marked_with_it(told: Told) -> None:
+def test_nodes_of_a_renamed_module_are_marked_as_renamed(told: Told) -> None:
     meta = (TensorMeta("float32", (3,)),)
 
     def made(module: str) -> Graph:

@@ -147,7 +147,7 @@ def test_the_figures_of_a_diff_are_bounded(folder: Path, capsys: pytest.CaptureF
     assert (totals["parameters"], totals["saved_bytes"]) == (INT64_MAX, INT64_MAX)
 
 
-def test_what_is_beyond_counting_on_both_sides_may_have_grown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_beyond_the_limit_count_as_growth(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(folder / "a.gir"), str(folder / "b.gir")]
     for condition in ("params", "params>5%", "saved-bytes", "saved-bytes>1GB"):
         assert f"{condition}: {BEYOND} -> {BEYOND}" in said(["diff", *files, "--fail-on", condition], capsys, 1)
@@ -165,7 +165,7 @@ def test_files_of_huge_sizes_are_read_and_written(
 
 
 @pytest.mark.parametrize("dimensions", DIMENSIONS)
-def test_what_passes_add_up_fits_into_a_file(dimensions: int) -> None:
+def test_sums_of_passes_fit_into_a_file(dimensions: int) -> None:
     graph = huge(dimensions)
     folded, rolled = fold(graph, 1), rollup(graph)
     assert folded.nodes["h"].attrs == {"nodes": INT64_MAX, "parameters": INT64_MAX, "saved_bytes": INT64_MAX}

@@ -62,7 +62,7 @@ def homemade(source: str) -> Iterator[int]:
         "gone = node_id + '#2'",
     ],
 )
-def test_what_is_done_to_ids_is_found(line: str) -> None:
+def test_homemade_handling_of_ids_is_found(line: str) -> None:
     assert list(homemade(line)) == [1]
 
 

@@ -91,7 +91,7 @@ def test_building_in_another_order_gives_the_same_graph() -> None:
     assert list(build(False).nodes) == list(build(True).nodes) == ["x", "y", "add:1", "output"]
 
 
-def test_what_no_output_needs_is_left_out() -> None:
+def test_build_leaves_out_nodes_that_no_output_needs() -> None:
     b = Builder()
     meta = TensorMeta("float32", (1,))
     x = b.tensor("x", meta)

@@ -189,11 +189,11 @@ def test_nobody_knows_a_function_without_arguments() -> None:
         (lambda: gradir.explain(loss, {"w": W}, X, values=True), "gradients need values of the arguments"),
     ],
 )
-def test_what_jax_has_no_notion_of_is_refused_in_one_line(call: Callable[[], object], words: str) -> None:
+def test_requests_that_jax_does_not_support_are_one_line(call: Callable[[], object], words: str) -> None:
     assert refused(call).startswith(words)
 
 
-def test_verify_counts_what_was_compared() -> None:
+def test_verify_counts_comparisons() -> None:
     result = gradir.verify(loss, P, ARRAY)
     assert result
     assert (result.nodes, result.edges, result.mismatches) == (3, 4, ())

@@ -169,7 +169,7 @@ def test_a_factory_hands_over_options_of_the_gradient(program: str, tmp_path: Pa
         (["both", "--input", "float32[3]"], "both has arguments of its own"),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_a_wrong_program_is_one_line(
     program: str, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, *more = words

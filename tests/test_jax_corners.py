@@ -118,7 +118,7 @@ def stopped_in_loops(w: Any, x: Any) -> Any:
         (stopped_in_loops, ({"first": W, "last": W}, X), 64),
     ],
 )
-def test_the_graph_holds_what_jax_keeps(fn: Callable[..., Any], args: tuple[Any, ...], held: int | None) -> None:
+def test_the_graph_has_the_residuals_of_jax(fn: Callable[..., Any], args: tuple[Any, ...], held: int | None) -> None:
     assert not gradir.verify(fn, *args).mismatches
     assert held is None or jax_told.sum_held_bytes(gradir.capture(fn, *args)) == held
 
@@ -224,7 +224,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
-def test_what_is_returned_beside_the_loss_without_a_gradient_is_left_out(beside: object) -> None:
+def test_outputs_without_gradient_beside_the_loss_are_left_out(beside: object) -> None:
     def loss(w: Any) -> Any:
         return (X @ w).sum()
 

@@ -43,7 +43,7 @@ def test_a_straight_through_value_reaches_its_input_by_the_addition_alone() -> N
     assert add.attrs["stopped"] == (1,)
 
 
-def test_what_was_stopped_is_reported_where_it_is_taken() -> None:
+def test_a_stopped_value_is_recorded_at_its_reader() -> None:
     graph = captured("cuts.stop_gradient_of_a_target")
     sub = only(graph, "sub")
     assert sub.inputs == (Ref(only(graph, "dot_general").id, 0), None)
@@ -113,7 +113,7 @@ def test_carries_of_a_loop_are_reported() -> None:
     assert {node.scope for node in graph.nodes.values() if node.op in {"tanh", "dot_general"}} == {"scan"}
 
 
-def test_what_stacked_layers_keep_is_stacked() -> None:
+def test_residuals_of_stacked_layers_are_stacked() -> None:
     graph = captured("loops.stacked_layers")
     shapes = {slot.slot: slot.shape for slot in only(graph, "dot_general").saved}
     assert shapes == {"in0": (3, 4, 8), "in1": (3, 8, 8)}
@@ -127,7 +127,7 @@ def test_a_conditional_takes_no_gradient_to_its_index() -> None:
     assert (sin.scope, tanh.scope, exit_node.scope) == ("branch0", "branch1", "")
 
 
-def test_branches_share_what_they_keep() -> None:
+def test_branches_share_residuals() -> None:
     graph = captured("branches.cond")
     nodes = [only(graph, op) for op in ("sin", "tanh")]
     kept = [slot.storage or f"{node.id}.{slot.slot}" for node in nodes for slot in node.saved if slot.shape == (4, 8)]
@@ -187,7 +187,7 @@ def test_a_symbolic_batch_stays_a_name() -> None:
     assert gradir.loads(gradir.dumps(graph)) == graph
 
 
-def test_keyword_arguments_are_beside_what_is_differentiated() -> None:
+def test_keyword_arguments_are_not_differentiated() -> None:
     def loss(p: Any, *, x: Any) -> Any:
         return jnp.sin(x @ p["w"]).sum()
 

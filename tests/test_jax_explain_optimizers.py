@@ -75,7 +75,7 @@ def step_of(optimizer: Any, loss: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("is_abstract", [False, True], ids=["arrays", "shapes"])
 @pytest.mark.parametrize("optimizer", FREEZING.values(), ids=FREEZING)
-def test_what_the_optimizer_leaves_out_is_no_alarm(optimizer: Any, is_abstract: bool) -> None:
+def test_a_leaf_outside_the_optimizer_is_no_alarm(optimizer: Any, is_abstract: bool) -> None:
     def given() -> Any:
         args = (P, optimizer.init(P))
         return jax.tree.map(lambda leaf: S(leaf.shape, leaf.dtype), args) if is_abstract else args
@@ -93,7 +93,7 @@ def test_what_the_optimizer_leaves_out_is_no_alarm(optimizer: Any, is_abstract: 
 
 
 @pytest.mark.parametrize("optimizer", [optax.sgd(0.1), optax.adam(0.1), optax.adamw(0.1)])
-def test_what_the_optimizer_moves_is_still_an_alarm(optimizer: Any) -> None:
+def test_a_leaf_inside_the_optimizer_is_an_alarm(optimizer: Any) -> None:
     found = gradir.explain(step_of(optimizer, lambda p: loss(p, X, Y)), P, optimizer.init(P))
     assert found.level == "error"
     found = gradir.explain(step_of(optimizer, loss_of), P, optimizer.init(P))

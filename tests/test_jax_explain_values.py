@@ -229,7 +229,7 @@ SAFE: list[Compute] = [
 
 
 @pytest.mark.parametrize("compute", SAFE)
-def test_what_is_safe_is_no_alarm(compute: Compute) -> None:
+def test_a_safe_function_is_no_alarm(compute: Compute) -> None:
     def loss(x: Any) -> Any:
         return compute(x).sum()
 

@@ -44,7 +44,7 @@ def test_every_exporter_writes_it_the_same_twice(name: str, exporter: str) -> No
 
 @pytest.mark.parametrize("exporter", ["dot", "mermaid", "tree", "plain", "graphml", "nodelink", "cytoscape"])
 @pytest.mark.parametrize("name", SOME[1:])
-def test_what_shows_nodes_shows_every_operation(name: str, exporter: str) -> None:
+def test_exporters_of_nodes_show_every_operation(name: str, exporter: str) -> None:
     text = capture_case(name).to(exporter)
     for op in {node.op for node in capture_case(name).nodes.values() if node.role == "function"}:
         assert op in text
@@ -67,7 +67,7 @@ def test_what_shows_nodes_shows_every_operation(name: str, exporter: str) -> Non
     ids="+".join,
 )
 @pytest.mark.parametrize("name", SOME)
-def test_every_pass_runs_and_what_comes_out_is_a_graph(name: str, options: dict[str, object]) -> None:
+def test_every_pass_returns_a_graph(name: str, options: dict[str, object]) -> None:
     graph = capture_case(name)
     for exporter in ("dot", "summary"):
         assert graph.to(exporter, **options) == graph.to(exporter, **options)

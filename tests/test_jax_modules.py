@@ -111,7 +111,7 @@ PROGRAMS: dict[str, tuple[Callable[[], tuple[Callable[..., Any], Any]], str, str
 
 @pytest.mark.parametrize("library", PROGRAMS)
 @pytest.mark.parametrize("transformed", [jax.jit, jax.checkpoint], ids=["jit", "checkpoint"])
-def test_what_a_program_ran_before_makes_no_difference(library: str, transformed: Callable[..., Any]) -> None:
+def test_earlier_calls_of_the_program_do_not_change_the_capture(library: str, transformed: Callable[..., Any]) -> None:
     make, root, layer = PROGRAMS[library]
     fn, params = make()
     compiled = transformed(fn)
@@ -122,7 +122,7 @@ def test_what_a_program_ran_before_makes_no_difference(library: str, transformed
     assert graphs[0] == graphs[1] == graphs[2]
 
 
-def test_a_capture_leaves_nothing_in_what_the_program_compiles() -> None:
+def test_a_capture_leaves_nothing_in_compiled_code() -> None:
     fn, state = split_nnx()
     compiled = jax.jit(fn)
     before = compiled.lower(state, X).as_text()
@@ -166,7 +166,7 @@ def test_captures_in_threads_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -
     assert [kind.__call__ for kind in kinds] == before
 
 
-def test_what_a_program_puts_in_the_place_of_a_call_stays() -> None:
+def test_a_replaced_call_method_stays_replaced() -> None:
     class Own(nnx.Module):
         def __init__(self) -> None:
             self.w = nnx.Param(jnp.ones(8))
@@ -289,7 +289,7 @@ def test_operations_of_a_librarys_layer_have_the_line_that_calls_it(library: str
     assert {source.line for source in found if source is not None} <= {line.co_firstlineno + 1, line.co_firstlineno + 2}
 
 
-def test_what_is_no_parameter_is_not_differentiated() -> None:
+def test_only_parameters_are_differentiated() -> None:
     model = Counting(nnx.Rngs(0))
     variables = {"params": VARIABLES["params"], "statistics": {"a": jnp.ones(8)}}
     for fn, args, start in (

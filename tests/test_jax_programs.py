@@ -195,7 +195,7 @@ def captured(program: Program) -> Graph | None:
 
 @many
 @given(programs())
-def test_a_graph_holds_what_jax_keeps(program: Program) -> None:
+def test_a_graph_has_the_residuals_of_jax(program: Program) -> None:
     graph = captured(program)
     if graph is not None:
         check_all(graph)

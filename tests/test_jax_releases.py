@@ -66,6 +66,6 @@ def test_a_case_has_the_graph_that_is_stored(name: str, golden_bytes: Callable[[
     assert bool(found.changes) == (name in known), str(found)
 
 
-def test_what_is_stored_is_of_a_case() -> None:
+def test_every_stored_file_belongs_to_a_case() -> None:
     assert {path.stem for path in STORED.glob("*.gir")} == {*CASES}
     assert {*BEFORE, *SINCE} <= {*CASES}

@@ -356,7 +356,7 @@ def test_a_step_that_cannot_run_twice_is_explained_by_its_gradient_alone() -> No
         watched(again, 2)
 
 
-def test_what_is_raised_goes_through_the_program_again_and_again() -> None:
+def test_a_caught_stop_is_raised_again_at_the_next_step() -> None:
     def stop(_: RequestedGradient) -> None:
         raise SystemExit
 
@@ -370,7 +370,7 @@ def test_what_is_raised_goes_through_the_program_again_and_again() -> None:
     assert watched(stubborn, 2, stop)[-1] >= 2
 
 
-def test_what_was_compiled_is_asked_as_before_and_afterwards() -> None:
+def test_a_wrapped_jit_function_looks_like_the_original() -> None:
     def named(p: Any, *, scale: float = 1.0) -> Any:
         """Scale a loss."""
         return loss(p) * scale

@@ -50,7 +50,7 @@ def test_round_trip(graph: Graph) -> None:
 
 
 @given(graphs())
-def test_schema_accepts_what_is_written(graph: Graph) -> None:
+def test_schema_accepts_written_files(graph: Graph) -> None:
     VALIDATOR.validate(json.loads(gradir.dumps(graph)))
 
 
@@ -65,7 +65,7 @@ def test_schema_accepts_what_is_written(graph: Graph) -> None:
         {"scopes": [{"class": "Linear"}]},
     ],
 )
-def test_schema_refuses_what_cannot_be_read(change: dict[str, object]) -> None:
+def test_schema_refuses_unreadable_files(change: dict[str, object]) -> None:
     data = document(**change)
     assert not VALIDATOR.is_valid(json.loads(data))
     with pytest.raises(FormatError):
@@ -159,7 +159,7 @@ def test_floats_that_json_cannot_spell_are_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, (2.0**63, 2**63), ((2**64,),), 1j, (1, 1j)])
-def test_what_is_no_attribute_value_is_refused(value: object) -> None:
+def test_an_invalid_attribute_value_is_refused(value: object) -> None:
     for node in (Node("x", attrs={"v": value}), Node("x", ext={"v": value})):
         with pytest.raises(FormatError, match=r"node 'x': (attrs|ext)\['v'\].*expected"):
             gradir.dumps(Graph.of([Node("a", attrs={"v": (1, 2.0**63)}), node]))
@@ -268,13 +268,13 @@ def test_bytes_of_any_kind_are_read(wrap: Callable[[bytes], bytes], form: dict[s
 
 
 @pytest.mark.parametrize("other", ["{}", None, Path("model.gir"), 3])
-def test_what_is_no_bytes_is_one_clear_error(other: Any) -> None:
+def test_loads_refuses_anything_but_bytes(other: Any) -> None:
     with pytest.raises(TypeError, match=f"the bytes of a file, not {type(other).__name__}; gradir.load takes its path"):
         gradir.loads(other)
 
 
 @pytest.mark.parametrize("other", [None, "graph", {}])
-def test_what_is_no_graph_is_one_clear_error(other: Any, tmp_path: Path) -> None:
+def test_saving_anything_but_a_graph_is_one_clear_error(other: Any, tmp_path: Path) -> None:
     for write in (gradir.dumps, lambda graph: gradir.save(graph, tmp_path / "a.gir")):
         with pytest.raises(TypeError, match=r"expected a gradir\.Graph, got"):
             write(other)

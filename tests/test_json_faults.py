@@ -62,7 +62,7 @@ def test_a_merge_conflict_is_named(data: bytes, line: int) -> None:
             )
 
 
-def test_what_only_holds_the_mark_of_a_conflict_is_none() -> None:
+def test_a_conflict_mark_inside_text_is_no_conflict() -> None:
     assert "conflict" not in message_of(codecs.decode, HEAD + b'{"id":"<<<<<<< HEAD"},]}')
     graph = codecs.decode(HEAD + b'\n{"id":"<<<<<<< HEAD","name":"\\n<<<<<<< a"}]}')
     assert list(graph.nodes) == ["<<<<<<< HEAD"]
@@ -112,7 +112,7 @@ def message_of(function: Callable[[bytes], object], data: bytes) -> str:
         (HEAD + b'],"x":1,"x":2}', "$: the key 'x' occurs twice in one object"),
     ],
 )
-def test_what_only_a_strict_reader_minds_has_its_place(data: bytes, message: str) -> None:
+def test_a_strict_error_names_its_place(data: bytes, message: str) -> None:
     codecs.decode(data)
     with pytest.raises(FormatError) as caught:
         check_keys(data)
@@ -126,7 +126,7 @@ FAR = "é中\U0001f600".encode() * 20_000
 @pytest.mark.parametrize(
     "part", [b'"x":"%b"', b'"%b":1', b'"x":{"%b":1}', b'"x":[["%b"]]', b'"far":"' + FAR + b'","%b":1']
 )
-def test_what_is_no_text_is_refused_where_nobody_knows_it_too(part: bytes, shift: int) -> None:
+def test_invalid_utf8_in_an_unknown_key_is_refused(part: bytes, shift: int) -> None:
     document = HEAD + b'{"id":"a",' + b" " * shift + part + b"}]}"
     assert len(gradir.loads(document % "é".encode()).nodes) == 1
     place = f"byte {document.index(b'%b'):,}"

@@ -49,7 +49,7 @@ def test_the_head_of_a_result_names_nodes_of_the_result(name: str) -> None:
     assert names <= {"", *made.nodes}
 
 
-def test_what_is_declared_to_be_dropped_is() -> None:
+def test_operations_drop_exactly_their_declared_fields() -> None:
     for name, operation in OPERATIONS.items():
         assert find_lost_fields(WHOLE, Operation(operation.run)) == operation.drops, name
 

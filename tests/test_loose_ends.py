@@ -102,7 +102,7 @@ def numbers_into_a_tensor(m: Any) -> Any:
         (of_one_of_two, False),
     ],
 )
-def test_where_numbers_go_on_it_is_not_said_that_they_do_not(model: nn.ModuleDict, run: Any, is_read: bool) -> None:
+def test_the_detail_says_whether_numbers_go_on_without_gradient(model: nn.ModuleDict, run: Any, is_read: bool) -> None:
     with gradir.record(model, flow=True) as rec:
         loss = run(model)
     (detail,) = {cause.detail for cause in rec.explain(loss).causes if cause.kind == "unused"}
@@ -111,7 +111,7 @@ def test_where_numbers_go_on_it_is_not_said_that_they_do_not(model: nn.ModuleDic
 
 
 @pytest.mark.parametrize("run", [numbers_into_a_parameter, numbers_into_a_tensor])
-def test_what_numbers_in_another_tensor_are_computed_of_is_cut_there(model: nn.ModuleDict, run: Any) -> None:
+def test_values_copied_into_another_tensor_are_a_cut(model: nn.ModuleDict, run: Any) -> None:
     with gradir.record(model, flow=True) as rec:
         loss = run(model)
     found = rec.explain(loss)
@@ -140,7 +140,7 @@ def test_of_several_the_newest_are_named_and_no_more(model: nn.ModuleDict) -> No
     assert cause.source.line == here + 4
 
 
-def test_what_goes_into_the_loss_another_way_is_no_end_of_it(model: nn.ModuleDict) -> None:
+def test_a_result_with_another_path_to_the_loss_is_no_loose_end(model: nn.ModuleDict) -> None:
     def shared(m: Any) -> Any:
         scores = m["main"](X)
         (scores.mean() + m["side"](X).mean()).sqrt()  # HERE

@@ -112,7 +112,7 @@ def test_no_script_costs_less_than_the_bound(edits: list[str]) -> None:
         assert costs.lower_bound() <= match(made.before, made.after).cost <= made.cost * 1.1
 
 
-def test_what_is_near_the_bound_is_not_searched_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_matching_near_the_bound_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     made = script(plan(400, 1), ["rename prefix", "change batch size", "shuffle order"], 1)
     made_candidates = []
     completed = search._complete
@@ -121,7 +121,7 @@ def test_what_is_near_the_bound_is_not_searched_for_again(monkeypatch: pytest.Mo
     assert len(made_candidates) == 1
 
 
-def test_what_a_matching_costs_follows_from_what_another_costs() -> None:
+def test_costs_of_a_matching_are_updated_from_another_matching() -> None:
     made = script(plan(300, 5), ["delete layer", "rewire", "widen"], 5)
     labels: Table[Hashable] = Table()
     before, after = NumberedGraph(made.before, labels), NumberedGraph(made.after, labels)
@@ -242,7 +242,7 @@ def test_each_change_of_a_matched_node_costs_one(fields: Mapping[str, object], c
         (Node("relu:1", op="relu", scope="a"), Node("relu:1", op="relu", scope="b"), {("a", "b")}),
     ],
 )
-def test_what_an_id_shows_of_a_rename(before: Node, after: Node, renames: set[tuple[str, str]]) -> None:
+def test_an_id_shows_renames(before: Node, after: Node, renames: set[tuple[str, str]]) -> None:
     assert set(Naming.of(before).renames(Naming.of(after))) == renames
     assert edit_cost(Graph.of([before]), Graph.of([after]), {before.id: after.id}) == len(renames) + (
         before.op != after.op

@@ -208,7 +208,7 @@ def test_an_edit_undone_concerns_the_same_nodes(edit: str) -> None:
     }
 
 
-def test_what_is_elsewhere_is_reported_by_two_names() -> None:
+def test_a_moved_node_is_reported_by_two_names() -> None:
     for before, after, _ in EDITS.values():
         for change in compare(before, after).changes:
             if (change.subject, change.id) == ("graph", "order"):

@@ -145,7 +145,7 @@ def test_without_a_scope_table_parameters_count_as_often() -> None:
         assert table(both(bare))["totals"]["parameters"] == table(bare)["totals"]["parameters"]
 
 
-def test_a_fold_keeps_what_the_others_saved() -> None:
+def test_a_fold_keeps_the_sum_of_saved_bytes() -> None:
     for small in (once(mixture(8)), once(loop(7)), rollup(layers(4))):
         assert table(fold(small, 0))["totals"]["saved_bytes"] == table(small)["totals"]["saved_bytes"]
 
@@ -223,7 +223,7 @@ def test_a_folded_step_says_how_many_it_represents() -> None:
     assert "at a frame" not in folded.to("dot", legend=True)
 
 
-def test_a_folded_layer_says_what_all_have() -> None:
+def test_a_folded_layer_adds_up_its_layers() -> None:
     folded = fold(rollup(layers(4)), 2)
     box = folded.nodes["h.0-3"]
     assert (box.ext[TIMES], box.ext[CARRIED]) == (4, (0,))
@@ -240,7 +240,7 @@ def test_folded_layers_that_are_alike_add_up() -> None:
     assert figures(rolled) == figures(layers(4))
 
 
-def test_what_is_dropped_of_saved_tensors_is_dropped_of_those_too() -> None:
+def test_dropping_saved_tensors_applies_to_merged_nodes_too() -> None:
     small = once(mixture(8))
     found, without = table(drop(small, ["saved"])), table(once(drop(mixture(8), ["saved"])))
     assert found["layers"] == without["layers"]
@@ -262,7 +262,7 @@ def test_branches_side_by_side_are_one_line_of_the_tree() -> None:
     assert once(mixture(8)).to("tree", shapes=False, start="leaves").count("stack:1") == 1
 
 
-def test_what_takes_from_the_last_of_a_chain_takes_it_as_often_as_it_says() -> None:
+def test_a_reader_of_a_merged_chain_keeps_its_number_of_inputs() -> None:
     b = Builder()
     value = b.tensor("x", META)
     for _ in range(3):

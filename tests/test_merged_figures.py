@@ -101,7 +101,7 @@ def layers(*widths: int) -> Graph:
 
 
 @pytest.mark.parametrize("other", [(4, 4, 4), (4, 4, 4, 4, 4)], ids=["removed", "added"])
-def test_which_of_several_equal_layers_is_intended_is_a_conflict(other: tuple[int, ...]) -> None:
+def test_an_edit_of_one_of_several_equal_layers_is_a_conflict(other: tuple[int, ...]) -> None:
     base, ours, theirs = layers(4, 4, 4, 4), layers(4, 8, 4, 4), layers(*other)
     for sides in ((ours, theirs), (theirs, ours)):
         found = merge_graphs(base, *sides)

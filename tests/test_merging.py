@@ -25,7 +25,7 @@ PLAIN = TensorMeta("float32", (3,))
 
 
 @given(valid_pairs)
-def test_what_one_side_left_as_it_was_is_as_the_other_made_it(pair: tuple[Graph, Graph]) -> None:
+def test_a_merge_takes_the_only_edit(pair: tuple[Graph, Graph]) -> None:
     base, edited = pair
     for sides in ((base, edited), (edited, base), (edited, edited)):
         assert merge_graphs(base, *sides).graph == edited
@@ -197,7 +197,7 @@ def test_a_cycle_that_neither_side_has_is_a_conflict() -> None:
     assert conflict.reason.startswith("both edits together break the graph")
 
 
-def test_what_this_gradir_does_not_know_is_not_lost() -> None:
+def test_a_merge_keeps_unknown_keys() -> None:
     base, ours, theirs = chain("exp", exp=0), replace(chain("exp", exp=1), unknown="a key"), chain("exp", "sin", exp=0)
     found = merge_graphs(base, ours, theirs).graph
     assert found is not None
@@ -261,7 +261,7 @@ def test_frozen_parameters_that_both_sides_add_to_a_module_are_both_counted() ->
     assert [(each.own, each.total, each.trainable) for each in found.scopes.values()] == [(0, 11, 6), (11, 11, 6)]
 
 
-def test_models_merge_to_what_a_capture_of_both_edits_gives() -> None:
+def test_models_merge_to_a_capture_of_both_edits() -> None:
     pytest.importorskip("torch")
     from merged_models import EDITS, model_graph
 

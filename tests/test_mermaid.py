@@ -173,7 +173,7 @@ def test_the_largest_picture_is_accepted_and_one_arrow_more_is_not(parse: Parse)
     assert "limit is 500" in refused["error"]
 
 
-def test_what_mermaid_would_refuse_is_folded_to_the_deepest_depth_that_fits(parse: Parse) -> None:
+def test_a_graph_too_large_for_mermaid_is_folded_as_little_as_fits(parse: Parse) -> None:
     graph = layered(20, 30)
     source = export(graph, depth=9)
     note = (
@@ -224,7 +224,7 @@ def busy(inner: str) -> Graph:
 
 
 @pytest.mark.parametrize("inner", ["", "a"])
-def test_what_a_model_does_itself_is_folded_too_where_it_is_too_much(inner: str) -> None:
+def test_operations_of_the_model_itself_are_folded_if_too_many(inner: str) -> None:
     graph = busy(inner)
     with pytest.warns(GradirWarning, match="505 nodes as 5 boxes: repeated steps once"):
         assert export(graph).count(":::function") == 3

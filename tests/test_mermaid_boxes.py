@@ -98,5 +98,5 @@ def test_a_name_makes_no_line_of_its_own() -> None:
         ("漢字 🔥 é", "漢字 🔥 é"),
     ],
 )
-def test_what_cannot_be_seen_is_shown(text: str, seen: str) -> None:
+def test_invisible_characters_are_shown(text: str, seen: str) -> None:
     assert shorten_text(text) == seen

@@ -122,12 +122,12 @@ def test_the_samples_have_goldens(golden: Callable[[str, str], None], sample: Ca
 
 
 @pytest.mark.parametrize("graph", [everything(), hostile(), Graph.of([])], ids=["everything", "hostile", "empty"])
-def test_the_samples_are_what_the_viewer_takes(graph: Graph) -> None:
+def test_the_viewer_accepts_the_samples(graph: Graph) -> None:
     check(graph, read(export(graph)))
 
 
 @given(graphs())
-def test_every_graph_is_what_the_viewer_takes(graph: Graph) -> None:
+def test_the_viewer_accepts_every_graph(graph: Graph) -> None:
     text = export(graph)
     check(graph, read(text))
     assert text == export(graph)
@@ -135,7 +135,7 @@ def test_every_graph_is_what_the_viewer_takes(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS.keys())
-def test_hostile_text_is_what_the_viewer_takes(text: str) -> None:
+def test_the_viewer_accepts_hostile_text(text: str) -> None:
     graph = graph_of(text)
     exported = export(graph, title=text)
     check(graph, read(exported))
@@ -144,7 +144,7 @@ def test_hostile_text_is_what_the_viewer_takes(text: str) -> None:
 
 
 @given(any_text)
-def test_any_text_is_what_the_viewer_takes(text: str) -> None:
+def test_the_viewer_accepts_any_text(text: str) -> None:
     graph = graph_of(text)
     check(graph, read(export(graph)))
 
@@ -155,7 +155,7 @@ def test_different_scopes_have_different_layers(scopes: list[str]) -> None:
     assert len({node["namespace"] for node in nodes}) == len(scopes)
 
 
-def test_a_layer_says_what_its_module_is() -> None:
+def test_a_layer_shows_the_facts_of_its_module() -> None:
     scope = Scope("a.b c", "Linear", "in=1", 2, 3, 4, 5, training=False)
     made = read(export(Graph.of([Node("x", scope="a.b c")], [scope])))
     facts = {

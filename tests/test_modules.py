@@ -66,7 +66,7 @@ def test_only_a_list_does_and_only_with_successive_numbers() -> None:
     assert [line.strip().partition(":")[0] for line in lines[1:-1]] == ["(0-1)", "(3)", "(a)", f"({'9' * 5_000})"]
 
 
-def test_what_the_table_leaves_out_above_a_module_is_in_its_name() -> None:
+def test_a_module_without_listed_parents_shows_its_whole_path() -> None:
     assert shown(Scope("a.b", "A"), Scope("a.b.c.d", "D"), Scope("e", "E")) == (
         "(a.b): A(\n  (c.d): D()\n)\n(e): E()\n"
     )

@@ -78,7 +78,7 @@ def test_gradients_are_as_before_where_no_model_is_given(name: str) -> None:
     assert [key for key, parameter in model.named_parameters() if parameter.grad is not None] == []
 
 
-def test_only_what_a_function_holds_is_hidden() -> None:
+def test_only_parameters_inside_a_function_are_hidden() -> None:
     """The unused module stays unreached, and so does one whose result was detached, beside a Function that hides."""
     model = Reversed()
     model.trunk = nn.Linear(2, 2)

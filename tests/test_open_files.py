@@ -57,7 +57,7 @@ loss = torch.ones(2, requires_grad=True).exp()
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "link"])
-def test_a_capture_to_standard_output_is_not_mixed_with_what_the_program_prints(name: str, tmp_path: Path) -> None:
+def test_a_capture_to_standard_output_is_not_mixed_with_output_of_the_program(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "link").symlink_to("/dev/stdout")
@@ -73,7 +73,7 @@ def test_a_capture_to_standard_output_is_not_mixed_with_what_the_program_prints(
     assert len(gradir.loads(graph).nodes) == 4
 
 
-def test_save_writes_to_what_is_open(tmp_path: Path) -> None:
+def test_save_writes_to_an_open_file(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         log.write(b"before\n")
         log.flush()

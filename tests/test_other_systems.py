@@ -77,7 +77,9 @@ def test_what_windows_lacks_is_used_where_there_is_a_fallback_alone() -> None:
     assert found == WITH_A_FALLBACK
 
 
-def test_a_file_is_replaced_without_what_windows_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_replaced_without_functions_missing_on_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in LACKING:
         monkeypatch.delattr(os, name, raising=False)
     monkeypatch.setattr(replacing, "_LOCKS", False)

@@ -74,14 +74,14 @@ def test_a_broken_overlay_is_one_clear_error(
     assert len(line) < 600
 
 
-def test_what_a_newer_version_has_is_ignored_with_a_warning() -> None:
+def test_keys_of_a_newer_version_are_ignored_with_a_warning() -> None:
     with pytest.warns(GradirWarning, match="newer than 1.0"):
         decode(b'{"format":"gir-overlay","version":"1.7","channels":[{"name":"a","values":{},"later":1}]}')
     with pytest.warns(GradirWarning, match="does not know"):
         decode(HEAD + b',"more":1,"channels":[{"name":"a","values":{}}]}')
 
 
-def test_the_published_schema_is_what_the_records_say() -> None:
+def test_the_published_schema_matches_the_records() -> None:
     from report_schemas import schemas
 
     assert json.loads(schemas()["gir-overlay-1.0.schema.json"]) == SCHEMA
@@ -114,7 +114,7 @@ _VERSIONS = st.one_of(st.just("1.0"), st.sampled_from(["1.7", "1.123456", "1.123
     st.one_of(st.lists(_CHANNELS, max_size=2), st.lists(_CHANNELS, min_size=1, max_size=1), _OTHERS),
     st.fixed_dictionaries({}, optional={"verdict": _VERDICTS, "look": st.sampled_from(["alarm", "step 1", "", None])}),
 )
-def test_the_schema_takes_what_the_reader_takes(version: object, channels: object, more: dict[str, object]) -> None:
+def test_the_schema_and_the_reader_accept_the_same(version: object, channels: object, more: dict[str, object]) -> None:
     names = [channel.get("name") for channel in channels] if isinstance(channels, list) else []
     # That names differ is more than a schema can say.
     assume(len(names) < 2 or names[0] != names[1])

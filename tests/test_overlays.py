@@ -75,7 +75,7 @@ def drawn_over(draw: st.DrawFn) -> tuple[Graph, Overlay]:
 
 
 @given(drawn_over())
-def test_an_overlay_survives_its_document_and_marks_what_it_names(pair: tuple[Graph, Overlay]) -> None:
+def test_an_overlay_survives_its_document_and_marks_its_nodes(pair: tuple[Graph, Overlay]) -> None:
     graph, overlay = pair
     document = encode(overlay)
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(document))

@@ -93,7 +93,7 @@ def test_the_line_of_a_cut_gives_way_to_a_frame_beside_it(browser: Browser, call
         assert re.findall(">(detach[^<]*)<", svg) == [words]
 
 
-def test_what_gets_no_gradient_is_in_sight_on_a_phone(browser: Browser) -> None:
+def test_modules_without_gradient_are_in_sight_on_a_phone(browser: Browser) -> None:
     b = Builder()
     x = b.tensor("x", META)
     heads = ("one", "two", "three")
@@ -109,7 +109,7 @@ def test_what_gets_no_gradient_is_in_sight_on_a_phone(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("link", ["", "#open=disc#2", "#open=gen,disc#2.0"])
-def test_a_dashed_line_leads_to_where_a_lost_module_would_feed(browser: Browser, link: str) -> None:
+def test_a_dashed_line_leads_from_a_lost_module_to_its_reader(browser: Browser, link: str) -> None:
     with browser.open(adversarial(flow=True).to("html"), link) as page:
         ends = [(edge["from"], edge["to"]) for edge in page.ask("edges") if edge["from"].startswith("gen")]
         (tail, head), *others = ends
@@ -190,7 +190,7 @@ def test_inputs_are_drawn_where_the_file_knows_them(browser: Browser) -> None:
         assert {"real", "fake"} <= {*page.names()}
 
 
-def test_what_holds_most_of_the_graph_is_opened_first(browser: Browser) -> None:
+def test_the_module_with_most_of_the_graph_is_opened_first(browser: Browser) -> None:
     with browser.open(layers_graph(40).to("html"), viewport=DESKTOP) as page:
         assert page.ask("opened") == ["", "h", "h.0"]
         captions = [frame["caption"] for frame in page.ask("frames")]
@@ -255,7 +255,7 @@ def test_a_failed_operation_shows_the_shapes_of_its_inputs(browser: Browser) -> 
         assert "float32[8, 8]" in said
 
 
-def test_the_view_follows_what_is_opened(browser: Browser) -> None:
+def test_the_view_follows_an_opened_module(browser: Browser) -> None:
     with browser.open(
         layers_graph(6).to("html"), "#open=h&on=layers,shapes,accumulators,inline", viewport=DESKTOP
     ) as page:

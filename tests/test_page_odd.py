@@ -92,7 +92,7 @@ def test_after_a_search_keys_are_for_the_drawing(browser: Browser) -> None:
             assert page.page.evaluate("document.activeElement.getAttribute('role')") == "application"
 
 
-def test_what_is_followed_and_switched_is_reported(browser: Browser) -> None:
+def test_a_screen_reader_hears_trails_and_switches(browser: Browser) -> None:
     with browser.open(layers_graph().to("html"), "#node=h.2.attn%2Fsoftmax:1&open=*") as page:
         page.page.locator("[role=application]").focus()
         page.press("d")
@@ -203,7 +203,7 @@ def test_a_module_that_was_added_is_listed_once(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("kind", ["boxes", "frames"])
-def test_what_is_pointed_at_may_be_gone_with_the_next_key(browser: Browser, kind: str) -> None:
+def test_a_key_may_remove_the_box_under_the_pointer(browser: Browser, kind: str) -> None:
     # A caption needs some pixels to be drawn.
     with browser.open(layers_graph().to("html"), "#open=*", viewport={"width": 1400, "height": 1000}) as page:
         page.page.locator("[role=application]").focus()
@@ -285,7 +285,7 @@ def sight(frame: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["layers", "chain", "failed"])
-def test_a_frame_that_grows_shows_what_one_that_is_large_shows(browser: Browser, kind: str) -> None:
+def test_a_grown_frame_shows_the_same_as_a_large_one(browser: Browser, kind: str) -> None:
     graph = {"layers": layers_graph, "chain": lambda: chain(16), "failed": failing_graph}[kind]()
     with browser.open(layers_graph().to("html")) as page:
         frame = framed(page, graph, LARGE)
@@ -303,7 +303,7 @@ def test_a_frame_that_grows_shows_what_one_that_is_large_shows(browser: Browser,
             assert sight(frame) == wanted, first
 
 
-def test_what_was_moved_stays_in_a_frame_of_another_size(browser: Browser) -> None:
+def test_a_moved_view_survives_a_resize_of_the_frame(browser: Browser) -> None:
     with browser.open(layers_graph().to("html")) as page:
         frame = framed(page, layers_graph(), LARGE)
         frame.wait_for_function(SEEN)
@@ -343,7 +343,7 @@ def on_screen(page: Opened, name: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("cover", [".legend", ".minimap"])
-def test_what_is_brought_into_sight_is_not_below_the_legend_or_the_map(browser: Browser, cover: str) -> None:
+def test_a_revealed_box_is_clear_of_legend_and_map(browser: Browser, cover: str) -> None:
     with browser.open(chain(40).to("html")) as page:
         covered = page.page.locator(cover).bounding_box()
         wanted = "exp:9"

@@ -36,7 +36,7 @@ def ranks(page: Opened, title: str) -> list[list[str]]:
     return [row.replace("\xa0", " ").split("\n") for row in rows.all_inner_texts()]
 
 
-def test_before_a_selection_the_panel_ranks_what_is_largest(browser: Browser) -> None:
+def test_the_panel_ranks_the_largest_before_a_selection(browser: Browser) -> None:
     with browser.open(layers_graph(flow=True).to("html")) as page:
         said = details(page)
         assert "1 of 11 parameters gets no gradient: detach() cuts lost.weight" in said
@@ -94,7 +94,7 @@ def test_no_file_is_read_because_a_graph_names_it(tmp_path: Path) -> None:
     assert add_lines(layers_graph()) == layers_graph()
 
 
-def test_an_editor_is_linked_when_the_reader_says_where_the_files_are(browser: Browser) -> None:
+def test_an_editor_is_linked_once_the_reader_gives_the_folder(browser: Browser) -> None:
     answers = ["javascript:alert(1)", "vscode://file/home/me/{file}:{line}"]
     with browser.open(layers_graph().to("html"), "#node=h.0.mlp/mm:1", viewport={"width": 1400, "height": 900}) as page:
         page.page.on("dialog", lambda dialog: dialog.accept(answers.pop(0)))

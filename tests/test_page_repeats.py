@@ -119,7 +119,7 @@ def test_each_layer_is_looked_at_once_in_whatever_order_its_nodes_are(
     assert one == other
 
 
-def test_what_differs_is_not_drawn_once() -> None:
+def test_steps_that_differ_are_drawn_apart() -> None:
     graph = loop(6)
     nodes, key = dict(graph.nodes), "cell/tanh:3"
     nodes[key] = replace(nodes[key], attrs={"approximate": True})

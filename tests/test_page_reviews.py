@@ -22,7 +22,7 @@ def review(browser: Browser) -> Iterator[Opened]:
         yield drawing(opened)
 
 
-def test_a_diff_opens_what_changed_only(review: Opened) -> None:
+def test_a_diff_opens_only_changed_modules(review: Opened) -> None:
     assert {"h.0.mlp", "h.3.mlp"} <= {frame["name"] for frame in review.ask("frames")}
     boxes = {box["name"]: box for box in review.ask("boxes")}
     assert {"h.0.attn", "head", "head#2"} <= {*boxes}
@@ -70,7 +70,7 @@ def test_the_side_before_says_what_was(review: Opened) -> None:
     assert "relu" not in said
 
 
-def test_a_closed_module_says_what_it_was_before(browser: Browser) -> None:
+def test_a_closed_module_shows_its_former_size(browser: Browser) -> None:
     before, after = grown(8), grown(16)
     with browser.open(gradir.diff(before, after).to("html")) as page:
         drawing(page).press("0")
@@ -115,6 +115,28 @@ def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) ->
         drawing(page).press("f")
         page.wait_for_paint()
         assert page.ask("view")["k"] < view["k"]
+
+
+def test_a_lost_input_is_listed_first_in_sight_and_a_click_away(browser: Browser) -> None:
+    def model(op: str, *, is_cut: bool) -> Graph:
+        b = Builder()
+        x = value = b.tensor("x", TensorMeta("float32", (2, 3)))
+        for at in range(40):
+            value = b.function(op if at == 0 else "tanh", [value], [TensorMeta("float32", (2, 3))], scope=f"h.{at}")
+        value = b.function("add", [value, None if is_cut else x], [TensorMeta("float32", (2, 3))])
+        b.output(value)
+        return b.build()
+
+    page_of_diff = gradir.diff(model("tanh", is_cut=False), model("relu", is_cut=True)).to("html")
+    with browser.open(page_of_diff, viewport={"width": 1000, "height": 500}) as page:
+        assert page.text(".verdict").startswith("\u2715 1 lost input: in[1] of add:1 in (top level);")
+        view = page.ask("view")
+        box = next(each for each in page.ask("boxes") if each["name"] == "add:1")
+        assert view["x"] <= box["x"] <= view["x"] + view["width"] / view["k"]
+        assert view["y"] <= box["y"] <= view["y"] + view["height"] / view["k"]
+        page.page.locator(".verdict button").click()
+        assert page.ask("selection") == {"kind": "change", "name": "0"}
+        assert "in[1]" in details(page)
 
 
 def test_stubs_of_one_box_that_say_the_same_say_it_once(browser: Browser) -> None:
@@ -186,7 +208,7 @@ def test_the_words_before_and_after_are_above_the_drawings(review: Opened) -> No
     assert review.page.locator(".stage > p").count() == 0
 
 
-def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:
+def test_a_selection_is_whole_on_both_sides(browser: Browser) -> None:
     before = layers_graph()
     html = gradir.diff(before, change_layers(before)).to("html")
     with browser.open(html, viewport={"width": 1000, "height": 700}) as page:
@@ -213,7 +235,7 @@ def test_both_sides_are_saved(review: Opened, key: str) -> None:
 
 
 @pytest.mark.parametrize("width", [1400, 700])
-def test_what_raised_and_its_line_are_read_at_the_first_picture(browser: Browser, width: int) -> None:
+def test_the_first_picture_shows_the_error_and_its_line(browser: Browser, width: int) -> None:
     with browser.open(failing_graph().to("html"), viewport={"width": width, "height": 600}) as page:
         for words in ("\u2715 sizes 4 and 8 differ", "net.py:9 in forward"):
             page.page.get_by_label("Details").get_by_text(words).wait_for(state="visible")

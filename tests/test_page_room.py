@@ -105,7 +105,7 @@ def rows(page: Opened) -> list[str]:
     return page.page.locator(".row[role=option]").all_inner_texts()
 
 
-def test_a_review_lists_the_cause_before_what_follows_from_it(browser: Browser) -> None:
+def test_a_review_lists_a_cause_before_its_consequences(browser: Browser) -> None:
     b = Builder()
     meta = TensorMeta("float32", (4,))
     x = b.tensor("x", meta)

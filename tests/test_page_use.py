@@ -68,7 +68,7 @@ def test_modules_of_a_path_or_a_class_open_and_close_together(page: Opened) -> N
             assert "h.0.mlp" not in frames
 
 
-def test_what_is_open_is_drawn_whole(page: Opened) -> None:
+def test_open_modules_are_drawn_whole(page: Opened) -> None:
     page.press("e", "g", "h")
     drawn = set(page.names())
     graph = layers_graph()
@@ -121,7 +121,7 @@ def test_search_finds_ids_names_operations_classes_and_lines(page: Opened, words
     assert hit in find(page, words)[:12]
 
 
-def test_search_finds_what_the_outline_says(page: Opened) -> None:
+def test_search_finds_labels_of_the_outline(page: Opened) -> None:
     for row, hit in (("mm float32[4, 8]", "h.0.attn/mm:1"), ("● weight float32[8, 8]", "head.weight")):
         assert hit in find(page, row.removeprefix("● ")), row
     assert find(page, "head: Linear")[0] == "head"
@@ -345,7 +345,7 @@ def test_a_broken_link_is_no_trouble(browser: Browser, link: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "head"), [("s", b"<svg"), ("Shift+S", b"\x89PNG")])
-def test_what_is_seen_is_saved(page: Opened, key: str, head: bytes) -> None:
+def test_the_visible_drawing_is_saved(page: Opened, key: str, head: bytes) -> None:
     with page.page.expect_download() as download:
         page.press(key)
     data = Path(download.value.path()).read_bytes()

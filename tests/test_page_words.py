@@ -23,7 +23,7 @@ def accumulating() -> Graph:
     return b.build(scopes=scopes, producer=Producer(framework="torch"))
 
 
-def test_a_weight_is_consumed_by_what_reads_it(browser: Browser) -> None:
+def test_a_weight_is_consumed_by_its_readers(browser: Browser) -> None:
     graph = accumulating()
     (accumulator,) = (key for key, node in graph.nodes.items() if node.op == "accumulate_grad")
     with browser.open(graph.to("html"), "#node=fc.weight") as page:

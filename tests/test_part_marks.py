@@ -35,7 +35,7 @@ def cut(graph: Graph) -> dict[str, tuple[int, int]]:
     return {key: left_out(node) for key, node in graph.nodes.items() if any(left_out(node))}
 
 
-def test_what_was_asked_for_and_what_is_left_out() -> None:
+def test_a_part_marks_requested_and_omitted_nodes() -> None:
     graph = layers(4)
     part = focus(graph, "h.1/tanh:1")
     assert (asked(part), cut(part)) == (["h.1/tanh:1"], {"h.1/mm:1": (2, 0), "h.2/mm:1": (1, 1)})
@@ -85,7 +85,7 @@ def test_the_last_that_is_asked_for_is_marked_and_what_is_left_out_adds_up() -> 
     assert cut(part) == {"h.1/tanh:1": (1, 0), "h.2/tanh:1": (0, 1)}
 
 
-def test_a_folded_module_has_the_marks_of_what_is_in_it() -> None:
+def test_a_folded_module_has_the_marks_of_its_nodes() -> None:
     folded = fold(focus(layers(4), "h.1/tanh:1"), 2)
     assert (asked(folded), cut(folded)) == (["h.1"], {"h.1": (2, 0), "h.2": (1, 1)})
 
@@ -172,7 +172,7 @@ def test_mermaid_has_what_is_left_out_behind_an_accumulator_beside_its_leaf() ->
 
 
 @pytest.mark.parametrize("ext", [{"focus": 1}, {"left_out": (1,)}, {"left_out": ("a", "b")}, {"left_out": 3}])
-def test_what_a_file_claims_is_no_mark(ext: dict[str, object]) -> None:
+def test_marks_claimed_by_a_file_are_ignored(ext: dict[str, object]) -> None:
     graph = Graph.of([Node("f:1", op="f", ext=ext)])  # type: ignore[arg-type]
     assert (asked(graph), cut(graph)) == ([], {})
     assert "more" not in graph.to("dot") + graph.to("mermaid")

@@ -111,7 +111,7 @@ def test_an_option_of_another_pass_is_not_taken_over(tmp_path: Path, gir: Path) 
     assert "pass 'second' is left out: the pass 'fold' has the option depth too" in done.stderr
 
 
-def test_what_it_returns_is_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_returns_no_graph_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lost:
         order = 1
         options = type(plan_passes({"depth": 1})[0].options)

@@ -69,7 +69,7 @@ def test_there_is_an_example_of_every_option() -> None:
 
 
 @pytest.mark.parametrize(("command", "printed"), commands()[1:], ids=[command for command, _ in commands()[1:]])
-def test_the_output_is_what_is_in_the_docs(directory: Path, command: str, printed: str) -> None:
+def test_the_docs_have_the_output(directory: Path, command: str, printed: str) -> None:
     done = run(directory, "-m", "gradir", *shlex.split(command))
     assert done.stdout + done.stderr == printed
     assert done.returncode == (2 if printed.startswith("gradir: ") else 0)

@@ -128,7 +128,7 @@ def named(graph: Graph, pattern: str) -> set[str]:
 
 
 @given(picked(), st.integers(0, 3))
-def test_focus_keeps_what_is_near(case: tuple[Graph, str], hops: int) -> None:
+def test_focus_keeps_nearby_nodes(case: tuple[Graph, str], hops: int) -> None:
     graph, key = case
     expected = {found for start in named(graph, key) for found in near(graph, start, hops)}
     keeps_exactly(focus(graph, key, hops), graph, expected)
@@ -217,7 +217,7 @@ def shape_graphs(draw: st.DrawFn) -> Graph:
 
 
 @given(shape_graphs())
-def test_hiding_joins_what_paths_of_hidden_nodes_joined(graph: Graph) -> None:
+def test_hiding_joins_the_ends_of_hidden_paths(graph: Graph) -> None:
     hidden = hide_shape_ops(graph)
     check(hidden)
     gone = set(graph.nodes) - set(hidden.nodes)

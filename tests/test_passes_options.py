@@ -64,7 +64,7 @@ def test_the_order_is_that_of_the_fields_whatever_order_they_are_given_in() -> N
         assert run(stacked(), **dict(reversed(chosen.items()))) == expected
 
 
-def test_hops_are_counted_in_what_is_left() -> None:
+def test_hops_are_counted_in_the_remaining_graph() -> None:
     assert list(run(stacked(), focus="h.1/mm:1", drop="accumulate_grad", hide_shape_ops=True).nodes) == [
         "h.0/mm:1",
         "h.1.weight",

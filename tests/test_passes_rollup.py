@@ -181,7 +181,7 @@ def test_blocks_side_by_side_and_inputs_of_their_own_keep_blocks_apart() -> None
     assert rollup(graph) is graph
 
 
-def test_what_runs_between_blocks_keeps_them_apart() -> None:
+def test_operations_between_blocks_prevent_a_rollup() -> None:
     b = Builder()
     value = b.tensor("x", META)
     for number in range(3):
@@ -238,7 +238,7 @@ def test_the_order_within_a_block_is_its_own() -> None:
     assert list(rolled.nodes) == ["x", "h.0-1/p", "h.0-1/q", "h.0-1/add", "sum"]
 
 
-def test_what_would_be_before_its_source_keeps_blocks_apart() -> None:
+def test_blocks_whose_rollup_would_break_the_order_stay_apart() -> None:
     nodes = [
         node("x"),
         node("h.1/p", "x"),

@@ -58,7 +58,7 @@ ALL = ["x", *FIRST, *SECOND, "output"]
         ("*", ALL),
     ],
 )
-def test_what_a_pattern_names(pattern: str, expected: list[str]) -> None:
+def test_a_pattern_matches_these_nodes(pattern: str, expected: list[str]) -> None:
     assert [key for key in ALL if key in matching(layered(), pattern)] == expected
 
 
@@ -179,7 +179,7 @@ def test_between_finds_every_path_and_either_direction() -> None:
     assert list(between(graph, "h.*.weight", "h.0.fc/mm:1").nodes) == FIRST
 
 
-def test_between_what_no_path_joins_is_an_error() -> None:
+def test_between_unconnected_nodes_is_an_error() -> None:
     with pytest.raises(PassError, match=r"between 'x' and 'h\.1\.fc\.weight': no path along the edges joins them"):
         between(layered(), "x", "h.1.fc.weight")
 
@@ -249,7 +249,7 @@ def test_a_slot_of_a_removed_owner_loses_its_bytes_without_an_edge_to_it() -> No
 
 
 @pytest.mark.parametrize("what", [["buffer"], ["leaf"], ["parameter"], ["leaf", "parameter", "buffer"]])
-def test_what_is_saved_for_backward_alone_does_not_grow(what: list[str]) -> None:
+def test_drop_does_not_raise_saved_bytes(what: list[str]) -> None:
     assert totals(drop(everything(), what)).saved_bytes == totals(everything()).saved_bytes
 
 
@@ -315,6 +315,6 @@ def test_hiding_keeps_the_output_number() -> None:
         Node("v", op="clone", inputs=(Ref("x", 0),)),
     ],
 )
-def test_what_is_not_trivial_stays(stays: Node) -> None:
+def test_hide_shape_ops_keeps_other_operations(stays: Node) -> None:
     graph = Graph.of([Node("x", role="leaf"), stays, Node("o", role="output", inputs=(Ref("v", 0),))])
     assert hide_shape_ops(graph) is graph

@@ -73,7 +73,7 @@ def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.usefixtures("no_program")
-def test_without_a_program_the_error_says_what_to_do() -> None:
+def test_a_missing_program_is_an_error_with_advice() -> None:
     with pytest.raises(ExportError, match=r"^cannot draw SVG: no layout program; .*Graphviz.*graphviz-pure.*mermaid$"):
         gradir.render(chain(2), "svg")
     assert set(chain(2)._repr_mimebundle_()) == {"text/plain", "text/html", "text/vnd.mermaid"}
@@ -147,9 +147,7 @@ def test_a_layout_that_takes_too_long_is_given_up(fake: Callable[[str], str]) ->
         gradir.render(chain(2), "svg", seconds=0.2)
 
 
-def test_what_is_too_large_to_lay_out_is_refused_before_the_program_runs(
-    fake: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_a_layout_that_is_too_large_is_refused_before_dot_runs(fake: Callable[[str], str], tmp_path: Path) -> None:
     fake(f"touch {tmp_path}/ran; exec sleep 60")
     with pytest.raises(ExportError, match=r"25,003 boxes and 25,002 arrows are too many .*smaller --depth.*--to html"):
         gradir.render(chain(25_001), "svg", all=True)
@@ -177,7 +175,7 @@ def test_a_layout_that_needs_too_much_memory_is_one_line(program: str, monkeypat
     assert "\n" not in str(raised.value)
 
 
-def test_what_a_layout_has_is_counted_as_it_is_drawn(fake: Callable[[str], str]) -> None:
+def test_boxes_and_arrows_are_counted_despite_odd_names(fake: Callable[[str], str]) -> None:
     fake("exec sleep 60")
     tail = Node("a -> b [label=", role="leaf", scope="h.0")
     graph = Graph.of([tail, Node("c", op="n0 [label=", scope="h.0", inputs=(Ref(tail.id, 0),))])
@@ -187,7 +185,7 @@ def test_what_a_layout_has_is_counted_as_it_is_drawn(fake: Callable[[str], str])
         gradir.render(Graph.of([tail]), "svg", seconds=0.2)
 
 
-def test_what_a_program_complains_of_is_passed_on(program: str) -> None:
+def test_an_error_of_the_drawing_program_is_passed_on(program: str) -> None:
     with pytest.raises(ExportError, match=rf"^cannot draw SVG: {Path(program).name} failed on .*\(.*syntax error"):
         render("digraph {", "svg")
 
@@ -195,7 +193,7 @@ def test_what_a_program_complains_of_is_passed_on(program: str) -> None:
 @pytest.mark.parametrize(
     ("script", "why"), [("exit 3", "exit status 3"), ("echo 'Warning: a font' >&2; echo no >&2; exit 1", "no")]
 )
-def test_a_failure_says_why_and_what_to_do(script: str, why: str, fake: Callable[[str], str]) -> None:
+def test_a_failure_has_a_reason_and_advice(script: str, why: str, fake: Callable[[str], str]) -> None:
     name = fake(script)
     with pytest.raises(ExportError, match=rf"{name} failed on 4 boxes and 3 arrows \({why}\)") as raised:
         gradir.render(chain(2), "svg")

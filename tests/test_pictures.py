@@ -62,7 +62,7 @@ def layers(count: int) -> Graph:
 
 
 @pytest.mark.parametrize("picture", ["svg", "png"])
-def test_each_format_is_what_it_says(picture: str, program: str) -> None:
+def test_each_picture_has_the_bytes_of_its_format(picture: str, program: str) -> None:
     assert gradir.render(everything(), picture, show_saved=True).startswith(MAGIC[picture])
 
 

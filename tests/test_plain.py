@@ -176,7 +176,7 @@ def test_graphs_of_equal_text_are_equal() -> None:
 
 
 @given(graphs(), st.text(max_size=4), st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3))
-def test_what_made_a_graph_is_not_in_the_text(graph: Graph, version: str, options: dict[str, AttrValue]) -> None:
+def test_plain_leaves_out_the_producer(graph: Graph, version: str, options: dict[str, AttrValue]) -> None:
     other = msgspec.structs.replace(graph, producer=Producer(version, version, version, options))
     assert plain(other) == plain(graph)
 
@@ -232,7 +232,7 @@ def test_a_role_is_never_taken_for_another_block(role: str) -> None:
         ({"saved": (Saved("s", storage="k state freed"),)}, {"saved": (Saved("s", storage="k", state="freed"),)}),
     ],
 )
-def test_what_looks_alike_is_distinguished(one: dict[str, object], other: dict[str, object]) -> None:
+def test_similar_nodes_have_different_text(one: dict[str, object], other: dict[str, object]) -> None:
     texts = [plain(Graph.of([Node("x", **fields)])) for fields in (one, other)]  # type: ignore[arg-type]
     assert texts[0] != texts[1]
 
@@ -333,7 +333,7 @@ def test_in_brief_there_is_one_line_for_each_record(graph: Graph) -> None:
     assert all(line.isprintable() for line in text.splitlines())
 
 
-def test_in_brief_what_only_follows_is_left_out() -> None:
+def test_in_brief_consequences_are_left_out() -> None:
     def brief(graph: Graph) -> str:
         return PlainExporter().export(graph, PlainOptions(brief=True))
 

@@ -6,8 +6,13 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from plugins import NO_OTHER_PLUGINS, PLUGIN, PYTEST, register
+
+from gradir import testing
 
 PROGRAM = "from terms import Term\n\ndef loss():\n    return Term('x') + Term('y').view()\n"
 FAULTY = """
@@ -68,6 +73,12 @@ def test_sound_plugins_pass_every_test(tmp_path: Path) -> None:
     register(tmp_path, "only", "gradir_edges:OnlyOpsPass", "gradir.passes")
     found = outcomes(tmp_path)
     assert {outcome: len(tests) for outcome, tests in found.items()} == {"PASSED": 23, "SKIPPED": 6}
+
+
+def test_an_exporter_without_a_last_newline_fails_with_the_reason() -> None:
+    exporter: Any = SimpleNamespace(kind="exporter", run=lambda _: "x")
+    with pytest.raises(AssertionError, match="the text does not end in a newline"):
+        testing.test_a_graph_gives_what_fits_the_plugin(exporter, "empty")
 
 
 def test_each_fault_fails_the_test_of_it(tmp_path: Path) -> None:

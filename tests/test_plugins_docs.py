@@ -49,7 +49,7 @@ def told(folder: Path) -> str:
     return "".join(lines)
 
 
-def test_the_commands_print_what_the_page_says(folder: Path) -> None:
+def test_the_page_has_the_output_of_the_commands(folder: Path) -> None:
     (said,) = re.findall(r"^```console\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     assert told(folder) == said
 

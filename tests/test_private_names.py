@@ -125,7 +125,7 @@ def test_a_name_that_a_release_did_not_drop_is_reported() -> None:
     assert wrong.startswith(f"torch {VERSION} has tensor._version, ")
 
 
-def test_a_user_is_reported_what_a_torch_lacks() -> None:
+def test_an_error_names_features_missing_in_this_torch() -> None:
     known = list(NAMES)
     try:
         with pytest.raises(CaptureError) as error:
@@ -155,7 +155,7 @@ def test_the_node_of_a_custom_function_has_its_number_as_the_table_says() -> Non
     assert private.sequence_number(made.grad_fn) == numbers[0] - private.NUMBERED_FIRST
 
 
-def test_what_is_looked_for_in_a_stack_is_pythons() -> None:
+def test_the_code_objects_to_find_in_a_stack_exist() -> None:
     assert private.MODULE_CALL is not None
     assert private.OVERRIDES_CALL is not None
 
@@ -246,7 +246,7 @@ def test_a_private_name_in_a_module_is_found(code: str, name: str) -> None:
     assert name in list(private_names_in(code))
 
 
-def test_what_the_table_gives_is_used() -> None:
+def test_every_private_name_is_used() -> None:
     tree = ast.parse(Path(private.__file__).read_text(encoding="utf-8"))
     defined = {
         target.id

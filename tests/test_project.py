@@ -72,7 +72,7 @@ def test_a_folder_of_that_name_is_none(folder: Path) -> None:
         ("[tool.gradir]\n" + "#" * 2**20, "is larger than 1 MiB, the limit"),
     ],
 )
-def test_what_is_not_understood_is_one_line_with_the_file_and_the_key(
+def test_an_invalid_setting_is_one_line_with_file_and_key(
     text: str | bytes, said: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write(text, "..")
@@ -160,7 +160,7 @@ def test_brackets_in_names_are_themselves_and_a_star_is_any_text() -> None:
         assert found.allow(patterns).level == "error", patterns
 
 
-def test_what_is_allowed_in_two_goes_is_allowed_together() -> None:
+def test_two_calls_of_allow_add_up() -> None:
     found = Explanation({"a": "cut", "b": "cut"}, (Cause("detach", "error", "detach", ("a", "b")),))
     once = found.allow(["a"], "one")
     assert (once.level, [each.causes for each in once.allowed]) == ("error", [0])

@@ -30,7 +30,7 @@ def python(code: str) -> str:
     return subprocess.run(command, capture_output=True, check=True, encoding="utf-8", timeout=60).stdout
 
 
-def test_all_is_what_is_documented() -> None:
+def test_all_lists_the_documented_names() -> None:
     assert sorted(gradir.__all__) == NAMES
     assert len(set(gradir.__all__)) == len(gradir.__all__)
 

@@ -133,7 +133,7 @@ def test_files_of_a_module_that_is_gone_are_named_in_a_run_of_its_folder(
     run(project, *workers).stdout.no_fnmatch_line(SUMMARY)
 
 
-def test_what_is_to_be_ignored_does_not_count(pytester: pytest.Pytester) -> None:
+def test_the_fixture_ignores_the_given_fields(pytester: pytest.Pytester) -> None:
     module = """
         from gradir.ir import Graph, Node
 

@@ -63,7 +63,7 @@ def test_neighbours_are_those_of_the_edges(graph: Graph) -> None:
         assert ids(graph.consumers(node_id)) == [*dict.fromkeys(e.dst for e in graph.edges if e.src == node_id)]
 
 
-def test_what_was_asked_is_no_part_of_the_graph() -> None:
+def test_cached_queries_are_no_part_of_the_graph() -> None:
     asked = Graph.of(CHAIN.nodes.values(), CHAIN.scopes.values())
     assert asked.consumers("x")
     assert asked == CHAIN
@@ -156,7 +156,7 @@ def test_networkx_has_the_ids_and_plain_values() -> None:
         assert type(json.loads(of.get("outputs", "[]"))) is list
 
 
-def test_graphviz_lays_out_what_networkx_has() -> None:
+def test_graphviz_lays_out_the_graph_of_networkx() -> None:
     tools.require("dot")
     graph = Graph.of(
         [Node("x"), Node("mul:1", inputs=(Ref("x", 0), Ref("x", 0))), Node("mul:2", inputs=(Ref("x", 0),))]

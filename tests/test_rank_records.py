@@ -89,13 +89,13 @@ def test_a_pass_keeps_them_and_forgets_nodes_that_are_gone(whole: Graph) -> None
         ({"collectives": list(MESSAGES)}, "the collectives of the graph are of type list; expected tuple"),
     ],
 )
-def test_what_no_file_can_hold_is_refused(whole: Graph, changes: dict[str, object], message: str) -> None:
+def test_an_invalid_rank_record_is_refused(whole: Graph, changes: dict[str, object], message: str) -> None:
     for form in FORMS:
         with pytest.raises(gradir.FormatError, match=message):
             gradir.dumps(replace(whole, **changes), format=form)
 
 
-def test_what_is_broken_in_a_file_has_its_place() -> None:
+def test_an_error_in_a_rank_record_names_its_place() -> None:
     head = b'{"format":"gir","version":"1.0","requires":[],"producer":{},'
     for part, place in (
         (b'"rank":{"rank":1},"nodes":[]}', r"\$\.rank"),

@@ -36,7 +36,7 @@ def test_a_backward_behind_verify_is_the_same_under_fsdp2_and_every_parameter_ha
         assert len(found) == 7
 
 
-def test_what_is_explained_under_ddp_and_fsdp2_is_what_a_backward_does_and_changes_none(tmp_path: Path) -> None:
+def test_explanations_under_ddp_and_fsdp2_agree_with_a_backward(tmp_path: Path) -> None:
     def of(prefix: str, *names: str) -> list[str]:
         return [f"{prefix}.{name}.{kind}" for name in names for kind in ("weight", "bias")]
 
@@ -147,7 +147,7 @@ def test_the_stages_of_a_pipeline_are_one_graph(tmp_path: Path, recwarn: pytest.
     ]
 
 
-def test_what_a_dry_backward_exchanges_is_what_a_real_one_does_and_torch_counts(tmp_path: Path) -> None:
+def test_a_dry_backward_records_the_collectives_of_a_real_one(tmp_path: Path) -> None:
     results = results_of("exchanged.py", 4, tmp_path)
     apart = [gradir.loads(found.pop("apart").encode()) for found in results]
     # A barrier, and what is sent to one process, is none to torch.

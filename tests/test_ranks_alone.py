@@ -165,9 +165,7 @@ def test_a_rank_that_fails_is_named_and_nothing_is_written(tmp_path: Path, clean
     assert {path.name: path.read_text() for path in tmp_path.glob("*.gir")} == {"run.0.gir": "of before"}
 
 
-def test_what_a_program_asks_of_its_group_is_what_it_gets_without_the_others(
-    tmp_path: Path, clean_environment: dict[str, str]
-) -> None:
+def test_a_rank_alone_sees_its_process_groups(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     (tmp_path / "spec.py").write_text(MESHES)
     run = runner(tmp_path, clean_environment)
     done = run("capture", "spec.py:given", "--rank", "5", "--world", "64", "--collectives", "-o", "{rank}.gir")
@@ -201,7 +199,7 @@ def test_what_a_program_asks_of_its_group_is_what_it_gets_without_the_others(
         ),
     ],
 )
-def test_what_does_not_say_a_rank_is_refused(
+def test_incomplete_rank_options_are_refused(
     words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -80,7 +80,7 @@ for _ in range(2):
 """
 
 
-def test_an_unedited_script_is_captured_with_what_its_ranks_exchange(tmp_path: Path) -> None:
+def test_an_unedited_script_is_captured_with_its_collectives(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(UNEDITED)
     done = command_on_ranks(["run", "-o", "run.{rank}.gir", "train.py"], 2, tmp_path)
     assert done.returncode == 0, done.stdout

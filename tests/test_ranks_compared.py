@@ -58,7 +58,7 @@ def test_a_rank_that_skips_a_branch_makes_the_others_wait() -> None:
         (replace(reduce(), op="all_gather"), "other operations on world"),
     ],
 )
-def test_what_does_not_fit_is_reported_of_both_sides(other: Collective, reason: str) -> None:
+def test_a_mismatch_of_collectives_names_both_sides(other: Collective, reason: str) -> None:
     other = replace(other, source=Source("train.py", 7))
     found = gradir.ranks([*(make_rank(rank, [reduce()]) for rank in range(3)), make_rank(3, [other])])
     (finding,) = found.findings
@@ -161,7 +161,7 @@ def stopped(why: str, *issued: Collective) -> Graph:
         (stopped("joins", replace(reduce(), phase="forward", node=""), reduce()), [], "1 collective, each entered"),
     ],
 )
-def test_a_rank_without_a_graph_is_compared_by_what_it_exchanged(other: Graph, kinds: list[str], line: str) -> None:
+def test_a_rank_without_a_graph_is_compared_by_its_collectives(other: Graph, kinds: list[str], line: str) -> None:
     found = gradir.ranks([make_rank(0, [reduce()], world=2), other])
     assert [finding.kind for finding in found.findings] == kinds
     for form in ("text", "markdown", "html"):
@@ -210,7 +210,7 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
         ([make_rank(0, [replace(reduce(), op="send", peer=9)])], "its collective 0 is with 9, and world has 4 ranks"),
     ],
 )
-def test_what_is_not_of_one_run_is_an_error(graphs: list[Graph], message: str) -> None:
+def test_files_of_different_runs_are_an_error(graphs: list[Graph], message: str) -> None:
     with pytest.raises(gradir.GradirError, match=message):
         gradir.ranks(graphs)
 

@@ -119,7 +119,7 @@ def told(graphs: list[Graph]) -> tuple[str, ...]:
     return link_pipeline(graphs).troubles
 
 
-def test_what_cannot_be_matched_is_reported_and_not_linked() -> None:
+def test_unmatched_messages_are_reported_and_not_linked() -> None:
     whole = pipeline(usual(4))
     assert told(whole[:3]) == (
         "2 messages from rank 2 to rank 3 on world cannot be matched: rank 3 has no file",

@@ -62,7 +62,7 @@ def test_receives_before_sends_may_hang_and_a_receive_of_nothing_in_a_backward_d
     ]
 
 
-def test_what_nobody_receives_may_hang() -> None:
+def test_an_unreceived_message_may_hang() -> None:
     found = world([issued("send", 1), issued("send", 1)], [issued("recv", 0)])
     assert [(finding.kind, finding.ranks, finding.lines) for finding in found.findings] == [
         ("may hang", (0,), ("never received: rank 0 in forward send float32[4] on world with 1",))
@@ -123,7 +123,7 @@ def test_equal_sizes_in_other_places_or_of_another_dtype_are_another_graph() -> 
         ([Rank(5, 2)], "is rank 5 of 2"),
     ],
 )
-def test_what_is_not_of_one_run_is_an_error_of_both_commands(ranks: list[Rank], message: str) -> None:
+def test_files_of_different_runs_are_an_error_of_both_commands(ranks: list[Rank], message: str) -> None:
     graphs = [replace(graph(), rank=rank) for rank in ranks]
     for ask in (gradir.ranks, gradir.link):
         with pytest.raises(gradir.GradirError, match=message):
@@ -225,7 +225,7 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_what_fits_and_is_of_other_tensors_is_reported(name: str) -> None:
+def test_equal_sizes_of_different_tensors_are_reported(name: str) -> None:
     one, other = MIXED[name]
     found = world([one], [one], [other])
     assert (kinds(found), found.proved) == (["mixed"], 1)
@@ -238,7 +238,7 @@ def test_what_fits_and_is_of_other_tensors_is_reported(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_what_may_well_be_the_same_is_no_alarm(name: str) -> None:
+def test_possibly_equal_tensors_are_no_alarm(name: str) -> None:
     one, other = ALIKE[name]
     assert kinds(world([one], [other])) == []
 

@@ -53,13 +53,13 @@ def document(found: Ranks) -> dict[str, object]:
     return made
 
 
-def test_the_published_schema_is_what_the_records_say() -> None:
+def test_the_published_schema_matches_the_records() -> None:
     from report_schemas import schemas
 
     assert SCHEMA.read_text(encoding="utf-8") == schemas()[SCHEMA.name]
 
 
-def test_json_is_what_the_schema_says() -> None:
+def test_json_matches_the_schema() -> None:
     made = document(gradir.ranks(hanging()))
     assert (made["format"], made["version"], made["world"]) == ("gir-ranks", "1.0", 4)
     assert [finding["kind"] for finding in made["findings"]] == ["hang", "graphs", "cuts"]  # type: ignore[index]

@@ -212,7 +212,7 @@ step(reduce)
         ("body.require_backward_grad_sync = False; step(reduce_each); step()", 2, False, {"world": 3}),
     ],
 )
-def test_a_step_without_one_of_the_optimizer_and_what_came_before_are_recorded(
+def test_accumulation_and_earlier_steps_are_recorded(
     last: str, step: int, accumulates: bool, offsets: dict[str, int], folder: Path
 ) -> None:
     graph = ran(last, folder, "--step", str(step))
@@ -260,7 +260,7 @@ step()
 """
 
 
-def test_what_torch_refuses_without_an_exchange_is_an_error_of_the_program(folder: Path) -> None:
+def test_a_collective_that_torch_refuses_is_an_error_of_the_program(folder: Path) -> None:
     (folder / "train.py").write_text(SCRIPT + REFUSED)
     with pytest.raises(SystemExit) as ended:
         main(["run", "-o", "run.{rank}.gir", "--step", "2", "train.py"])

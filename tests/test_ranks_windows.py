@@ -59,7 +59,7 @@ def test_a_hang_is_claimed_of_a_rank_that_surely_does_not_come(
         assert line in found.to(form)
 
 
-def test_what_follows_a_captured_step_is_not_claimed() -> None:
+def test_nothing_is_claimed_after_a_captured_step() -> None:
     found = gradir.ranks([ranked(0, [REDUCE, REDUCE]), ranked(1, [REDUCE], stopped="fails")])
     assert not found
     assert found.stopped == {"cut off": (1,)}
@@ -86,7 +86,7 @@ def test_what_follows_a_captured_step_is_not_claimed() -> None:
         ([replace(METRIC, operands=("w",))], {}, ["hang"]),
     ],
 )
-def test_what_belongs_to_no_step_may_be_exchanged_after_it(
+def test_a_collective_outside_steps_may_follow_the_capture(
     issued: Sequence[Collective], fields: dict[str, object], kinds: list[str]
 ) -> None:
     other = {name: fields[name] for name in fields if name != "stopped"}

@@ -86,7 +86,7 @@ def test_few_steps_are_all_shown(steps: int) -> None:
     assert once(graph) is graph
 
 
-def test_what_differs_is_not_rolled_up() -> None:
+def test_steps_that_differ_are_not_merged() -> None:
     b = Builder()
     value: Value = b.tensor("x", META)
     for number in range(20):
@@ -102,7 +102,7 @@ def test_a_graph_that_is_not_large_is_as_it_was() -> None:
     assert readable(graph) == (graph, "")
 
 
-def test_a_large_graph_says_what_was_done_to_it() -> None:
+def test_a_large_graph_has_a_note_on_its_folding() -> None:
     small = readable(loop(5000))
     assert small is not None
     assert small.note == "15,003 nodes as 6 boxes: repeated steps once"
@@ -218,7 +218,7 @@ def test_branches_that_end_in_nodes_of_their_own_are_all_drawn() -> None:
     assert once(graph) is graph
 
 
-def test_what_is_still_much_says_that_no_step_makes_it_less() -> None:
+def test_the_note_says_if_no_step_makes_the_graph_smaller() -> None:
     b = Builder()
     parts = [
         b.function("exp", [b.tensor(f"x{number}", META, scope=f"m{number}")], [META], scope=f"m{number}")
@@ -248,7 +248,7 @@ def test_a_loop_over_inputs_of_its_own_is_drawn_once() -> None:
     assert [node.op for node in small.nodes.values() if "×50" in node.scope] == ["mm", "mm", "add", "tanh"]
 
 
-def test_what_stays_large_is_drawn_as_small_as_it_can_be() -> None:
+def test_a_large_graph_is_folded_to_its_smallest() -> None:
     b = Builder()
     flat = [b.function("mm", [b.tensor(f"w{n}", META, scope=f"l{n}")], [META], scope=f"l{n}") for n in range(200)]
     b.output(b.function("cat", flat, [META]))
@@ -257,7 +257,7 @@ def test_what_stays_large_is_drawn_as_small_as_it_can_be() -> None:
     assert small.note == "402 nodes as 202 boxes: folded to depth 1"
 
 
-def test_what_no_step_makes_small_is_not_readable() -> None:
+def test_a_graph_that_no_step_makes_small_is_unreadable() -> None:
     b = Builder()
     b.output(b.function("cat", [b.tensor(f"x{number}", META) for number in range(200)], [META]))
     assert readable(b.build()) is None

@@ -77,7 +77,7 @@ def test_twelve_lines_say_what_changed_and_all_is_reported(name: str) -> None:
     assert Counter(all_changes(attach_findings(found, (a, b)))) == Counter(found.changes)
 
 
-def test_one_more_layer_is_that_layer_and_what_reads_from_it() -> None:
+def test_one_more_layer_is_that_layer_and_its_reader() -> None:
     a, b = pair("one-more-layer")
     found = diff_of("one-more-layer")
     layer = "bert.encoder.layer.2"
@@ -93,7 +93,7 @@ def test_one_more_layer_is_that_layer_and_what_reads_from_it() -> None:
     assert len(b.nodes) == len(a.nodes) + len(inside)
 
 
-def test_a_dropout_removed_is_its_nodes_and_what_read_from_them() -> None:
+def test_a_removed_dropout_is_its_nodes_and_their_readers() -> None:
     found = diff_of("dropout-removed")
     dropouts = [f"transformer.h.{n}.{where}" for n in range(2) for where in ("attn.resid_dropout", "mlp.dropout")]
     assert [change.id for change in changes(found, "node", "removed")] == [f"{path}/mul:1" for path in dropouts]
@@ -168,7 +168,7 @@ def test_a_detach_cuts_exactly_the_parameters_above_it() -> None:
     assert "**Cuts:** `+ 6 cuts, unreached: encoder.1.{norm,up,down}.{weight,bias}`  \n" in markdown(a, b, found)
 
 
-def test_checkpointing_hooks_what_is_saved_in_one_line_a_slot() -> None:
+def test_a_diff_reports_hooked_slots_of_a_checkpoint_in_one_line() -> None:
     a, b = pair("checkpointing")
     found = diff_of("checkpointing")
     slots = {

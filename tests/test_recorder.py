@@ -208,9 +208,7 @@ def weights_made(model: nn.Module) -> dict[str, Any]:
 
 @pytest.mark.parametrize("weights", [weights_computed, weights_averaged, weights_made])
 @pytest.mark.parametrize("inside", [True, False])
-def test_what_takes_the_place_of_a_parameter_is_not_one_of_the_module(
-    weights: Callable[..., Any], inside: bool
-) -> None:
+def test_a_tensor_in_place_of_a_parameter_is_not_the_parameter(weights: Callable[..., Any], inside: bool) -> None:
     model = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 1))
     x = torch.ones(2, 32, requires_grad=True)
     with gradir.record(model) as rec:

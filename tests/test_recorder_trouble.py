@@ -110,7 +110,7 @@ def test_a_graph_is_captured_where_gradients_are_disabled(without) -> None:
         assert gradir.capture(loss, model=model) == expected
 
 
-def test_what_is_made_where_gradients_are_disabled_has_no_graph() -> None:
+def test_a_capture_under_no_grad_says_so() -> None:
     with torch.no_grad(), pytest.raises(CaptureError, match="gradients are disabled here"):
         gradir.capture(nn.Linear(2, 1)(torch.ones(1, 2)))
 

@@ -104,7 +104,7 @@ WRONG: list[tuple[Graph, str]] = [
 
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
 @pytest.mark.parametrize(("graph", "message"), WRONG)
-def test_what_could_not_be_read_back_is_not_written(graph: Graph, message: str, encoding: str, tmp_path: Path) -> None:
+def test_an_unreadable_graph_is_not_written(graph: Graph, message: str, encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "a.gir"
     path.write_bytes(b"as it was")
     with pytest.raises(FormatError, match=re.escape(message)):

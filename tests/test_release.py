@@ -38,7 +38,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".github").exists(), reason="an sdist has no workflows")
-def test_workflows_call_what_a_developer_calls() -> None:
+def test_workflows_run_targets_of_the_makefile() -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     called = [name for text in WORKFLOWS for name in re.findall(r"run: make ([a-z-]+)", text)]
     assert set(called) <= {*targets}

@@ -109,7 +109,7 @@ def test_an_unknown_one_is_found_before_anything_is_loaded(capfd: pytest.Capture
 
 @pytest.mark.parametrize("name", ["text", "markdown", "json", "mermaid", "dot", "html"])
 @pytest.mark.usefixtures("files")
-def test_python_gives_what_the_command_prints(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_python_and_the_command_give_the_same_text(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert set(registry.renderer_names()) == {"text", "markdown", "json", "mermaid", "dot", "html"}
     for ignored in ((), ("attrs", "cuts")):
         main(["diff", "a.gir", "b.gir", "--format", name, *(word for field in ignored for word in ("--ignore", field))])

@@ -254,7 +254,7 @@ def test_a_file_in_place_of_a_temporary_one_is_not_overwritten(tmp_path: Path) -
     assert (tmp_path / ".a.gradir-1.tmp").is_dir()
 
 
-def test_only_what_gradir_left_in_the_folder_is_swept(tmp_path: Path) -> None:
+def test_only_temporary_files_of_gradir_are_swept(tmp_path: Path) -> None:
     others = [".a.gradir-0", "a.gradir-0.tmp", ".gradir-x.y.tmp", ".a.gradir-new", "b.tmp", ".a.gradir-.tmp"]
     for name in others:
         (tmp_path / name).write_bytes(b"mine")
@@ -272,7 +272,7 @@ def test_only_what_gradir_left_in_the_folder_is_swept(tmp_path: Path) -> None:
     running.close()
 
 
-def test_where_there_are_no_locks_only_old_files_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_old_temporary_files_are_swept_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replacing, "_lock", lambda handle, wait=False: None)
     for name, age in ((".a.gradir-0.tmp", 100_000), (".b.gradir-0.tmp", 100_000), (".c.gradir-0.tmp", 3_600)):
         (tmp_path / name).write_bytes(b"left")

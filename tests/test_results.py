@@ -63,7 +63,7 @@ def variables(code: CodeType) -> dict[str, int]:
     return {fate.variable: fate.direct for fate in find_fates(code).values() if fate.variable}
 
 
-def test_what_a_value_is_stored_in() -> None:
+def test_the_variable_of_a_value_is_found() -> None:
     found = variables(forms.__code__)
     values = ("plain", "keywords", "unpacked", "method", "added", "condition", "walrus", "one", "item")
     assert {name: found.get(name) for name in (*values, "total", "product", "several", "first", "star")} == {
@@ -84,7 +84,7 @@ def test_what_a_value_is_stored_in() -> None:
         (next(found for found in inner.__code__.co_consts if isinstance(found, CodeType)), "result", MAYBE),
     ],
 )
-def test_what_a_function_returns(code: CodeType, variable: str | None, returned: int) -> None:
+def test_a_returned_value_is_found(code: CodeType, variable: str | None, returned: int) -> None:
     assert (variable, returned) in {(fate.variable, fate.returned) for fate in find_fates(code).values()}
 
 

@@ -86,7 +86,7 @@ def test_pictures_show_the_marks_by_sign_and_by_colour(exporter: str) -> None:
         assert "context" in text
 
 
-def test_what_only_looks_like_a_mark_is_none() -> None:
+def test_malformed_marks_are_ignored() -> None:
     graph = Graph.of([Node("x", ext={"diff": ("added",)}), Node("y", ext={"diff": "gone"})])
     assert not any(map(status, graph.nodes.values()))
     assert "context" not in graph.to("dot")
@@ -259,12 +259,12 @@ def test_ignoring_keeps_what_else_a_change_says() -> None:
     ]
 
 
-def test_what_cannot_be_ignored_is_one_clear_error() -> None:
+def test_an_unknown_field_to_ignore_is_one_clear_error() -> None:
     with pytest.raises(GradirError, match=r"cannot ignore 'sorce' \(did you mean 'source'\?\)"):
         gradir.diff(everything(), everything(), ignore=["sorce"])
 
 
-def test_what_a_release_changes_by_itself_is_normalized() -> None:
+def test_changes_of_a_torch_release_are_normalized() -> None:
     def made(native: str, op: str, attrs: dict[str, object]) -> Graph:
         detail = f"8, eps=1e-05, affine=True{', bias=True' if native.endswith('1') else ''}"
         return Graph.of([Node("x", op=op, native=native, attrs=attrs)], [Scope("", "BatchNorm2d", detail)])
@@ -287,14 +287,14 @@ def test_what_a_release_changes_by_itself_is_normalized() -> None:
         ("rate 1", "rate 2"),
     ],
 )
-def test_what_a_program_sets_counts_however_it_is_known(before: str, after: str) -> None:
+def test_a_changed_setting_counts_despite_normalize(before: str, after: str) -> None:
     a, b = (Graph.of([], [Scope("m", "M", detail)]) for detail in (before, after))
     (change,) = gradir.diff(a, b, normalize=True).changes
     assert fields(gradir.diff(a, b, normalize=True)) == {"detail"}
     assert change.id == "m"
 
 
-def test_what_a_release_does_not_let_be_read_matches_anything() -> None:
+def test_unread_saved_tensors_match_anything() -> None:
     def saving(first: Saved, storage: str, attrs: dict[str, int]) -> Graph:
         slots = (Saved("mat1", "float32", (2, 3), 24, storage=storage),)
         return Graph.of([Node("f:1", op="f", saved=(first,)), Node("f:2", op="f", saved=slots, attrs=attrs)])

@@ -84,7 +84,7 @@ def test_a_folded_module_is_marked_as_its_nodes_are(marks: list[str], expected: 
 
 
 @pytest.mark.parametrize("exporter", ["dot", "mermaid"])
-def test_a_function_that_is_another_says_what_it_was(exporter: str) -> None:
+def test_a_replaced_operation_shows_its_former_name(exporter: str) -> None:
     def net(op: str, attrs: dict[str, int], after: str = "sum") -> Graph:
         nodes = [Node("x", role="leaf"), Node(f"act/{op}:1", op=op, native=f"{op}Backward0", inputs=(Ref("x", 0),))]
         nodes.append(Node(f"{after}:1", op=after, inputs=(Ref(nodes[-1].id, 0),), attrs=attrs))

@@ -67,7 +67,7 @@ def clears_an_object(ctx: Any) -> Any:
 
 
 @pytest.mark.parametrize("used", [deletes, sets_to_none, pops, empties_what_is_nested, clears_an_object])
-def test_what_a_backward_takes_from_its_context_is_put_back(used: Any) -> None:
+def test_attributes_that_a_backward_consumes_are_restored(used: Any) -> None:
     x = leaf(2)
     out = Holding.apply(x, used).sum()
     with warnings.catch_warnings():
@@ -80,7 +80,7 @@ def test_what_a_backward_takes_from_its_context_is_put_back(used: Any) -> None:
         out.backward()
 
 
-def test_what_a_backward_took_is_put_back_where_it_fails() -> None:
+def test_a_failed_backward_restores_consumed_attributes() -> None:
     x = leaf(2)
     out = Holding.apply(x.exp(), deletes)
     x.register_hook(lambda _: 1 / 0)
@@ -156,7 +156,7 @@ if hasattr(torch.autograd.Function, "clear_saved_tensors_on_access"):
 
 
 @pytest.mark.parametrize(("function", "why"), ONCE)
-def test_what_is_seen_to_run_once_is_refused_before_it_runs(function: Any, why: str) -> None:
+def test_verify_refuses_a_single_use_backward_before_it_runs(function: Any, why: str) -> None:
     x = leaf(2)
     out = function.apply(x).sum()
     with pytest.raises(CaptureError) as caught:
@@ -167,7 +167,7 @@ def test_what_is_seen_to_run_once_is_refused_before_it_runs(function: Any, why: 
 
 
 @pytest.mark.parametrize(("function", "why"), ONCE)
-def test_what_runs_once_is_verified_where_the_graph_need_not_last(function: Any, why: str) -> None:
+def test_a_single_use_backward_is_verified_without_keep_graph(function: Any, why: str) -> None:
     x = leaf(2)
     out = function.apply(x).exp().sum()
     assert gradir.verify(out, keep_graph=False).mismatches == ()
@@ -258,7 +258,7 @@ def loss():
 """
 
 
-def test_the_command_verifies_what_runs_once(tmp_path: Path) -> None:
+def test_the_command_verifies_a_single_use_graph(tmp_path: Path) -> None:
     (tmp_path / "once.py").write_text(PROGRAM)
     command = ["capture", "once.py:loss", "--verify", "-o", "once.gir"]
     done = forked.run([sys.executable, "-m", "gradir", *command], cwd=tmp_path, text=True)

@@ -129,7 +129,7 @@ def test_the_outputs_that_a_custom_function_saved_have_it_as_origin() -> None:
     ]
 
 
-def test_what_a_function_frees_when_it_is_read_is_not_read() -> None:
+def test_saved_tensors_that_reading_would_free_are_not_read() -> None:
     class Clears(Twice):
         clear_saved_tensors_on_access = True
 
@@ -154,7 +154,7 @@ def test_no_hook_runs_to_find_an_origin() -> None:
     assert graph.nodes["exp:2"].saved[0].origin == Ref("exp:2", 0)
 
 
-def test_what_is_freed_or_stale_has_no_origin() -> None:
+def test_freed_and_stale_tensors_have_no_origin() -> None:
     freed, stale = leaf(2).exp(), leaf(2).exp()
     freed.sum().backward()
     stale.add_(1)

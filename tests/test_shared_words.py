@@ -178,7 +178,7 @@ def test_an_operation_is_in_the_module_that_ran_it_or_in_that_of_its_parameter(
     assert [node.id for node in shared.nodes.values() if node.op] == ids
 
 
-def test_what_has_no_shared_word_keeps_its_name() -> None:
+def test_an_operation_without_a_shared_term_keeps_its_name() -> None:
     w = Written()
     w.b.output(w.b.function("mystery", [w.x], [X], opaque=True))
     shared = translate_to_shared_terms(w.b.build(producer=Producer(framework="jax")))
@@ -191,7 +191,7 @@ def test_factors_that_are_constants_are_one() -> None:
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-def test_a_norm_of_what_has_no_gradient_is_what_its_parameters_do(framework: str) -> None:
+def test_a_norm_without_gradient_is_its_scale_and_shift(framework: str) -> None:
     b = Builder()
     scale, bias = (b.tensor(name, ROW, role="parameter") for name in ("ln.weight", "ln.bias"))
     if framework == "torch":
@@ -262,7 +262,7 @@ def test_a_long_chain_of_one_word_is_not_gone_through_again_and_again(op: str) -
     assert len(w.shared(w.mean(value))) == 20_001
 
 
-def test_another_framework_is_reported_and_what_to_do() -> None:
+def test_another_framework_is_reported_with_advice() -> None:
     a = Graph.of(everything().nodes.values(), producer=Producer(framework="torch", framework_version="2.13"))
     b = Graph.of([], producer=Producer(framework="jax", framework_version="0.10"))
     assert "the frameworks differ: torch 2.13 and jax 0.10" in str(gradir.diff(a, b))

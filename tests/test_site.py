@@ -96,7 +96,7 @@ def test_every_link_of_the_built_pages_leads_somewhere(site: Path) -> None:
     assert len(list(site.glob("*.html"))) > 30
 
 
-def test_what_is_broken_fails_the_build(live: Path, tmp_path: Path) -> None:
+def test_a_broken_link_fails_the_build_of_the_site(live: Path, tmp_path: Path) -> None:
     for name in ("docs", "examples", "gradir", "schemas"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("gallery", "__pycache__"))
     shutil.copytree(ROOT / "docs" / "gallery", tmp_path / "docs" / "gallery")

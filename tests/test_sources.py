@@ -306,7 +306,7 @@ def test_of_each_statement_at_most_one_operation_has_its_variable() -> None:
     }
 
 
-def test_where_a_file_lies_does_not_change_how_it_is_shown(tmp_path: Path) -> None:
+def test_the_shown_path_does_not_depend_on_the_folder(tmp_path: Path) -> None:
     text = "def double(x):\n    return x * 2\n"
     project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
     program = """

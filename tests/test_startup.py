@@ -108,7 +108,7 @@ def test_a_command_loads_nothing_that_it_does_not_need(line: str, loaded: Loaded
 
 
 @pytest.mark.parametrize("line", PRESENT)
-def test_what_is_needed_is_seen_to_be_loaded(line: str, loaded: Loaded) -> None:
+def test_needed_modules_are_loaded(line: str, loaded: Loaded) -> None:
     assert set(PRESENT[line]) <= loaded(RUN, *line.split())
 
 

@@ -259,7 +259,7 @@ def test_the_whole_model_has_a_shape_when_a_module_in_it_made_the_output() -> No
     assert captured("MSELoss_2", "MSELoss") is None
 
 
-def test_a_folded_module_does_not_say_what_its_last_operation_was() -> None:
+def test_a_folded_module_does_not_show_its_last_operation() -> None:
     graph = everything()
     assert shapes(graph)["norm"] == [[2, 4], [4]]
     assert shapes(fold(graph, 1))["norm"] is None

@@ -197,7 +197,7 @@ def test_saved_bytes_are_those_that_torch_packs_while_the_module_runs(name: str)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_modules_prints_what_print_prints(name: str) -> None:
+def test_modules_equals_the_output_of_print(name: str) -> None:
     case = seen(name)
     ours, theirs = case.graph.to("modules").splitlines(), str(case.model).splitlines()
     classes = {type(module).__name__ for module in case.model.modules()}
@@ -210,7 +210,7 @@ def test_modules_prints_what_print_prints(name: str) -> None:
 
 
 @pytest.mark.parametrize("spec", GRAPHS)
-def test_modules_prints_what_print_prints_of_the_examples(spec: str) -> None:
+def test_modules_equals_the_output_of_print_for_the_examples(spec: str) -> None:
     with gradir.record() as recorder:
         model, outputs = run(spec)
     if model is None:

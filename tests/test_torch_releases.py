@@ -42,7 +42,7 @@ def test_no_release_makes_a_difference(name: str, kind: str) -> None:
             assert not found, str(found)
 
 
-def test_what_is_stored_is_of_a_program_and_a_release() -> None:
+def test_every_stored_file_belongs_to_a_program_and_a_release() -> None:
     for release in RELEASES:
         assert {path.name for path in (STORED / release).iterdir()} == {file_of(*each) for each in EACH}
         assert stored(release, *EACH[0]).producer.framework_version.partition("+")[0] == release

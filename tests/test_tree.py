@@ -269,7 +269,7 @@ def test_a_node_waiting_for_its_section_is_seen_below() -> None:
     )
 
 
-def test_what_no_output_reaches_has_roots_of_its_own_and_buffers_have_none() -> None:
+def test_unreached_nodes_are_roots_of_the_tree_except_buffers() -> None:
     nodes = [Node("mean", role="buffer"), Node("x", role="leaf"), Node("a:1", inputs=(Ref("x", 0),)), Node("y")]
     assert tree(Graph.of(nodes)) == "a:1\n└─ x leaf\ny\n"
     assert tree(Graph.of([])) == tree(Graph.of(nodes[:1])) == "(no nodes to show)\n"
@@ -334,7 +334,7 @@ def test_it_shows_what_a_recursive_print_of_next_functions_shows() -> None:
     assert expand(reading.children["output"][0], 0) == walk(loss.grad_fn, 0)
 
 
-def test_from_the_leaves_down_to_what_uses_them() -> None:
+def test_the_tree_runs_from_leaves_to_their_readers() -> None:
     b = Builder()
     x = b.tensor("x", TensorMeta())
     split = b.function("split", [x], [TensorMeta(), TensorMeta()])

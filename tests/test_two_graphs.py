@@ -119,7 +119,7 @@ def test_a_file_and_a_program_are_compared_by_what_the_file_has(capfd: Read) -> 
     assert said("diff", "both.gir", "both.gir") == (0, f"{ONE}there is no both.forward.gir\n")
 
 
-def test_every_form_shows_what_changed(capfd: Read) -> None:
+def test_every_form_shows_the_changes(capfd: Read) -> None:
     for name in ("a", "fill"):
         main(["capture", f"{name}.py:loss", "--graph", "both", "-o", f"{name}.gir"])
     capfd.readouterr()
@@ -139,7 +139,7 @@ def test_every_form_shows_what_changed(capfd: Read) -> None:
     assert "--fail-on looks at the autograd graph alone" in capfd.readouterr().err
 
 
-def test_where_both_differ_the_forward_is_one_line(capfd: Read) -> None:
+def test_the_difference_of_the_forward_is_one_line(capfd: Read) -> None:
     Path("more.py").write_text(FILL.replace("nn.Linear(8, 3))", "nn.Linear(8, 3), nn.Tanh())"))
     for name in ("a", "more"):
         main(["capture", f"{name}.py:loss", "--graph", "both", "-o", f"{name}.gir"])
@@ -170,7 +170,7 @@ def test_a_forward_that_is_another_in_every_run_fails_nothing(capfd: Read) -> No
     assert capfd.readouterr().out == f"{ONE}changing.py:loss gives another in every run\n"
 
 
-def test_what_has_no_forward_says_so_and_fails_nothing(capfd: Read) -> None:
+def test_a_program_without_a_forward_graph_does_not_fail(capfd: Read) -> None:
     assert main(["capture", "ready.py:loss", "--graph", "both", "-o", "r.gir"]) == 0
     assert "gradir: r.forward.gir is not written: ready.py:loss gives none (no operation ran" in capfd.readouterr().err
     assert not Path("r.forward.gir").exists()
@@ -248,7 +248,7 @@ def test_a_name_forges_no_line(capfd: Read) -> None:
     assert err == ""
 
 
-def test_where_a_front_end_cannot_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_front_end_without_flow_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = claims.kinds()["torch"]
     monkeypatch.setattr(kind, "features", kind.features - {"flow"})
     found = both(MODEL)

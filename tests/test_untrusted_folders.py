@@ -176,7 +176,7 @@ HARMFUL_PATHS = ["", f"{os.sep}nowhere:", f"{os.sep}nowhere:sub/.."]
 @needs("git")
 @pytest.mark.parametrize("python_path", HARMFUL_PATHS)
 @pytest.mark.parametrize("on_path", [True, False])
-def test_what_git_runs_imports_nothing_from_the_checkout(
+def test_commands_of_git_import_nothing_from_the_checkout(
     on_path: bool, python_path: str, run: Run, repository: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     script = tmp_path / "bin" / "gradir"

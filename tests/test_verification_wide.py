@@ -143,16 +143,16 @@ def test_a_crash_costs_one_row() -> None:
     assert (result.key, result.failure, result.detail) == ("family/name", "crash", "the process ended with 3")
 
 
-def test_what_hangs_costs_one_row() -> None:
+def test_a_hanging_case_costs_one_row() -> None:
     assert call_isolated(lambda key: time.sleep(60), ["family/name"], seconds=0.2).failure == "time"
 
 
-def test_what_needs_too_much_memory_costs_one_row() -> None:
+def test_a_case_that_runs_out_of_memory_costs_one_row() -> None:
     result = call_isolated(lambda key: torch.zeros(1 << 40), ["family/name"])
     assert (result.failure, result.mismatches) == ("memory", [])
 
 
-def test_what_raises_is_a_mismatch() -> None:
+def test_a_case_that_raises_is_a_mismatch() -> None:
     assert call_isolated(lambda key: 1 / 0, ["family/name"]).mismatches == ["ZeroDivisionError: division by zero"]
 
 

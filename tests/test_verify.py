@@ -99,7 +99,7 @@ def test_a_leaf_may_ask_for_a_gradient_of_another_dtype(asked: torch.dtype | Non
     assert gradir.verify(Widened.apply(x).sum()).mismatches == ()
 
 
-def test_what_the_graph_has_wrong_is_found() -> None:
+def test_verify_finds_errors_of_the_graph() -> None:
     x, y = leaf(2), leaf(2)
     live = capture_target(CaptureRequest(target=x.exp() * y.sin(), params={"x": x, "y": y}))
     wrong = {**live.graph.nodes, "exp:1": replace(live.graph.nodes["exp:1"], outputs=(TensorMeta("float64", (2,)),))}
@@ -156,7 +156,7 @@ def test_a_hook_that_raises_is_one_clear_error(error: Exception) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_where_a_profiler_is_on_already() -> None:
+def test_verify_works_under_a_profiler() -> None:
     with torch.autograd.profiler.profile():
         found = gradir.verify(leaf(2).exp().sum())
     assert found.mismatches == ()

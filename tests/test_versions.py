@@ -132,7 +132,7 @@ def test_a_newer_major_version_is_refused_with_both_versions_named(encoding: str
 
 
 @pytest.mark.parametrize("version", ["0.9", "1.00", "01.0", "1", "1.1.1", "", " 1.0", None, 1.0])
-def test_what_is_no_version_is_refused(version: object) -> None:
+def test_a_malformed_version_is_refused(version: object) -> None:
     with pytest.raises(FormatError, match=r"unknown GIR version|expected MAJOR\.MINOR"):
         gradir.loads(json.dumps({"format": "gir", "version": version, "nodes": []}).encode())
 
@@ -168,13 +168,13 @@ def test_documents_of_an_older_version_are_upgraded_and_written_as_new_ones(data
 
 
 @pytest.mark.parametrize("data", OLD, ids=["json", "msgpack"])
-def test_what_no_version_registers_is_not_upgraded(data: bytes) -> None:
+def test_an_unregistered_version_is_not_upgraded(data: bytes) -> None:
     with pytest.raises(FormatError, match=r"unknown GIR version 0\.9; expected one of 1\.0"):
         gradir.loads(data)
 
 
 @pytest.mark.usefixtures("version_before")
-def test_what_an_upgrade_cannot_mend_is_one_clear_error() -> None:
+def test_a_failed_upgrade_is_one_clear_error() -> None:
     text = {"format": "gir", "version": "0.9", "nodes": [{"title": 1}]}
     with pytest.raises(FormatError, match=r"nodes\[0\].*after its upgrade from GIR 0\.9: expected `str`, got `int`"):
         gradir.loads(json.dumps(text).encode())
@@ -241,7 +241,7 @@ def node(schema: dict[str, Any]) -> dict[str, Any]:
         (lambda s: s["$defs"]["Ref"].update(maxItems=3), ["Ref: its type changed"]),
     ],
 )
-def test_what_a_minor_version_may_change(edit: Any, found: list[str]) -> None:
+def test_a_minor_version_may_make_only_these_changes(edit: Any, found: list[str]) -> None:
     old = json.loads(schema_text(json_schema()))
     new = copy.deepcopy(old)
     edit(new)

@@ -163,7 +163,7 @@ def test_a_step_is_counted_and_its_numbers_are_those_of_the_training() -> None:
         ),
     ],
 )
-def test_what_may_be_meant_is_information(body: str, kinds: set[str]) -> None:
+def test_possibly_intended_findings_are_information(body: str, kinds: set[str]) -> None:
     Path("train.py").write_text(
         f"import torch\nfrom torch import nn\ntorch.manual_seed(0)\nparameters = None\n{body}\n"
         "opt = torch.optim.Adam(parameters or net.parameters(), 1e-3)\nfor step in range(12):\n    opt.zero_grad()\n"
@@ -279,7 +279,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_a_training_without_an_optimizer_is_watched_by_what_moves(name: str, capfd: Read) -> None:
+def test_a_training_without_an_optimizer_is_watched_by_moving_parameters(name: str, capfd: Read) -> None:
     made, output, update, count = BY_HAND[name]
     leaves = "net.parameters()" if "net" in made else "[w]"
 
@@ -296,7 +296,7 @@ def test_a_training_without_an_optimizer_is_watched_by_what_moves(name: str, cap
     assert len([line for line in lines if line["type"] == "step"]) == count
     if not count:
         assert status == 2
-        assert "never stepped an optimizer" in capfd.readouterr().err
+        assert "never stepped an optimizer in this process; name the script that trains" in capfd.readouterr().err
         return
     found = [line for line in lines if line["type"] == "finding"]
     assert (status, [each["kind"] for each in found], found[0]["level"]) == (0, ["by_hand"], "info")
@@ -364,7 +364,7 @@ def test_a_gradient_that_falls_to_nothing_has_vanished(name: str) -> None:
     assert code in lines_of_code[found["source"]["line"] - 1], found
 
 
-def test_who_keeps_graphs_is_looked_for_only_where_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owners_of_graphs_are_searched_only_at_counted_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     causes = old_graphs.GraphCounter.causes
 

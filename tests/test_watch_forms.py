@@ -35,7 +35,7 @@ def lines(watch: Watch) -> list[dict[str, Any]]:
     return made
 
 
-def test_the_published_schema_is_what_the_records_say() -> None:
+def test_the_published_schema_matches_the_records() -> None:
     from report_schemas import schemas
 
     written = schemas()[SCHEMA.name]
@@ -94,7 +94,7 @@ def test_a_head_without_its_format_is_refused(field: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)
-def test_no_form_hands_on_what_a_terminal_or_a_reader_could_act_on(name: str) -> None:
+def test_every_form_is_printable(name: str) -> None:
     watch = watch_of(HOSTILE_TEXTS[name])
     assert text(watch).replace("\n", "").isprintable()
     assert markdown(watch).replace("\n", "").isprintable()

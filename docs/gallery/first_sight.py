@@ -46,7 +46,7 @@ HEAD = """\
 # At first sight
 
 These pages open like this, on a desktop (1280 × 800) and on a phone (390 × 844). No word is smaller than 11 pixels.
-Click a picture to enlarge it. `make gallery` takes the pictures, and the [gallery](README.md) has pages to open.
+`make gallery` takes the pictures, and the [gallery](README.md) has pages to open.
 
 """
 

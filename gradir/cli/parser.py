@@ -33,7 +33,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Fill paragraphs to the width of the terminal, but keep or continue indented lines."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return fill_paragraphs(text, width, indent).removesuffix("\n")
+        return fill_paragraphs(text, width, indent).rstrip()
 
 
 class _Help(argparse.Action):

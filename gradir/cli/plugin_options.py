@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradir.protocols import Options
     from gradir.request import Declared
 
-_ABOUT: Final = "in this order; a PATTERN is a node id or name, a module path, or a glob over these"
+_ABOUT: Final = "applied in this order; a PATTERN is a node id or name, a module path, or a glob over these"
 
 
 def add_option(group: argparse._ActionsContainer, noun: str) -> None:

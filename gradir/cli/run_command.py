@@ -127,7 +127,8 @@ def _split_arguments(options: argparse.Namespace) -> Script:
     if given.program:
         parser.error(f"{given.program[0]} is not an option of gradir; put arguments of {name} after '--'")
     if given.output is None:
-        parser.error(f"missing output file: put -o FILE before {name}, or at the end of the line")
+        fault = f"-o belongs to {name} here" if "-o" in arguments else "missing output file"
+        parser.error(f"{fault}: put -o FILE before {name}, or at the end of the line")
     if sum(word.partition("=")[0] in {"-o", "--output"} for word in own) > 1:
         parser.error(f"-o is given twice; if one is for {name}, put that of gradir before {name}")
     return Script(name, arguments, options.is_module)

@@ -154,7 +154,7 @@ class _Run:
             raise SystemExit(status)
         if not watch.count and not watch.findings:
             why = " and ".join(describe_lacking("watching"))
-            why = f" ({why})" if why else ""
+            why = f" ({why})" if why else "; name the script that trains"
             raise SpecError(f"cannot watch: {self._script.name} never stepped an optimizer in this process{why}")
         return int(bool(watch))
 

@@ -119,7 +119,7 @@ class _Changes:
             else:
                 places += 1
         if places:
-            old, new = ("not noted" if graph is lacking else pluralize(places, "place") for graph in self._graphs)
+            old, new = ("not recorded" if graph is lacking else pluralize(places, "place") for graph in self._graphs)
             yield _graph_change("flow", {"cuts": (old, new)})
 
     def _compare_cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:

@@ -88,15 +88,19 @@ class _Listing:
             else:
                 blocks.append([finding])
 
-        def is_consequence(block: Sequence[Finding]) -> bool:
-            """Return whether all fields of the first finding can follow from changes of earlier nodes."""
-            changes = (self._changes[at] for indices in block[0].changes for at in indices)
-            return all(
+        lost = {node for found in self._diff.findings if found.kind == "lost-inputs" for node in found.subjects}
+
+        def rank(block: Sequence[Finding]) -> int:
+            """Return 0 for a lost input, 2 for a possible consequence of others, or 1."""
+            changes = [self._changes[at] for indices in block[0].changes for at in indices]
+            if any(change.id in lost for change in changes):
+                return 0
+            return 1 + all(
                 is_changed_node(change) and all(field.path[0] in {_INPUTS, "out", "saved"} for field in change.fields)
                 for change in changes
             )
 
-        blocks.sort(key=is_consequence)
+        blocks.sort(key=rank)
         return chain.from_iterable(blocks)
 
     def _merge_changes(

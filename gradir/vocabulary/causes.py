@@ -202,7 +202,7 @@ CAUSE_TEXTS: Final[Mapping[str, CauseText]] = {
         "use jax.lax.scan, or jax.lax.fori_loop with Python integers as its bounds: both have one",
     ),
     "inner_gradient": CauseText(
-        "{op} takes a gradient itself: this explains the function that it differentiates",
+        "{op} takes a gradient itself",
         "name a loss, and not the step, to have another function explained",
     ),
     "cleared": CauseText(

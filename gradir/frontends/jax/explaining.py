@@ -101,7 +101,7 @@ def has_values(trace: Trace) -> bool:
 def _check_values(values: bool | None, trace: Trace) -> Examined:
     count = len(trace.flat.records)
     if not has_values(trace):
-        return Examined(reason="arguments have a shape and a dtype alone", advice="hand over arrays")
+        return Examined(reason="arguments have a shape and a dtype alone", advice="pass arrays")
     if values is False:
         return Examined(reason="values=False", advice="leave out values=False (--no-values)")
     if values is None and count > _SMALL:

@@ -41,7 +41,7 @@ def explain_inner(found: Trace, inner: Inner | None, *, values: bool | None = No
         whole = explain(found, values=values)
         detail = "gradir cannot find the function that it differentiates, and explains its result"
         return replace(whole, causes=(replace(cause, detail=detail), *whole.causes))
-    detail = f"`{inner.name}` is explained, with the arguments that it gets there"
+    detail = f"gradir explains `{inner.name}`, which it differentiates, with the arguments that it gets there"
     if has_values(found) and not has_values(inner.trace):
         detail += ", whose values are unknown"
     whole = explain(inner.trace, values=values)

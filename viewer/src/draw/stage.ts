@@ -251,14 +251,17 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     begin() {
       const { size } = first();
       const camera = whole();
-      const changes = scene.boxes.filter((_, at) => looks.status[at] > 0);
-      const all = changes.length > 0 ? changes : scene.boxes;
-      const top = all.reduce((best, box) => (best && (scene.across ? best.x <= box.x : best.y <= box.y) ? best : box), all[0]);
+      // A review lists first what its verdict is about.
+      const change = model.changes.length > 0 && placeOf(marksOf(shown, places, { kind: "change", at: 0 }));
+      const top = change || scene.boxes[0];
       const start = fitToRead(everything(), size);
-      if (camera.k >= readable || all.length === 0) first().move(camera);
-      else if (changes.length > 0) first().move(centreOn(top, size, readable));
-      // The first box in the middle, as far as that leaves nothing empty beside the drawing.
-      else first().move(withLost({ ...start, x: Math.max(start.x, Math.min(centreOn(top, size, readable).x, scene.width - size.width / readable)) }));
+      if (camera.k >= readable || !top) first().move(camera);
+      else {
+        const { x, y } = centreOn(top, size, readable);
+        // The box in the middle, as far as that leaves nothing empty beside the drawing.
+        const seen = { ...start, x: Math.max(start.x, Math.min(x, scene.width - size.width / readable)) };
+        first().move(change ? { ...seen, y: Math.max(start.y, y) } : withLost(seen));
+      }
       // Where the drawing runs off the view, the legend gives way to it.
       if (!isClear(first().camera, isEmpty, covers().slice(0, 1))) legendOf().open = false;
     },

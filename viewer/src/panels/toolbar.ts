@@ -60,8 +60,10 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
 
 /** The keys reach the line, to scroll a long one; a click leads to the place that it tells of. */
 export function verdictLine(page: Page): Child {
-  if (!page.model.verdict) return null;
-  const [look, words, kind, at = -1] = page.model.verdict;
+  const { changes, verdict } = page.model;
+  if (!verdict) return null;
+  // A review without a cut leads to its first change.
+  const [look, words, kind = changes.length > 0 && "change", at = 0] = verdict;
   const said = `${lookSign(look)} ${words}`;
   const place = kind ? link(page, { kind, at }, said) : said;
   // Beside the drawing of a narrow window the details are closed.
