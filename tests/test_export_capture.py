@@ -21,7 +21,7 @@ import gradir  # noqa: E402
 from gradir import claims  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
-from gradir.frontends.export.assemble import graph_of  # noqa: E402
+from gradir.frontends.export.assemble import Assembly  # noqa: E402
 from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program  # noqa: E402
 from gradir.ir import TensorMeta  # noqa: E402
 from gradir.ir.model import NonFinite  # noqa: E402
@@ -324,7 +324,8 @@ def test_an_operation_with_a_body_states_which_input_it_writes_to():
     body = Part(["a"], [Call("relu", "aten.relu", [("self", Named("a"))], ["b"], [tensor], {})], [Named("b")])
     arguments = [("0", x), ("1", Body("body", body)), ("2", x)]
     call = Call("run_", "run_", arguments, ["y"], [tensor], {"0": "inplace"})
-    made = graph_of(Program(Part([], [call], [Named("y")]), {"x": Input("input", ("x",), tensor, False)}), {"": None})
+    program = Program(Part([], [call], [Named("y")]), {"x": Input("input", ("x",), tensor, False)})
+    made = Assembly(program, {"": None}).graph()
     node = made.nodes["run_:1"]
     assert [ref and ref.id for ref in node.inputs] == ["x", "body/relu:1"]
     assert node.kinds == ("inplace", "data")

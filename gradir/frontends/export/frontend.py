@@ -51,7 +51,7 @@ class ExportFrontend:
         """Return the graph of an exported program, without running the program."""
         import torch
 
-        from gradir.frontends.export.assemble import graph_of, trace_places
+        from gradir.frontends.export.assemble import Assembly, trace_places
         from gradir.frontends.export.fx import program_of
         from gradir.frontends.texts import ShownPaths
 
@@ -61,7 +61,7 @@ class ExportFrontend:
             program = joint_program(request.target)
         else:
             program = program_of(request.target)
-        return Captured(graph_of(program, trace_places(ShownPaths(), (torch.__path__[0],))))
+        return Captured(Assembly(program, trace_places(ShownPaths(), (torch.__path__[0],))).graph())
 
     def read(self, file: BinaryIO) -> Graph:
         """Return the graph of the program in a ``.pt2`` file, without reading weights or pickles.
@@ -70,6 +70,6 @@ class ExportFrontend:
             FormatError: the file has no program, or none that gradir can read.
         """
         from gradir.frontends.export.archive import read_archive
-        from gradir.frontends.export.assemble import foreign_path, graph_of, trace_places
+        from gradir.frontends.export.assemble import Assembly, foreign_path, trace_places
 
-        return graph_of(read_archive(file), trace_places(foreign_path))
+        return Assembly(read_archive(file), trace_places(foreign_path)).graph()
