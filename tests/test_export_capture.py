@@ -79,6 +79,18 @@ def test_symbolic_sizes_are_kept_as_they_are_called():
     assert f"float32[{symbol}, 8]" in gradir.export(graph("mlp"), "tree")
 
 
+class _Halved(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] // 2, 2, -1).mean((0, 2))
+
+
+def test_a_size_that_torch_computes_from_symbols_is_a_number_if_it_is_known():
+    sizes = ({0: 2 * torch.export.Dim("half")},)
+    found = gradir.capture(torch.export.export(_Halved(), (torch.ones(4, 6),), dynamic_shapes=sizes))
+    assert found.nodes["output"].shape == (2,)
+    assert found.nodes["view:1"].shape[1:] == (2, 6)
+
+
 def test_a_size_that_is_read_from_a_tensor_is_an_attribute_of_what_takes_it():
     functions = {each.op: each for each in graph("number").nodes.values() if each.role == "function"}
     assert functions["item"].outputs == ()
@@ -325,7 +337,7 @@ def test_an_operation_with_a_body_states_which_input_it_writes_to():
     arguments = [("0", x), ("1", Body("body", body)), ("2", x)]
     call = Call("run_", "run_", arguments, ["y"], [tensor], {"0": "inplace"})
     program = Program(Part([], [call], [Named("y")]), {"x": Input("input", ("x",), tensor, False)})
-    made = Assembly(program, {"": None}).graph()
+    made = Assembly(program, {"": None}).graph
     node = made.nodes["run_:1"]
     assert [ref and ref.id for ref in node.inputs] == ["x", "body/relu:1"]
     assert node.kinds == ("inplace", "data")

@@ -80,7 +80,7 @@ class _Frame:
 
 
 class Assembly:
-    """Makes the graph of a program; ``places`` has the source lines of traces."""
+    """A program and its ``graph``; ``places`` has the source lines of traces."""
 
     def __init__(self, program: Program, places: Mapping[str, Source | None]) -> None:
         self._program, self._places = program, places
@@ -93,9 +93,9 @@ class Assembly:
         self._rounds: dict[str, int] = {}
         self._forward_ids: dict[tuple[int | None, str, int], str] = {}
         self._storages: dict[int, str] = {}
+        self.graph = self._make_graph()
 
-    def graph(self) -> Graph:
-        """Return the graph, or raise CaptureError if an operation takes a value that no earlier one makes."""
+    def _make_graph(self) -> Graph:
         top = _Frame(self._program.part)
         top.uses.update(name for pair in self._program.writes for name in pair)
         waiting = [self._add_calls(top)]

@@ -241,7 +241,10 @@ def meta_of(value: Any) -> TensorMeta:
         return TensorMeta(device=None)
     is_tensor = isinstance(value, torch.Tensor)
     device, layout = (device_name(value.device), bare_name(value.layout)) if is_tensor else ("cpu", "strided")
-    return TensorMeta(bare_name(value.dtype), shape_of(value, _symbol), device, layout)
+    shape = shape_of(value, _symbol)
+    # torch also states known sizes as expressions.
+    known = shape and tuple(int(size) if str(size).isdecimal() else size for size in shape)
+    return TensorMeta(bare_name(value.dtype), known, device, layout)
 
 
 def _scalar(value: Any) -> Any:
