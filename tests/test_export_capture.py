@@ -21,7 +21,7 @@ import gradir  # noqa: E402
 from gradir import claims  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
-from gradir.frontends.export.assemble import graph_of  # noqa: E402
+from gradir.frontends.export.assemble import Assembly  # noqa: E402
 from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program  # noqa: E402
 from gradir.ir import TensorMeta  # noqa: E402
 from gradir.ir.model import NonFinite  # noqa: E402
@@ -77,6 +77,18 @@ def test_symbolic_sizes_are_kept_as_they_are_called():
     assert graph("mlp").nodes["x"].shape == (symbol, 4)
     assert graph("mlp").nodes["output"].shape == (symbol, 2)
     assert f"float32[{symbol}, 8]" in gradir.export(graph("mlp"), "tree")
+
+
+class _Halved(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] // 2, 2, -1).mean((0, 2))
+
+
+def test_a_size_that_torch_computes_from_symbols_is_a_number_if_it_is_known():
+    sizes = ({0: 2 * torch.export.Dim("half")},)
+    found = gradir.capture(torch.export.export(_Halved(), (torch.ones(4, 6),), dynamic_shapes=sizes))
+    assert found.nodes["output"].shape == (2,)
+    assert found.nodes["view:1"].shape[1:] == (2, 6)
 
 
 def test_a_size_that_is_read_from_a_tensor_is_an_attribute_of_what_takes_it():
@@ -324,7 +336,8 @@ def test_an_operation_with_a_body_states_which_input_it_writes_to():
     body = Part(["a"], [Call("relu", "aten.relu", [("self", Named("a"))], ["b"], [tensor], {})], [Named("b")])
     arguments = [("0", x), ("1", Body("body", body)), ("2", x)]
     call = Call("run_", "run_", arguments, ["y"], [tensor], {"0": "inplace"})
-    made = graph_of(Program(Part([], [call], [Named("y")]), {"x": Input("input", ("x",), tensor, False)}), {"": None})
+    program = Program(Part([], [call], [Named("y")]), {"x": Input("input", ("x",), tensor, False)})
+    made = Assembly(program, {"": None}).graph
     node = made.nodes["run_:1"]
     assert [ref and ref.id for ref in node.inputs] == ["x", "body/relu:1"]
     assert node.kinds == ("inplace", "data")

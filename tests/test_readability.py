@@ -7,7 +7,7 @@ import pytest
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 from gradir.ir.build import Value
 from gradir.ir.validate import check
-from gradir.passes import readable, smallest
+from gradir.passes import fold, readability, readable, smallest
 from gradir.passes.rounds import once
 
 META = TensorMeta("float32", (2, 3))
@@ -255,6 +255,25 @@ def test_a_large_graph_is_folded_to_its_smallest() -> None:
     small = smallest(b.build())
     assert len(small.graph.nodes) == 202
     assert small.note == "402 nodes as 202 boxes: folded to depth 1"
+
+
+def test_the_search_for_the_smallest_graph_folds_once_for_each_depth_that_differs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = Builder()
+    paths = [f"heads.{number}th" for number in range(200)]
+    flat = [b.function("mm", [b.tensor(f"{path}.w", META, scope=path)], [META], scope=path) for path in paths]
+    b.output(b.function("cat", flat, [META], attrs={"dim": 0}))
+    depths = list[int]()
+
+    def fold_and_count(graph: Graph, depth: int) -> Graph:
+        depths.append(depth)
+        return fold(graph, depth)
+
+    monkeypatch.setattr(readability, "fold", fold_and_count)
+    graph = b.build(scopes=[Scope("heads", "ModuleList"), *(Scope(path, calls=1) for path in paths)])
+    assert smallest(graph).note == "402 nodes as 202 boxes: folded to depth 2"
+    assert depths == [2], "depth 1 has the same modules, since a list is none"
 
 
 def test_a_graph_that_no_step_makes_small_is_unreadable() -> None:

@@ -52,7 +52,7 @@ class MermaidExporter:
         elif not options.all:
             graph, caption = shrink_by_default(graph, caption)
         for depth in _depths(graph, options):
-            picture = _picture(graph, depth, options)
+            picture = Picture(graph if depth is None else fold(graph, depth), options)
             if len(picture.arrows) > _MAX_ARROWS:
                 continue
             notes = []
@@ -65,7 +65,7 @@ class MermaidExporter:
                 for note in notes:
                     warn(f"mermaid: {note}")
                 return source
-        raise ExportError(_refusal(graph, options))
+        raise ExportError(_refusal(graph, depth, picture, options))
 
 
 def _depths(graph: Graph, options: MermaidOptions) -> Iterator[int | None]:
@@ -75,10 +75,6 @@ def _depths(graph: Graph, options: MermaidOptions) -> Iterator[int | None]:
     if has_modules and not options.all:
         deepest = max((scope_depth(node.scope) for node in nodes), default=0)
         yield from range(min(deepest, _MAX_DEPTH_TRIED), -1, -1)
-
-
-def _picture(graph: Graph, depth: int | None, options: MermaidOptions) -> Picture:
-    return Picture(graph if depth is None else fold(graph, depth), options)
 
 
 def _source(picture: Picture, direction: str, notes: Sequence[str], caption: str = "") -> str:
@@ -114,9 +110,7 @@ def _characters(source: str) -> int:
     return len(source.encode("utf-16-le")) // 2
 
 
-def _refusal(graph: Graph, options: MermaidOptions) -> str:
-    *_, depth = _depths(graph, options)
-    picture = _picture(graph, depth, options)
+def _refusal(graph: Graph, depth: int | None, picture: Picture, options: MermaidOptions) -> str:
     needs = f"{len(picture.arrows):,} arrows"
     if len(picture.arrows) <= _MAX_ARROWS:
         needs += f" and {_characters(_source(picture, options.direction, ())):,} characters"

@@ -1,13 +1,14 @@
-"""Make a large graph readable with as few passes as possible."""
+"""Make a large graph readable with few passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from gradir.ir import Graph
 from gradir.ir.marks import is_layer
+from gradir.ir.memo import Memo
 from gradir.ir.module_tree import scope_depth
 from gradir.passes.drop import drop
 from gradir.passes.fold import destinations, fold
@@ -24,7 +25,7 @@ _DEEPEST: Final = 16
 
 
 class Readable(NamedTuple):
-    """A graph that is small enough to read, and the passes that made it so."""
+    """A graph small enough to read, and the passes that made it so."""
 
     graph: Graph
     note: str = ""
@@ -42,33 +43,34 @@ def readable(graph: Graph, boxes: int = MOST_BOXES) -> Readable | None:
     >>> len(small.graph.nodes), small.note
     (100, '1,000 nodes as 100 boxes: folded to depth 2')
     """
-    if len(graph.nodes) <= max(boxes, LARGE):
-        equal = [*_shrink_without_folding(graph)] if _has_layers(graph, MOST_LAYERS) else []
-        return _describe(graph, *equal[-1]) if equal else Readable(graph)
-    # If no step reaches the wanted number, the most that a picture draws by default will do.
-    for most, why in ((boxes, ()), (LARGE, (f"no step makes them {boxes}",))):
-        for small, steps in _shrink(graph, most):
-            if len(small.nodes) <= most:
-                return _describe(graph, small, [*steps, *why])
-    return None
+    return _reduce(graph, boxes)
 
 
 def smallest(graph: Graph) -> Readable:
-    """Return the result of `readable`, or the smallest graph of its steps if there is none.
+    """Return the result of `readable`, or else the smallest graph of its steps.
 
     >>> from gradir.ir import Graph, Node
     >>> wide = Graph.of([Node(f"x:{number}") for number in range(151)])
     >>> smallest(wide).note
     '151 nodes, all drawn: no step makes them fewer'
     """
-    small = readable(graph)
-    if small is not None:
-        return small
-    results = _shrink(graph, len(graph.nodes) - 1)
-    least, steps = min(results, default=(graph, []), key=lambda result: len(result[0].nodes))
-    if len(least.nodes) >= len(graph.nodes):
-        return Readable(graph, f"{_describe_size(graph)}, all drawn: no step makes them fewer")
-    return _describe(graph, least, steps)
+    small = _reduce(graph, MOST_BOXES, len(graph.nodes) - 1)
+    return small or Readable(graph, f"{_describe_size(graph)}, all drawn: no step makes them fewer")
+
+
+def _reduce(graph: Graph, boxes: int, most: int = LARGE) -> Readable | None:
+    """Return the result of `readable`, or of `smallest`."""
+    if len(graph.nodes) <= max(boxes, LARGE):
+        equal = [*_shrink_without_folding(graph)] if _has_layers(graph, MOST_LAYERS) else []
+        return _describe(graph, *equal[-1]) if equal else Readable(graph)
+    least, taken = graph, list[str]()
+    # If no step reaches the wanted number, the most that a picture draws by default will do.
+    for limit, small, steps in _shrink(graph, [*dict.fromkeys((boxes, LARGE, most))]):
+        if limit not in {boxes, LARGE}:
+            least, taken = min((least, taken), (small, steps), key=lambda result: len(result[0].nodes))
+        elif len(small.nodes) <= limit:
+            return _describe(graph, small, [*steps, *([] if limit == boxes else [f"no step makes them {boxes}"])])
+    return None if least is graph else _describe(graph, least, taken)
 
 
 def _describe(graph: Graph, small: Graph, steps: Iterable[str]) -> Readable:
@@ -92,19 +94,26 @@ def _shrink_without_folding(graph: Graph) -> Iterator[tuple[Graph, list[str]]]:
             yield graph, steps
 
 
-def _shrink(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
-    steps: list[str] = []
-    for smaller, steps in _shrink_without_folding(graph):
-        yield smaller, steps
-        graph = smaller
-    nearly = _nearly_once(graph)
-    for start, taken in ((graph, steps), (nearly, [*steps, _NEARLY])):
-        if start is nearly:
-            yield nearly, taken
-        for depth in _find_depths(start, most):
-            folded, all_steps = fold(start, depth), [*taken, f"folded to depth {depth}"]
-            yield folded, all_steps
-            yield _nearly_once(folded), [*all_steps, _NEARLY]
+def _shrink(graph: Graph, limits: Sequence[int]) -> Iterator[tuple[int, Graph, list[str]]]:
+    equal = [(graph, list[str]())]
+    for result in _shrink_without_folding(graph):
+        equal.append(result)
+        yield limits[0], *result
+    nearly, (graph, steps) = _nearly_once(equal[-1][0]), equal[-1]
+    starts = [(graph, steps), *([] if nearly is graph else [(nearly, [*steps, _NEARLY])])]
+    folded = Memo[tuple[int, int], Graph](lambda place: fold(starts[place[0]][0], place[1]))
+    nearly_folded = Memo[tuple[int, int], Graph](lambda place: _nearly_once(folded[place]))
+    for limit in limits:
+        yield from ((limit, *result) for result in equal)
+        for number, (start, taken) in enumerate(starts):
+            yield limit, start, taken
+            for depth in _find_depths(start, limit):
+                all_steps = [*taken, f"folded to depth {depth}"]
+                yield limit, folded[number, depth], all_steps
+                yield limit, nearly_folded[number, depth], [*all_steps, _NEARLY]
+                if limit == limits[-1]:
+                    # Many large graphs would take much memory.
+                    del folded[number, depth], nearly_folded[number, depth]
 
 
 _nearly_once: Final = partial(once, nearly=True)
@@ -118,7 +127,10 @@ _STEPS: Final[Mapping[str, Callable[[Graph], Graph]]] = {
 
 def _find_depths(graph: Graph, most: int) -> Iterator[int]:
     deepest = min(max(scope_depth(node.scope) for node in graph.nodes.values()), _DEEPEST)
+    before = list[str]()
     for depth in range(deepest, -1, -1):
         module = destinations(graph, depth)
-        if len({module(node) or node.id for node in graph.nodes.values()}) <= most:
+        places = [module(node) or node.id for node in graph.nodes.values()]
+        if places != before and len({*places}) <= most:
             yield depth
+        before = places

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
+from operator import eq
 from typing import ClassVar, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -182,12 +184,10 @@ def find_repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list
 
 
 def _find_runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
-    start = 0
-    for place in range(period, len(kinds) + 1):
-        if place == len(kinds) or kinds[place] != kinds[place - period]:
-            if place - start >= _FEWEST * period:
-                yield start, place
-            start = place - period + 1
+    equal = bytes(map(eq, islice(kinds, period, None), kinds))
+    for run in re.finditer(rb"\x01+", equal):
+        if run.end() - run.start() >= (_FEWEST - 1) * period:
+            yield run.start(), run.end() + period
 
 
 def _place_repeat(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repeat:

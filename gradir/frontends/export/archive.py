@@ -1,7 +1,7 @@
-"""Read the JSON of a ``.pt2`` file, which ``torch.export.save`` writes.
+"""Read the JSON of a ``.pt2`` file of ``torch.export.save``.
 
-The file is untrusted. gradir loads no pickle, evaluates no expression and imports no module, and reads no more bytes
-than the size of the file allows.
+The file is untrusted. gradir loads no pickle, evaluates no expression, imports no module, and reads no more bytes than
+the size of the file allows.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Weight(msgspec.Struct):
     tensor_meta: dict[str, Any] | None = None
 
     def place(self, name: str) -> str:
-        """Return the place of a tensor: its file and its metadata, or its name if it is empty."""
+        """Return the file and metadata of a tensor, or its name if it is empty."""
         meta = msgspec.json.encode(self.tensor_meta).decode()
         return name if '{"as_int":0}' in meta.partition("strides")[0] else self.path_name + meta
 
@@ -284,7 +284,7 @@ def _only_item(tagged: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def _check_name(name: Any) -> str:
-    """Return the name of a tensor or the path of a module, or raise FormatError if it is too long."""
+    """Return a name or path, or raise FormatError if it is too long."""
     if not isinstance(name, str) or len(name) > _LONGEST or name.count(".") > _DEEPEST:
         raise FormatError(f"{excerpt(name)} is not a name of a module or tensor of at most {_LONGEST} characters")
     return name

@@ -37,10 +37,17 @@ REGION: Final = "region"
 DIFFERENTIATES: Final = "differentiates"
 """The key of ``ext`` for the forward operation that a backward operation differentiates."""
 
+_FUNCTION: Final = "autograd_function_apply"
+"""A custom Function, whose second body is its backward and whose first one also returns the saved tensors."""
+
 _WRAPPERS: Final = frozenset(
     {"wrap_with_set_grad_enabled", "wrap_with_autocast", "tag_activation_checkpoint", "invoke_subgraph", "wrap"}
+    | {_FUNCTION, "hints_wrapper"}
 )
 """Operations that run one body once. The graph has the operations of the body instead."""
+
+_OWN_INPUTS: Final = frozenset({"associative_scan", "flex_attention"})
+"""Operations whose bodies take values that the operation makes."""
 
 _ROWS: Final = {"scan": 2, "map_impl": 1}
 """The number of the argument, by operation, whose tensors have a row for each run of the body."""
@@ -51,15 +58,6 @@ _LIFTED: Final = re.compile(r"(^|\.)lifted_tensor_\d+$")
 _FRAME: Final = re.compile(r'^[ \t]*File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
 _INTERNAL: Final = re.compile(r"[/\\](site|dist)-packages[/\\](torch|gradir)[/\\]|^<")
 _INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/")
-
-
-def graph_of(program: Program, places: Mapping[str, Source | None]) -> Graph:
-    """Return the graph of a program. ``places`` has the source lines of traces.
-
-    Raises:
-        CaptureError: an operation takes a value that no earlier one makes.
-    """
-    return _Assembly(program, places).graph()
 
 
 class _Value(NamedTuple):
@@ -81,7 +79,9 @@ class _Frame:
         self.uses = Counter(each.name for value in (*arguments, part.outputs) for each in values_in(value))
 
 
-class _Assembly:
+class Assembly:
+    """A program and its ``graph``; ``places`` has the source lines of traces."""
+
     def __init__(self, program: Program, places: Mapping[str, Source | None]) -> None:
         self._program, self._places = program, places
         self._allocator = IdAllocator()
@@ -93,8 +93,9 @@ class _Assembly:
         self._rounds: dict[str, int] = {}
         self._forward_ids: dict[tuple[int | None, str, int], str] = {}
         self._storages: dict[int, str] = {}
+        self.graph = self._make_graph()
 
-    def graph(self) -> Graph:
+    def _make_graph(self) -> Graph:
         top = _Frame(self._program.part)
         top.uses.update(name for pair in self._program.writes for name in pair)
         waiting = [self._add_calls(top)]
@@ -118,45 +119,49 @@ class _Assembly:
         """Add the calls of a frame, and yield the frame of each body, which the caller adds before it goes on."""
         for call in frame.part.calls:
             entries = [each for _, value in call.arguments for each in flatten_argument(value)]
-            operands = [each for each in entries if type(each) is not Body]
-            results = list[_Value]()
-            for body in (each for each in entries if type(each) is Body):
-                inner = self._enter_body(frame, call, body, operands)
+            results, takes_rest = list[_Value](), True
+            bodies = [place for place, each in enumerate(entries) if type(each) is Body]
+            for place in bodies[: 1 if call.op == _FUNCTION else None]:
+                inner = self._enter_body(frame, call, entries[place])
+                takes_rest &= self._give_operands(frame, call, entries[place:], inner)
                 yield inner
                 results += [self._read(inner, each.name) for each in values_in(inner.part.outputs)]
-            if call.op in _WRAPPERS and len(results) == len(call.makes):
-                frame.values.update(zip(call.makes, results, strict=True))
+            if call.op in _WRAPPERS and len(results) >= len(call.makes):
+                frame.values.update(zip(call.makes, results, strict=False))
             else:
-                self._add(frame, call, results)
+                self._add(frame, call, results, takes_rest=takes_rest)
 
-    def _enter_body(self, frame: _Frame, call: Call, body: Body, operands: Sequence[Any]) -> _Frame:
+    def _enter_body(self, frame: _Frame, call: Call, body: Body) -> _Frame:
         scope = self._enter(frame, call.modules)
         if call.op not in _WRAPPERS:
             scope = plain_text(f"{scope}.{body.name}" if scope else body.name)
             self._kinds.setdefault(scope, call.op)
             self._calls[scope].add(0)
-            if call.op in _ROWS:
-                self._rounds[scope] = self._rows(frame, call)
+            arguments = call.arguments[_ROWS.get(call.op, len(call.arguments)) :]
+            rows = next(values_in([value for _, value in arguments[:1]]), None)
+            shape = None if rows is None else self._read(frame, rows.name).tensor.shape
+            self._rounds[scope] = shape[0] if shape and isinstance(shape[0], int) else 0
         module = call.modules[-1].path if call.modules else ""
-        inner = _Frame(body.part, scope, module, is_backward=call.is_backward or frame.is_backward)
-        names = body.part.inputs
-        if len(operands) >= len(names) and call.op != "associative_scan":
-            for name, each in zip(names, operands[len(operands) - len(names) :], strict=True):
-                if type(each) is Named:
-                    inner.values[name] = self._read(frame, each.name)
-        else:
-            unknown = Input("input", (), TensorMeta(device=None))
-            inner.values.update((name, self._add_tensor(f"{scope}:{name}", unknown)) for name in names)
-        return inner
+        return _Frame(body.part, scope, module, is_backward=call.is_backward or frame.is_backward)
 
-    def _rows(self, frame: _Frame, call: Call) -> int:
-        """Return how often a body runs, or 0 if that is unknown."""
-        place = _ROWS[call.op]
-        rows = next(values_in(call.arguments[place][1] if place < len(call.arguments) else ()), None)
-        shape = None if rows is None else self._read(frame, rows.name).tensor.shape
-        return shape[0] if shape and isinstance(shape[0], int) else 0
+    def _give_operands(self, frame: _Frame, call: Call, entries: Sequence[Any], inner: _Frame) -> bool:
+        """Give a body its inputs: the last operands, or the first if options follow, or unknown tensors."""
+        operands, names = [each for each in entries if type(each) is not Body], inner.part.inputs
+        count, given = len(names), list[Any]([None] * len(names))
+        for some in (operands[len(operands) - count :], operands[:count]):
+            fits = all(type(each) is Named or not inner.uses[name] for name, each in zip(names, some, strict=False))
+            if call.op not in _OWN_INPUTS and (len(operands) == count or (len(some) == count and fits)):
+                given = some
+                break
+        unknown, place = Input("input", (), TensorMeta(device=None)), len(self._nodes)
+        for name, each in zip(names, given, strict=True):
+            if type(each) is Named:
+                inner.values[name] = self._read(frame, each.name)
+            elif inner.uses[name]:
+                inner.values[name] = self._add_tensor(f"{place}:{inner.scope}:{name}", unknown)
+        return not names or any(given)
 
-    def _add(self, frame: _Frame, call: Call, results: Sequence[_Value] = ()) -> None:
+    def _add(self, frame: _Frame, call: Call, results: Sequence[_Value] = (), *, takes_rest: bool = False) -> None:
         """Add the node of a call, after the new tensors among its inputs."""
         call = call._replace(is_backward=call.is_backward or frame.is_backward)
         if self._only_counts(frame, call):
@@ -164,16 +169,16 @@ class _Assembly:
         inputs, kinds, attrs = list[_Value](), list[str](), dict[str, Any]()
         for name, value in call.arguments:
             entries = [*flatten_argument(value)]
+            if results and takes_rest and Body in map(type, entries):
+                # The bodies take the arguments after them.
+                break
+            entries = [each for each in entries if type(each) is not Body]
             named = [each for each in entries if type(each) is Named]
-            if any(type(each) is Body for each in entries):
-                if results:
-                    # The bodies take the arguments after them.
-                    break
-            elif named:
+            if named:
                 inputs += [self._read(frame, each.name) for each in named]
                 kinds += [call.kinds.get(name, "data")] * len(named)
                 attrs.update(_attributes_of_rest(plain_text(name), entries))
-            else:
+            elif type(value) is not Body:
                 attrs[plain_text(name)] = value
         inputs += [*results, *(self._read(frame, each) for each in call.weights)]
         kinds += ["data"] * (len(inputs) - len(kinds))
@@ -340,7 +345,6 @@ def foreign_path(file: str) -> str:
     ('timm/layers/mlp.py', 'net.py')
     """
     path, folder = file.replace("\\", "/"), f"{working_folder()}/".replace("\\", "/")
-    installed = _INSTALLED.split(path, maxsplit=1)
-    if len(installed) > 1:
-        return escape_unprintable(plain_text(installed[-1]))
-    return escape_unprintable(plain_text(path[len(folder) :] if path.startswith(folder) else path.rpartition("/")[2]))
+    *_, installed = _INSTALLED.split(path, maxsplit=1)
+    inside = installed if installed != path else path.removeprefix(folder)
+    return escape_unprintable(plain_text(inside if inside != path else path.rpartition("/")[2]))

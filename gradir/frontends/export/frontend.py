@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Set
-from typing import BinaryIO, ClassVar, NamedTuple
+from typing import BinaryIO, ClassVar
 
 from gradir.errors import CaptureError
 from gradir.ir import Graph
+from gradir.protocols import LiveCapture
 from gradir.request import CaptureRequest
-
-
-class Captured(NamedTuple):
-    """A graph without live objects."""
-
-    graph: Graph
 
 
 class ExportFrontend:
@@ -47,11 +42,11 @@ class ExportFrontend:
         )
         return any(isinstance(value, getattr(sys.modules.get(module), name, ())) for module, name in kinds)
 
-    def capture(self, request: CaptureRequest) -> Captured:
+    def capture(self, request: CaptureRequest) -> LiveCapture:
         """Return the graph of an exported program, without running the program."""
         import torch
 
-        from gradir.frontends.export.assemble import graph_of, trace_places
+        from gradir.frontends.export.assemble import Assembly, trace_places
         from gradir.frontends.export.fx import program_of
         from gradir.frontends.texts import ShownPaths
 
@@ -61,7 +56,7 @@ class ExportFrontend:
             program = joint_program(request.target)
         else:
             program = program_of(request.target)
-        return Captured(graph_of(program, trace_places(ShownPaths(), (torch.__path__[0],))))
+        return Assembly(program, trace_places(ShownPaths(), (torch.__path__[0],)))
 
     def read(self, file: BinaryIO) -> Graph:
         """Return the graph of the program in a ``.pt2`` file, without reading weights or pickles.
@@ -70,6 +65,6 @@ class ExportFrontend:
             FormatError: the file has no program, or none that gradir can read.
         """
         from gradir.frontends.export.archive import read_archive
-        from gradir.frontends.export.assemble import foreign_path, graph_of, trace_places
+        from gradir.frontends.export.assemble import Assembly, foreign_path, trace_places
 
-        return graph_of(read_archive(file), trace_places(foreign_path))
+        return Assembly(read_archive(file), trace_places(foreign_path)).graph

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import getitem
 from typing import Any, Final
 
 import torch
 from torch import fx, nn
 
+from gradir.errors import CaptureError
 from gradir.frontends.export import reading
 from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program, flatten_argument
 from gradir.frontends.export.reading import Operation, make_call, make_program, modules_of, operation_of, size_text
@@ -21,9 +22,12 @@ from gradir.frontends.walks import join_paths
 from gradir.ir import TensorMeta
 from gradir.ir.frozen import NOTHING
 from gradir.ir.memo import group_by_key
+from gradir.ir.text import excerpt
 
 _ROLES: Final = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "buffer", "USER_INPUT": "input"}
 _UNKNOWN: Final = object()
+# A module nested deeper seems to run itself.
+_DEEPEST: Final = 500
 _WRAP: Final = Operation("wrap", "wrap")
 _SCALARS: Final = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -76,6 +80,8 @@ class _Reader:
 
     def _body(self, module: fx.GraphModule, path: str) -> Body:
         """Return a body with an empty part, which `_read` fills later."""
+        if path.count(".") > _DEEPEST:
+            raise CaptureError(f"the modules of the program are nested more than {_DEEPEST} times: {excerpt(path)}")
         body = Body(path.rpartition(".")[2], Part([], [], []))
         self._waiting.append((module, path, body.part))
         return body
@@ -95,18 +101,28 @@ class _Reader:
             elif node.op == "get_attr":
                 self._values[node] = self._attribute(node)
             elif node.op == "output":
+                if not node.args:
+                    raise CaptureError("the output of the program has no value")
                 part.outputs.extend(flatten_argument(self._argument(node.args[0])))
             elif (call := self._call(node)) is not None:
                 part.calls.append(call)
 
     def _attribute(self, node: fx.Node) -> Any:
-        value: Any = self._module
-        for name in str(node.target).split("."):
-            value = getattr(value, name, None)
+        value = self._find(node)
         path = join_paths(self._path, str(node.target))
         if isinstance(value, fx.GraphModule):
             return self._body(value, path)
         return self._add_tensor(path, value) if isinstance(value, torch.Tensor) else plain_value(value)
+
+    def _find(self, node: fx.Node) -> Any:
+        """Return the attribute or the module that a node names."""
+        value: Any = self._module
+        for name in str(node.target).split("."):
+            value = getattr(value, name, _UNKNOWN)
+        if value is _UNKNOWN or (node.op == "call_module" and not isinstance(value, nn.Module)):
+            kind = "module" if node.op == "call_module" else "attribute"
+            raise CaptureError(f"the program takes the {kind} {excerpt(node.target)}, which it does not have")
+        return value
 
     def _add_tensor(self, path: str, value: torch.Tensor) -> Named:
         tensor, is_parameter = self._tensors.get(path, (value, isinstance(value, nn.Parameter)))
@@ -115,50 +131,37 @@ class _Reader:
         self.inputs[self._prefix + path] = Input(role, names, meta_of(tensor), tensor.requires_grad)
         return Named(self._prefix + path)
 
-    def _weights(self, path: str) -> list[str]:
-        pairs = [(name, tensor) for name, (tensor, _) in self._tensors.items() if name.startswith(f"{path}.")]
-        return [self._add_tensor(name, tensor).name for name, tensor in pairs]
-
     def _call(self, node: fx.Node) -> Call | None:
-        value, name = self._value(node), self._prefix + node.name
+        value, name, modules = _value_of(node), self._prefix + node.name, [*self._modules(node)]
+        found: Any = self._find(node) if node.op == "call_module" else None
+        ends = found.graph.find_nodes(op="output") if isinstance(found, fx.GraphModule) else ()
+        if value is _UNKNOWN:
+            value = next((fx.map_arg(end.args[0], _value_of) for end in ends), _UNKNOWN)
         if node.target is getitem and (item := self._item(node)) is not None:
             self._values[node] = item
             return None
-        operation, arguments, module = self._operation(node)
+        args = [self._argument(each) for each in node.args]
+        kwargs = {key: self._argument(each) for key, each in node.kwargs.items()}
+        if found is None:
+            operation = operation_of(f"Tensor.{node.target}" if node.op == "call_method" else node.target)
+        else:
+            kind, path = type(found), join_paths(self._path, str(node.target))
+            modules.append(Module(path, f"{kind.__module__}.{kind.__qualname__}"))
+            operation = Operation(plain_text(kind.__name__.lower()), modules[-1].kind)
+            if isinstance(found, fx.GraphModule):
+                operation, args, kwargs = _WRAP, [self._body(found, path), *_bind_arguments(found, args, kwargs)], {}
         makes = dict[str, TensorMeta]()
         self._values[node] = _name_outputs(name, value, makes)
-        stack = [*self._modules(node), *([] if module is None else [module])]
         trace, gives_number = node.meta.get("stack_trace") or "", isinstance(value, _SCALARS)
-        call = make_call(operation, arguments, makes, stack, trace, gives_number=gives_number)
-        if call is None or module is None or operation is _WRAP:
+        arguments = [*name_arguments(operation.names, args, kwargs)]
+        call = make_call(operation, arguments, makes, modules, trace, gives_number=gives_number)
+        if call is None or found is None or operation is _WRAP:
             return call
-        weights = self._weights(module.path)
+        weights = [
+            self._add_tensor(join_paths(path, name), tensor).name
+            for name, tensor, _ in iter_module_tensors(modules_at(found))
+        ]
         return call._replace(opaque=True, weights=weights) if weights or node.users else None
-
-    def _operation(self, node: fx.Node) -> tuple[Operation, list[tuple[str, Any]], Module | None]:
-        args, module = [self._argument(each) for each in node.args], None
-        kwargs = {name: self._argument(each) for name, each in node.kwargs.items()}
-        if node.op == "call_module":
-            path = join_paths(self._path, str(node.target))
-            found = self._module.get_submodule(str(node.target))
-            kind = type(found)
-            module = Module(path, f"{kind.__module__}.{kind.__qualname__}")
-            if isinstance(found, fx.GraphModule):
-                operation = _WRAP
-                args = [self._body(found, path), *args]
-            else:
-                operation = Operation(plain_text(kind.__name__.lower()), module.kind)
-        else:
-            operation = operation_of(f"Tensor.{node.target}" if node.op == "call_method" else node.target)
-        return operation, [*name_arguments(operation.names, args, kwargs)], module
-
-    def _value(self, node: fx.Node) -> Any:
-        value = _value_of(node)
-        if value is _UNKNOWN and node.op == "call_module":
-            found = self._module.get_submodule(str(node.target))
-            ends = found.graph.find_nodes(op="output") if isinstance(found, fx.GraphModule) else ()
-            value = next((fx.map_arg(end.args[0], _value_of) for end in ends), _UNKNOWN)
-        return value
 
     def _modules(self, node: fx.Node) -> Iterator[Module]:
         """Yield the modules of a node, with whole paths if a submodule was traced by itself."""
@@ -174,24 +177,32 @@ class _Reader:
         """Return the output of an operation that ``getitem`` selects, or None if it indexes a tensor."""
         source, key = node.args
         values: Any = self._values.get(source) if isinstance(source, fx.Node) else None
-        if type(values) in (list, tuple) and isinstance(key, int) and -len(values) <= key < len(values):
-            return values[key]
-        return None
+        if isinstance(values, dict):
+            return values.get(key)
+        is_within = type(values) in (list, tuple) and isinstance(key, int) and -len(values) <= key < len(values)
+        return values[key] if is_within else None
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, fx.Node):
             # The graph of a hand-made module may take a value before it makes it, which `assemble` reports.
             return self._values.get(value, Named(self._prefix + value.name))
+        if isinstance(value, dict):
+            value = [*value.values()]
         if isinstance(value, (list, tuple)):
             return reading.join_entries([self._argument(each) for each in value])
-        if isinstance(value, dict):
-            return [self._argument(each) for each in value.values()]
         if isinstance(value, slice):
             bounds = [self._argument(each) for each in (value.start, value.stop, value.step)]
             bounds = ["*" if isinstance(each, (Named, list)) else each for each in bounds]
             return ":".join("" if each is None else str(each) for each in bounds)
         is_function = callable(value) and not isinstance(value, type)
         return operation_of(value).native if is_function else plain_value(value, _symbol)
+
+
+def _bind_arguments(module: fx.GraphModule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the arguments of a module's call, or defaults, in the order of its inputs."""
+    for number, place in enumerate(module.graph.find_nodes(op="placeholder")):
+        default = plain_value(place.args[0]) if place.args else None
+        yield args[number] if number < len(args) else kwargs.get(place.target, default)
 
 
 def stack_of(node: fx.Node) -> Mapping[str, Any]:
@@ -209,6 +220,8 @@ def _name_outputs(name: str, value: Any, makes: dict[str, TensorMeta]) -> Any:
     """Return the outputs of a node in their lists, and add the metadata of each by its name to ``makes``."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "dtype"):
         return [_name_outputs(f"{name}[{number}]", each, makes) for number, each in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: _name_outputs(f"{name}[{key!r}]", each, makes) for key, each in value.items()}
     if isinstance(value, (*_SCALARS, type(None))):
         return _scalar(value)
     makes[name] = meta_of(value)
@@ -221,7 +234,10 @@ def meta_of(value: Any) -> TensorMeta:
         return TensorMeta(device=None)
     is_tensor = isinstance(value, torch.Tensor)
     device, layout = (device_name(value.device), bare_name(value.layout)) if is_tensor else ("cpu", "strided")
-    return TensorMeta(bare_name(value.dtype), shape_of(value, _symbol), device, layout)
+    shape = shape_of(value, _symbol)
+    # torch also states known sizes as expressions.
+    known = shape and tuple(int(size) if str(size).isdecimal() else size for size in shape)
+    return TensorMeta(bare_name(value.dtype), known, device, layout)
 
 
 def _scalar(value: Any) -> Any:

@@ -16,7 +16,7 @@ class Named(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A graph of a program: the outermost one, or a body that an operation runs.
+    """The outermost graph of a program, or a body that an operation runs.
 
     ``inputs`` and ``outputs`` are arguments: a `Named` value, a constant, or a sequence of them.
     """
@@ -27,14 +27,14 @@ class Part(NamedTuple):
 
 
 class Body(NamedTuple):
-    """An argument that is a part, which the operation runs."""
+    """An argument that is a part."""
 
     name: str
     part: Part
 
 
 class Module(NamedTuple):
-    """A module that a call runs in: its path, the qualified name of its class, and the number of its call."""
+    """A module around a call: its path, the qualified name of its class, and the number of its call."""
 
     path: str
     kind: str
@@ -42,7 +42,7 @@ class Module(NamedTuple):
 
 
 class SavedOutput(NamedTuple):
-    """An output that the backward pass takes: its number, its bytes, and its state, ``held`` or ``recomputed``."""
+    """An output that the backward takes: its number, bytes and state, ``held`` or ``recomputed``."""
 
     output: int
     bytes: int | None
@@ -54,9 +54,8 @@ class Call(NamedTuple):
 
     ``makes`` are the names of its outputs, and ``tensors`` their metadata. ``arguments`` have the values of attributes
     for constants. ``kinds`` says by name whether an argument is a ``view`` or written ``inplace``. ``weights`` are the
-    inputs of the program that a module uses, if the call is a whole module. In a joint graph, a call of the backward
-    has the ``number`` of the call that it differentiates. ``region`` is the number of the compiled graph, from 1, if
-    torch made several.
+    inputs of the program that a whole module uses. In a joint graph, a call of the backward has the ``number`` of the
+    call that it differentiates. ``region`` is the number of one of several compiled graphs, from 1.
     """
 
     op: str
@@ -76,7 +75,7 @@ class Call(NamedTuple):
 
 
 class Input(NamedTuple):
-    """A tensor that a program does not compute, with its role and its names, if any."""
+    """A tensor that a program does not compute, with its role and its names."""
 
     role: str
     names: tuple[str, ...]
@@ -109,8 +108,8 @@ def flatten_argument(value: Any) -> Iterator[Any]:
     waiting = [value]
     while waiting:
         each = waiting.pop()
-        if type(each) in (list, tuple):
-            waiting.extend(reversed(each))
+        if type(each) in (list, tuple, dict):
+            waiting.extend([*(each.values() if type(each) is dict else each)][::-1])
         else:
             yield each
 

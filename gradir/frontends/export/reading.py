@@ -1,4 +1,4 @@
-"""Read the parts that programs in memory and in files share, such as operations and modules."""
+"""Read what programs in memory and in files share, such as operations and modules."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _OVERLOAD: Final = re.compile(r"(?:torch\.ops\.)?([A-Za-z]\w*)\.([A-Za-z]\w*|__[
 
 _ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self|_export_root)(?:\.|(?=\[)|$)")
 _ITEM: Final = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
-_MOST_DIGITS: Final = 10
-"""A longer number is not that of a call."""
+_CALL: Final = re.compile(r"[^@]*@(\d{1,9})")
 
 _LONGEST: Final = 4_000
 _INFIX: Final = {"Add": (" + ", 1), "Mul": ("*", 2), "FloorDiv": ("//", 2), "CleanDiv": ("//", 2), "Pow": ("**", 3)}
@@ -66,7 +65,7 @@ def operation_of(target: Any) -> Operation:
 
 
 def _guess_kinds(name: str) -> Mapping[str, str]:
-    """Return the arguments that an operation without a schema writes to, by its name."""
+    """Guess by its name which arguments an operation without a schema writes to."""
     last = name.rpartition(".")[2]
     return {"0": INPLACE} if last in _WRITERS or (last.endswith("_") and not last.endswith("__")) else NOTHING
 
@@ -86,9 +85,8 @@ def modules_of(stack: Mapping[str, Any] | None) -> Iterator[Module]:
     for key, (path, kind) in (stack or {}).items():
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
         bare = bare_path(_ROOT.sub("", path))
-        call = str(key).partition("@")[2]
-        is_number = call.isdecimal() and len(call) < _MOST_DIGITS
-        yield Module(bare.partition("@")[0].strip("."), name, int(call) if is_number else 0)
+        call = _CALL.fullmatch(str(key))
+        yield Module(bare.partition("@")[0].strip("."), name, 0 if call is None else int(call[1]))
 
 
 def bare_path(text: str) -> str:
@@ -119,7 +117,7 @@ def make_call(
 
 def join_entries(entries: Sequence[Any]) -> Any:
     """Return a sequence as an argument: a constant, unless it has values or bodies."""
-    is_constant = not any(isinstance(each, (Named, Body, list)) for each in entries)
+    is_constant = not any(isinstance(each, (Named, Body, list, dict)) for each in entries)
     return plain_value(tuple(entries)) if is_constant else entries
 
 

@@ -19,13 +19,13 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.partitioners import default_partition
 from torch._functorch.partitioners import min_cut_rematerialization_partition as min_cut
 from torch._guards import CompileContext
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradir.errors import CaptureError, SpecError
 from gradir.frontends.export.fx import describe_inputs, program_of, stack_of
 from gradir.frontends.export.program import Call, Input, Named, Part, Program, SavedOutput
 from gradir.frontends.export.reading import bare_path
 from gradir.frontends.pytorch.fake import replace_absent_devices
+from gradir.frontends.pytorch.private import storage_handle
 from gradir.frontends.pytorch.target import Traced, set_compile_stance
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import join_paths, paths_above, replace_function
@@ -216,8 +216,7 @@ def _place_sums(sums: Sequence[fx.Node]) -> None:
 
 def storage_of(tensor: Any) -> int:
     """Return a number that tensors of one storage share, and 0 for any other value."""
-    is_tensor = isinstance(tensor, torch.Tensor)
-    return int(StorageWeakRef(tensor.untyped_storage()).cdata) if is_tensor else 0  # type: ignore[no-untyped-call]
+    return storage_handle(tensor.untyped_storage()) if isinstance(tensor, torch.Tensor) else 0
 
 
 def bytes_of(tensor: Any) -> int | None:
