@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from gradir.diffs.changes import Finding
 from gradir.diffs.matching.renames import rename
 from gradir.ir.edges import sources
 from gradir.ir.ids import mask_indices, remove_ordinal, split_index
-from gradir.ir.module_tree import walk_up
+from gradir.ir.module_tree import split_path, walk_up
 from gradir.review.common_change import is_changed_node
 from gradir.review.evidence import find_read_owner
 from gradir.review.relative_changes import drop_sizes, make_relative, make_relative_without_feeds
@@ -154,13 +155,16 @@ def _find_entry(path: str) -> str:
 def report_graph_changes(evidence: Evidence) -> Iterator[Finding]:
     """Report renamed modules and tensors, equal renames together, and each change that is not of a node or module."""
     # The finding of a wrapped or unwrapped module includes its wrapper.
-    grouped: dict[Hashable, list[int]] = {}
+    equal: defaultdict[Hashable, list[int]] = defaultdict(list)
     for at in evidence.left:
-        change = evidence.changes[at]
-        if _is_rename(change):
-            grouped.setdefault(_rename_key(change), []).append(at)
-        elif change.subject not in {"node", "scope"}:
-            grouped[at] = [at]
+        if _is_rename(evidence.changes[at]):
+            equal[_rename_key(evidence.changes[at])].append(at)
+    grouped: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for key, indices in equal.items():
+        # Renames that equal no other are grouped by the module around them.
+        grouped[key if len(indices) > 1 else _siblings_key(evidence.changes[indices[0]])] += indices
+    others = (at for at in evidence.left if evidence.changes[at].subject not in {"node", "scope", "module"})
+    grouped.update((at, [at]) for at in others)
     wrappers: set[int] = set()
     for indices in grouped.values():
         first = evidence.changes[indices[0]]
@@ -186,6 +190,13 @@ def _rename_key(change: Change) -> Hashable:
     if len(was) == len(now) and len(pairs) == 1:
         return role, *pairs
     return role, *rename(mask_indices(change.old_id), mask_indices(change.id))
+
+
+def _siblings_key(change: Change) -> Hashable:
+    """Return a key that is equal for renamed parts of one module without an index in the name of the part."""
+    (parent, name), (new_parent, new_name) = split_path(change.old_id), split_path(change.id)
+    are_names = not (nesting(change) or split_index(name) or split_index(new_name))
+    return (change.subject, change.label, parent, new_parent) if are_names else (change.old_id, change.id)
 
 
 def _make_rename_finding(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> Finding:
