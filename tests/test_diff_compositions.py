@@ -191,6 +191,58 @@ def test_another_scale_of_an_attention_is_told(scores: Function, scale: float | 
     assert text.partition(" in (top level)")[2] == told
 
 
+def written_attention(_: Any, x: Any) -> Any:
+    return F.dropout(((q := heads(x)) @ q.transpose(-2, -1) / 2).softmax(-1), 0.5).matmul(q)
+
+
+@pytest.mark.parametrize(
+    ("p", "text"), [(0.5, "other operations"), (0.0, "scaled_dot_product_flash_attention_for_cpu")]
+)
+def test_attention_with_dropout_is_recognized_in_other_operations(p: float, text: str) -> None:
+    def single(_: Any, x: Any) -> Any:
+        return F.scaled_dot_product_attention(q := heads(x), q, q, dropout_p=p)
+
+    a, b = captured(written_attention, "autograd"), captured(single, "autograd")
+    assert rewritten(a, b) == [f"a written-out attention with masked weights became {text} in (top level)"]
+    assert rewritten(a, a) == rewritten(b, b) == []
+
+
+def test_attention_that_lost_its_mask_is_another_computation() -> None:
+    def masked(_: Any, x: Any) -> Any:
+        scores = (q := heads(x)) @ q.transpose(-2, -1) / 2
+        return F.dropout(scores.masked_fill(torch.ones(4, 4).triu(1).bool(), -1e4).softmax(-1), 0.5) @ q
+
+    for is_causal, count in ((True, 1), (False, 0)):
+
+        def single(_: Any, x: Any, is_causal: bool = is_causal) -> Any:
+            return F.scaled_dot_product_attention(q := heads(x), q, q, dropout_p=0.5, is_causal=is_causal)
+
+        assert len(rewritten(captured(masked, "autograd"), captured(single, "autograd"))) == count
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, norm: Any = None, width: int = 8) -> None:
+        super().__init__()
+        self.up, self.scale = torch.nn.Linear(8, 8), None if norm else torch.nn.Parameter(torch.ones(width))
+        self.norm = norm
+
+    def forward(self, x: Any) -> Any:
+        x = self.up(x)
+        return self.norm(x) if self.norm else x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale
+
+
+def test_a_module_of_the_operations_of_a_composition_is_recognized() -> None:
+    a, b = (gradir.capture(Scaled(norm), torch.ones(2, 8)) for norm in (None, torch.nn.RMSNorm(8, eps=1e-6)))
+    assert rewritten(a, b) == ["a written-out RMS norm became RMSNorm((8,), eps=1e-06) as norm"]
+    assert rewritten(b, a) == ["RMSNorm((8,), eps=1e-06) became a written-out RMS norm in (top level)"]
+
+
+def test_another_composition_or_size_in_its_place_is_not() -> None:
+    a = gradir.capture(Scaled(), torch.ones(2, 8))
+    assert not rewritten(a, gradir.capture(Scaled(torch.nn.LayerNorm(8)), torch.ones(2, 8)))
+    assert not rewritten(a, gradir.capture(Scaled(width=1), torch.ones(2, 8)))
+
+
 def test_a_module_in_place_of_a_composition_has_its_settings() -> None:
     gelu = torch.nn.GELU()
 

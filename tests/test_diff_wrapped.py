@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 
-from edited_gpt import GPT, capture_edit, plain  # noqa: E402
+from edited_gpt import GPT, Wrapped, capture_edit, plain  # noqa: E402
 from reports import changes_in, entries, findings_of_kinds, headline, list_diff_changes, notes  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -50,6 +50,34 @@ def test_all_wrapped_modules_are_one_line_and_some_of_them_too() -> None:
     where = "blocks.{1,3,5}.mlp.up"
     assert f"  > 3 modules {where} -> {where}.base, each wrapped by Wrapped  24 nodes" in lines
     assert sum(line.startswith("  >") for line in lines) == 1
+
+
+class Chain(nn.Module):
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        for number, name in enumerate(names):
+            self.add_module(name, nn.Linear(8 + number, 9 + number))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.children():
+            x = layer(x)
+        return x.sum()
+
+
+def test_renamed_parts_of_one_module_are_one_line_also_in_a_new_wrapper() -> None:
+    before, renamed = Chain("q", "k", "v"), Chain("to_q", "to_k", "to_v")
+    for after, parts in ((renamed, "*.{to_v,to_k,to_q}"), (Wrapped(renamed), "*.base.{to_v,to_k,to_q}")):
+        a, b = (gradir.capture(nn.Sequential(model), torch.ones(2, 8)) for model in (before, after))
+        lines = [
+            line for line in str(gradir.diff(a, b)).splitlines() if line.startswith("  >") and "wrapped" not in line
+        ]
+        assert lines == [f"  > 3 modules *.{{v,k,q}} -> {parts}  18 nodes"]
+
+
+def test_an_entry_of_a_list_is_no_renamed_part() -> None:
+    a, b = (gradir.capture(Chain(*names), torch.ones(2, 8)) for names in (("h_0", "h_1"), ("g", "h")))
+    lines = [line for line in str(gradir.diff(a, b)).splitlines() if line.startswith("  >")]
+    assert lines == ["  > module h_1 -> h  6 nodes", "  > module h_0 -> g  6 nodes"]
 
 
 def test_equal_adapters_are_reported_in_one_way_and_frozen_names_both() -> None:

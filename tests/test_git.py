@@ -59,7 +59,7 @@ def test_settings_of_the_user_stay(run: Run, repository: Path) -> None:
     run("gradir", "git", "install")
     assert b"*.gir -text diff=gradir merge=gradir\n" in attributes.read_bytes()
     run("gradir", "git", "uninstall")
-    assert attributes.read_bytes() == b"*.png binary\n# mine\xff\n*.gir text"
+    assert attributes.read_bytes() == b"*.png binary\n# mine\xff\n*.gir text\n"
     assert (repository / ".git" / "config").read_bytes() == configuration
 
 

@@ -1,32 +1,30 @@
-"""Edit git's configuration and attributes files, and record the additions of an installation."""
+"""Edit git's configuration and attributes files."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from gradir.errors import GradirError
-from gradir.git.repository import answer, git_path, output, succeeds
+from gradir.git.repository import git_path
 
 # One repository with all its worktrees, or all repositories of the user.
 Where = Literal["local", "global"]
-# The sections as git wrote them, without edits; earlier releases of gradir set no merge.
+# The sections as git wrote them, without edits; earlier releases of gradir set no merge, or more keys.
 _SECTIONS: Final = re.compile(
     rb'^\[diff "gradir"\]\n(?:\t(?:textconv|cachetextconv|made|unended) = .*\n)+'
     rb'\[difftool "gradir"\]\n(?:\tcmd = .*\n)+(?:\[merge "gradir"\]\n(?:\tdriver = .*\n)+)?(?=\[|\Z)',
     re.MULTILINE,
 )
-_MADE: Final = "diff.gradir.made"
-_UNENDED: Final = "diff.gradir.unended"
-# The settings with the record.
-RECORDS: Final = (_MADE, _UNENDED)
 _BEGIN: Final = "# gradir: begin"
-_BEGIN_UNENDED: Final = "# gradir: begin, after a line that had no end"
-_BEGINS: Final = (_BEGIN, _BEGIN_UNENDED)
 _END: Final = "# gradir: end"
+_MARK: Final = re.compile(r"^[ \t]*# gradir: (?:begin(?:,.*)?|end)[ \t\r]*$", re.MULTILINE)
+# An earlier release wrote more words after the first ones.
+_BLOCK: Final = re.compile(
+    rf"^[ \t]*{_BEGIN}(?:,.*)?\n(?:(?![ \t]*# gradir: ).*\n)*[ \t]*{_END}[ \t\r]*$\n?", re.MULTILINE
+)
 
 
 def config_path(where: Where) -> Path:
@@ -44,68 +42,15 @@ def config_home() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
 
 
-def remove_sections(data: bytes, *, unended: bool) -> bytes:
+def remove_sections(data: bytes) -> bytes:
     r"""Return a configuration without gradir's sections, if they are unchanged.
 
-    git can unset them too, but leaves the name of a section below a comment. ``unended`` means that the file did not
-    end in a newline before.
-
     >>> ours = b'[diff "gradir"]\n\ttextconv = x\n[difftool "gradir"]\n\tcmd = y\n'
-    >>> remove_sections(b"# mine\n" + ours, unended=True)
-    b'# mine'
+    >>> remove_sections(b"# mine\n" + ours)
+    b'# mine\n'
     """
-    found = _SECTIONS.search(data)
-    if found is None:
-        return data
-    before, after = data[: found.start()], data[found.end() :]
-    if unended and not after:
-        before = before.removesuffix(b"\n")
-    return before + after
-
-
-class Record(NamedTuple):
-    """The created files and folders, and whether the configuration did not end in a newline."""
-
-    made: tuple[Path, ...] = ()
-    unended: bool = False
-
-
-def find_missing(path: Path) -> tuple[Path, ...]:
-    """Return a path and the folders above it that do not exist, innermost first."""
-    return tuple(place for place in (path, *path.parents) if not place.exists())
-
-
-def read_record(where: Where) -> Record:
-    """Return the record of the installation."""
-    names = (answer(["config", f"--{where}", "-z", "--get-all", _MADE]) or b"").split(b"\0")[:-1]
-    home = config_path(where).parent if names else Path()
-    unended = succeeds(["config", f"--{where}", "--get", _UNENDED])
-    return Record(tuple(home / os.fsdecode(name) for name in names), unended)
-
-
-def add_to_record(where: Where, record: Record) -> None:
-    """Add to the record."""
-    home = config_path(where).parent
-    known = read_record(where).made
-    for path in record.made:
-        if path not in known:
-            # Relative to the configuration, so that both can move together.
-            name = path.relative_to(home) if path.is_relative_to(home) else path.absolute()
-            output(["config", f"--{where}", "--add", _MADE, str(name)])
-    if record.unended:
-        output(["config", f"--{where}", "--replace-all", _UNENDED, "true"])
-
-
-def tidy(record: Record) -> None:
-    """Remove created files and folders that are empty now."""
-    for path in record.made:
-        # Later changes are the user's.
-        with contextlib.suppress(OSError):
-            place = Path(os.path.realpath(path))
-            if place.is_dir():
-                place.rmdir()
-            elif place.is_file() and not place.stat().st_size:
-                place.unlink()
+    # git can unset them too, but leaves the name of a section below a comment.
+    return _SECTIONS.sub(b"", data, count=1)
 
 
 def add_block(text: str, lines: list[str]) -> str:
@@ -115,34 +60,18 @@ def add_block(text: str, lines: list[str]) -> str:
     '*.png binary\n# gradir: begin\n*.gir diff=gradir\n# gradir: end\n'
     """
     rest = remove_block(text)
-    begin = f"\n{_BEGIN_UNENDED}" if rest and not rest.endswith("\n") else _BEGIN
-    return "".join([rest, *(f"{line}\n" for line in (begin, *lines, _END))])
+    end = "\n" if rest and not rest.endswith("\n") else ""
+    return "".join([rest, end, *(f"{line}\n" for line in (_BEGIN, *lines, _END))])
 
 
 def remove_block(text: str) -> str:
-    r"""Return the text as it was before `add_block`.
-
-    >>> remove_block(add_block("*.png binary", ["*.gir diff=gradir"]))
-    '*.png binary'
-    """
-    others: list[str] = []
-    inside = unended = False
-    marks = [line.strip() for line in text.splitlines()]
-    if sum(map(marks.count, _BEGINS)) != marks.count(_END):
+    """Return the text without the blocks of `add_block`."""
+    rest = _BLOCK.sub("", text)
+    if has_block(rest):
         raise GradirError(f"the attributes have {_BEGIN!r} without {_END!r}, or the reverse; correct them by hand")
-    for line in text.splitlines(keepends=True):
-        mark = line.strip()
-        if mark in _BEGINS:
-            inside, unended = True, mark == _BEGIN_UNENDED
-        elif mark == _END and inside:
-            inside = False
-        elif not inside:
-            others.append(line)
-            unended = False
-    rest = "".join(others)
-    return rest.removesuffix("\n") if unended else rest
+    return rest
 
 
 def has_block(text: str) -> bool:
-    """Return whether the text has a block."""
-    return any(line.strip() in _BEGINS for line in text.splitlines())
+    """Return whether the text has the beginning or end of a block."""
+    return _MARK.search(text) is not None

@@ -21,8 +21,15 @@ from typing import Final, NamedTuple
 
 from gradir import files
 from gradir.errors import GradirError
-from gradir.git import configuration
-from gradir.git.configuration import Where, add_block, config_home, config_path, has_block, remove_block
+from gradir.git.configuration import (
+    Where,
+    add_block,
+    config_home,
+    config_path,
+    has_block,
+    remove_block,
+    remove_sections,
+)
 from gradir.git.repository import GitError, answer, git_path, output, succeeds
 from gradir.version import __version__
 
@@ -70,17 +77,28 @@ def install(where: Where) -> Status:
 
 
 def uninstall(where: Where) -> None:
-    """Remove what `install` added, and nothing else."""
-    record = configuration.read_record(where)
+    """Remove what `install` added, and files and folders that are empty then."""
     texts = {path: _text(path) for path in _attributes_paths(where)}
     rests = {path: remove_block(text) for path, text in texts.items() if has_block(text)}
-    _unset(where, unended=record.unended)
+    config = config_path(where)
+    if config.is_file():
+        data = files.read_bytes(config)
+        if (others := remove_sections(data)) != data:
+            files.write_bytes(config, others)
+    for key in _settings(where):
+        if succeeds(["config", f"--{where}", "--get-all", key]):
+            output(["config", f"--{where}", "--unset-all", key])
     script = _script(where)
     if _is_script(_encode(_text(script))):
         script.unlink()
     for path, rest in rests.items():
         files.write_bytes(path, _encode(rest))
-    configuration.tidy(record)
+    for path in (*texts, script, config):
+        place = Path(os.path.realpath(path))
+        with contextlib.suppress(OSError):
+            if place.is_file() and not place.stat().st_size:
+                place.unlink()
+            place.parent.rmdir()
     _forget()
 
 
@@ -101,30 +119,10 @@ def _install(where: Where) -> None:
     attributes, script = add_block(_text(path), _ATTRIBUTES), _script(where)
     if script.exists() and not _is_script(_encode(_text(script))):
         raise GradirError(f"{script}: is not a script of gradir, which needs this path; move it")
-    missing = (
-        *configuration.find_missing(path),
-        *configuration.find_missing(script)[1:],
-        *configuration.find_missing(config)[:1],
-    )
-    data = files.read_bytes(config) if config.is_file() else b""
-    record = configuration.Record(tuple(dict.fromkeys(missing)), unended=bool(data) and not data.endswith(b"\n"))
     files.write_bytes(_make_parent(script), _script_text())
     for key, value in _settings(where).items():
         output(["config", f"--{where}", "--replace-all", key, value])
-    configuration.add_to_record(where, record)
     files.write_bytes(_make_parent(path), _encode(attributes))
-
-
-def _unset(where: Where, *, unended: bool) -> None:
-    config = config_path(where)
-    if config.is_file():
-        data = files.read_bytes(config)
-        rest = configuration.remove_sections(data, unended=unended)
-        if rest != data:
-            files.write_bytes(config, rest)
-    for key in (*_settings(where), *configuration.RECORDS):
-        if succeeds(["config", f"--{where}", "--get-all", key]):
-            output(["config", f"--{where}", "--unset-all", key])
 
 
 def _settings(where: Where) -> dict[str, str]:

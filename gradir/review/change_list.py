@@ -12,7 +12,7 @@ from gradir.ir.memo import group_by_key
 from gradir.ir.model import Ref
 from gradir.ir.totals import sizes
 from gradir.review.common_change import is_changed_node
-from gradir.review.kinds import sections
+from gradir.review.kinds import EDITS_OF_SEVERAL, sections
 from gradir.review.wording import change_text, field_texts, name_values, nesting, one_line
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _ANY: Final = "*"
 
 
 def list_changes(diff: Diff, sides: Sides, united: UnionGraph) -> list[ListedChange]:
-    """Return the changes in the order of the text, with the affected nodes of the united graph."""
+    """Return the changes in the order of the text, with their nodes in the united graph."""
     # Modules with changes only of inputs, outputs and saved tensors follow the others, which are the cause. Equal
     # changes of several modules are one, with the nodes of all.
     return list(_Listing(diff, sides, united).list_changes())
@@ -62,7 +62,7 @@ class _Listing:
             if finding.kind in {"cut-added", "cut-removed"}:
                 cuts, others = groups
                 yield self._merge_changes(_WHOLE, cuts, others, finding.text)
-            elif finding.kind == "rewritten":
+            elif finding.kind in EDITS_OF_SEVERAL:
                 first, *others = chain.from_iterable(groups)
                 yield self._merge_changes(_WHOLE, [first], others, finding.text)._replace(kind="changed")
             elif finding.kind in {"module-added", "module-removed"}:
@@ -138,7 +138,7 @@ class _Listing:
             return []
         if change.kind == "removed":
             return [self._united.path(change.id)]
-        if change.subject == "scope" or not _is_pattern(change.id):
+        if change.subject == "scope" or _ANY not in change.id.split("."):
             return [change.id]
         pairs = self._renamed.get(mask_indices(change.id), ())
         return [new for old, new in pairs if _matches_pattern(change.old_id, old) and _matches_pattern(change.id, new)]
@@ -147,10 +147,6 @@ class _Listing:
     def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Renamed modules as pairs of both names, by the new name without indices."""
         return group_by_key((mask_indices(new), (old, new)) for old, new in self._paths.items() if old != new)
-
-
-def _is_pattern(name: str) -> bool:
-    return _ANY in name.split(".")
 
 
 def _matches_pattern(pattern: str, path: str) -> bool:

@@ -27,6 +27,8 @@ _LONGEST: Final = 80
 _SAVED: Final = "saved-bytes"
 # The line of counts lists the text of these kinds.
 LISTED: Final = ("lost-inputs", "gained-inputs", "unowned")
+# One edit in several modules, whose text the summary may have.
+EDITS_OF_SEVERAL: Final = ("shared", "unshared", "rewritten")
 # The kinds for a total, and its field in `gradir.ir.totals.Totals`.
 TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
 
@@ -214,7 +216,9 @@ def _write_equal_modules(finding: Finding, _: Sequence[Change]) -> str:
 def _write_rewritten(finding: Finding, _: Sequence[Change]) -> str:
     is_joined, count = finding.details["joined"], finding.count
     composition, operation = (finding.before, finding.after) if is_joined else (finding.after, finding.before)
-    plural = f"{re.sub('y$', 'ie', re.sub('x$', 'xe', composition))}s"
+    plural = re.sub(
+        "(?<=x)(?=s)", "e", re.sub(r"y?(?= with |$)", lambda end: "ies" if end[0] else "s", composition, count=1)
+    )
     preposition = "as" if is_joined and finding.details["module"] else "in"
     place = f"{preposition} {list_modules(dict.fromkeys(finding.subjects))}"
     written_out = f"a written-out {composition}" if count == 1 else f"written-out {plural}"
@@ -222,6 +226,14 @@ def _write_rewritten(finding: Finding, _: Sequence[Change]) -> str:
     if is_joined:
         return f"{written_out if count == 1 else f'{count:,} {written_out}'} became {operation} {place}"
     return f"{operation}{f' ×{count:,}' if count > 1 else ''} became {written_out} {place}"
+
+
+def _write_shared(finding: Finding, _: Sequence[Change]) -> str:
+    name, calls, count = word(finding.details["class"] or "module"), finding.details["calls"], finding.count
+    runs = f", {'which runs' if count == 1 else 'which run'} {calls:,} times" if calls > 1 else ""
+    one = f"one {name}" if count == 1 else f"{count:,} modules ({name})"
+    modules = list_modules(finding.subjects)
+    return f"{modules} became {one}{runs}" if finding.kind == "shared" else f"{one} became {modules}"
 
 
 def _write_hooked(finding: Finding, _: Sequence[Change]) -> str:
@@ -283,6 +295,7 @@ KINDS: Final[dict[str, Kind]] = {
     "cut-added": Kind("graph", _write_cut, "added"),
     "cut-removed": Kind("graph", _write_cut, "removed"),
     "cut-changed": Kind("graph", _write_change),
+    **dict.fromkeys(("shared", "unshared"), Kind("graph", _write_shared)),
     "rewritten": Kind("graph", _write_rewritten),
     **dict.fromkeys(("renamed", "wrapped", "unwrapped"), Kind("graph", _write_renames, "renamed")),
     "graph": Kind("graph", _write_change),

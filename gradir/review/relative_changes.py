@@ -6,9 +6,9 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from gradir.diffs.changes import UNSET
 from gradir.ir import Node, Ref, Saved, TensorMeta
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import PATH_SEPARATORS
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 _OWN_INDEX: Final = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
 _INDEX: Final = re.compile(rf"([^{PATH_SEPARATORS}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{PATH_SEPARATORS}]|\Z)", re.ASCII)
 _ABSOLUTE: Final = -1
-# The fields of a module that count its parameters.
+# The fields of a module that count its parameters, and with its calls.
 COUNTS: Final = frozenset({"own", "total", "trainable"})
+COUNTS_AND_CALLS: Final = COUNTS | {"calls"}
 # An integer, which in a description is usually a size.
 WHOLE_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
 # The length of the path of a saved slot, without the number of a repeated slot.

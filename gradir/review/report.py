@@ -15,7 +15,7 @@ from gradir.ir.text import amount, short_bytes
 from gradir.ir.totals import Size
 from gradir.markdown import code_span, fence_code
 from gradir.review.evidence import WholeModules
-from gradir.review.kinds import KINDS, LISTED, sections, share
+from gradir.review.kinds import EDITS_OF_SEVERAL, KINDS, LISTED, sections, share
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
 from gradir.review.text import no_difference, render
 from gradir.review.wording import SIGNS, operation_or_class, settings, unknown_sizes
@@ -44,8 +44,7 @@ _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _HEADS: Final = {
     "cut-added": "Cuts",
     "cut-removed": "Cuts",
-    "rewritten": "Rewritten",
-    **{kind: kind.capitalize() for kind in ("renamed", "wrapped", "unwrapped")},
+    **{kind: kind.capitalize() for kind in (*EDITS_OF_SEVERAL, "renamed", "wrapped", "unwrapped")},
 }
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; gray is unchanged."
 _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --format mermaid writes it."

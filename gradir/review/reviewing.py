@@ -19,7 +19,7 @@ from gradir.gcpause import pause_gc
 from gradir.progress import stage
 from gradir.review.evidence import Evidence
 from gradir.review.kinds import KINDS, SECTIONS, text_of
-from gradir.review.rules import compositions, graphs, modules, parameters
+from gradir.review.rules import compositions, graphs, modules, parameters, sharing
 from gradir.review.summary import summary
 from gradir.vocabulary import vocabulary_of
 
@@ -38,6 +38,7 @@ _RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
     parameters.report_unowned,
     graphs.report_frameworks,
     parameters.report_frozen,
+    sharing.report_shared_modules,
     parameters.report_tied,
     graphs.report_common_change,
     compositions.report_compositions,
@@ -127,6 +128,5 @@ def _translate(before: Graph, after: Graph) -> tuple[Graph, Graph]:
 
     with stage("translating operations"):
         with_modules = has_scoped_operations(before) and has_scoped_operations(after)
-        return translate_to_shared_terms(before, with_modules=with_modules), translate_to_shared_terms(
-            after, with_modules=with_modules
-        )
+        translate = partial(translate_to_shared_terms, with_modules=with_modules)
+        return translate(before), translate(after)

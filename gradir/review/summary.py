@@ -13,8 +13,8 @@ from gradir.ir.edges import sources
 from gradir.ir.model import ROLES
 from gradir.ir.text import pluralize, word
 from gradir.review.evidence import Evidence, find_serving
-from gradir.review.kinds import KINDS
-from gradir.review.relative_changes import WHOLE_NUMBER
+from gradir.review.kinds import EDITS_OF_SEVERAL, KINDS
+from gradir.review.relative_changes import COUNTS_AND_CALLS, WHOLE_NUMBER
 from gradir.review.wording import field_value_text, list_modules, operation_or_class, operation_text, settings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _FREEZING: Final = ("frozen", "unfrozen")
 # Lost gradients come first, then frozen or tied parameters and changes of all operations.
 _FIRST: Final = (
     *("two-models", "cuts", *_SLOTS, "unowned", *_FREEZING, "tied", "untied", "uniform", "sizes", "casts"),
-    "rewritten",
+    *EDITS_OF_SEVERAL,
 )
 _WHOLE: Final = ("module-added", "module-removed")
 _LAST: Final = ("hooked", "unhooked", "tensors")
@@ -37,7 +37,6 @@ _LAST: Final = ("hooked", "unhooked", "tensors")
 _FEW: Final = 3
 # Longer settings are counted.
 _LONGEST: Final = 80
-_COUNTS: Final = frozenset({"own", "total", "trainable", "calls"})
 
 
 def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -46,10 +45,11 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
         # If one graph is empty, all of the other one was added or removed.
         return
     phrases = _phrases(evidence, findings)
-    are_two_models = any(each.kind == "two-models" for each in findings)
-    is_long = any(map(_is_long, findings)) or bool(_find_replaced(evidence, findings))
+    kinds = {each.kind for each in findings}
+    of_several = (each for each in findings if sum(map(len, each.changes)) > 1 and len(each.subjects) > 1)
+    is_long = any(of_several) or not kinds.isdisjoint(EDITS_OF_SEVERAL) or bool(_find_replaced(evidence, findings))
     is_long |= sum(len(each.changes[0]) for each in findings if each.kind in {"same", "reads"}) > _FEW
-    if len(phrases) < 2 and (are_two_models or not is_long):
+    if len(phrases) < 2 and ("two-models" in kinds or not is_long):
         return
     level: Level = "error" if any(each.level == "error" for each in findings) else "change"
     yield Finding("summary", level, text=_sentence(phrases))
@@ -100,10 +100,6 @@ def _find_replaced(evidence: Evidence, findings: Sequence[Finding]) -> list[Find
     ]
 
 
-def _is_long(finding: Finding) -> bool:
-    return finding.kind == "rewritten" or (sum(map(len, finding.changes)) > 1 and len(finding.subjects) > 1)
-
-
 def _renames(findings: Sequence[Finding]) -> str:
     was = [name for finding in findings for name in finding.before]
     now = [name for finding in findings for name in finding.subjects]
@@ -135,7 +131,7 @@ class _Consequences:
 
     def include(self, change: Change) -> bool:
         if change.subject == "scope":
-            return change.kind == "changed" and all(field.path[0] in _COUNTS for field in change.fields)
+            return change.kind == "changed" and all(field.path[0] in COUNTS_AND_CALLS for field in change.fields)
         if change.kind == "removed":
             return change.id in self._cut_off
         lost = [field.before.id for field in change.fields if field.after is None and isinstance(field.before, Ref)]
@@ -267,7 +263,7 @@ def _edit(changes: Sequence[Change], evidence: Evidence) -> str:
         (change, field)
         for change in changes
         for field in change.fields
-        if not _is_edge(field) and (change.subject == "node" or field.path[0] not in _COUNTS)
+        if not _is_edge(field) and (change.subject == "node" or field.path[0] not in COUNTS_AND_CALLS)
     ]
     # Named settings say more than a count, and usually cause the other changes.
     texts = [settings(fields), description if "=" in description else "", pluralize(len(changes), "change")]

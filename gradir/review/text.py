@@ -12,7 +12,7 @@ from gradir.ir.name_ranges import ranges
 from gradir.ir.text import pluralize, word
 from gradir.review import wording
 from gradir.review.evidence import find_outline
-from gradir.review.kinds import KINDS, LISTED, new_places, sections
+from gradir.review.kinds import EDITS_OF_SEVERAL, KINDS, LISTED, new_places, sections
 from gradir.review.reviewing import review_graphs
 from gradir.review.wording import BLANK, NO_COLOUR, SIGNS, Line, change_lines, heading, name_values, one_line, sign_line
 
@@ -49,7 +49,9 @@ def render(
     sentence = "".join([one_line(each.text) for each in found["top"]]) if detail == "brief" else ""
     notes = [each for each in found["note"] if one_line(each.text) not in sentence]
     notes = [each for each in notes if detail != "full" or each.kind != "following"]
-    graph = [each for each in found["graph"] if each.kind != "rewritten" or one_line(each.text) not in sentence]
+    graph = [
+        each for each in found["graph"] if each.kind not in EDITS_OF_SEVERAL or one_line(each.text) not in sentence
+    ]
     head, lines = _head(diff, [*found["top"], *notes], width), _whole_graph(graph, changes)
     if detail == "full":
         lines = [*_list_every_change(diff)]
@@ -57,11 +59,11 @@ def render(
         lines = [Line(f"{pluralize(len(diff.changes), 'change')}: --full lists them")]
     else:
         last = _whole_graph(found["last"], changes)
-        by_module = [*_modules(found["modules"], changes)]
+        blocks = [(finding, _finding_lines(finding, changes)) for finding in found["modules"]]
+        by_module = [*_modules(blocks)]
         # In a short report, the last changes are minor.
         is_minor = detail == "brief" and (lines or by_module or found["note"] or found["graph"])
         if detail == "brief" and len(head) + len(lines) + len(by_module) > _MOST_LINES:
-            blocks = [(finding, _finding_lines(finding, changes)) for finding in found["modules"]]
             lines += _section(_overview(blocks, changes), "(by module)")
             left = len(lines) - _MOST_LISTED
             lines[_MOST_LISTED:] = [Line(f"… {pluralize(left, 'more line')}")] if left > 0 else []
@@ -150,22 +152,7 @@ def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
     return [sign_line(KINDS[finding.kind].sign, finding.text)]
 
 
-# More lines are preceded by a list of the changed modules.
-_SHORT: Final = 10
-# The list must have this many times fewer lines than the changes.
-_LEAST_GAIN: Final = 3
-
-
-def _modules(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Line]:
-    blocks = [(finding, _finding_lines(finding, changes)) for finding in findings]
-    layers = [lines for finding, lines in blocks if finding.kind == "same"]
-    overview = _overview(blocks, changes)
-    length, folded = sum(map(len, layers)), sum(len(lines) for _, lines in blocks) - sum(map(len, layers))
-    if len(layers) > 1 and length + folded > _SHORT and (len(overview) - folded) * _LEAST_GAIN <= length:
-        yield from (BLANK, heading("(by module)"), *overview)
-        for lines in layers:
-            yield from (BLANK, *lines)
-        return
+def _modules(blocks: Iterable[tuple[Finding, list[Line]]]) -> Iterator[Line]:
     # Added and removed modules have no heading, and adjoining ones form one block.
     within = False
     for finding, lines in blocks:

@@ -22,6 +22,7 @@ from gradir.passes import around, within
 from gradir.passes.contraction import contract_modules
 from gradir.passes.focus import find_near
 from gradir.passes.wiring import has_one_input, without
+from gradir.review.kinds import EDITS_OF_SEVERAL
 from gradir.review.relative_changes import make_relative
 from gradir.review.wording import name_values
 from gradir.vocabulary import vocabulary_of
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from gradir.ir import Cut
     from gradir.review.relative_changes import RelativeChanges
 
-__all__ = ["DrawnUnion", "UnionGraph"]
 _CHANGED: Final = "changed"
 
 
@@ -141,8 +141,10 @@ def unite_graphs(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
     for _, old, node in pair_by_key(correspondence.nodes(a.nodes), b.nodes):
         if node is None:
             if old is not None:
-                removed = _mark_removed(old, names, nodes)
-                nodes[removed.id] = replace(removed, scope=shown.get(old.scope, old.scope))
+                edges = move_edges(old, lambda ref, kind: _find_output(ref, names, nodes) if kind == DATA else None)
+                own = {"id": names[old.id], "scope": shown.get(old.scope, old.scope)}
+                saved = tuple(replace(slot, origin=None, storage="") for slot in old.saved)
+                nodes[own["id"]] = replace(old, **own, saved=saved, ext={**old.ext, STATUS: "removed"}, **edges)
             continue
         lost = list(_find_lost(old, node, names, nodes)) if old else []
         kind = kinds.get(node.id)
@@ -156,12 +158,6 @@ def unite_graphs(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
         shown[path]: replace(scope, path=shown[path]) for path, scope in a.scopes.items() if shown[path] not in b.scopes
     }
     return replace(b, nodes=nodes, scopes={**b.scopes, **removed_scopes})
-
-
-def _mark_removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
-    edges = move_edges(node, lambda ref, kind: _find_output(ref, names, nodes) if kind == DATA else None)
-    saved = tuple(replace(slot, origin=None, storage="") for slot in node.saved)
-    return replace(node, id=names[node.id], saved=saved, ext={**node.ext, STATUS: "removed"}, **edges)
 
 
 def _find_lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
@@ -221,11 +217,10 @@ class _Drawing:
             if finding.kind in {"cut-added", "cut-removed"}:
                 cuts, nodes_of_cuts = found
                 self._draw_once([*nodes_of_cuts, *cuts])
-            elif finding.kind == "rewritten":
-                self._draw_once(chain.from_iterable(found))
-        for finding, found in findings if with_explained else ():
-            if finding.kind in {"frozen", "unfrozen", "following"}:
-                self._draw_once(chain.from_iterable(found))
+        for kinds in (EDITS_OF_SEVERAL, ("frozen", "unfrozen", "following") if with_explained else ()):
+            for finding, found in findings:
+                if finding.kind in kinds:
+                    self._draw_once(chain.from_iterable(found))
 
     def make_graph(self, hops: int) -> Graph:
         chosen = find_near(self._union, self._counts, hops, self._instead)

@@ -97,12 +97,15 @@ RULES: Final = (
     "add(log(sum(exp(sub(x, _)))), _) -> logsumexp(x)",
     "matmul(softmax(+matmul(~q, ~k)), v) -> attention(q, k, v)",
     "matmul(v, softmax(+matmul(~q, ~k))) -> attention(q, k, v)",
+    "matmul(~softmax(+matmul(~q, ~k)), v) -> attention(q, k, v, weights=masked)",
+    "matmul(dropout(softmax(+matmul(~q, ~k))), v) -> attention(q, k, v, weights=masked)",
     "div(reduce_window_sum(x), _) -> avg_pool(x)",
 )
 
 # The names of compositions in reports, by their words in alphabetical order; ``bias`` is the addition of a tensor.
 COMPOSITIONS: Final = {
     "attention": "attention",
+    "attention[weights=masked]": "attention with masked weights",
     "batch_norm": "batch norm",
     "bias matmul": "linear layer",
     **{f"gather log_softmax {reduction}": "cross entropy" for reduction in ("mean neg", "neg", "neg sum")},

@@ -32,6 +32,10 @@ _WORDS: Final = frozenset(word.partition("[")[0] for key in COMPOSITIONS for wor
 _ATTENTION: Final = "attention"
 # Words of compositions that need other shapes than their single operation.
 _RESHAPING: Final = frozenset({_ATTENTION, "gather", "matmul"})
+# Words that a composition may have in addition.
+_MASKS: Final = frozenset({"add", "where"})
+# If more operations for each edited one are in the same modules, a search of all takes too long.
+_MOST_AROUND: Final = 64
 _SHAPES: Final = frozenset({"expand", "permute", "reshape", "same"})
 
 
@@ -48,6 +52,8 @@ class _Rewrite:
 
     composition: str
     is_joined: bool
+    # Both graphs have the composition, in different operations.
+    is_both: bool
     members: Set[Member]
     changes: list[int] = field(default_factory=list)
 
@@ -74,7 +80,13 @@ def report_compositions(evidence: Evidence) -> Iterator[Finding]:
             owner.changes.append(at)
     grouped: defaultdict[tuple[str, str, bool, bool, tuple[float, ...]], list[_Rewrite]] = defaultdict(list)
     for rewrite in dict.fromkeys(owners.values()):
-        operation, is_module = _name_operation(rewrite, [evidence.changes[at] for at in rewrite.changes])
+        changes = [evidence.changes[at] for at in rewrite.changes]
+        edits = {change.kind for change in changes if change.subject == "scope"}
+        if rewrite.is_both and "changed" in edits:
+            # The other class of the module says more.
+            continue
+        rewrite.is_joined &= not (rewrite.is_both and "removed" in edits)
+        operation, is_module = _name_operation(rewrite, changes)
         scales = _find_scales(rewrite, evidence) if rewrite.composition == _ATTENTION else ()
         grouped[rewrite.composition, operation, rewrite.is_joined, is_module, scales].append(rewrite)
     for (composition, operation, is_joined, is_module, scales), found in grouped.items():
@@ -105,10 +117,13 @@ def _find_edited(change: Change) -> Iterator[Member]:
 def _find_rewrites(evidence: Evidence, edited: Collection[Member]) -> dict[Member, _Rewrite]:
     from gradir.passes.shared_words import list_words
 
-    both = [
-        list_words(graph, {key for side, key in edited if side == is_after})
-        for is_after, graph in zip((False, True), evidence.graphs, strict=True)
-    ]
+    both = []
+    for is_after, graph in zip((False, True), evidence.graphs, strict=True):
+        own = {key for side, key in edited if side == is_after}
+        # Unchanged operations of the same modules may be part of a composition.
+        scopes = {node.scope for node in graph.nodes.values() if node.id in own}
+        inside = {node.id for node in graph.nodes.values() if node.scope in scopes}
+        both.append(list_words(graph, inside if len(inside) <= _MOST_AROUND * len(edited) else own))
     owners: dict[Member, _Rewrite] = {}
     reshaping: set[Member] = set()
     for group in _group_words(both, _pair_words(evidence, both)):
@@ -118,9 +133,17 @@ def _find_rewrites(evidence: Evidence, edited: Collection[Member]) -> dict[Membe
         names = sorted(_name_word(word, both[not is_joined]) for word in many)
         composition = COMPOSITIONS.get(" ".join(names), "")
         is_single = sizes[False] != sizes[True] and all(len(word.parts) == 1 for word in few)
-        if composition and is_single and all(member in edited for member in group.members):
-            owners.update(dict.fromkeys(group.members, _Rewrite(composition, is_joined, group.members.keys())))
-            reshaping.update(group.members if not _RESHAPING.isdisjoint(names) else ())
+        is_both = min(sizes.values()) > 1 and names == sorted(_name_word(word, both[is_joined]) for word in few)
+        # A composition may have a mask or an added constant, so one of them must not be missing.
+        words, nodes = evidence.vocabulary.shared, [graph.nodes for graph in evidence.graphs]
+        operations = ((side, nodes[side][key].op) for side, key in group.members)
+        masks = Counter(side for side, op in operations if words.get(op, op).partition("(")[0] in _MASKS)
+        is_both &= masks[False] == masks[True]
+        are_edited = [member in edited for member in group.members]
+        if composition and (all(are_edited) if is_single else is_both and any(are_edited)):
+            rewrite = _Rewrite(composition, is_joined or not is_single, not is_single, group.members.keys())
+            owners.update(dict.fromkeys(group.members, rewrite))
+            reshaping.update(group.members if any(name.partition("[")[0] in _RESHAPING for name in names) else ())
     _add_shape_operations(evidence, edited, owners, reshaping)
     return owners
 
@@ -156,8 +179,9 @@ def _pair_words(evidence: Evidence, both: Sequence[Words]) -> Iterator[tuple[int
                 attrs = {} if word.op in _WORDS else word.node.attrs
                 settings = tuple((each, value_text(attrs[each])) for each in sorted(attrs))
                 key = word.op, tuple(sorted(inputs, key=str) if word.op in COMMUTATIVE else inputs), settings
-                # A word without inputs equals no other.
-                key = key if any(inputs) else (len(unmatched), number)
+                # A word without inputs equals no other, except for a parameter with another name.
+                own = word.node.shape if word.node.role == "parameter" else (len(unmatched), number)
+                key = key if any(inputs) else (word.node.role, own)
             else:
                 # Each output of a split has its own word.
                 repeats[key] += 1
@@ -222,6 +246,9 @@ def _find_owner(
         owner, *others = scopes.get((change.kind != "removed", change.id), {None})
         return None if others else owner
     edited = [*_find_edited(change)]
+    member = owners.get((True, change.id)) if change.subject == "node" and change.kind != "removed" else None
+    if not edited and member is not None and all(each.path[0] in {"in", "saved"} for each in change.fields):
+        return member
     if edited or not is_changed_node(change):
         return next((owners[member] for member in edited if member in owners), None)
     # An edit of the program moves the lines below it.
@@ -241,6 +268,8 @@ def _name_operation(rewrite: _Rewrite, changes: Sequence[Change]) -> tuple[str, 
                 modules[text] = None
             elif not rewrite.members.isdisjoint(_find_edited(change)):
                 operations[text] = None
+    if rewrite.is_both and not modules:
+        return "other operations", False
     return ", ".join(modules or operations), bool(modules)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from gradir.diffs.matching.renames import rename
 from gradir.ir.edges import sources
 from gradir.ir.ids import mask_indices, remove_ordinal, split_index
 from gradir.ir.memo import group_by_key
-from gradir.ir.module_tree import walk_up
+from gradir.ir.module_tree import split_path, walk_up
 from gradir.review.common_change import is_changed_node
 from gradir.review.evidence import find_read_owner
 from gradir.review.relative_changes import drop_sizes, make_relative, make_relative_without_feeds
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
-    from gradir.diffs.modules import ChangedModule, Outline
+    from gradir.diffs.modules import ChangedModule
     from gradir.ir import Graph
     from gradir.review.evidence import Evidence, WholeModule
     from gradir.review.relative_changes import RelativeChanges
@@ -35,7 +36,7 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
     """Report added and removed modules, equal ones together, each before the nodes that read from it."""
     # `itself` is false if only all nodes of the module were added or removed. `saved` has the bytes of the first of
     # equal modules, the fewest and the most. These differ if equal modules save one tensor, which counts once.
-    wholes = evidence.wholes
+    wholes, outline = evidence.wholes, evidence.wholes.outline
     owners = {at: whole for at in evidence.left if (whole := wholes.find_top_of(evidence.changes[at])) is not None}
     readers = _find_readers(evidence, owners)
     inside = group_by_key((whole, at) for at, whole in owners.items())
@@ -63,7 +64,11 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
             if whole in readers:
                 reading = [evidence.changes[at] for at in readers[whole]]
                 changes = [replace(each, id=remove_ordinal(each.id)) for each in reading]
-                relative = make_relative(changes, *_find_both_paths(wholes.outline, whole))
+                # The path that the module would have in the other graph, where its parent may have another name.
+                parent, dot, name = whole.path.rpartition(".")
+                above = outline.was(parent) if whole.added else outline.paths.get(parent)
+                both = whole.path, whole.path if above is None else f"{above}{dot}{name}"
+                relative = make_relative(changes, *(both if whole.added else both[::-1]))
                 alike.setdefault(drop_sizes(relative), []).append(whole)
         paths = [whole.path for whole in members]
         for wholes_read in alike.values():
@@ -96,14 +101,6 @@ def report_equal_modules(evidence: Evidence) -> Iterator[Finding]:
         paths = tuple(module.path for module in members)
         details = {name: True for name, is_set in (("gone", gone), ("sizes", len(groups) > 1)) if is_set}
         yield Finding("same", "change", paths, tuple(members.values()), details=details)
-
-
-def _find_both_paths(outline: Outline, whole: WholeModule) -> tuple[str, str]:
-    """Return the paths of a module in the second graph and the first, one hypothetical."""
-    parent, dot, name = whole.path.rpartition(".")
-    other_parent = outline.was(parent) if whole.added else outline.paths.get(parent)
-    other = whole.path if other_parent is None else f"{other_parent}{dot}{name}"
-    return (whole.path, other) if whole.added else (other, whole.path)
 
 
 def _list_paths_and_changes(
@@ -151,21 +148,23 @@ def _find_entry(path: str) -> str:
 def report_graph_changes(evidence: Evidence) -> Iterator[Finding]:
     """Report renamed modules and tensors, equal renames together, and each change that is not of a node or module."""
     # The finding of a wrapped or unwrapped module includes its wrapper.
-    grouped: dict[Hashable, list[int]] = {}
+    equal: defaultdict[Hashable, list[int]] = defaultdict(list)
     for at in evidence.left:
-        change = evidence.changes[at]
-        if _is_rename(change):
-            grouped.setdefault(_rename_key(change), []).append(at)
-        elif change.subject not in {"node", "scope"}:
-            grouped[at] = [at]
+        if _is_rename(evidence.changes[at]):
+            equal[_rename_key(evidence.changes[at])].append(at)
+    grouped: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for key, indices in equal.items():
+        # Renames that equal no other are grouped by the module around them.
+        grouped[key if len(indices) > 1 else _siblings_key(evidence.changes[indices[0]])] += indices
     wrappers: set[int] = set()
     for indices in grouped.values():
-        first = evidence.changes[indices[0]]
-        if _is_rename(first):
-            yield _make_rename_finding(evidence, indices, wrappers)
-        else:
-            kind = "cut-changed" if first.subject == "cut" else first.id if is_renumbering(first) else "graph"
-            yield Finding(kind, "note" if is_renumbering(first) else "change", (first.id,), (tuple(indices),))
+        yield _make_rename_finding(evidence, indices, wrappers)
+    for at in evidence.left:
+        change = evidence.changes[at]
+        if change.subject not in {"node", "scope", "module"}:
+            is_minor = is_renumbering(change)
+            kind = "cut-changed" if change.subject == "cut" else change.id if is_minor else "graph"
+            yield Finding(kind, "note" if is_minor else "change", (change.id,), ((at,),))
 
 
 def _is_rename(change: Change) -> bool:
@@ -183,6 +182,13 @@ def _rename_key(change: Change) -> Hashable:
     if len(was) == len(now) and len(pairs) == 1:
         return role, *pairs
     return role, *rename(mask_indices(change.old_id), mask_indices(change.id))
+
+
+def _siblings_key(change: Change) -> Hashable:
+    """Return a key that is equal for renamed parts of one module without an index in the name of the part."""
+    (parent, name), (new_parent, new_name) = split_path(change.old_id), split_path(change.id)
+    are_names = not (nesting(change) or split_index(name) or split_index(new_name))
+    return (change.subject, change.label, parent, new_parent) if are_names else (change.old_id, change.id)
 
 
 def _make_rename_finding(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> Finding:

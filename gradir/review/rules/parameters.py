@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET, Finding
+from msgspec import UNSET
+
+from gradir.diffs.changes import ADDED_OR_REMOVED, Finding
 from gradir.ir import Ref
 from gradir.ir.cuts import cut_text, find_graph_without_flow
 from gradir.ir.edges import sources
@@ -316,7 +318,7 @@ def report_tied(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters that became one tensor, and those that became several."""
     fields = [
         field
-        for change in evidence.changes
+        for change in (evidence.changes[at] for at in evidence.left)
         if change.subject == "node" and change.label == "parameter"
         for field in change.fields
         if field.path == ("names",)
