@@ -13,7 +13,7 @@ from ranks_by_hand import make_rank, net, reduce
 import gradir
 from gradir.cli import main
 from gradir.distributed.simulation import Mismatch, Stuck, simulate
-from gradir.ir import Collective, Graph, Node, Rank, Source, TensorMeta
+from gradir.ir import Builder, Collective, Graph, Node, Rank, Source, TensorMeta
 
 WORLD = (0, 1, 2, 3)
 
@@ -299,6 +299,27 @@ def test_many_unlike_ranks_are_a_short_report_unless_it_is_full(
 
 def renamed(graph: Graph, op: str) -> Iterator[tuple[str, Node]]:
     return ((node.id, replace(node, op=op) if node.op == "mul" else node) for node in graph.nodes.values())
+
+
+@pytest.mark.parametrize(
+    ("attrs", "differs"),
+    [
+        ({"needs_input_grad": (True,), "rank": 1, "splits": ((1, 2), (3, 0))}, False),
+        ({"needs_input_grad": (True,), "rank": 1, "mode": "ring", "splits": ((1, 1), (1, 1))}, True),
+        ({"needs_input_grad": (False,), "rank": 1, "splits": ((1, 1), (1, 1))}, True),
+        # An operation of torch has no number of the program.
+        ({"dim": 1}, True),
+    ],
+)
+def test_numbers_that_a_custom_function_stores_are_no_other_graph(attrs: dict[str, object], differs: bool) -> None:
+    def of(rank: int, attrs: dict[str, object]) -> Graph:
+        b = Builder()
+        meta = TensorMeta("float32", (4,))
+        b.output(b.function("exchange", [b.tensor("w", meta, role="parameter")], [meta], attrs=attrs))
+        return make_rank(rank, graph=b.build(), world=2)
+
+    usual = {"needs_input_grad": (True,), "rank": 0, "splits": ((1, 1), (1, 1))} if len(attrs) > 1 else {"dim": 0}
+    assert bool(gradir.ranks([of(0, usual), of(1, attrs)]).findings) is differs
 
 
 def test_a_message_to_a_rank_without_a_file_is_not_reported_to_be_lost() -> None:

@@ -25,6 +25,7 @@ if not distributed.is_available():
 SCRIPT = """\
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook as compress
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -65,8 +66,25 @@ def wrapped(change):
     return body
 
 
+def reduce_every():
+    for parameter in every:
+        dist.all_reduce(parameter.grad)
+
+
+def sum_on_other():
+    for parameter in every:
+        dist.reduce(parameter.grad, 1)
+
+
 def reduce_flat():
-    dist.all_reduce(torch.cat([parameter.grad.flatten() for parameter in head.parameters()]))
+    flat = torch.cat([parameter.grad.flatten() for parameter in head.parameters()])
+    dist.all_reduce(flat)
+    return flat
+
+
+def reduce_and_copy():
+    head.weight.grad.copy_(reduce_flat()[:8].view(2, 4))
+    head.bias.grad = torch.ones(2)
 
 
 """
@@ -100,12 +118,21 @@ def ran(last: str, folder: Path, *options: str) -> gradir.Graph:
         ("step()", ("head.weight", "head.bias"), 0),
         ("step(step=by_hand)", ("head.weight", "head.bias"), 0),
         ("step(reduce_each)", (), 2),
-        ("step(reduce_flat)", (), 1),
+        ("step(reduce_flat)", ("head.weight", "head.bias"), 1),
+        ("step(reduce_and_copy)", (), 1),
+        ("step(reduce_flat, step=by_hand)", (), 1),
         # No step shows which parameters are trained.
         ("step(step=lambda: None); step()", (), 0),
         ("head.requires_grad_(False); step()", (), 0),
         ("optimizer.param_groups[0]['params'] = [*body.parameters()]; step()", (), 0),
-        ("body.require_backward_grad_sync = False; step()", (), 0),
+        ("body.require_backward_grad_sync = False; step()", ("body.module.weight", "body.module.bias"), 0),
+        ("body.require_backward_grad_sync = False; step(reduce_every)", (), 4),
+        # Without a wrapper, the gradients that the program sums show what it means to sum.
+        ("body = body.module; step()", (), 0),
+        ("body = body.module; step(reduce_each)", ("body.weight", "body.bias"), 2),
+        ("body = body.module; step(sum_on_other)", ("body.weight", "body.bias", "head.weight", "head.bias"), 0),
+        # The gradients of these passed through a message.
+        ("plain = body.module; body = lambda x: differentiable.all_reduce(plain(x)); step(reduce_each)", (), 2),
         # A wrapper reduces what it was made with.
         ("wrapped(inner.requires_grad_); step(reduce_each)", ("body.module.0.weight", "body.module.0.bias"), 2),
         (

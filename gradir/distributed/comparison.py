@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
@@ -34,6 +35,7 @@ _SIZES: Final = (
 )
 """The changes that only follow from the sizes of a rank's shards."""
 
+_NUMBERS: Final = re.compile(r"[-0-9, ()]*")
 _FEW: Final = 4
 _MOST_NODES: Final = 60_000
 """The nodes of distinct graphs to read, which takes a second and some tens of megabytes."""
@@ -303,7 +305,7 @@ def _join_operands(issued: Collective) -> str:
 def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:
     """Return a line for each difference of a graph from the usual one, and whether they differ in sizes only."""
     found = compare(usual, other)
-    changes = ignore_fields(found, _SIZES).changes
+    changes = [each for each in ignore_fields(found, _SIZES).changes if not _is_of_rank(each, usual)]
     made = [_framework(usual), _framework(other)]
     by = [f"is made by {made[1] or 'no known framework'}, not by {made[0] or 'one'}"] if made[0] != made[1] else []
     if not changes and not by:
@@ -317,6 +319,14 @@ def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:
     more = len(texts) - _MOST
     rest = [f"and {pluralize(more, 'difference')} more"] if more > 0 else []
     return (*texts[:_MOST], *rest), False
+
+
+def _is_of_rank(change: Change, graph: Graph) -> bool:
+    """Return whether a custom Function stored other numbers only, such as its rank or how many values it sends."""
+    node = graph.nodes.get(change.old_id or change.id)
+    is_custom = node is not None and "needs_input_grad" in node.attrs and change.kind == "changed"
+    values = (repr((field.before, field.after)) for field in change.fields if field.path[0] == "attrs")
+    return is_custom and len([*filter(_NUMBERS.fullmatch, values)]) == len(change.fields)
 
 
 def _framework(graph: Graph) -> str:

@@ -8,6 +8,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from linecache import getline
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -156,6 +157,12 @@ class Exchange:
             is_count = any(tensor.dtype in ("int32", "int64") for tensor in each.tensors)
             self._is_guessing |= is_count and phase == "forward" and each.op in _GATHERING and not self.sends
             self._messages.append(_Message(collective, group, node, module, place, operands, is_shadow))
+
+    def list_operands(self) -> Iterator[int]:
+        """Yield the operands of all messages outside a backward, by id()."""
+        messages = (each for each in self._messages if each.collective.phase == "forward")
+        for operand in chain.from_iterable(message.operands for message in messages):
+            yield id(operand() if isinstance(operand, weakref.ref) else operand)
 
     def note_new_group(self) -> None:
         """Record a ``new_group`` in which the thread waits now, since all ranks have to call it."""

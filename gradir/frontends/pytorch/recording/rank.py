@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -42,10 +42,10 @@ from gradir.frontends.pytorch.recording.collectives import OperandNames
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.steps import INPLACE, name_arguments, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Timeline
+from gradir.frontends.pytorch.recording.unreduced import Step
 from gradir.frontends.texts import plain_text
-from gradir.ir import Collective, Graph, Producer, Rank
+from gradir.ir import Graph, Producer, Rank
 from gradir.ir.head import find_summed_parameters
-from gradir.ir.ids import split_id, strip_accumulator
 from gradir.spec import describe_error
 from gradir.version import __version__
 
@@ -69,7 +69,7 @@ class Exchanged:
         self._until: UntilStep | None = None
         # The groups of the graph that was captured last.
         self.groups = Groups()
-        self._values: dict[str, int] = {}
+        self.values: dict[str, int] = {}
 
     def record_thread(self, timeline: Timeline) -> ExchangeMode:
         """Return a context that records this thread's messages."""
@@ -94,6 +94,10 @@ class Exchanged:
         for exchange in self._exchanges.values():
             exchange.stop_sending(until)
 
+    def list_operands(self) -> Iterator[int]:
+        """Yield the operands of all messages outside a backward, by id()."""
+        return chain.from_iterable(each.list_operands() for each in self._exchanges.values())
+
     def number_groups(self) -> None:
         """Label the groups again."""
         self.groups = Groups()
@@ -109,7 +113,7 @@ class Exchanged:
         self.names = OperandNames(modules, live.grad_fns)
         # A dry step does not even send the initial values of replicas.
         if is_in_process_group() and distributed.get_backend() != private.NOT_SENDING and not self._is_dry:
-            self._values = dict(_checksums(modules, live.graph))
+            self.values = dict(_checksums(modules, live.graph))
         return live._replace(graph=self.with_collectives(live.graph))
 
     def with_collectives(self, graph: Graph) -> Graph:
@@ -121,7 +125,7 @@ class Exchanged:
             wrappers = self._wrappers(graph)
             # Without the many values of shards, which differ between ranks.
             summed = {name for each in found for name in find_summed_parameters(each, wrappers)} - self.names.exchanged
-            values = {name: value for name, value in self._values.items() if name in summed}
+            values = {name: value for name, value in self.values.items() if name in summed}
             rank = replace(rank, wrappers=wrappers, values=values, offsets=self._offsets())
         elif found:
             raise CaptureError("the process group is gone: capture before destroy_process_group")
@@ -253,6 +257,11 @@ class UntilStep:
         self.is_over = False
         self.owned = exchanged.modules.owned
         self._storages = {*map(storage_of, (each.tensor for each in self.owned))} - {None}
+        self._gradients = {
+            id(each.tensor): storage_of(each.tensor.grad) for each in self.owned if each.tensor.grad is not None
+        }
+        # The storages that the program wrote to since the backward.
+        self._written: set[int | None] = set()
         self._hook = register_optimizer_step_pre_hook(self._handle_step)
         if not sends:
             exchanged.stop_sending(self)
@@ -284,8 +293,9 @@ class UntilStep:
         if INPLACE not in signature.kinds.values():
             return
         for name, value in name_arguments(signature.names, args, kwargs):
-            written = tensors_in(value) if signature.kinds.get(name) == INPLACE else ()
-            if any(storage_of(each) in self._storages for each in written):
+            written = {*map(storage_of, tensors_in(value))} if signature.kinds.get(name) == INPLACE else set()
+            self._written |= written
+            if not self._storages.isdisjoint(written):
                 self._end_at_step(None)
 
     def _handle_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -294,71 +304,37 @@ class UntilStep:
             self.end()
         self._end_at_step(optimizer)
 
+    def _find_lost(self) -> Iterator[str]:
+        """Yield the parameters of whose gradients a message had a copy only, which the program has not copied back."""
+        known = {*self._exchanged.list_operands()}
+        for tensor, names, _, _ in self.owned:
+            storage = None if tensor.grad is None else storage_of(tensor.grad)
+            is_unwritten = storage not in {None, *self._written} and self._gradients.get(id(tensor)) == storage
+            if is_unwritten and id(tensor) in known and id(tensor.grad) not in known:
+                yield from names
+
     def _end_at_step(self, optimizer: Optimizer | None) -> None:
         graph, owned = self.graph, self.owned
         self.close()
         if optimizer is not None:
             stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+            for forms in forms_of_sharded(self._exchanged.modules.paths):
+                stepped.update(map(id, forms if id(forms[-1]) in stepped else ()))
             owned = [each for each in owned if id(each.tensor) in stepped]
         # Between pipeline stages, the count of messages does not show the end of the backward.
         if graph.rank is not None and not self.sends:
             paths = self._exchanged.modules.paths.items()
             replicas = {path: module for module, path in paths if isinstance(module, DistributedDataParallel)}
-            ignored: set[int] = set()
-            for module in replicas.values():
-                names = {*getattr(module, private.DDP_IGNORES, ())}
-                ignored |= {id(each) for name, each in iter_named_parameters(module.module) if name in names}
-            owned = [each for each in owned if id(each.tensor) not in ignored]
-            unreduced = _find_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas})
-            graph = replace(graph, rank=replace(graph.rank, unreduced=tuple(unreduced)))
+            # A step by hand may take gradients from the copy.
+            lost = {*self._find_lost()} if optimizer is not None else set[str]()
+            step = Step(graph, graph.rank, len(self._graph.collectives), lost, self._exchanged.names.exchanged)
+            found = tuple(step.find_unreduced(owned, replicas))
+            # Only equal values show that the ranks of a program without wrappers have copies.
+            known = {} if graph.rank.wrappers else self._exchanged.values
+            values = {name: known[name] for name in found if name in known}
+            rank = replace(graph.rank, unreduced=found, values={**graph.rank.values, **values})
+            graph = replace(graph, rank=rank)
         self._stepped(graph)
-
-
-def _find_unreduced(
-    graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owned], replicas: Set[str]
-) -> Iterator[str]:
-    """Yield the trained parameters whose gradients surely were not exchanged, even inside ``replicas`` that reduce."""
-    # Without a wrapper that reduces, nothing shows that the program means to exchange gradients.
-    reducing = [path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)]
-    backward = [each for each in graph.collectives if each.phase == "backward"]
-    if not reducing or not any(len(rank.groups[each.group]) > 1 for each in backward):
-        return
-    known = replicas & {*reducing} if all(each.operands for each in backward if _is_of_gradients(each)) else set[str]()
-    wrappers = rank.wrappers.keys() - known
-    after = graph.collectives[backward_end:]
-    exchanged = {name for each in (*backward, *after) for name in each.operands}
-    by_hand = [each for each in backward if not each.operands and not _is_below(split_id(each.node)[0], rank.wrappers)]
-    by_hand += [each for each in after if len(each.operands) < len(each.tensors) and each.op not in _ONE_SIDED]
-    # A flat tensor may contain several gradients.
-    largest = max((_size(each) for each in by_hand), default=0)
-    # Each rank may have its own parameters where the model is split.
-    split = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
-    for tensor, names, scope, _ in owned:
-        is_reduced = not exchanged.isdisjoint(names) or tensor.numel() <= largest
-        is_own = _is_below(scope, split) or any(name in rank.local or _is_below(name, wrappers) for name in names)
-        if names[0] in graph.nodes and tensor.requires_grad and not is_reduced and not is_own:
-            yield names[0]
-
-
-def _is_of_gradients(issued: Collective) -> bool:
-    is_floating = any("float" in (tensor.dtype or "") for tensor in issued.tensors)
-    return is_floating and (not issued.node or strip_accumulator(issued.node, {"accumulate_grad"}) != issued.node)
-
-
-def _splits_a_model(issued: Collective, graph: Graph) -> bool:
-    """Return whether a module exchanges activations, as experts and tensor parallel layers do."""
-    if issued.phase == "backward" or issued.op in _ONE_SIDED:
-        return False
-    made = [graph.nodes[name].role for name in issued.operands if name in graph.nodes]
-    return issued.op == "all_to_all" or "function" in made
-
-
-def _is_below(name: str, paths: Any) -> bool:
-    return any(not path or f"{name}.".startswith(f"{path}.") for path in paths)
-
-
-def _size(issued: Collective) -> int:
-    return sum(math.prod(size for size in tensor.shape or () if isinstance(size, int)) for tensor in issued.tensors)
 
 
 def _are_captured(ranks: Iterable[int]) -> bool:

@@ -1,0 +1,142 @@
+"""Find the parameters that an optimizer's step changes although the ranks did not exchange their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple
+
+from torch import nn
+
+from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.members import iter_named_parameters
+from gradir.frontends.pytorch.reading.tensors import Owned
+from gradir.frontends.walks import find_reachable
+from gradir.ir import Collective, Graph, Rank
+from gradir.ir.ids import split_id, strip_accumulator
+
+_ONE_SIDED: Final = frozenset({"barrier", "broadcast", "gather", "recv", "reduce", "scatter", "send"})
+_REDUCE_NOTHING: Final = frozenset({"no_sync", "uncalled", "unfinished"})
+# Operations that sum nothing.
+_GIVING: Final = frozenset({"all_gather", "all_to_all"})
+_SUMS: Final = frozenset({"all_reduce", "reduce"})
+
+
+class Step(NamedTuple):
+    """A step of the optimizer: the captured graph with its messages, and the number of those before its end.
+
+    The gradients of ``lost`` were exchanged as copies only. The parameters ``averaged`` were exchanged themselves.
+    """
+
+    graph: Graph
+    rank: Rank
+    backward_end: int
+    lost: Set[str]
+    averaged: Set[str]
+
+    def find_unreduced(self, owned: Iterable[Owned], replicas: Mapping[str, nn.Module]) -> Iterator[str]:
+        """Yield the trained parameters whose gradients surely were not exchanged, even inside ``replicas``."""
+        graph, rank = self.graph, self.rank
+        ignored, foreign = _find_ignored(replicas), _find_foreign(replicas)
+        trained = [each for each in owned if each.names[0] in graph.nodes and each.tensor.requires_grad]
+        silent = {path for path, words in rank.wrappers.items() if "no_sync" in words}
+        reducing = {path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)}
+        backward = [each for each in graph.collectives if each.phase == "backward"]
+        # Without one of these, nothing shows that the program means to exchange gradients.
+        shown = backward if reducing else [*self._find_sums_by_hand(trained)]
+        groups = {rank.groups[each.group] for each in shown if len(rank.groups[each.group]) > 1}
+        known = replicas.keys() & reducing if all(each.operands for each in filter(_is_of_gradients, backward)) else ()
+        wrappers = rank.wrappers.keys() - known - silent
+        exchanged, largest = self._find_exchanged(backward)
+        overlapping = self._find_overlapping(groups)
+        # Each rank may have its own parameters where the model is split.
+        forward = [each for each in graph.collectives[: self.backward_end] if each.group in overlapping]
+        split = {each.scope for each in forward if self._splits(each) and (reducing or each.op != "all_to_all")}
+        direct = graph.nodes.keys() if reducing else self._find_direct(overlapping)
+        for tensor, names, scope, _ in trained:
+            if not exchanged.isdisjoint(names) or tensor.numel() <= largest or id(tensor) in ignored:
+                continue
+            is_own = _is_below(scope, split) or any(name in rank.local or _is_below(name, wrappers) for name in names)
+            is_meant = bool(groups) and (id(tensor) in foreign or (names[0] in direct and not is_own))
+            if is_meant or (rank.world > 1 and any(_is_below(name, silent) for name in names)):
+                yield names[0]
+
+    def _find_sums_by_hand(self, trained: Iterable[Owned]) -> Iterator[Collective]:
+        """Yield the messages with which the program itself sums gradients, of this backward or one before."""
+        names = {name for each in trained for name in each.names}
+        names |= {cut.names[0] for cut in self.graph.cuts if cut.names}
+        for each in self.graph.collectives:
+            if each.op in _SUMS and each.operands and (names - self.averaged).issuperset(each.operands):
+                yield each
+
+    def _find_exchanged(self, backward: Sequence[Collective]) -> tuple[Set[str], int]:
+        """Return the names of exchanged gradients, and the size of the largest tensor with unknown ones."""
+        rank, after = self.rank, self.graph.collectives[self.backward_end :]
+        # Only the root receives the result of some.
+        returned = [
+            each
+            for each in after
+            if each.op not in ("gather", "reduce") or rank.groups[each.group][each.peer or 0] == rank.rank
+        ]
+        exchanged = {name for each in returned for name in each.operands} - self.lost
+        by_hand = [
+            each
+            for each in backward
+            if not (each.operands or each.op in _GIVING or _is_below(split_id(each.node)[0], rank.wrappers))
+        ]
+        by_hand += [each for each in after if len(each.operands) < len(each.tensors) and each.op not in _ONE_SIDED]
+        # A flat tensor may contain several gradients.
+        return exchanged.union(*(each.operands for each in backward)), max(map(_size, by_hand), default=0)
+
+    def _find_overlapping(self, groups: Set[tuple[int, ...]]) -> Set[str]:
+        """Return the labels of the groups that share several ranks with one of these."""
+        every = self.rank.groups.items()
+        return {label for label, ranks in every if any(len({*ranks}.intersection(each)) > 1 for each in groups)}
+
+    def _splits(self, issued: Collective) -> bool:
+        """Return whether a module exchanges activations, as experts and tensor parallel layers do."""
+        if issued.phase == "backward" or issued.op in _ONE_SIDED:
+            return False
+        made = [self.graph.nodes[name].role for name in issued.operands if name in self.graph.nodes]
+        return issued.op == "all_to_all" or "function" in made
+
+    def _find_direct(self, labels: Set[str]) -> Set[str]:
+        """Return the nodes whose gradients come from the loss by a way without a message in one of the groups."""
+        nodes = self.graph.nodes
+        crossed = {each.node for each in self.graph.collectives if each.phase == "backward" and each.group in labels}
+
+        def list_inputs(name: str) -> Iterable[str]:
+            return () if name in crossed else [ref.id for ref in nodes[name].inputs if ref is not None]
+
+        return {*find_reachable((name for name, node in nodes.items() if node.role == "output"), list_inputs)}
+
+
+def _find_ignored(replicas: Mapping[str, nn.Module]) -> Set[int]:
+    found: set[int] = set()
+    for module in replicas.values():
+        names = {*getattr(module, private.DDP_IGNORES, ())}
+        found |= {id(each) for name, each in iter_named_parameters(module) if name.partition(".")[2] in names}
+    return found
+
+
+def _find_foreign(replicas: Mapping[str, nn.Module]) -> Set[int]:
+    """Return the parameters that a DistributedDataParallel did not have when it was made."""
+    found: set[int] = set()
+    for module in replicas.values():
+        known: Any = getattr(module, private.DDP_PARAMETERS, None)
+        present = {id(each) for _, each in iter_named_parameters(module)}
+        found |= present - {*map(id, known)} if known else set()
+    return found
+
+
+def _is_of_gradients(issued: Collective) -> bool:
+    is_floating = any("float" in (tensor.dtype or "") for tensor in issued.tensors)
+    return is_floating and (not issued.node or strip_accumulator(issued.node, {"accumulate_grad"}) != issued.node)
+
+
+def _is_below(name: str, paths: Any) -> bool:
+    return any(not path or f"{name}.".startswith(f"{path}.") for path in paths)
+
+
+def _size(issued: Collective) -> int:
+    return sum(math.prod(size for size in tensor.shape or () if isinstance(size, int)) for tensor in issued.tensors)
