@@ -9,7 +9,7 @@ import ranks_by_hand
 from msgspec.structs import replace
 
 import gradir
-from gradir.ir import Collective, Graph, TensorMeta
+from gradir.ir import Collective, Graph, Source, TensorMeta
 
 REDUCE = Collective("backward", "all_reduce", "world", tensors=(TensorMeta("float32", (4,)),))
 BROADCAST = Collective("forward", "broadcast", "world", 0, tensors=(TensorMeta("float32", (2,)),))
@@ -91,6 +91,21 @@ def test_what_belongs_to_no_step_may_be_exchanged_after_it(
 ) -> None:
     other = {name: fields[name] for name in fields if name != "stopped"}
     found = gradir.ranks([ranked(0, issued, **other), ranked(1, [], **fields)])
+    assert [finding.kind for finding in found.findings if "hang" in finding.kind] == kinds
+
+
+@pytest.mark.parametrize(
+    ("lines", "kinds"), [((7,), ["hang"]), ((8,), ["may hang"]), ((7, 7), ["hang"]), ((), ["may hang"])]
+)
+def test_a_rank_that_ran_the_line_on_another_group_does_not_run_it_again(
+    lines: Sequence[int], kinds: list[str]
+) -> None:
+    one, *others = [
+        replace(METRIC, group=group, source=Source("train.py", line))
+        for group, line in [("tp", 7), *(("dp", line) for line in lines)]
+    ]
+    groups = {"tp": (0, 1), "dp": (1,)}
+    found = gradir.ranks([ranked(0, [one], groups={"tp": (0, 1)}), ranked(1, others, groups=groups)])
     assert [finding.kind for finding in found.findings if "hang" in finding.kind] == kinds
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import Final
 
 from gradir.distributed.reading import RankFile, group_members
 from gradir.distributed.simulation import POINT_TO_POINT, Outcome, Stuck
-from gradir.ir import Collective
+from gradir.ir import Collective, Source
 from gradir.ir.ids import remove_ordinal
+from gradir.ir.memo import Memo
 
 UNFINISHED: Final = "unfinished"
 NO_SYNC: Final = "no_sync"
@@ -54,15 +56,25 @@ def find_open_ranks(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int,
 def _find_awaited(ranks: Iterable[RankFile], stuck: Stuck, places: Mapping[int, int]) -> Set[int]:
     """Return the ranks that others wait for in a collective of the step, or would wait for next."""
     labels: dict[tuple[int, int], set[str]] = {}
+    programs = {one.rank.rank: one.collectives for one in ranks}
+    lines = Memo[tuple[int, int | None], Counter[Source | None]](
+        lambda key: Counter(issued.source for issued in islice(by_list[key[0]], key[1]))
+    )
+    by_list = {id(program): program for program in programs.values()}
     found: set[int] = set()
     for one in ranks:
         if one.rank.rank in stuck.first:
-            place = places[one.rank.rank]
+            place, issued = places[one.rank.rank], stuck.waiting[one.rank.rank]
             rest = islice(one.collectives, place, None)
             key = id(one.collectives), place
             if key not in labels:
-                labels[key] = {issued.group for issued in rest if not _may_follow(issued)}
+                labels[key] = {each.group for each in rest if not _may_follow(each)}
             found.update(member for label in labels[key] for member in one.rank.groups[label])
+            # A rank that ran this line as often, on another group, runs it in no other way in this step.
+            if issued.source is not None and issued.op not in POINT_TO_POINT:
+                often = lines[id(one.collectives), place + 1][issued.source]
+                awaited = ((other, id(programs[other])) for other in stuck.first[one.rank.rank])
+                found.update(other for other, program in awaited if lines[program, None][issued.source] >= often)
     return found
 
 

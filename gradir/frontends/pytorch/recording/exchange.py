@@ -8,7 +8,6 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from linecache import getline
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -158,12 +157,6 @@ class Exchange:
             self._is_guessing |= is_count and phase == "forward" and each.op in _GATHERING and not self.sends
             self._messages.append(_Message(collective, group, node, module, place, operands, is_shadow))
 
-    def list_operands(self) -> Iterator[int]:
-        """Yield the operands of all messages outside a backward, by id()."""
-        messages = (each for each in self._messages if each.collective.phase == "forward")
-        for operand in chain.from_iterable(message.operands for message in messages):
-            yield id(operand() if isinstance(operand, weakref.ref) else operand)
-
     def note_new_group(self) -> None:
         """Record a ``new_group`` in which the thread waits now, since all ranks have to call it."""
         frame = sys._current_frames().get(self.thread)
@@ -247,6 +240,8 @@ class ExchangeMode(DispatchMode):
                 exchange.operands.record_copy(given, tensors_in(result), owned)
             return result
         arguments = dict(name_arguments(signature_of(func).names, args, kwargs or {}))
+        if exchange.until is not None:
+            exchange.until.written.update(map(storage_of, tensors_in(args)))
         group, frame = _group_of(name, arguments), sys._getframe(1)
         exchange.record(name, arguments, group, frame)
         if self._sends and exchange.sends:

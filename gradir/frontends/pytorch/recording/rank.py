@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -93,10 +92,6 @@ class Exchanged:
         self._until = until
         for exchange in self._exchanges.values():
             exchange.stop_sending(until)
-
-    def list_operands(self) -> Iterator[int]:
-        """Yield the operands of all messages outside a backward, by id()."""
-        return chain.from_iterable(each.list_operands() for each in self._exchanges.values())
 
     def number_groups(self) -> None:
         """Label the groups again."""
@@ -260,8 +255,8 @@ class UntilStep:
         self._gradients = {
             id(each.tensor): storage_of(each.tensor.grad) for each in self.owned if each.tensor.grad is not None
         }
-        # The storages that the program wrote to since the backward.
-        self._written: set[int | None] = set()
+        # The storages that the program wrote to or sent since the backward.
+        self.written: set[int | None] = set()
         self._hook = register_optimizer_step_pre_hook(self._handle_step)
         if not sends:
             exchanged.stop_sending(self)
@@ -294,7 +289,7 @@ class UntilStep:
             return
         for name, value in name_arguments(signature.names, args, kwargs):
             written = {*map(storage_of, tensors_in(value))} if signature.kinds.get(name) == INPLACE else set()
-            self._written |= written
+            self.written |= written
             if not self._storages.isdisjoint(written):
                 self._end_at_step(None)
 
@@ -304,13 +299,11 @@ class UntilStep:
             self.end()
         self._end_at_step(optimizer)
 
-    def _find_lost(self) -> Iterator[str]:
-        """Yield the parameters of whose gradients a message had a copy only, which the program has not copied back."""
-        known = {*self._exchanged.list_operands()}
+    def _find_untouched(self) -> Iterator[str]:
+        """Yield the parameters whose gradients are as the backward left them, and were not sent."""
         for tensor, names, _, _ in self.owned:
             storage = None if tensor.grad is None else storage_of(tensor.grad)
-            is_unwritten = storage not in {None, *self._written} and self._gradients.get(id(tensor)) == storage
-            if is_unwritten and id(tensor) in known and id(tensor.grad) not in known:
+            if storage is not None and storage not in self.written and self._gradients.get(id(tensor)) == storage:
                 yield from names
 
     def _end_at_step(self, optimizer: Optimizer | None) -> None:
@@ -325,9 +318,9 @@ class UntilStep:
         if graph.rank is not None and not self.sends:
             paths = self._exchanged.modules.paths.items()
             replicas = {path: module for module, path in paths if isinstance(module, DistributedDataParallel)}
-            # A step by hand may take gradients from the copy.
-            lost = {*self._find_lost()} if optimizer is not None else set[str]()
-            step = Step(graph, graph.rank, len(self._graph.collectives), lost, self._exchanged.names.exchanged)
+            # A step by hand may take gradients from a reduced copy.
+            untouched = {*self._find_untouched()} if optimizer is not None else set[str]()
+            step = Step(graph, graph.rank, len(self._graph.collectives), untouched, self._exchanged.names.exchanged)
             found = tuple(step.find_unreduced(owned, replicas))
             # Only equal values show that the ranks of a program without wrappers have copies.
             known = {} if graph.rank.wrappers else self._exchanged.values

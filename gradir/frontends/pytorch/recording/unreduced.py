@@ -25,13 +25,13 @@ _SUMS: Final = frozenset({"all_reduce", "reduce"})
 class Step(NamedTuple):
     """A step of the optimizer: the captured graph with its messages, and the number of those before its end.
 
-    The gradients of ``lost`` were exchanged as copies only. The parameters ``averaged`` were exchanged themselves.
+    The gradients of ``untouched`` can be exchanged as copies only. The parameters ``averaged`` were exchanged.
     """
 
     graph: Graph
     rank: Rank
     backward_end: int
-    lost: Set[str]
+    untouched: Set[str]
     averaged: Set[str]
 
     def find_unreduced(self, owned: Iterable[Owned], replicas: Mapping[str, nn.Module]) -> Iterator[str]:
@@ -78,7 +78,7 @@ class Step(NamedTuple):
             for each in after
             if each.op not in ("gather", "reduce") or rank.groups[each.group][each.peer or 0] == rank.rank
         ]
-        exchanged = {name for each in returned for name in each.operands} - self.lost
+        exchanged = {name for each in returned for name in each.operands} - self.untouched
         by_hand = [
             each
             for each in backward
