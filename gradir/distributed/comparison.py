@@ -18,7 +18,15 @@ from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import find_swapped
 from gradir.distributed.reading import RankFile, graph_in, group_members, read_ranks
 from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulate
-from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, find_late_ranks, find_open_ranks, find_unaligned
+from gradir.distributed.windows import (
+    CUT_OFF,
+    STOPPED,
+    WAITING,
+    find_late_ranks,
+    find_open_ranks,
+    find_unaligned,
+    sends_by_hand,
+)
 from gradir.distributed.words import describe_collective, span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
@@ -36,6 +44,7 @@ _SIZES: Final = (
 """The changes that only follow from the sizes of a rank's shards."""
 
 _NUMBERS: Final = re.compile(r"[-0-9, ()]*")
+_Stage = int | bytes | None
 _FEW: Final = 4
 _MOST_NODES: Final = 60_000
 """The nodes of distinct graphs to read, which takes a second and some tens of megabytes."""
@@ -60,14 +69,15 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
     firsts: list[RankFile] = []
     different: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     # The largest group of each stage, and its graph, since the stages of a pipeline always differ.
-    usual: dict[int | None, tuple[int, Graph]] = {}
-    unreached: dict[int | None, dict[int, tuple[str, ...]]] = defaultdict(dict)
+    usual: dict[_Stage, tuple[int, Graph]] = {}
+    unreached: dict[_Stage, dict[int, tuple[str, ...]]] = defaultdict(dict)
     compared: list[RankFile] = []
     skipped: list[list[RankFile]] = []
     read_nodes = 0
     by_graph = group_by_key(((one.rank.stage, one.digest), one) for one in ranks if not one.rank.stopped)
     for members in sorted(by_graph.values(), key=lambda members: (-len(members), members[0].rank.rank)):
-        stage = members[0].rank.stage
+        # A program that sends by hand may have other stages too.
+        stage = members[0].digest if sends_by_hand(members[0]) else members[0].rank.stage
         if stage in usual and len(groups) >= _FEW and read_nodes > _MOST_NODES:
             skipped.append(members)
             continue

@@ -126,6 +126,11 @@ class Exchange:
         return False
 
     @property
+    def sends_by_hand(self) -> bool:
+        """Whether the program itself sends or receives messages of single ranks."""
+        return any(message.collective.op in _POINT_TO_POINT for message in self._messages)
+
+    @property
     def has_joined(self) -> bool:
         """Whether the process has no more data, and only shadows the collectives of the others."""
         return any(message.is_shadow for message in self._messages)

@@ -143,6 +143,12 @@ class Exchanged:
         return dict(describe_wrappers((*paths.items(), *around), self.modules.owned, self._synced, graph))
 
     @property
+    def sends_by_hand(self) -> bool:
+        """Whether the step sent or received messages, and no wrapper may wait for other ranks in its backward."""
+        every = self._exchanges.values()
+        return any(each.sends_by_hand for each in every) and not any(each.wrappers for each in every)
+
+    @property
     def waiting(self) -> int | None:
         """The number of operations so far, or ``None`` unless a thread waits for other processes."""
         every = self._exchanges.values()
