@@ -131,6 +131,12 @@ def ran(last: str, folder: Path, *options: str) -> gradir.Graph:
         ("body = body.module; step()", (), 0),
         ("body = body.module; step(reduce_each)", ("body.weight", "body.bias"), 2),
         ("body = body.module; step(sum_on_other)", ("body.weight", "body.bias", "head.weight", "head.bias"), 0),
+        # Each rank has another part of the input that the ranks gather.
+        (
+            "plain = body.module; body = lambda x: torch.cat(differentiable.all_gather(plain(x))); step()",
+            ("plain.weight", "plain.bias"),
+            0,
+        ),
         # An operation before the messages is no copy.
         ("body = body.module; step(lambda: (torch.ones(2) * 2, reduce_every()))", (), 4),
         # The gradients of these passed through a message.

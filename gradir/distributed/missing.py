@@ -25,26 +25,18 @@ _STATES: Final[Mapping[str, str]] = {
     "unused": "the ranks exchange which gradients are to come",
 }
 _OUTSIDE, _INSIDE, _SILENT_INSIDE, _BY_HAND = "outside", "inside", "silent", "by hand"
-_NOTHING_REDUCES: Final = "and no collective reduces the gradients before the optimizer's step"
-_UNREDUCED: Final[Mapping[str, tuple[str, str]]] = {
-    _OUTSIDE: (
-        f"no wrapper has {{}}, {_NOTHING_REDUCES}",
-        "these copies part: wrap the module that has them, or reduce their gradients",
-    ),
-    _INSIDE: (
-        f"the wrapper does not reduce {{}}, {_NOTHING_REDUCES}",
-        "these copies part: they were added, replaced or unfrozen after it was created: wrap the model after that",
-    ),
-    _SILENT_INSIDE: (
-        f"the wrapper does not reduce {{}} in no_sync, {_NOTHING_REDUCES}",
-        "run the last forward and backward before each step with synchronization",
-    ),
-    _BY_HAND: (
-        "the optimizer's step changes {}, and no collective has returned the sum of the gradients",
-        "these copies part: reduce the gradients on all ranks before the step",
-    ),
+_LACKS: Final[Mapping[str, str]] = {
+    _OUTSIDE: "no wrapper has {}, and no collective reduces the gradients before the optimizer's step",
+    _INSIDE: "the wrapper does not reduce {}, and no collective reduces the gradients before the optimizer's step",
+    _SILENT_INSIDE: "the wrapper is in no_sync, and the optimizer's step changes {} with unreduced gradients",
+    _BY_HAND: "the optimizer's step changes {}, and no collective has returned the sum of the gradients",
 }
-"""The fault of unreduced parameters, and the advice, by the place of the parameters."""
+_ADVICE: Final[Mapping[str, str]] = {
+    _OUTSIDE: "these copies part: wrap the module that has them, or reduce their gradients",
+    _INSIDE: "these copies part: they were added, replaced or unfrozen after it was created: wrap the model after that",
+    _SILENT_INSIDE: "run the last forward and backward before each step with synchronization",
+    _BY_HAND: "these copies part: reduce the gradients on all ranks before the step",
+}
 _State = tuple[str, ...] | None
 _MOST: Final = 4
 
@@ -137,15 +129,14 @@ def _find_unreduced(ranks: Sequence[RankFile], graphs: _Graphs, known: Collectio
         first = by_name[names[0]][0]
         modules = dict.fromkeys(name.rpartition(".")[0] for name in names)
         places = [f"{path} ({line})" for path in modules if path and (line := module_line(graphs(first), path))]
-        lacks, advice = _UNREDUCED[place]
-        lines = [lacks.format(join_names(names))]
+        lines = [_LACKS[place].format(join_names(names))]
         lines += [f"used in {join_names(places)}"] if places else []
         sums = (each for each in first.collectives if each.phase == "forward" and each.op in ("all_reduce", "reduce"))
         issued = next((each for each in sums if names[0] in each.operands), None)
         if issued is not None:
             only = "gives the sum to one rank only" if issued.op in ROOTED else "sums a copy, which is not copied back"
             lines.append(f"{describe_collective(issued)} {only}")
-        yield Finding("missing", numbers, (*lines, advice))
+        yield Finding("missing", numbers, (*lines, _ADVICE[place]))
 
 
 def _are_copies(name: str, owners: Sequence[RankFile], graphs: _Graphs, place: str) -> bool:

@@ -9,9 +9,8 @@ from typing import Final
 
 from gradir.distributed.reading import RankFile, group_members
 from gradir.distributed.simulation import POINT_TO_POINT, Outcome, Stuck
-from gradir.ir import Collective, Source
+from gradir.ir import Collective
 from gradir.ir.ids import remove_ordinal
-from gradir.ir.memo import Memo
 
 UNFINISHED: Final = "unfinished"
 NO_SYNC: Final = "no_sync"
@@ -56,11 +55,9 @@ def find_open_ranks(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int,
 def _find_awaited(ranks: Iterable[RankFile], stuck: Stuck, places: Mapping[int, int]) -> Set[int]:
     """Return the ranks that others wait for in a collective of the step, or would wait for next."""
     labels: dict[tuple[int, int], set[str]] = {}
-    programs = {one.rank.rank: one.collectives for one in ranks}
-    lines = Memo[tuple[int, int | None], Counter[Source | None]](
-        lambda key: Counter(issued.source for issued in islice(by_list[key[0]], key[1]))
-    )
-    by_list = {id(program): program for program in programs.values()}
+    programs = {one.rank.rank: id(one.collectives) for one in ranks}
+    by_list = {id(one.collectives): one.collectives for one in ranks}
+    lines = {key: Counter(issued.source for issued in program) for key, program in by_list.items()}
     found: set[int] = set()
     for one in ranks:
         if one.rank.rank in stuck.first:
@@ -70,11 +67,11 @@ def _find_awaited(ranks: Iterable[RankFile], stuck: Stuck, places: Mapping[int, 
             if key not in labels:
                 labels[key] = {each.group for each in rest if not _may_follow(each)}
             found.update(member for label in labels[key] for member in one.rank.groups[label])
-            # A rank that ran this line as often, on another group, runs it in no other way in this step.
+            # A rank that ran this line as often, on another group, does not run it again in this step.
             if issued.source is not None and issued.op not in POINT_TO_POINT:
-                often = lines[id(one.collectives), place + 1][issued.source]
-                awaited = ((other, id(programs[other])) for other in stuck.first[one.rank.rank])
-                found.update(other for other, program in awaited if lines[program, None][issued.source] >= often)
+                often = lines[key[0]][issued.source]
+                awaited = stuck.first[one.rank.rank]
+                found.update(other for other in awaited if lines[programs[other]][issued.source] >= often)
     return found
 
 

@@ -17,9 +17,7 @@ from gradir.ir.ids import split_id, strip_accumulator
 
 _ONE_SIDED: Final = frozenset({"barrier", "broadcast", "gather", "recv", "reduce", "scatter", "send"})
 _REDUCE_NOTHING: Final = frozenset({"no_sync", "uncalled", "unfinished"})
-# Operations that sum nothing.
-_GIVING: Final = frozenset({"all_gather", "all_to_all"})
-_SUMS: Final = frozenset({"all_reduce", "reduce"})
+_SUMS: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 
 
 class Step(NamedTuple):
@@ -37,13 +35,22 @@ class Step(NamedTuple):
     def find_unreduced(self, owned: Iterable[Owned], replicas: Mapping[str, nn.Module]) -> Iterator[str]:
         """Yield the trained parameters whose gradients surely were not exchanged, even inside ``replicas``."""
         graph, rank = self.graph, self.rank
-        ignored, foreign = _find_ignored(replicas), _find_foreign(replicas)
+        ignored, foreign = set[int](), set[int]()
+        for module in replicas.values():
+            names_left = {*getattr(module, private.DDP_IGNORES, ())}
+            present = [(name.partition(".")[2], id(each)) for name, each in iter_named_parameters(module)]
+            ignored |= {each for name, each in present if name in names_left}
+            # A wrapper reduces the parameters that it was made with.
+            made_with: Any = getattr(module, private.DDP_PARAMETERS, None)
+            foreign |= {each for _, each in present} - {*map(id, made_with)} if made_with else set()
         trained = [each for each in owned if each.names[0] in graph.nodes and each.tensor.requires_grad]
         silent = {path for path, words in rank.wrappers.items() if "no_sync" in words}
         reducing = {path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)}
         backward = [each for each in graph.collectives if each.phase == "backward"]
         # Without one of these, nothing shows that the program means to exchange gradients.
         shown = backward if reducing else [*self._find_sums_by_hand(trained)]
+        gathered = [] if shown or rank.wrappers else [*self._find_gathered(backward)]
+        shown = shown or gathered
         groups = {rank.groups[each.group] for each in shown if len(rank.groups[each.group]) > 1}
         known = replicas.keys() & reducing if all(each.operands for each in filter(_is_of_gradients, backward)) else ()
         wrappers = rank.wrappers.keys() - known - silent
@@ -52,7 +59,8 @@ class Step(NamedTuple):
         # Each rank may have its own parameters where the model is split.
         forward = [each for each in graph.collectives[: self.backward_end] if each.group in overlapping]
         split = {each.scope for each in forward if self._splits(each) and (reducing or each.op != "all_to_all")}
-        direct = graph.nodes.keys() if reducing else self._find_direct(overlapping)
+        split = split if not gathered else set()
+        direct = self._find_direct(overlapping, gathered)
         for tensor, names, scope, _ in trained:
             if not exchanged.isdisjoint(names) or tensor.numel() <= largest or id(tensor) in ignored:
                 continue
@@ -69,6 +77,19 @@ class Step(NamedTuple):
             if each.op in _SUMS and each.operands and (names - self.averaged).issuperset(each.operands):
                 yield each
 
+    def _find_gathered(self, backward: Iterable[Collective]) -> Iterator[Collective]:
+        """Yield the sums of gradients of parts of a sequence that the forward gathered: each rank has other parts."""
+        forward = (each for each in self.graph.collectives if each.phase == "forward" and each.op == "all_gather")
+        given = {name for each in forward for name in each.operands}
+        for each in backward:
+            # gloo sums after an exchange of all with all.
+            if each.op in (*_SUMS, "all_to_all") and not given.isdisjoint(self._list_inputs(each.node)):
+                yield each
+
+    def _list_inputs(self, name: str) -> Sequence[str]:
+        node = self.graph.nodes.get(name)
+        return [ref.id for ref in node.inputs if ref is not None] if node is not None else []
+
     def _find_exchanged(self, backward: Sequence[Collective]) -> tuple[Set[str], int]:
         """Return the names of exchanged gradients, and the size of the largest tensor with unknown ones."""
         rank, after = self.rank, self.graph.collectives[self.backward_end :]
@@ -79,11 +100,8 @@ class Step(NamedTuple):
             if each.op not in ("gather", "reduce") or rank.groups[each.group][each.peer or 0] == rank.rank
         ]
         exchanged = {name for each in returned for name in each.operands} - self.untouched
-        by_hand = [
-            each
-            for each in backward
-            if not (each.operands or each.op in _GIVING or _is_below(split_id(each.node)[0], rank.wrappers))
-        ]
+        hooked = (each for each in backward if not each.operands and _is_of_gradients(each))
+        by_hand = [each for each in hooked if not _is_below(split_id(each.node)[0], rank.wrappers)]
         by_hand += [each for each in after if len(each.operands) < len(each.tensors) and each.op not in _ONE_SIDED]
         # A flat tensor may contain several gradients.
         return exchanged.union(*(each.operands for each in backward)), max(map(_size, by_hand), default=0)
@@ -100,33 +118,13 @@ class Step(NamedTuple):
         made = [self.graph.nodes[name].role for name in issued.operands if name in self.graph.nodes]
         return issued.op == "all_to_all" or "function" in made
 
-    def _find_direct(self, labels: Set[str]) -> Set[str]:
-        """Return the nodes whose gradients come from the loss by a way without a message in one of the groups."""
-        nodes = self.graph.nodes
-        crossed = {each.node for each in self.graph.collectives if each.phase == "backward" and each.group in labels}
-
-        def list_inputs(name: str) -> Iterable[str]:
-            return () if name in crossed else [ref.id for ref in nodes[name].inputs if ref is not None]
-
-        return {*find_reachable((name for name, node in nodes.items() if node.role == "output"), list_inputs)}
-
-
-def _find_ignored(replicas: Mapping[str, nn.Module]) -> Set[int]:
-    found: set[int] = set()
-    for module in replicas.values():
-        names = {*getattr(module, private.DDP_IGNORES, ())}
-        found |= {id(each) for name, each in iter_named_parameters(module) if name.partition(".")[2] in names}
-    return found
-
-
-def _find_foreign(replicas: Mapping[str, nn.Module]) -> Set[int]:
-    """Return the parameters that a DistributedDataParallel did not have when it was made."""
-    found: set[int] = set()
-    for module in replicas.values():
-        known: Any = getattr(module, private.DDP_PARAMETERS, None)
-        present = {id(each) for _, each in iter_named_parameters(module)}
-        found |= present - {*map(id, known)} if known else set()
-    return found
+    def _find_direct(self, labels: Set[str], gathered: Sequence[Collective]) -> Set[str]:
+        """Return the nodes whose gradients come from the loss, or a part, without a message in one of the groups."""
+        every = self.graph.collectives
+        crossed = {each.node for each in every if each.phase == "backward" and each.group in labels}
+        starts = [name for each in gathered for name in self._list_inputs(each.node)]
+        starts = starts or [name for name, node in self.graph.nodes.items() if node.role == "output"]
+        return {*find_reachable(starts, lambda name: () if name in crossed else self._list_inputs(name))}
 
 
 def _is_of_gradients(issued: Collective) -> bool:
