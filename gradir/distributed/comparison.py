@@ -136,7 +136,6 @@ def _group(members: Sequence[RankFile], graph: Graph) -> Group:
 
 
 def _compare_unreached(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
-    """Return the parameters without a gradient on all ranks of a stage, and findings about those on some."""
     on_all: list[str] = []
     names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for by_rank in unreached:
@@ -272,7 +271,6 @@ def _describe_issued(issued: Mapping[int, Collective], made: Mapping[int, str] =
 
 
 def _find_differing_values(ranks: Sequence[RankFile]) -> Iterator[Finding]:
-    """Yield parameters with different values on ranks that sum their gradients."""
     # Groups of one label mostly do the same, so collect by label and names the ranks that differ and those that agree.
     found: defaultdict[tuple[str, tuple[str, ...]], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for (label, _), members in group_members(one for one in ranks if one.rank.values).items():
@@ -296,7 +294,6 @@ def _find_differing_values(ranks: Sequence[RankFile]) -> Iterator[Finding]:
 
 
 def _find_summed(label: str, ranks: Sequence[RankFile]) -> Sequence[str]:
-    """Return the parameters whose gradients a group sums, if any values differ."""
     if all(one.rank.values == ranks[0].rank.values for one in ranks):
         return ()
     programs = {id(one.collectives): one for one in ranks}.values()
@@ -357,7 +354,6 @@ def _size(graph: Graph, path: str, counts: Mapping[str, int]) -> str:
 
 
 def _find_absent(usual: Mapping[str, int], other: Mapping[str, int]) -> Iterator[str]:
-    """Yield the outermost modules whose operations another graph lacks."""
     for path, count in usual.items():
         above = path.rpartition(".")[0]
         if path and count and not other.get(path) and (not above or other.get(above)):

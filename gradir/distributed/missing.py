@@ -151,7 +151,6 @@ def _are_copies(name: str, owners: Sequence[RankFile], graphs: _Graphs, place: s
 
 
 def _find_other_states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
-    """Find wrappers with different states, wrappers that some ranks lack, and wrappers that were not called."""
     for members in group_by_key((one.rank.stage, one) for one in ranks).values():
         paths_of: defaultdict[tuple[tuple[_State, tuple[int, ...]], ...], list[str]] = defaultdict(list)
         for path in dict.fromkeys(path for one in members for path in one.rank.wrappers):

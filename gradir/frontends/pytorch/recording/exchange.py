@@ -304,14 +304,12 @@ def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
 
 
 def _find_outputs(stage: object) -> dict[int, Sequence[object]]:
-    """Return the outputs of a stage by microbatch, with ``None`` for those that it sent and dropped."""
     found = {number: each for name in private.SENT for number, each in getattr(stage, name, {}).items()}
     field = private.SENT_OUTPUTS
     return {number: getattr(each, field) if hasattr(each, field) else each[0] for number, each in found.items()}
 
 
 def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
-    """Return the microbatch of a tensor that a stage receives or sends, or ``None`` for a sent gradient."""
     known: list[tuple[int, object]] = []
     for stage in stages:
         for name in private.RECEIVED:

@@ -48,8 +48,6 @@ from gradir.ir.head import find_summed_parameters
 from gradir.spec import describe_error
 from gradir.version import __version__
 
-_ONE_SIDED: Final = frozenset({"barrier", "broadcast", "gather", "recv", "reduce", "scatter", "send"})
-_REDUCE_NOTHING: Final = frozenset({"no_sync", "uncalled", "unfinished"})
 # The ranks that were captured and send no more set keys that begin so in the store of the process group.
 _STORE_KEY: Final = "gradir/captured"
 _STORE_TIMEOUT: Final = timedelta(seconds=2)
@@ -337,7 +335,6 @@ class UntilStep:
 
 
 def _are_captured(ranks: Iterable[int]) -> bool:
-    """Return whether any of the ranks was captured."""
     with suppress(AttributeError, RuntimeError, ValueError):
         store = _store()
         return any(store.check([f"{_STORE_KEY}/{rank}"]) for rank in ranks)

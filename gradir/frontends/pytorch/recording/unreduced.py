@@ -70,7 +70,6 @@ class Step(NamedTuple):
                 yield names[0]
 
     def _find_sums_by_hand(self, trained: Iterable[Owned]) -> Iterator[Collective]:
-        """Yield the messages with which the program itself sums gradients, of this backward or one before."""
         names = {name for each in trained for name in each.names}
         names |= {cut.names[0] for cut in self.graph.cuts if cut.names}
         for each in self.graph.collectives:
@@ -107,7 +106,6 @@ class Step(NamedTuple):
         return exchanged.union(*(each.operands for each in backward)), max(map(_size, by_hand), default=0)
 
     def _find_overlapping(self, groups: Set[tuple[int, ...]]) -> Set[str]:
-        """Return the labels of the groups that share several ranks with one of these."""
         every = self.rank.groups.items()
         return {label for label, ranks in every if any(len({*ranks}.intersection(each)) > 1 for each in groups)}
 
