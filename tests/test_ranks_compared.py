@@ -322,6 +322,18 @@ def test_numbers_that_a_custom_function_stores_are_no_other_graph(attrs: dict[st
     assert bool(gradir.ranks([of(0, usual), of(1, attrs)]).findings) is differs
 
 
+def test_ranks_that_send_to_each_other_by_hand_may_have_other_graphs() -> None:
+    def of(*issued: Collective) -> gradir.Ranks:
+        each = (make_rank(rank, [one], graph=net(branch=not rank), world=2) for rank, one in enumerate(issued))
+        return gradir.ranks(each)
+
+    summed = Collective("forward", "all_reduce", "world")
+    assert [finding.kind for finding in of(summed, summed).findings] == ["graphs", "cuts"]
+    sent = of(Collective("forward", "send", "world", 1), Collective("forward", "recv", "world", 0))
+    assert not sent
+    assert [group.ranks for group in sent.groups] == [(0,), (1,)]
+
+
 def test_a_message_to_a_rank_without_a_file_is_not_reported_to_be_lost() -> None:
     sent, groups = Collective("forward", "send", "world", peer=1), {"world": (0, 1)}
     alone = simulate({0: [sent]}, {0: groups})

@@ -273,6 +273,48 @@ def test_no_size_is_recorded_behind_integers_that_a_dry_step_does_not_receive(
     assert (shape in told, told[-1]) == (True, "float32[16]")
 
 
+PIPED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+stage = nn.Linear(3, 3)
+{wrap}
+optimizer = torch.optim.SGD(stage.parameters(), 0.1)
+x, gradient = torch.ones(2, 3), torch.ones(2, 3)
+dist.recv(x, 1)
+outputs = [stage(x), stage(x)]
+for y in outputs:
+    dist.recv(gradient, 1)
+    y.backward(gradient)
+print("received", gradient.sum().item())
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrap", "options", "received"),
+    [
+        # torch's group leaves the tensor as it is, and a captured step fills it with zeros.
+        ("", (), "received 6.0"),
+        ("", ("--dry",), ""),
+        ("stage = nn.parallel.DistributedDataParallel(stage)", (), ""),
+    ],
+)
+def test_a_stage_by_hand_runs_all_microbatches_of_its_step(
+    wrap: str, options: tuple[str, ...], received: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "train.py").write_text(PIPED.format(wrap=wrap))
+    assert main(["run", "-o", "run.{rank}.gir", *options, "train.py"]) == 0
+    assert capsys.readouterr().out.strip() == received
+    rank = gradir.load(folder / "run.0.gir").rank
+    assert rank is not None
+    # A second backward before the step looks like accumulation.
+    assert rank.accumulates is not bool(received)
+
+
 OBJECTS = """
 def gather():
     dist.all_reduce(torch.ones(3, dtype=torch.uint8))

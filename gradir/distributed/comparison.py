@@ -18,15 +18,7 @@ from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import find_swapped
 from gradir.distributed.reading import RankFile, graph_in, group_members, read_ranks
 from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulate
-from gradir.distributed.windows import (
-    CUT_OFF,
-    STOPPED,
-    WAITING,
-    find_late_ranks,
-    find_open_ranks,
-    find_unaligned,
-    sends_by_hand,
-)
+from gradir.distributed.windows import CUT_OFF, STOPPED, WAITING, find_late_ranks, find_open_ranks, find_unaligned
 from gradir.distributed.words import describe_collective, span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
@@ -77,7 +69,7 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
     by_graph = group_by_key(((one.rank.stage, one.digest), one) for one in ranks if not one.rank.stopped)
     for members in sorted(by_graph.values(), key=lambda members: (-len(members), members[0].rank.rank)):
         # A program that sends by hand may have other stages too.
-        stage = members[0].digest if sends_by_hand(members[0]) else members[0].rank.stage
+        stage = members[0].digest if members[0].sends_by_hand else members[0].rank.stage
         if stage in usual and len(groups) >= _FEW and read_nodes > _MOST_NODES:
             skipped.append(members)
             continue

@@ -91,14 +91,9 @@ def find_late_ranks(ranks: Iterable[RankFile]) -> set[int]:
     found = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
     last = {one.rank.rank: one.collectives[-1] for one in ranks if one.rank.stopped and one.collectives}
     by_hand = {one.rank.rank: one.rank.groups for one in ranks if one.rank.stage is None}
-    whole = {one.rank.rank for one in ranks if not one.rank.stopped and sends_by_hand(one)}
+    whole = {one.rank.rank for one in ranks if one.sends_by_hand and not one.rank.stopped}
     for rank, issued in last.items():
         if issued.op in POINT_TO_POINT and rank in by_hand:
             peer = by_hand[rank][issued.group][issued.peer or 0]
             found.update({rank} if issued.op == "send" or peer not in whole else ())
     return found
-
-
-def sends_by_hand(one: RankFile) -> bool:
-    """Return whether a rank sends or receives messages of single ranks without a schedule."""
-    return one.rank.stage is None and any(issued.op in POINT_TO_POINT for issued, _ in one.collectives.kinds())
