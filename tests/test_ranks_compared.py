@@ -173,6 +173,8 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
     assert [(group.ranks, group.uneven) for group in found.groups] == [(WORLD, True)]
     assert not found
     assert gradir.ranks([make_rank(0), make_rank(1), make_rank(2, graph=net(start=1)), make_rank(3)]).findings
+    # Each rank may take a part of its own.
+    assert not gradir.ranks([make_rank(rank, graph=net(start=rank % 2)) for rank in range(4)])
     paths = [tmp_path / f"{rank}.gir" for rank in range(4)]
     for rank, path in enumerate(paths):
         form, compress = (("json", None), ("msgpack", None), ("json", "gzip"), ("msgpack", "gzip"))[rank]

@@ -34,6 +34,7 @@ _SIZES: Final = (
     *map("attrs.{}".format, ("*size", "*sizes", "*stride", "*strides", "*numel", "end", "length", "pad")),
 )
 """The changes that only follow from the sizes of a rank's shards."""
+_OFFSETS: Final = ("attrs.index", "attrs.start")
 
 _NUMBERS: Final = re.compile(r"[-0-9, ()]*")
 _Stage = int | bytes | None
@@ -67,6 +68,7 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
     skipped: list[list[RankFile]] = []
     read_nodes = 0
     by_graph = group_by_key(((one.rank.stage, one.digest), one) for one in ranks if not one.rank.stopped)
+    is_even = len({*map(len, by_graph.values())}) == 1
     for members in sorted(by_graph.values(), key=lambda members: (-len(members), members[0].rank.rank)):
         # A program that sends by hand may have other stages too.
         stage = members[0].digest if members[0].sends_by_hand else members[0].rank.stage
@@ -85,7 +87,7 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
             firsts.append(members[0])
             continue
         place, largest = usual[stage]
-        lines, sizes = _differences(largest, graph)
+        lines, sizes = _differences(largest, graph, is_even=is_even)
         if lines:
             groups.append(group)
             firsts.append(members[0])
@@ -94,8 +96,8 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
             joined = tuple(sorted({*groups[place].ranks, *group.ranks}))
             groups[place] = replace(groups[place], ranks=joined, uneven=groups[place].uneven or sizes)
     if skipped:
-        line = f"{pluralize(len(skipped), 'graph')} more, not compared in detail, since there are so many"
-        different[line,] = [one.rank.rank for members in skipped for one in members]
+        more = (f"{pluralize(len(skipped), 'graph')} more, not compared in detail, since there are so many",)
+        different[more] = [one.rank.rank for members in skipped for one in members]
     findings = [Finding("graphs", tuple(sorted(numbers)), lines) for lines, numbers in different.items()]
     compared.sort(key=lambda one: one.rank.rank)
     unaligned = find_unaligned(ranks)
@@ -103,13 +105,12 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
         ranks, compared, is_sample=len(ranks) < world, is_aligned=not unaligned
     )
     on_all, on_some = _compare_unreached(unreached.values())
-    numbers = tuple(one.rank.rank for one in ranks)
     # A process that recorded its collectives names its backend, even if it exchanged nothing.
     recorded = any(one.rank.backend or one.collectives for one in ranks)
     stops = ((CUT_OFF if one.rank.rank in cut_off else one.rank.stopped, one.rank.rank) for one in ranks)
     stopped = {why: tuple(each) for why, each in group_by_key(stops).items() if why}
-    findings = [*problems, *findings, *on_some]
-    found = Ranks(world, numbers, tuple(groups), tuple(findings), outcome.done, on_all, recorded, stopped, unaligned)
+    numbers, every = tuple(one.rank.rank for one in ranks), (*problems, *findings, *on_some)
+    found = Ranks(world, numbers, tuple(groups), every, outcome.done, on_all, recorded, stopped, unaligned)
     return found.with_files(lambda: tuple(map(graph_in, firsts)), (ranks, outcome))
 
 
@@ -301,10 +302,11 @@ def _join_operands(issued: Collective) -> str:
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:
+def _differences(usual: Graph, other: Graph, *, is_even: bool) -> tuple[tuple[str, ...], bool]:
     """Return a line for each difference of a graph from the usual one, and whether they differ in sizes only."""
     found = compare(usual, other)
-    changes = [each for each in ignore_fields(found, _SIZES).changes if not _is_of_rank(each, usual)]
+    every = ignore_fields(found, _SIZES).changes
+    changes = [each for each in every if not _follows_from_rank(each, usual, is_even=is_even)]
     made = [_framework(usual), _framework(other)]
     by = [f"is made by {made[1] or 'no known framework'}, not by {made[0] or 'one'}"] if made[0] != made[1] else []
     if not changes and not by:
@@ -320,12 +322,15 @@ def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:
     return (*texts[:_MOST], *rest), False
 
 
-def _is_of_rank(change: Change, graph: Graph) -> bool:
-    """Return whether a custom Function stored other numbers only, such as its rank or how many values it sends."""
+def _follows_from_rank(change: Change, graph: Graph, *, is_even: bool) -> bool:
+    """Return whether a change may follow from the number of a rank, if ``is_even`` also the part that it takes."""
     node = graph.nodes.get(change.old_id or change.id)
-    is_custom = node is not None and "needs_input_grad" in node.attrs and change.kind == "changed"
-    values = (repr((field.before, field.after)) for field in change.fields if field.path[0] == "attrs")
-    return is_custom and len([*filter(_NUMBERS.fullmatch, values)]) == len(change.fields)
+    is_custom = node is not None and "needs_input_grad" in node.attrs
+    return change.kind == "changed" and all(
+        (is_custom and field.path[0] == "attrs" and _NUMBERS.fullmatch(repr((field.before, field.after))))
+        or (is_even and (field.name in _OFFSETS or getattr(field.before, "id", 0) == getattr(field.after, "id", 1)))
+        for field in change.fields
+    )
 
 
 def _framework(graph: Graph) -> str:

@@ -58,7 +58,7 @@ class Step(NamedTuple):
         overlapping = self._find_overlapping(groups)
         # Each rank may have its own parameters where the model is split.
         forward = [each for each in graph.collectives[: self.backward_end] if each.group in overlapping]
-        split = {each.scope for each in forward if self._splits(each) and (reducing or each.op != "all_to_all")}
+        split = {each.scope for each in forward if self._splits(each) and (reducing or each.op in _SUMS)}
         split = split if not gathered else set()
         direct = self._find_direct(overlapping, gathered)
         for tensor, names, scope, _ in trained:
@@ -89,7 +89,7 @@ class Step(NamedTuple):
         node = self.graph.nodes.get(name)
         return [ref.id for ref in node.inputs if ref is not None] if node is not None else []
 
-    def _find_exchanged(self, backward: Sequence[Collective]) -> tuple[Set[str], int]:
+    def _find_exchanged(self, backward: Sequence[Collective]) -> tuple[Set[str], float]:
         """Return the names of exchanged gradients, and the size of the largest tensor with unknown ones."""
         rank, after = self.rank, self.graph.collectives[self.backward_end :]
         # Only the root receives the result of some.
@@ -134,5 +134,11 @@ def _is_below(name: str, paths: Any) -> bool:
     return any(not path or f"{name}.".startswith(f"{path}.") for path in paths)
 
 
-def _size(issued: Collective) -> int:
-    return sum(math.prod(size for size in tensor.shape or () if isinstance(size, int)) for tensor in issued.tensors)
+def _size(issued: Collective) -> float:
+    """Return the elements of gradients that a message with unknown ones can have at most."""
+    if any(each.shape is None for each in issued.tensors):
+        return math.inf
+    sizes = [math.prod(size for size in each.shape or () if isinstance(size, int)) for each in issued.tensors]
+    # Compressed gradients are values of some entries, or factors of a matrix.
+    is_compressed = issued.op == "all_gather" or any(len(each.shape or ()) > 1 for each in issued.tensors)
+    return math.inf if is_compressed and sum(sizes) > 1 else sum(sizes)
