@@ -131,6 +131,12 @@ def ran(last: str, folder: Path, *options: str) -> gradir.Graph:
         ("body = body.module; step()", (), 0),
         ("body = body.module; step(reduce_each)", ("body.weight", "body.bias"), 2),
         ("body = body.module; step(sum_on_other)", ("body.weight", "body.bias", "head.weight", "head.bias"), 0),
+        # The gradient of the other part of a gathered tensor comes from other ranks.
+        (
+            "plain = body.module; body = lambda x: torch.cat(differentiable.all_gather(plain(x))); step(reduce_each)",
+            ("plain.weight", "plain.bias"),
+            2,
+        ),
         # A compressed gradient is smaller than the parameter.
         ("body = body.module; step(lambda: [reduce_each(), dist.all_reduce(body.weight.grad[:, :2].clone())])", (), 2),
         # Each rank has another part of the input that the ranks gather.

@@ -48,9 +48,9 @@ class Step(NamedTuple):
         reducing = {path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)}
         backward = [each for each in graph.collectives if each.phase == "backward"]
         # Without one of these, nothing shows that the program means to exchange gradients.
+        gathered = [*self._find_gathered(backward)]
         shown = backward if reducing else [*self._find_sums_by_hand(trained)]
-        gathered = [] if shown or rank.wrappers else [*self._find_gathered(backward)]
-        shown = shown or gathered
+        shown = shown or ([] if rank.wrappers else gathered)
         groups = {rank.groups[each.group] for each in shown if len(rank.groups[each.group]) > 1}
         known = replicas.keys() & reducing if all(each.operands for each in filter(_is_of_gradients, backward)) else ()
         wrappers = rank.wrappers.keys() - known - silent
@@ -59,13 +59,14 @@ class Step(NamedTuple):
         # Each rank may have its own parameters where the model is split.
         forward = [each for each in graph.collectives[: self.backward_end] if each.group in overlapping]
         split = {each.scope for each in forward if self._splits(each) and (reducing or each.op in _SUMS)}
-        split = split if not gathered else set()
-        direct = self._find_direct(overlapping, gathered)
+        parts = self._find_direct((name for each in gathered for name in self._list_inputs(each.node)), overlapping)
+        whole = self._find_direct((name for name, each in graph.nodes.items() if each.role == "output"), overlapping)
         for tensor, names, scope, _ in trained:
             if not exchanged.isdisjoint(names) or tensor.numel() <= largest or id(tensor) in ignored:
                 continue
-            is_own = _is_below(scope, split) or any(name in rank.local or _is_below(name, wrappers) for name in names)
-            is_meant = bool(groups) and (id(tensor) in foreign or (names[0] in direct and not is_own))
+            is_own = any(name in rank.local or _is_below(name, wrappers) for name in names)
+            is_shared = names[0] in parts or (names[0] in whole and not _is_below(scope, split))
+            is_meant = bool(groups) and (id(tensor) in foreign or (is_shared and not is_own))
             if is_meant or (rank.world > 1 and any(_is_below(name, silent) for name in names)):
                 yield names[0]
 
@@ -81,8 +82,8 @@ class Step(NamedTuple):
         forward = (each for each in self.graph.collectives if each.phase == "forward" and each.op == "all_gather")
         given = {name for each in forward for name in each.operands}
         for each in backward:
-            # gloo sums after an exchange of all with all.
-            if each.op in (*_SUMS, "all_to_all") and not given.isdisjoint(self._list_inputs(each.node)):
+            # gloo scatters parts, and sums them itself.
+            if each.op != "all_gather" and not given.isdisjoint(self._list_inputs(each.node)):
                 yield each
 
     def _list_inputs(self, name: str) -> Sequence[str]:
@@ -116,12 +117,10 @@ class Step(NamedTuple):
         made = [self.graph.nodes[name].role for name in issued.operands if name in self.graph.nodes]
         return issued.op == "all_to_all" or "function" in made
 
-    def _find_direct(self, labels: Set[str], gathered: Sequence[Collective]) -> Set[str]:
-        """Return the nodes whose gradients come from the loss, or a part, without a message in one of the groups."""
+    def _find_direct(self, starts: Iterable[str], labels: Set[str]) -> Set[str]:
+        """Return the nodes whose gradients come from other nodes without a message in one of the groups."""
         every = self.graph.collectives
         crossed = {each.node for each in every if each.phase == "backward" and each.group in labels}
-        starts = [name for each in gathered for name in self._list_inputs(each.node)]
-        starts = starts or [name for name, node in self.graph.nodes.items() if node.role == "output"]
         return {*find_reachable(starts, lambda name: () if name in crossed else self._list_inputs(name))}
 
 
