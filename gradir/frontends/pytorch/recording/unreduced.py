@@ -50,6 +50,8 @@ class Step(NamedTuple):
         # Without one of these, nothing shows that the program means to exchange gradients.
         gathered = [*self._find_gathered(backward)]
         shown = backward if reducing else [*self._find_sums_by_hand(trained)]
+        # After a gathering, the loss may be the same on all ranks.
+        outputs = [name for name, each in graph.nodes.items() if each.role == "output" and shown]
         shown = shown or ([] if rank.wrappers else gathered)
         groups = {rank.groups[each.group] for each in shown if len(rank.groups[each.group]) > 1}
         known = replicas.keys() & reducing if all(each.operands for each in filter(_is_of_gradients, backward)) else ()
@@ -60,7 +62,7 @@ class Step(NamedTuple):
         forward = [each for each in graph.collectives[: self.backward_end] if each.group in overlapping]
         split = {each.scope for each in forward if self._splits(each) and (reducing or each.op in _SUMS)}
         parts = self._find_direct((name for each in gathered for name in self._list_inputs(each.node)), overlapping)
-        whole = self._find_direct((name for name, each in graph.nodes.items() if each.role == "output"), overlapping)
+        whole = self._find_direct(outputs, overlapping)
         for tensor, names, scope, _ in trained:
             if not exchanged.isdisjoint(names) or tensor.numel() <= largest or id(tensor) in ignored:
                 continue
