@@ -142,7 +142,7 @@ class Exchanged:
 
     @property
     def sends_by_hand(self) -> bool:
-        """Whether the step sent or received messages, and no wrapper may wait for other ranks in its backward."""
+        """Whether the step sent or received messages, and no DistributedDataParallel waits in its backward."""
         every = self._exchanges.values()
         return any(each.sends_by_hand for each in every) and not any(each.wrappers for each in every)
 

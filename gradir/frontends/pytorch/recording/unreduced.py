@@ -74,10 +74,9 @@ class Step(NamedTuple):
 
     def _find_sums_by_hand(self, trained: Iterable[Owned]) -> Iterator[Collective]:
         names = {name for each in trained for name in each.names}
-        names |= {cut.names[0] for cut in self.graph.cuts if cut.names}
-        for each in self.graph.collectives:
-            if each.op in _SUMS and each.operands and (names - self.averaged).issuperset(each.operands):
-                yield each
+        names = names.union(cut.names[0] for cut in self.graph.cuts if cut.names) - self.averaged
+        sums = (each for each in self.graph.collectives if each.op in _SUMS and each.operands)
+        return (each for each in sums if names.issuperset(each.operands))
 
     def _find_gathered(self, backward: Iterable[Collective]) -> Iterator[Collective]:
         """Yield the sums of gradients of parts of a sequence that the forward gathered: each rank has other parts."""
