@@ -138,6 +138,10 @@ def test_a_module_that_exchanges_on_other_ranks_only_is_named_with_its_class() -
             ("runs no collective in the forward of bn, and others do (it is BatchNorm here and SyncNorm there)",),
         )
     ]
+    # A rank that communicates there in another group is not silent.
+    groups = {"world": (0, 1), "own": (1,)}
+    other = make_rank(1, [replace(norm, group="own")], graph=synced, world=2, groups=groups)
+    assert told(gradir.ranks([make_rank(0, [norm], graph=synced, world=2), other])) == []
     # A rank that does not run the module is another matter, which the graphs tell.
     assert told(of_ranks((synced, {}, [norm]), (graph("a"), {}, []))) == []
 

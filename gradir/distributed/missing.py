@@ -202,7 +202,9 @@ def _find_left_out(checked: Iterable[RankFile], ranks: Iterable[RankFile], graph
         most = max(count for _, _, count in sums)
         for one in members:
             if one.rank.rank in chosen:
-                forward, reduced, count = lists[id(one.collectives)].get(label, _NOTHING)
+                _, reduced, count = lists[id(one.collectives)].get(label, _NOTHING)
+                # It may communicate in another group.
+                forward = {scope for each, _, _ in lists[id(one.collectives)].values() for scope in each}
                 lines = [*_describe_silent(one, [scope for scope in scopes if scope not in forward], graphs)]
                 without = [name for name in names if name not in reduced] if count < most else []
                 lines += _describe_unreduced(graphs(one), without) if without else []
