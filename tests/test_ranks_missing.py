@@ -226,7 +226,9 @@ def test_wrappers_that_reduce_nothing_on_any_rank_before_a_step_are_named() -> N
 
     ((ranks, lines),) = found(("no_sync",), ("no_sync",))
     assert ranks == (0, 1)
-    assert lines[0] == ("the wrapper is in no_sync, and the optimizer's step changes a.weight with unreduced gradients")
+    assert lines[0] == (
+        "the optimizer steps after a backward in no_sync, which leaves the gradients of a.weight unreduced"
+    )
     # Another state of one rank explains the same.
     ((ranks, lines),) = found(("no_sync",), ())
     assert lines[0] == "the model on rank 0: no gradient is reduced in this backward (no_sync)"

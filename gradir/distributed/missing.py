@@ -28,7 +28,7 @@ _OUTSIDE, _INSIDE, _SILENT_INSIDE, _BY_HAND = "outside", "inside", "silent", "by
 _LACKS: Final[Mapping[str, str]] = {
     _OUTSIDE: "no wrapper has {}, and no collective reduces the gradients before the optimizer's step",
     _INSIDE: "the wrapper does not reduce {}, and no collective reduces the gradients before the optimizer's step",
-    _SILENT_INSIDE: "the wrapper is in no_sync, and the optimizer's step changes {} with unreduced gradients",
+    _SILENT_INSIDE: "the optimizer steps after a backward in no_sync, which leaves the gradients of {} unreduced",
     _BY_HAND: "the optimizer's step changes {}, and no collective has returned the sum of the gradients",
 }
 _ADVICE: Final[Mapping[str, str]] = {
