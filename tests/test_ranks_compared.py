@@ -13,7 +13,7 @@ from ranks_by_hand import make_rank, net, reduce
 import gradir
 from gradir.cli import main
 from gradir.distributed.simulation import Mismatch, Stuck, simulate
-from gradir.ir import Collective, Graph, Node, Rank, Source, TensorMeta
+from gradir.ir import Builder, Collective, Graph, Node, Rank, Source, TensorMeta
 
 WORLD = (0, 1, 2, 3)
 
@@ -173,6 +173,8 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
     assert [(group.ranks, group.uneven) for group in found.groups] == [(WORLD, True)]
     assert not found
     assert gradir.ranks([make_rank(0), make_rank(1), make_rank(2, graph=net(start=1)), make_rank(3)]).findings
+    # Each rank may take a part of its own.
+    assert not gradir.ranks([make_rank(rank, graph=net(start=rank % 2)) for rank in range(4)])
     paths = [tmp_path / f"{rank}.gir" for rank in range(4)]
     for rank, path in enumerate(paths):
         form, compress = (("json", None), ("msgpack", None), ("json", "gzip"), ("msgpack", "gzip"))[rank]
@@ -299,6 +301,39 @@ def test_many_unlike_ranks_are_a_short_report_unless_it_is_full(
 
 def renamed(graph: Graph, op: str) -> Iterator[tuple[str, Node]]:
     return ((node.id, replace(node, op=op) if node.op == "mul" else node) for node in graph.nodes.values())
+
+
+@pytest.mark.parametrize(
+    ("attrs", "differs"),
+    [
+        ({"needs_input_grad": (True,), "rank": 1, "splits": ((1, 2), (3, 0))}, False),
+        ({"needs_input_grad": (True,), "rank": 1, "mode": "ring", "splits": ((1, 1), (1, 1))}, True),
+        ({"needs_input_grad": (False,), "rank": 1, "splits": ((1, 1), (1, 1))}, True),
+        # An operation of torch has no number of the program.
+        ({"dim": 1}, True),
+    ],
+)
+def test_numbers_that_a_custom_function_stores_are_no_other_graph(attrs: dict[str, object], differs: bool) -> None:
+    def of(rank: int, attrs: dict[str, object]) -> Graph:
+        b = Builder()
+        meta = TensorMeta("float32", (4,))
+        b.output(b.function("exchange", [b.tensor("w", meta, role="parameter")], [meta], attrs=attrs))
+        return make_rank(rank, graph=b.build(), world=2)
+
+    usual = {"needs_input_grad": (True,), "rank": 0, "splits": ((1, 1), (1, 1))} if len(attrs) > 1 else {"dim": 0}
+    assert bool(gradir.ranks([of(0, usual), of(1, attrs)]).findings) is differs
+
+
+def test_ranks_that_send_to_each_other_by_hand_may_have_other_graphs() -> None:
+    def of(*issued: Collective) -> gradir.Ranks:
+        each = (make_rank(rank, [one], graph=net(branch=not rank), world=2) for rank, one in enumerate(issued))
+        return gradir.ranks(each)
+
+    summed = Collective("forward", "all_reduce", "world")
+    assert [finding.kind for finding in of(summed, summed).findings] == ["graphs", "cuts"]
+    sent = of(Collective("forward", "send", "world", 1), Collective("forward", "recv", "world", 0))
+    assert not sent
+    assert [group.ranks for group in sent.groups] == [(0,), (1,)]
 
 
 def test_a_message_to_a_rank_without_a_file_is_not_reported_to_be_lost() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 from ranks_by_hand import make_rank
 
@@ -137,6 +138,10 @@ def test_a_module_that_exchanges_on_other_ranks_only_is_named_with_its_class() -
             ("runs no collective in the forward of bn, and others do (it is BatchNorm here and SyncNorm there)",),
         )
     ]
+    # A rank that communicates there in another group is not silent.
+    groups = {"world": (0, 1), "own": (1,)}
+    other = make_rank(1, [replace(norm, group="own")], graph=synced, world=2, groups=groups)
+    assert told(gradir.ranks([make_rank(0, [norm], graph=synced, world=2), other])) == []
     # A rank that does not run the module is another matter, which the graphs tell.
     assert told(of_ranks((synced, {}, [norm]), (graph("a"), {}, []))) == []
 
@@ -163,6 +168,80 @@ def test_parameters_whose_gradients_no_rank_exchanges_are_named_where_several_ra
     ((_, lines),) = told(found(("head.weight",), ("head.weight",), path="head"))
     assert lines[0].startswith("the wrapper does not reduce head.weight, and")
     assert "added, replaced or unfrozen after it was created" in lines[-1]
+
+
+def unreduced(*values: int | None, issued: Collective | None = None) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
+    """Return the findings about ranks with these values of a parameter that no collective reduces."""
+    groups = {"world": tuple(range(len(values)))}
+    return told(
+        gradir.ranks(
+            make_rank(
+                rank,
+                (reduced("a"), *([] if issued is None else [issued])),
+                graph=graph("a", "head"),
+                world=len(values),
+                groups=groups,
+                unreduced=("head.weight",),
+                values={} if value is None else {"head.weight": value},
+            )
+            for rank, value in enumerate(values)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "ranks"),
+    [
+        ((5, 5), [(0, 1)]),
+        ((5, 5, 7, 7), [(0, 1, 2, 3)]),
+        # Each rank may have a part of the weight, or nothing is known of the values.
+        ((5, 6), []),
+        ((5, 5, 7), []),
+        ((None, None), []),
+    ],
+)
+def test_a_program_without_wrappers_lacks_the_sum_of_equal_parameters_only(
+    values: tuple[int | None, ...], ranks: list[tuple[int, ...]]
+) -> None:
+    assert [each for each, _ in unreduced(*values)] == ranks
+
+
+@pytest.mark.parametrize(
+    ("op", "peer", "line"),
+    [
+        ("reduce", 0, "forward reduce on world with 0 gives the sum to one rank only"),
+        ("all_reduce", None, "forward all_reduce on world sums a copy, which is not copied back"),
+    ],
+)
+def test_the_message_that_returns_no_sum_is_named(op: str, peer: int | None, line: str) -> None:
+    ((_, lines),) = unreduced(5, 5, issued=Collective("forward", op, "world", peer, operands=("head.weight",)))
+    assert line in lines
+
+
+def test_wrappers_that_reduce_nothing_on_any_rank_before_a_step_are_named() -> None:
+    def found(*states: tuple[str, ...]) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
+        names = [("a.weight",) if state else () for state in states]
+        each = ({"wrappers": {"": state}, "unreduced": name} for state, name in zip(states, names, strict=True))
+        return told(gradir.ranks(make_rank(rank, graph=graph("a"), world=2, **more) for rank, more in enumerate(each)))
+
+    ((ranks, lines),) = found(("no_sync",), ("no_sync",))
+    assert ranks == (0, 1)
+    assert lines[0] == (
+        "the optimizer steps after a backward in no_sync, which leaves the gradients of a.weight unreduced"
+    )
+    # Another state of one rank explains the same.
+    ((ranks, lines),) = found(("no_sync",), ())
+    assert lines[0] == "the model on rank 0: no gradient is reduced in this backward (no_sync)"
+
+
+def test_a_parameter_of_another_shape_on_each_rank_is_no_copy() -> None:
+    def head(rank: int, size: int) -> Graph:
+        b = Builder()
+        b.output(b.function("mm", [b.tensor("w", TensorMeta("float32", (size,)), role="parameter")], [META]))
+        record = Rank(rank, 2, groups={"world": (0, 1)}, wrappers={"body": ()}, unreduced=("w",))
+        return replace(b.build(), rank=record)
+
+    assert [bool(told(gradir.ranks([head(0, 4), head(1, size)]))) for size in (4, 5)] == [True, False]
 
 
 def test_a_parameter_that_others_reduce_is_named_with_the_reason() -> None:

@@ -25,6 +25,7 @@ if not distributed.is_available():
 SCRIPT = """\
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook as compress
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -65,8 +66,25 @@ def wrapped(change):
     return body
 
 
+def reduce_every():
+    for parameter in every:
+        dist.all_reduce(parameter.grad)
+
+
+def sum_on_other():
+    for parameter in every:
+        dist.reduce(parameter.grad, 1)
+
+
 def reduce_flat():
-    dist.all_reduce(torch.cat([parameter.grad.flatten() for parameter in head.parameters()]))
+    flat = torch.cat([parameter.grad.flatten() for parameter in head.parameters()])
+    dist.all_reduce(flat)
+    return flat
+
+
+def reduce_and_copy():
+    head.weight.grad.copy_(reduce_flat()[:8].view(2, 4))
+    head.bias.grad = torch.ones(2)
 
 
 """
@@ -100,12 +118,37 @@ def ran(last: str, folder: Path, *options: str) -> gradir.Graph:
         ("step()", ("head.weight", "head.bias"), 0),
         ("step(step=by_hand)", ("head.weight", "head.bias"), 0),
         ("step(reduce_each)", (), 2),
-        ("step(reduce_flat)", (), 1),
+        ("step(reduce_flat)", ("head.weight", "head.bias"), 1),
+        ("step(reduce_and_copy)", (), 1),
+        ("step(reduce_flat, step=by_hand)", (), 1),
         # No step shows which parameters are trained.
         ("step(step=lambda: None); step()", (), 0),
         ("head.requires_grad_(False); step()", (), 0),
         ("optimizer.param_groups[0]['params'] = [*body.parameters()]; step()", (), 0),
-        ("body.require_backward_grad_sync = False; step()", (), 0),
+        ("body.require_backward_grad_sync = False; step()", ("body.module.weight", "body.module.bias"), 0),
+        ("body.require_backward_grad_sync = False; step(reduce_every)", (), 4),
+        # Without a wrapper, the gradients that the program sums show what it means to sum.
+        ("body = body.module; step()", (), 0),
+        ("body = body.module; step(reduce_each)", ("body.weight", "body.bias"), 2),
+        ("body = body.module; step(sum_on_other)", ("body.weight", "body.bias", "head.weight", "head.bias"), 0),
+        # The gradient of the other part of a gathered tensor comes from other ranks.
+        (
+            "plain = body.module; body = lambda x: torch.cat(differentiable.all_gather(plain(x))); step(reduce_each)",
+            ("plain.weight", "plain.bias"),
+            2,
+        ),
+        # A compressed gradient is smaller than the parameter.
+        ("body = body.module; step(lambda: [reduce_each(), dist.all_reduce(body.weight.grad[:, :2].clone())])", (), 2),
+        # Each rank has another part of the input that the ranks gather.
+        (
+            "plain = body.module; body = lambda x: torch.cat(differentiable.all_gather(plain(x))); step()",
+            ("plain.weight", "plain.bias"),
+            0,
+        ),
+        # An operation before the messages is no copy.
+        ("body = body.module; step(lambda: (torch.ones(2) * 2, reduce_every()))", (), 4),
+        # The gradients of these passed through a message.
+        ("plain = body.module; body = lambda x: differentiable.all_reduce(plain(x)); step(reduce_each)", (), 2),
         # A wrapper reduces what it was made with.
         ("wrapped(inner.requires_grad_); step(reduce_each)", ("body.module.0.weight", "body.module.0.bias"), 2),
         (
@@ -236,6 +279,48 @@ def test_no_size_is_recorded_behind_integers_that_a_dry_step_does_not_receive(
 ) -> None:
     told = [str(each.tensors[0]) for each in ran(PADDED, folder, *options).collectives]
     assert (shape in told, told[-1]) == (True, "float32[16]")
+
+
+PIPED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+stage = nn.Linear(3, 3)
+{wrap}
+optimizer = torch.optim.SGD(stage.parameters(), 0.1)
+x, gradient = torch.ones(2, 3), torch.ones(2, 3)
+dist.recv(x, 1)
+outputs = [stage(x), stage(x)]
+for y in outputs:
+    dist.recv(gradient, 1)
+    y.backward(gradient)
+print("received", gradient.sum().item())
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrap", "options", "received"),
+    [
+        # torch's group leaves the tensor as it is, and a captured step fills it with zeros.
+        ("", (), "received 6.0"),
+        ("", ("--dry",), ""),
+        ("stage = nn.parallel.DistributedDataParallel(stage)", (), ""),
+    ],
+)
+def test_a_stage_by_hand_runs_all_microbatches_of_its_step(
+    wrap: str, options: tuple[str, ...], received: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "train.py").write_text(PIPED.format(wrap=wrap))
+    assert main(["run", "-o", "run.{rank}.gir", *options, "train.py"]) == 0
+    assert capsys.readouterr().out.strip() == received
+    rank = gradir.load(folder / "run.0.gir").rank
+    assert rank is not None
+    # A second backward before the step looks like accumulation.
+    assert rank.accumulates is not bool(received)
 
 
 OBJECTS = """

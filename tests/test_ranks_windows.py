@@ -9,7 +9,7 @@ import ranks_by_hand
 from msgspec.structs import replace
 
 import gradir
-from gradir.ir import Collective, Graph, TensorMeta
+from gradir.ir import Collective, Graph, Source, TensorMeta
 
 REDUCE = Collective("backward", "all_reduce", "world", tensors=(TensorMeta("float32", (4,)),))
 BROADCAST = Collective("forward", "broadcast", "world", 0, tensors=(TensorMeta("float32", (2,)),))
@@ -94,6 +94,16 @@ def test_a_collective_outside_steps_may_follow_the_capture(
     assert [finding.kind for finding in found.findings if "hang" in finding.kind] == kinds
 
 
+@pytest.mark.parametrize(("lines", "kind"), [((7,), "hang"), ((8,), "may hang"), ((7, 7), "hang"), ((), "may hang")])
+def test_a_rank_that_ran_the_line_on_another_group_does_not_run_it_again(lines: Sequence[int], kind: str) -> None:
+    def at(line: int, group: str) -> Collective:
+        return replace(METRIC, group=group, source=Source("train.py", line))
+
+    waiting = ranked(0, [at(7, "tp")], groups={"tp": (0, 1)})
+    found = gradir.ranks([waiting, ranked(1, [at(line, "dp") for line in lines], groups={"tp": (0, 1), "dp": (1,)})])
+    assert [finding.kind for finding in found.findings if "hang" in finding.kind] == [kind]
+
+
 @pytest.mark.parametrize(("stage", "kinds"), [(None, ["may hang"]), (0, ["hang"])])
 def test_a_message_that_a_schedule_does_not_receive_hangs_its_sender(stage: int | None, kinds: list[str]) -> None:
     # A step by hand ends at its backward, and a schedule runs on.
@@ -103,7 +113,9 @@ def test_a_message_that_a_schedule_does_not_receive_hangs_its_sender(stage: int 
     assert [finding.kind for finding in found.findings] == kinds
 
 
-@pytest.mark.parametrize(("stopped", "kinds"), [("waits", ["hang"]), ("ends", ["hang"]), ("left", []), ("", [])])
+@pytest.mark.parametrize(
+    ("stopped", "kinds"), [("waits", ["hang"]), ("ends", ["hang"]), ("left", []), ("", ["may hang"])]
+)
 def test_a_message_that_a_rank_waits_for_comes_from_no_rank_that_is_over(stopped: str, kinds: list[str]) -> None:
     # The other is in the message before, which a step by hand may begin with.
     one, two = replace(SEND, op="recv"), replace(SEND, op="recv", peer=0)

@@ -189,7 +189,6 @@ def choose_ranks(first: Rank, parameters: Iterable[tuple[Sequence[object] | None
 
 
 def _find_uneven(size: int, parts: int) -> set[int]:
-    """Return the places at which the sizes of shards change: from full to smaller, and to none."""
     if not size or size % parts == 0:
         return set()
     full = size // -(-size // parts)

@@ -135,7 +135,6 @@ def _split_arguments(options: argparse.Namespace) -> Script:
 
 
 def _end(status: int) -> None:
-    """Flush the output and end the process at once, even if other threads wait."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
@@ -192,7 +191,6 @@ class _Run:
         return 0
 
     def _finish(self, *, is_failure: bool) -> bool:
-        """Write the collectives up to the end of the script; return whether the command is done."""
         from pathlib import Path
 
         whole = next(filter(None, (each.finish() for each in self._seeing.values())), None)
@@ -316,7 +314,6 @@ class _Run:
         return graph
 
     def _write_step(self, graph: Graph) -> None:
-        """Write the file again with the collectives up to the optimizer's step, and end the script."""
         self._save(graph)
         raise SystemExit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
@@ -33,7 +34,10 @@ _SIZES: Final = (
     *map("attrs.{}".format, ("*size", "*sizes", "*stride", "*strides", "*numel", "end", "length", "pad")),
 )
 """The changes that only follow from the sizes of a rank's shards."""
+_OFFSETS: Final = ("attrs.index", "attrs.start")
 
+_NUMBERS: Final = re.compile(r"[-0-9, ()]*")
+_Stage = int | bytes | None
 _FEW: Final = 4
 _MOST_NODES: Final = 60_000
 """The nodes of distinct graphs to read, which takes a second and some tens of megabytes."""
@@ -58,14 +62,16 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
     firsts: list[RankFile] = []
     different: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     # The largest group of each stage, and its graph, since the stages of a pipeline always differ.
-    usual: dict[int | None, tuple[int, Graph]] = {}
-    unreached: dict[int | None, dict[int, tuple[str, ...]]] = defaultdict(dict)
+    usual: dict[_Stage, tuple[int, Graph]] = {}
+    unreached: dict[_Stage, dict[int, tuple[str, ...]]] = defaultdict(dict)
     compared: list[RankFile] = []
     skipped: list[list[RankFile]] = []
     read_nodes = 0
     by_graph = group_by_key(((one.rank.stage, one.digest), one) for one in ranks if not one.rank.stopped)
+    is_even = len({*map(len, by_graph.values())}) == 1
     for members in sorted(by_graph.values(), key=lambda members: (-len(members), members[0].rank.rank)):
-        stage = members[0].rank.stage
+        # A program that sends by hand may have other stages too.
+        stage = members[0].digest if members[0].sends_by_hand else members[0].rank.stage
         if stage in usual and len(groups) >= _FEW and read_nodes > _MOST_NODES:
             skipped.append(members)
             continue
@@ -81,7 +87,7 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
             firsts.append(members[0])
             continue
         place, largest = usual[stage]
-        lines, sizes = _differences(largest, graph)
+        lines, sizes = _differences(largest, graph, is_even=is_even)
         if lines:
             groups.append(group)
             firsts.append(members[0])
@@ -90,8 +96,8 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
             joined = tuple(sorted({*groups[place].ranks, *group.ranks}))
             groups[place] = replace(groups[place], ranks=joined, uneven=groups[place].uneven or sizes)
     if skipped:
-        line = f"{pluralize(len(skipped), 'graph')} more, not compared in detail, since there are so many"
-        different[line,] = [one.rank.rank for members in skipped for one in members]
+        more = (f"{pluralize(len(skipped), 'graph')} more, not compared in detail, since there are so many",)
+        different[more] = [one.rank.rank for members in skipped for one in members]
     findings = [Finding("graphs", tuple(sorted(numbers)), lines) for lines, numbers in different.items()]
     compared.sort(key=lambda one: one.rank.rank)
     unaligned = find_unaligned(ranks)
@@ -99,13 +105,12 @@ def compare_ranks(sources: Iterable[object]) -> Ranks:
         ranks, compared, is_sample=len(ranks) < world, is_aligned=not unaligned
     )
     on_all, on_some = _compare_unreached(unreached.values())
-    numbers = tuple(one.rank.rank for one in ranks)
     # A process that recorded its collectives names its backend, even if it exchanged nothing.
     recorded = any(one.rank.backend or one.collectives for one in ranks)
     stops = ((CUT_OFF if one.rank.rank in cut_off else one.rank.stopped, one.rank.rank) for one in ranks)
     stopped = {why: tuple(each) for why, each in group_by_key(stops).items() if why}
-    findings = [*problems, *findings, *on_some]
-    found = Ranks(world, numbers, tuple(groups), tuple(findings), outcome.done, on_all, recorded, stopped, unaligned)
+    numbers, every = tuple(one.rank.rank for one in ranks), (*problems, *findings, *on_some)
+    found = Ranks(world, numbers, tuple(groups), every, outcome.done, on_all, recorded, stopped, unaligned)
     return found.with_files(lambda: tuple(map(graph_in, firsts)), (ranks, outcome))
 
 
@@ -124,7 +129,6 @@ def _group(members: Sequence[RankFile], graph: Graph) -> Group:
 
 
 def _compare_unreached(unreached: Iterable[Mapping[int, Sequence[str]]]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
-    """Return the parameters without a gradient on all ranks of a stage, and findings about those on some."""
     on_all: list[str] = []
     names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for by_rank in unreached:
@@ -260,7 +264,6 @@ def _describe_issued(issued: Mapping[int, Collective], made: Mapping[int, str] =
 
 
 def _find_differing_values(ranks: Sequence[RankFile]) -> Iterator[Finding]:
-    """Yield parameters with different values on ranks that sum their gradients."""
     # Groups of one label mostly do the same, so collect by label and names the ranks that differ and those that agree.
     found: defaultdict[tuple[str, tuple[str, ...]], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for (label, _), members in group_members(one for one in ranks if one.rank.values).items():
@@ -284,7 +287,6 @@ def _find_differing_values(ranks: Sequence[RankFile]) -> Iterator[Finding]:
 
 
 def _find_summed(label: str, ranks: Sequence[RankFile]) -> Sequence[str]:
-    """Return the parameters whose gradients a group sums, if any values differ."""
     if all(one.rank.values == ranks[0].rank.values for one in ranks):
         return ()
     programs = {id(one.collectives): one for one in ranks}.values()
@@ -300,10 +302,11 @@ def _join_operands(issued: Collective) -> str:
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:
+def _differences(usual: Graph, other: Graph, *, is_even: bool) -> tuple[tuple[str, ...], bool]:
     """Return a line for each difference of a graph from the usual one, and whether they differ in sizes only."""
     found = compare(usual, other)
-    changes = ignore_fields(found, _SIZES).changes
+    every = ignore_fields(found, _SIZES).changes
+    changes = [each for each in every if not _follows_from_rank(each, usual, is_even=is_even)]
     made = [_framework(usual), _framework(other)]
     by = [f"is made by {made[1] or 'no known framework'}, not by {made[0] or 'one'}"] if made[0] != made[1] else []
     if not changes and not by:
@@ -317,6 +320,17 @@ def _differences(usual: Graph, other: Graph) -> tuple[tuple[str, ...], bool]:
     more = len(texts) - _MOST
     rest = [f"and {pluralize(more, 'difference')} more"] if more > 0 else []
     return (*texts[:_MOST], *rest), False
+
+
+def _follows_from_rank(change: Change, graph: Graph, *, is_even: bool) -> bool:
+    """Return whether a change may follow from the number of a rank, if ``is_even`` also the part that it takes."""
+    node = graph.nodes.get(change.old_id or change.id)
+    is_custom = node is not None and "needs_input_grad" in node.attrs
+    return change.kind == "changed" and all(
+        (is_custom and field.path[0] == "attrs" and _NUMBERS.fullmatch(repr((field.before, field.after))))
+        or (is_even and (field.name in _OFFSETS or getattr(field.before, "id", 0) == getattr(field.after, "id", 1)))
+        for field in change.fields
+    )
 
 
 def _framework(graph: Graph) -> str:
@@ -337,7 +351,6 @@ def _size(graph: Graph, path: str, counts: Mapping[str, int]) -> str:
 
 
 def _find_absent(usual: Mapping[str, int], other: Mapping[str, int]) -> Iterator[str]:
-    """Yield the outermost modules whose operations another graph lacks."""
     for path, count in usual.items():
         above = path.rpartition(".")[0]
         if path and count and not other.get(path) and (not above or other.get(above)):

@@ -173,7 +173,6 @@ def _check_stages(ranks: Sequence[RankFile]) -> None:
 
 
 def _first_pipeline(channels: Sequence[Channel]) -> tuple[set[int], set[int]]:
-    """Return the ranks that are connected to the lowest rank, and the others."""
     neighbours: defaultdict[int, set[int]] = defaultdict(set)
     for channel in channels:
         neighbours[channel.sender].add(channel.receiver)
@@ -241,7 +240,6 @@ def _pair_nodes(outputs: Sequence[Node], leaves: Sequence[Node]) -> list[tuple[N
 
 
 def _sort_ranks(links: Sequence[Link]) -> list[int]:
-    """Return the ranks, each after the ranks that it receives from."""
     sorter: TopologicalSorter[int] = TopologicalSorter()
     for link in links:
         sorter.add(link.channel.receiver, link.channel.sender)

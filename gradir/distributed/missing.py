@@ -8,9 +8,9 @@ from typing import Final
 
 from gradir.distributed.model import Finding
 from gradir.distributed.reading import RankFile, graph_in, group_members
-from gradir.distributed.simulation import POINT_TO_POINT
+from gradir.distributed.simulation import POINT_TO_POINT, ROOTED
 from gradir.distributed.windows import NO_SYNC, UNFINISHED
-from gradir.distributed.words import span
+from gradir.distributed.words import describe_collective, span
 from gradir.ir import Graph, Node
 from gradir.ir.memo import Memo, group_by_key
 from gradir.ir.text import pluralize
@@ -24,6 +24,19 @@ _STATES: Final[Mapping[str, str]] = {
     _UNCALLED: "no gradient is reduced, since its own forward was not called, only that of a module in it",
     "unused": "the ranks exchange which gradients are to come",
 }
+_OUTSIDE, _INSIDE, _SILENT_INSIDE, _BY_HAND = "outside", "inside", "silent", "by hand"
+_LACKS: Final[Mapping[str, str]] = {
+    _OUTSIDE: "no wrapper has {}, and no collective reduces the gradients before the optimizer's step",
+    _INSIDE: "the wrapper does not reduce {}, and no collective reduces the gradients before the optimizer's step",
+    _SILENT_INSIDE: "the optimizer steps after a backward in no_sync, which leaves the gradients of {} unreduced",
+    _BY_HAND: "the optimizer's step changes {}, and no collective has returned the sum of the gradients",
+}
+_ADVICE: Final[Mapping[str, str]] = {
+    _OUTSIDE: "these copies part: wrap the module that has them, or reduce their gradients",
+    _INSIDE: "these copies part: they were added, replaced or unfrozen after it was created: wrap the model after that",
+    _SILENT_INSIDE: "run the last forward and backward before each step with synchronization",
+    _BY_HAND: "these copies part: reduce the gradients on all ranks before the step",
+}
 _State = tuple[str, ...] | None
 _MOST: Final = 4
 
@@ -35,7 +48,7 @@ def find_missing(ranks: Sequence[RankFile], *, is_aligned: bool = True) -> Itera
     for finding in (*_find_unfinished(ranks, graphs), *_find_other_states(ranks, graphs)):
         known.update(finding.ranks)
         yield finding
-    yield from _find_unreduced(ranks, graphs)
+    yield from _find_unreduced(ranks, graphs, known)
     # A rank with a known reason cannot reduce all gradients, and a rank that accumulates may reduce them later.
     checked = (one for one in ranks if one.rank.rank not in known and not one.rank.accumulates)
     yield from _find_left_out(checked if is_aligned else (), ranks, graphs)
@@ -100,29 +113,44 @@ def _find_unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Fin
         yield Finding("missing", tuple(one.rank.rank for one in members), tuple(lines))
 
 
-def _find_unreduced(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
+def _find_unreduced(ranks: Sequence[RankFile], graphs: _Graphs, known: Collection[int]) -> Iterator[Finding]:
     by_name = group_by_key((name, one) for one in ranks for name in one.rank.unreduced)
-    names_of: defaultdict[tuple[tuple[int, ...], bool], list[str]] = defaultdict(list)
+    names_of: defaultdict[tuple[tuple[int, ...], str], list[str]] = defaultdict(list)
     for name, members in by_name.items():
-        # A parameter that only one rank has needs no reduction.
-        if len(members) > 1:
-            is_inside = _is_in_any(name, members[0].rank.wrappers)
-            names_of[tuple(one.rank.rank for one in members), is_inside].append(name)
-    for (numbers, is_inside), names in names_of.items():
-        graph = graphs(by_name[names[0]][0])
+        wrappers = members[0].rank.wrappers
+        states = [words for path, words in wrappers.items() if _is_in_any(name, [path])]
+        place = _INSIDE if states else _OUTSIDE if wrappers else _BY_HAND
+        place = _SILENT_INSIDE if any(NO_SYNC in words for words in states) else place
+        numbers = tuple(one.rank.rank for one in members)
+        owners = [one for one in ranks if name in graphs(one).nodes or name in one.rank.unreduced]
+        if _are_copies(name, owners, graphs, place) and not (place == _SILENT_INSIDE and {*numbers}.issubset(known)):
+            names_of[numbers, place].append(name)
+    for (numbers, place), names in names_of.items():
+        first = by_name[names[0]][0]
         modules = dict.fromkeys(name.rpartition(".")[0] for name in names)
-        places = [f"{path} ({place})" for path in modules if path and (place := module_line(graph, path))]
-        lacks = "the wrapper does not reduce" if is_inside else "no wrapper has"
-        lines = [f"{lacks} {join_names(names)}, and no collective reduces the gradients before the optimizer's step"]
+        places = [f"{path} ({line})" for path in modules if path and (line := module_line(graphs(first), path))]
+        lines = [_LACKS[place].format(join_names(names))]
         lines += [f"used in {join_names(places)}"] if places else []
-        added = "they were added, replaced or unfrozen after it was created: wrap the model after that"
-        wrapped = "wrap the module that has them, or reduce their gradients"
-        lines.append(f"these copies part: {added if is_inside else wrapped}")
-        yield Finding("missing", numbers, tuple(lines))
+        sums = (each for each in first.collectives if each.phase == "forward" and each.op in ("all_reduce", "reduce"))
+        issued = next((each for each in sums if names[0] in each.operands), None)
+        if issued is not None:
+            only = "gives the sum to one rank only" if issued.op in ROOTED else "sums a copy, which is not copied back"
+            lines.append(f"{describe_collective(issued)} {only}")
+        yield Finding("missing", numbers, (*lines, _ADVICE[place]))
+
+
+def _are_copies(name: str, owners: Sequence[RankFile], graphs: _Graphs, place: str) -> bool:
+    """Return whether ranks have copies of a parameter, and not parts of it or parameters of their own."""
+    if len(owners) == 1 or place in (_SILENT_INSIDE, _INSIDE):
+        return len(owners) > 1
+    values = Counter(one.rank.values.get(name) for one in owners)
+    nodes = (graphs(one).nodes.get(name) for one in owners)
+    shapes = {tensor.shape for node in nodes if node is not None for tensor in node.outputs}
+    # Nothing but equal values shows which parameters a program without wrappers has on several ranks.
+    return len(shapes) <= 1 and (place == _OUTSIDE or (None not in values and min(values.values()) > 1))
 
 
 def _find_other_states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
-    """Find wrappers with different states, wrappers that some ranks lack, and wrappers that were not called."""
     for members in group_by_key((one.rank.stage, one) for one in ranks).values():
         paths_of: defaultdict[tuple[tuple[_State, tuple[int, ...]], ...], list[str]] = defaultdict(list)
         for path in dict.fromkeys(path for one in members for path in one.rank.wrappers):
@@ -174,7 +202,9 @@ def _find_left_out(checked: Iterable[RankFile], ranks: Iterable[RankFile], graph
         most = max(count for _, _, count in sums)
         for one in members:
             if one.rank.rank in chosen:
-                forward, reduced, count = lists[id(one.collectives)].get(label, _NOTHING)
+                _, reduced, count = lists[id(one.collectives)].get(label, _NOTHING)
+                # It may communicate in another group.
+                forward = {scope for each, _, _ in lists[id(one.collectives)].values() for scope in each}
                 lines = [*_describe_silent(one, [scope for scope in scopes if scope not in forward], graphs)]
                 without = [name for name in names if name not in reduced] if count < most else []
                 lines += _describe_unreduced(graphs(one), without) if without else []

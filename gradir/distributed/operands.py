@@ -66,7 +66,6 @@ def find_swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
 
 
 def _list_issued(label: str, program: Iterable[Collective], known: Mapping[str, int]) -> _Issued:
-    """Return the collectives of a group with the numbers of their tensors."""
     found: _Issued = []
     for each in program:
         if each.group == label and each.op not in POINT_TO_POINT:
@@ -87,7 +86,6 @@ def _find_swaps(some: _Issued, others: _Issued) -> Iterator[tuple[Collective, Co
 def _find_first_difference(
     issued: Iterable[Collective], graphs: Sequence[Graph], numbers: Sequence[Mapping[str, int]]
 ) -> Sequence[str]:
-    """Return the first two nodes that differ among those that two collectives depend on, if any."""
     first, second = numbers
     operands = [filter(known.__contains__, each.operands) for known, each in zip(numbers, issued, strict=True)]
     tensors = next(([a, b] for a, b in zip(*operands, strict=False) if first[a] != second[b]), [])

@@ -18,7 +18,7 @@ from msgspec.structs import astuple, replace
 from gradir import files
 from gradir.codecs.codec import decode, encode
 from gradir.codecs.rank_parts import RankParts, RankSplitter, number_collectives
-from gradir.distributed.simulation import Key
+from gradir.distributed.simulation import POINT_TO_POINT, Key
 from gradir.errors import GradirError
 from gradir.gcpause import pause_gc
 from gradir.ir import Collective, Graph, Rank
@@ -126,6 +126,11 @@ class RankFile(NamedTuple):
     rank: Rank
     digest: bytes
     collectives: Program
+
+    @property
+    def sends_by_hand(self) -> bool:
+        """Whether the rank sends or receives messages of single ranks without a schedule."""
+        return self.rank.stage is None and any(each.op in POINT_TO_POINT for each, _ in self.collectives.kinds())
 
 
 def read_ranks(sources: Iterable[object]) -> list[RankFile]:

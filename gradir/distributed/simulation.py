@@ -187,7 +187,6 @@ class _Run:
         return ()
 
     def _reason(self, key: Key, arrived: Mapping[int, Collective]) -> str:
-        """Return the reason why collectives do not fit, or an empty text."""
         first = next(iter(arrived.values()))
         # Ranks with equal lists have the same objects.
         others = {id(issued): issued for issued in arrived.values()}.values()
@@ -211,7 +210,6 @@ class _Run:
             self._add_mixed(kind, dict(arrived), {rank: self._places[rank] for rank in arrived})
 
     def _are_elsewhere(self, arrived: Mapping[int, Collective]) -> bool:
-        """Return whether ranks execute the same lines in another order."""
         by_line = {_line_of(issued): rank for rank, issued in arrived.items()}
         if len(by_line) == 1 or None in by_line:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import Final
@@ -54,15 +55,23 @@ def find_open_ranks(ranks: Sequence[RankFile], outcome: Outcome) -> Mapping[int,
 def _find_awaited(ranks: Iterable[RankFile], stuck: Stuck, places: Mapping[int, int]) -> Set[int]:
     """Return the ranks that others wait for in a collective of the step, or would wait for next."""
     labels: dict[tuple[int, int], set[str]] = {}
+    programs = {one.rank.rank: id(one.collectives) for one in ranks}
+    by_list = {id(one.collectives): one.collectives for one in ranks}
+    lines = {key: Counter(issued.source for issued in program) for key, program in by_list.items()}
     found: set[int] = set()
     for one in ranks:
         if one.rank.rank in stuck.first:
-            place = places[one.rank.rank]
+            place, issued = places[one.rank.rank], stuck.waiting[one.rank.rank]
             rest = islice(one.collectives, place, None)
             key = id(one.collectives), place
             if key not in labels:
-                labels[key] = {issued.group for issued in rest if not _may_follow(issued)}
+                labels[key] = {each.group for each in rest if not _may_follow(each)}
             found.update(member for label in labels[key] for member in one.rank.groups[label])
+            # A rank that ran this line as often, on another group, does not run it again in this step.
+            if issued.source is not None and issued.op not in POINT_TO_POINT:
+                often = lines[key[0]][issued.source]
+                awaited = stuck.first[one.rank.rank]
+                found.update(other for other in awaited if lines[programs[other]][issued.source] >= often)
     return found
 
 
@@ -77,9 +86,14 @@ def find_late_ranks(ranks: Iterable[RankFile]) -> set[int]:
     """Return the ranks that wait for communication after the captured steps of the others.
 
     The last message of a rank without a graph belongs to the rest of the step or to the next step. In a schedule, the
-    files of all ranks have that step.
+    files of all ranks have that step, and so has that of a rank that sends in its step by hand.
     """
     found = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
     last = {one.rank.rank: one.collectives[-1] for one in ranks if one.rank.stopped and one.collectives}
-    by_hand = {one.rank.rank for one in ranks if one.rank.stage is None}
-    return found | {rank for rank, issued in last.items() if issued.op in POINT_TO_POINT and rank in by_hand}
+    by_hand = {one.rank.rank: one.rank.groups for one in ranks if one.rank.stage is None}
+    whole = {one.rank.rank for one in ranks if one.sends_by_hand and not one.rank.stopped}
+    for rank, issued in last.items():
+        if issued.op in POINT_TO_POINT and rank in by_hand:
+            peer = by_hand[rank][issued.group][issued.peer or 0]
+            found.update({rank} if issued.op == "send" or peer not in whole else ())
+    return found

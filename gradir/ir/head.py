@@ -146,5 +146,5 @@ def find_summed_parameters(issued: Collective, wrappers: Mapping[str, tuple[str,
     is_hooked = last != issued.node and any(
         state.startswith("hook:") for states in wrappers.values() for state in states
     )
-    is_sum = issued.op == "all_reduce" and issued.reduce in ("", "avg", "premul_sum", "sum")
+    is_sum = issued.op in ("all_reduce", "reduce") and issued.reduce in ("", "avg", "premul_sum", "sum")
     return (issued.operands or (last,) * is_hooked) if is_sum else ()

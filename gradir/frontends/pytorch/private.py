@@ -301,6 +301,7 @@ _word(f"{DDP}:ddp_weakref", "to find the model of a static graph", _CHANGED)
 _STATE_OF: Final = ("to find out whether a wrapper reduces gradients", "it is not reported")
 DDP_SYNCS: Final = _word(f"{DDP}:require_backward_grad_sync", *_STATE_OF)
 DDP_IGNORES: Final = _word(f"{DDP}:parameters_to_ignore", *_STATE_OF)
+DDP_PARAMETERS: Final = _word(f"{DDP}:_module_parameters", *_STATE_OF)
 DDP_HOOKS: Final = _word(f"{DDP}:_comm_hooks", *_STATE_OF)
 DDP_FINISHED: Final = _word("torch.distributed.Reducer._check_reducer_finalized", *_STATE_OF)
 # torch 2.5 has these in torch.distributed._composable.fsdp.

@@ -89,7 +89,6 @@ class Operands:
             self._written[storage].add(each)
 
     def _find_whole(self, tensor: torch.Tensor) -> Iterable[torch.Tensor]:
-        """Return the parameters of whose gradients a tensor consists."""
         found = self._written.get(storage_of(tensor))
         return found.parameters.values() if found is not None and found.elements == tensor.numel() else ()
 
@@ -262,6 +261,5 @@ class Parts:
 
 
 def _find_sharded(frame: FrameType) -> Sequence[Any]:
-    """Return the records of `fully_shard` for the parameters that a frame gathers or reduces."""
     parameters = (each.f_locals.get(private.FSDP_PARAMETERS) for each in frames_of(frame, private.FSDP))
     return next(filter(None, parameters), ())

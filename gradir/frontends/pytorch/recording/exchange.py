@@ -126,6 +126,11 @@ class Exchange:
         return False
 
     @property
+    def sends_by_hand(self) -> bool:
+        """Whether the program itself sends or receives messages of single ranks."""
+        return any(message.collective.op in _POINT_TO_POINT for message in self._messages)
+
+    @property
     def has_joined(self) -> bool:
         """Whether the process has no more data, and only shadows the collectives of the others."""
         return any(message.is_shadow for message in self._messages)
@@ -240,6 +245,8 @@ class ExchangeMode(DispatchMode):
                 exchange.operands.record_copy(given, tensors_in(result), owned)
             return result
         arguments = dict(name_arguments(signature_of(func).names, args, kwargs or {}))
+        if exchange.until is not None:
+            exchange.until.written.update(map(storage_of, tensors_in(args)))
         group, frame = _group_of(name, arguments), sys._getframe(1)
         exchange.record(name, arguments, group, frame)
         if self._sends and exchange.sends:
@@ -297,14 +304,12 @@ def other_outputs(frame: FrameType | None) -> Iterator[torch.Tensor]:
 
 
 def _find_outputs(stage: object) -> dict[int, Sequence[object]]:
-    """Return the outputs of a stage by microbatch, with ``None`` for those that it sent and dropped."""
     found = {number: each for name in private.SENT for number, each in getattr(stage, name, {}).items()}
     field = private.SENT_OUTPUTS
     return {number: getattr(each, field) if hasattr(each, field) else each[0] for number, each in found.items()}
 
 
 def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
-    """Return the microbatch of a tensor that a stage receives or sends, or ``None`` for a sent gradient."""
     known: list[tuple[int, object]] = []
     for stage in stages:
         for name in private.RECEIVED:

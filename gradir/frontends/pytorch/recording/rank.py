@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
@@ -35,15 +34,13 @@ from gradir.frontends.pytorch.recording.collectives import OperandNames
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.steps import INPLACE, name_arguments, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Timeline
+from gradir.frontends.pytorch.recording.unreduced import Step
 from gradir.frontends.texts import plain_text
-from gradir.ir import Collective, Graph, Producer, Rank
+from gradir.ir import Graph, Producer, Rank
 from gradir.ir.head import find_summed_parameters
-from gradir.ir.ids import split_id, strip_accumulator
 from gradir.spec import describe_error
 from gradir.version import __version__
 
-_ONE_SIDED: Final = frozenset({"barrier", "broadcast", "gather", "recv", "reduce", "scatter", "send"})
-_REDUCE_NOTHING: Final = frozenset({"no_sync", "uncalled", "unfinished"})
 # The ranks that were captured and send no more set keys that begin so in the store of the process group.
 _STORE_KEY: Final = "gradir/captured"
 _STORE_TIMEOUT: Final = timedelta(seconds=2)
@@ -62,7 +59,7 @@ class Exchanged:
         self._until: UntilStep | None = None
         # The groups of the graph that was captured last.
         self.groups = Groups()
-        self._values: dict[str, int] = {}
+        self.values: dict[str, int] = {}
 
     def record_thread(self, timeline: Timeline) -> ExchangeMode:
         """Return a context that records this thread's messages."""
@@ -102,7 +99,7 @@ class Exchanged:
         self.names = OperandNames(modules, live.grad_fns)
         # A dry step does not even send the initial values of replicas.
         if is_in_process_group() and distributed.get_backend() != private.NOT_SENDING and not self._is_dry:
-            self._values = dict(_checksums(modules, live.graph))
+            self.values = dict(_checksums(modules, live.graph))
         return live._replace(graph=self.with_collectives(live.graph))
 
     def with_collectives(self, graph: Graph) -> Graph:
@@ -114,7 +111,7 @@ class Exchanged:
             wrappers = self._wrappers(graph)
             # Without the many values of shards, which differ between ranks.
             summed = {name for each in found for name in find_summed_parameters(each, wrappers)} - self.names.exchanged
-            values = {name: value for name, value in self._values.items() if name in summed}
+            values = {name: value for name, value in self.values.items() if name in summed}
             counts = sum((each.offsets for each in self._exchanges.values()), Counter[str]())
             labels = {label: counts[group.group_name] for label, group in self.groups.met.items()}
             offsets = {label: count for label, count in labels.items() if count}
@@ -133,6 +130,12 @@ class Exchanged:
         # A wrapper that did not run has the path of the module inside it.
         around = [(each, paths[each.module]) for each in silent if each not in paths and each.module in paths]
         return dict(describe_wrappers((*paths.items(), *around), self.modules.owned, self._synced, graph))
+
+    @property
+    def sends_by_hand(self) -> bool:
+        """Whether the step sent or received messages, and no DistributedDataParallel waits in its backward."""
+        every = self._exchanges.values()
+        return any(each.sends_by_hand for each in every) and not any(each.wrappers for each in every)
 
     @property
     def waiting(self) -> int | None:
@@ -235,6 +238,11 @@ class UntilStep:
         self.is_over = False
         self.owned = exchanged.modules.owned
         self._storages = {*map(storage_of, (each.tensor for each in self.owned))} - {None}
+        self._gradients = {
+            id(each.tensor): storage_of(each.tensor.grad) for each in self.owned if each.tensor.grad is not None
+        }
+        # The storages that the program wrote to or sent since the backward.
+        self.written: set[int | None] = set()
         self._hook = register_optimizer_step_pre_hook(self._handle_step)
         if not sends:
             exchanged.stop_sending(self)
@@ -266,8 +274,9 @@ class UntilStep:
         if INPLACE not in signature.kinds.values():
             return
         for name, value in name_arguments(signature.names, args, kwargs):
-            written = tensors_in(value) if signature.kinds.get(name) == INPLACE else ()
-            if any(storage_of(each) in self._storages for each in written):
+            written = {*map(storage_of, tensors_in(value))} if signature.kinds.get(name) == INPLACE else set()
+            self.written |= written
+            if not self._storages.isdisjoint(written):
                 self._end_at_step(None)
 
     def _handle_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -276,75 +285,38 @@ class UntilStep:
             self.end()
         self._end_at_step(optimizer)
 
+    def _find_untouched(self) -> Iterator[str]:
+        """Yield the parameters whose gradients are as the backward left them, and were not sent."""
+        for tensor, names, _, _ in self.owned:
+            storage = None if tensor.grad is None else storage_of(tensor.grad)
+            if storage is not None and storage not in self.written and self._gradients.get(id(tensor)) == storage:
+                yield from names
+
     def _end_at_step(self, optimizer: Optimizer | None) -> None:
         graph, owned = self.graph, self.owned
         self.close()
         if optimizer is not None:
             stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+            for forms in forms_of_sharded(self._exchanged.modules.paths):
+                stepped.update(map(id, forms if id(forms[-1]) in stepped else ()))
             owned = [each for each in owned if id(each.tensor) in stepped]
         # Between pipeline stages, the count of messages does not show the end of the backward.
         if graph.rank is not None and not self.sends:
             paths = self._exchanged.modules.paths.items()
             replicas = {path: module for module, path in paths if isinstance(module, DistributedDataParallel)}
-            ignored: set[int] = set()
-            for module in replicas.values():
-                names = {*getattr(module, private.DDP_IGNORES, ())}
-                ignored |= {id(each) for name, each in iter_named_parameters(module.module) if name in names}
-            owned = [each for each in owned if id(each.tensor) not in ignored]
-            unreduced = _find_unreduced(graph, graph.rank, len(self._graph.collectives), owned, {*replicas})
-            graph = replace(graph, rank=replace(graph.rank, unreduced=tuple(unreduced)))
+            # A step by hand may take gradients from a reduced copy.
+            untouched = {*self._find_untouched()} if optimizer is not None else set[str]()
+            step = Step(graph, graph.rank, len(self._graph.collectives), untouched, self._exchanged.names.exchanged)
+            found = tuple(step.find_unreduced(owned, replicas))
+            # Only equal values show that the ranks of a program without wrappers have copies.
+            known = {} if graph.rank.wrappers else self._exchanged.values
+            values = {name: known[name] for name in found if name in known}
+            rank = replace(graph.rank, unreduced=found, values={**graph.rank.values, **values})
+            graph = replace(graph, rank=rank)
         self._stepped(graph)
 
 
-def _find_unreduced(
-    graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owned], replicas: Set[str]
-) -> Iterator[str]:
-    """Yield the trained parameters whose gradients surely were not exchanged, even inside ``replicas`` that reduce."""
-    # Without a wrapper that reduces, nothing shows that the program means to exchange gradients.
-    reducing = [path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)]
-    backward = [each for each in graph.collectives if each.phase == "backward"]
-    if not reducing or not any(len(rank.groups[each.group]) > 1 for each in backward):
-        return
-    known = replicas & {*reducing} if all(each.operands for each in backward if _is_of_gradients(each)) else set[str]()
-    wrappers = rank.wrappers.keys() - known
-    after = graph.collectives[backward_end:]
-    exchanged = {name for each in (*backward, *after) for name in each.operands}
-    by_hand = [each for each in backward if not each.operands and not _is_below(split_id(each.node)[0], rank.wrappers)]
-    by_hand += [each for each in after if len(each.operands) < len(each.tensors) and each.op not in _ONE_SIDED]
-    # A flat tensor may contain several gradients.
-    largest = max((_size(each) for each in by_hand), default=0)
-    # Each rank may have its own parameters where the model is split.
-    split = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
-    for tensor, names, scope, _ in owned:
-        is_reduced = not exchanged.isdisjoint(names) or tensor.numel() <= largest
-        is_own = _is_below(scope, split) or any(name in rank.local or _is_below(name, wrappers) for name in names)
-        if names[0] in graph.nodes and tensor.requires_grad and not is_reduced and not is_own:
-            yield names[0]
-
-
-def _is_of_gradients(issued: Collective) -> bool:
-    is_floating = any("float" in (tensor.dtype or "") for tensor in issued.tensors)
-    return is_floating and (not issued.node or strip_accumulator(issued.node, {"accumulate_grad"}) != issued.node)
-
-
-def _splits_a_model(issued: Collective, graph: Graph) -> bool:
-    """Return whether a module exchanges activations, as experts and tensor parallel layers do."""
-    if issued.phase == "backward" or issued.op in _ONE_SIDED:
-        return False
-    made = [graph.nodes[name].role for name in issued.operands if name in graph.nodes]
-    return issued.op == "all_to_all" or "function" in made
-
-
-def _is_below(name: str, paths: Any) -> bool:
-    return any(not path or f"{name}.".startswith(f"{path}.") for path in paths)
-
-
-def _size(issued: Collective) -> int:
-    return sum(math.prod(size for size in tensor.shape or () if isinstance(size, int)) for tensor in issued.tensors)
-
-
 def _are_captured(ranks: Iterable[int]) -> bool:
-    """Return whether any of the ranks was captured."""
     with suppress(AttributeError, RuntimeError, ValueError):
         store = _store()
         return any(store.check([f"{_STORE_KEY}/{rank}"]) for rank in ranks)

@@ -87,6 +87,8 @@ class Running(RecordingProgram):
         self.calls += 1
         if self.calls != self._step:
             return False
+        # Without a step of an optimizer, the step of a pipeline by hand has no end.
+        self.is_piped |= bool(self._optimizers.alive) and self.recording.sends_by_hand
         try:
             if self._reached(_Call(self, tensors, frame)):
                 self._step += 1

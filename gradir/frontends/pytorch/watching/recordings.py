@@ -87,6 +87,11 @@ class Recording:
         """The number of operations so far, if the program waits for other processes."""
         return self._recorder.exchanged.waiting if self._request.collectives else None
 
+    @property
+    def sends_by_hand(self) -> bool:
+        """Whether the step is one of a pipeline without a schedule, whose other stages need its messages."""
+        return self._request.collectives and not self._request.dry and self._recorder.exchanged.sends_by_hand
+
     def capture_stopped(self, why: str, error: BaseException | None) -> Graph | None:
         """Return a graph without nodes, with the collectives since the last backward pass."""
         if not self._request.collectives:
