@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -16,6 +17,7 @@ from gradir.frontends.pytorch.reading.tensors import read_scalar
 from gradir.frontends.pytorch.recording.exchange import find_stages
 from gradir.frontends.pytorch.recording.rank import UntilStep
 from gradir.frontends.pytorch.watching.backwards import Backwards, Listener
+from gradir.frontends.pytorch.watching.lacking import Lacking
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.frontends.pytorch.watching.recordings import Recording
@@ -25,6 +27,8 @@ from gradir.request import CaptureRequest
 
 # Operations of the captured graph may run this many backward passes earlier.
 _RECORDED: Final = 10
+# gradir waits for a step during so many further calls.
+_MOST_AWAITED: Final = 100
 
 
 class RecordingProgram(Listener):
@@ -57,6 +61,9 @@ class Running(RecordingProgram):
         # The last call of `torch.autograd.grad`, until an optimizer steps with its gradients.
         self._undecided: tuple[object, Sequence[torch.Tensor], FrameType] | None = None
         self._explained: tuple[object, FrameType] | None = None
+        self._lacking: Lacking | None = None
+        # Gets the explanation once the steps after the call excuse errors.
+        self._decided: Callable[[Explanation], bool | None] | None = None
         self.is_piped = False
         """Whether the last counted call is a schedule's, so that its other microbatches do not count."""
 
@@ -73,6 +80,9 @@ class Running(RecordingProgram):
             self._until.close()
         self._close()
         self.stop_recording()
+        # The program ends anyway.
+        with suppress(SystemExit):
+            self._decide(self.calls)
 
     def on_backward_begin(self, tensors: object, frame: FrameType) -> bool:
         """Count a call, and capture or explain the requested one; return whether to skip its backward pass."""
@@ -85,9 +95,11 @@ class Running(RecordingProgram):
             self._until.end()
         self.is_piped = find_stages(frame) is not None
         self.calls += 1
-        if self.calls != self._step:
-            return False
         try:
+            if self._lacking is not None and (self._lacking.has_stepped or self.calls > self._step + _MOST_AWAITED):
+                self._decide(self.calls)
+            if self.calls != self._step:
+                return False
             if self._reached(_Call(self, tensors, frame)):
                 self._step += 1
         except BaseException as error:
@@ -118,6 +130,11 @@ class Running(RecordingProgram):
         if self.is_piped and self._until is None:
             self.is_piped = False
             self._start_step(has_ended=True)
+        if self._decided is not None and self._lacking is not None:
+            self._lacking.note_step(optimizer)
+            if not self._lacking.has_open:
+                self._decide(self.calls + 1)
+            return
         trained = parameters_of(optimizer)
         if self._undecided is not None:
             outputs, leaves, frame = self._undecided
@@ -149,7 +166,20 @@ class Running(RecordingProgram):
         found = self.recording.explain(outputs, frame)
         causes = (replace(each, level="info") if is_scaled and may_be_scale(each) else each for each in found.causes)
         self._explained = None if frame is None else (outputs, frame)
-        return replace(found, causes=tuple(causes))
+        found = replace(found, causes=tuple(causes))
+        self._lacking = None if frame is None else self.recording.find_lacking(found)
+        return found
+
+    def await_steps(self, decided: Callable[[Explanation], bool | None]) -> bool:
+        """Pass ``decided`` the explanation after the steps that may excuse errors, if any."""
+        is_open = self._lacking is not None and bool(self._optimizers.alive) and self._lacking.has_open
+        self._decided = decided if is_open else None
+        return is_open
+
+    def _decide(self, step: int) -> None:
+        decided, self._decided = self._decided, None
+        if decided is not None and self._lacking is not None and decided(self._lacking.excuse_errors()):
+            self._step = step
 
     def finish(self) -> Graph | None:
         """Return the captured graph with the collectives until the program's end, ``None`` after a step."""
@@ -175,7 +205,7 @@ class Running(RecordingProgram):
 
     def _update_recording(self) -> None:
         remaining = self._step - self.calls
-        if remaining <= 0 and self._raised is None:
+        if remaining <= 0 and self._raised is None and self._decided is None:
             self._close()
             self.stop_recording()
         elif remaining <= _RECORDED and self._recording is None:
@@ -204,3 +234,6 @@ class _Call:
 
     def explain(self) -> Explanation:
         return self._running.explain(self._tensors, self._frame)
+
+    def await_steps(self, decided: Callable[[Explanation], bool | None]) -> bool:
+        return self._running.await_steps(decided)
