@@ -46,10 +46,6 @@ class ReachedBackward(Protocol):
             CaptureError: it cannot be explained, or the flow is not recorded.
         """
 
-    def await_steps(self, decided: Callable[[Explanation], bool | None]) -> bool:  # noqa: ARG002
-        """Pass ``decided`` the explanation after the steps that may excuse errors, if any."""
-        return False
-
 
 BackwardCallback = Callable[[ReachedBackward], "bool | None"]
 """A callback at a backward of a program; return true to be called at the next one too."""

@@ -122,13 +122,8 @@ def _explain_script(options: argparse.Namespace, script: Script) -> Explanation:
     def explain_call(call: ReachedBackward) -> bool:
         try:
             found.append(call.explain())
-            return not call.await_steps(decide) and decide(found[-1])
         except Exception as error:  # noqa: BLE001 (not the script's error, so it is raised after the script)
             errors.append(error)
-        raise SystemExit
-
-    def decide(explanation: Explanation) -> bool:
-        found[-1] = explanation
         # State that passes from one step to the next fails only in the second call.
         if options.step is None and len(found) == 1 and found[0].level != "error":
             return True

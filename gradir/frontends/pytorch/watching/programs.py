@@ -27,8 +27,6 @@ from gradir.request import CaptureRequest
 
 # Operations of the captured graph may run this many backward passes earlier.
 _RECORDED: Final = 10
-# gradir waits for a step during so many further calls.
-_MOST_AWAITED: Final = 100
 
 
 class RecordingProgram(Listener):
@@ -62,8 +60,6 @@ class Running(RecordingProgram):
         self._undecided: tuple[object, Sequence[torch.Tensor], FrameType] | None = None
         self._explained: tuple[object, FrameType] | None = None
         self._lacking: Lacking | None = None
-        # Gets the explanation once the steps after the call excuse errors.
-        self._decided: Callable[[Explanation], bool | None] | None = None
         self.is_piped = False
         """Whether the last counted call is a schedule's, so that its other microbatches do not count."""
 
@@ -80,7 +76,7 @@ class Running(RecordingProgram):
             self._until.close()
         self._close()
         self.stop_recording()
-        # The program ends anyway.
+        # The program has ended anyway.
         with suppress(SystemExit):
             self._decide(self.calls)
 
@@ -88,7 +84,9 @@ class Running(RecordingProgram):
         """Count a call, and capture or explain the requested one; return whether to skip its backward pass."""
         if self._raised is not None:
             raise self._raised
-        self._undecided = self._explained = None
+        self._undecided = None
+        if self._lacking is None:
+            self._explained = None
         if self.is_piped:
             return False
         if self._until is not None:
@@ -96,12 +94,14 @@ class Running(RecordingProgram):
         self.is_piped = find_stages(frame) is not None
         self.calls += 1
         try:
-            if self._lacking is not None and (self._lacking.has_stepped or self.calls > self._step + _MOST_AWAITED):
+            if self._lacking is not None and self._lacking.has_stepped:
                 self._decide(self.calls)
             if self.calls != self._step:
                 return False
             if self._reached(_Call(self, tensors, frame)):
                 self._step += 1
+        except _Undecided:
+            return False
         except BaseException as error:
             self._raised = error
             raise
@@ -130,17 +130,17 @@ class Running(RecordingProgram):
         if self.is_piped and self._until is None:
             self.is_piped = False
             self._start_step(has_ended=True)
-        if self._decided is not None and self._lacking is not None:
-            self._lacking.note_step(optimizer)
-            if not self._lacking.has_open:
-                self._decide(self.calls + 1)
-            return
         trained = parameters_of(optimizer)
         if self._undecided is not None:
             outputs, leaves, frame = self._undecided
             if not {id(tensor) for tensor in trained if tensor.grad is not None}.isdisjoint(map(id, leaves)):
                 self.on_backward_begin(outputs, frame)
                 self.on_backward_end(outputs, has_ended=True)
+        if self._lacking is not None:
+            self._lacking.note_step(optimizer)
+            if not self._lacking.has_open:
+                self._decide(self.calls + 1)
+            return
         call, self._explained = self._explained, None
         if call is not None and not any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in trained):
             # The program has cleared the gradients since this backward pass.
@@ -167,18 +167,15 @@ class Running(RecordingProgram):
         causes = (replace(each, level="info") if is_scaled and may_be_scale(each) else each for each in found.causes)
         self._explained = None if frame is None else (outputs, frame)
         found = replace(found, causes=tuple(causes))
-        self._lacking = None if frame is None else self.recording.find_lacking(found)
+        lacking = self.recording.find_lacking(found)
+        if frame is not None and self._optimizers.alive and lacking.has_open:
+            self._lacking = lacking
+            raise _Undecided
         return found
 
-    def await_steps(self, decided: Callable[[Explanation], bool | None]) -> bool:
-        """Pass ``decided`` the explanation after the steps that may excuse errors, if any."""
-        is_open = self._lacking is not None and bool(self._optimizers.alive) and self._lacking.has_open
-        self._decided = decided if is_open else None
-        return is_open
-
     def _decide(self, step: int) -> None:
-        decided, self._decided = self._decided, None
-        if decided is not None and self._lacking is not None and decided(self._lacking.excuse_errors()):
+        lacking, call, self._lacking = self._lacking, self._explained, None
+        if lacking is not None and call is not None and self._reached(_Call(self, *call, lacking.excuse_errors())):
             self._step = step
 
     def finish(self) -> Graph | None:
@@ -205,18 +202,22 @@ class Running(RecordingProgram):
 
     def _update_recording(self) -> None:
         remaining = self._step - self.calls
-        if remaining <= 0 and self._raised is None and self._decided is None:
+        if remaining <= 0 and self._raised is None and self._lacking is None:
             self._close()
             self.stop_recording()
         elif remaining <= _RECORDED and self._recording is None:
             self._recording = Recording(replace(self._request, step=remaining), self._optimizers)
 
 
+class _Undecided(BaseException):
+    """Leaves a callback, which is called again after the steps that may excuse errors."""
+
+
 class _Call:
     """A call of backward before it runs; see `gradir.protocols.ReachedBackward`."""
 
-    def __init__(self, running: Running, tensors: object, frame: FrameType) -> None:
-        self._running, self._tensors, self._frame = running, tensors, frame
+    def __init__(self, running: Running, tensors: object, frame: FrameType, decided: Explanation | None = None) -> None:
+        self._running, self._tensors, self._frame, self._decided = running, tensors, frame, decided
 
     @property
     def loss(self) -> float | None:
@@ -233,7 +234,5 @@ class _Call:
         return self._running.go_on(stepped)
 
     def explain(self) -> Explanation:
-        return self._running.explain(self._tensors, self._frame)
-
-    def await_steps(self, decided: Callable[[Explanation], bool | None]) -> bool:
-        return self._running.await_steps(decided)
+        explanation = self._decided
+        return self._running.explain(self._tensors, self._frame) if explanation is None else explanation
