@@ -118,7 +118,13 @@ class Search(Losses):
         """Report parameters with a gradient that the optimizer lacks, and an optimizer that moves nothing."""
         stale = [name for name in self.replaced if self.statuses[name] in {"reached", "zero", "nonfinite"}]
         self._tell_replaced(stale)
-        own = {name: self.values[name] for name in self.names_that_are("reached") if name in self.subject.owned}
+        # A frozen parameter in the optimizer counts too: nobody would choose it and leave out one that learns.
+        known = [
+            name
+            for name, status in self.statuses.items()
+            if status == "reached" or (status == "frozen" and self.given and self.is_trained(name))
+        ]
+        own = {name: self.values[name] for name in known if name in self.subject.owned}
         lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
         lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves only some of the parameters with a gradient, on purpose.
