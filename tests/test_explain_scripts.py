@@ -389,3 +389,11 @@ def test_a_cut_is_no_error_if_the_step_has_the_gradient_or_lacks_the_parameter(t
 )
 def test_a_cut_is_an_error_if_a_step_lacks_the_gradient_or_never_comes(text: str, capfd: Read) -> None:
     assert errors(explained(text, capfd=capfd)) == [("detach", line_of(text, "h.detach"))]
+
+
+@pytest.mark.parametrize("made", ["nn.Linear(4, 1)", "nn.Linear(4, 1).to(x.dtype)"])
+def test_a_layer_that_the_forward_makes_is_reported_there_if_the_optimizer_lacks_it(made: str, capfd: Read) -> None:
+    text = NET.replace("        return self.b(", f"        self.b = self.b or {made}\n        return self.b(")
+    text = text.replace(", self.b = nn.Linear(3, 4), nn.Linear(4, 1)", ", self.b = nn.Linear(3, 4), None")
+    text += "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nnet(torch.ones(2, 3)).sum().backward()\n"
+    assert errors(explained(text, capfd=capfd)) == [("not_in_optimizer", line_of(text, made))]
